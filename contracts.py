@@ -1,0 +1,153 @@
+"""The nouns of the project: what crosses a package border, in memory and on disk, and in what shape.
+
+A leaf: it imports none of our packages, so any of them may import it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NotRequired, Protocol, TypedDict
+
+import numpy as np
+from torch import Tensor
+
+IGNORED_LABEL = -100  # an MLM label that is not predicted; torch's cross_entropy skips it by default
+RESULTS_VERSION = 1
+
+
+class InputError(ValueError):
+    """The command line, the config or an input file is wrong; the process exits with status 2.
+
+    The message says where, what was wanted, what came, and what to do about it.
+    """
+
+
+# ------------------------------------------------------------------------------ batches in memory
+
+
+class Ragged(NamedTuple):
+    """Token sequences of different lengths, one behind the other, without padding.
+
+    ``lengths`` stays a NumPy array on the host: how a batch is cut into chunks is decided there,
+    and asking a GPU for it would stall every step.
+    """
+
+    ids: Tensor  # (tokens,) int64
+    lengths: np.ndarray  # (sequences,) int64; sums to ``tokens``; special tokens are counted
+
+
+class SpanBatch(NamedTuple):
+    """DeCLUTR: spans of this rank's documents, special tokens included.
+
+    ``anchors`` holds A spans per document, those of one document side by side; ``positives`` holds
+    P spans per anchor, grouped by anchor. ``masked_ids`` and ``labels`` lie beside ``anchors.ids``.
+    """
+
+    anchors: Ragged  # N * A sequences
+    masked_ids: Tensor  # (anchor tokens,) int64: the anchors after MLM corruption
+    labels: Tensor  # (anchor tokens,) int64: the original id where predicted, else IGNORED_LABEL
+    positives: Ragged  # N * A * P sequences
+    documents: np.ndarray  # (N,) int64 rows of the token store, to name a batch in a message
+
+
+class StepOutput(TypedDict):
+    """What every ``training_step`` returns; the telemetry callback reduces it over ranks and logs it."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]  # detached scalars whose mean over ranks is the global value
+    spent: dict[str, int]  # this rank's examples, real_tokens, padded_tokens in this step
+
+
+# -------------------------------------------------------------------------------------- protocols
+
+
+class Embedder(Protocol):
+    """All that evaluation and export know about a model."""
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """N texts -> (N, width) float32 rows on the CPU, in input order."""
+        ...
+
+
+class DataModule(Protocol):
+    """What ``train.py`` asks of a data module beyond Lightning's own methods."""
+
+    yields: type  # the batch it makes, compared with the model's ``consumes``
+
+    def prepare_data(self) -> None:
+        """Read, tokenise and store; one process does it while the others wait for its file lock."""
+        ...
+
+    def texts(self) -> Iterator[str]:
+        """The training texts, before there is a tokenizer: ``backbone=tiny`` trains one on them."""
+        ...
+
+    def manifest(self) -> dict[str, Any]:
+        """Where the data came from, counts kept and dropped, sha256; goes into ``results.json``."""
+        ...
+
+    def held_out(self) -> "Sequence[RetrievalTask]":
+        """Tasks made from held-out data, scored besides the suite; mostly empty."""
+        ...
+
+    def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
+        """How many of these test sentences stand word for word in the training text.
+
+        Returns ``checked`` (long enough to tell), ``found``.
+        """
+        ...
+
+
+# -------------------------------------------------------------------------------- evaluation data
+
+
+class PairTask(NamedTuple):
+    """Sentence pairs with a human rating, as one STS test set."""
+
+    name: str  # e.g. "sts12", "sts12@senteval", "stsb-dev", "stsb", "sickr", "sickr-all"
+    left: list[str]
+    right: list[str]
+    gold: np.ndarray  # (pairs,) float64
+    subsets: list[str]  # (pairs,) name of the subset of each pair; one name where there are none
+
+
+class RetrievalTask(NamedTuple):
+    """Query i must find document i among all documents."""
+
+    name: str
+    queries: list[str]
+    documents: list[str]
+
+
+# ---------------------------------------------------------------------------------- results.json
+
+
+class Spent(TypedDict):
+    """What a run cost, summed over ranks, interruptions and stages."""
+
+    steps: int
+    examples: int
+    real_tokens: int
+    padded_tokens: int  # padding only
+    wall_seconds: float
+    peak_memory_bytes: int  # largest rank: CUDA's allocator, or resident memory on a CPU
+
+
+class Results(TypedDict):
+    """``results.json`` of a finished run. Scores are in 0..100, named ``task[-split]/protocol/metric``."""
+
+    version: int
+    objective: str
+    backbone: str
+    recipe: Mapping[str, Any]  # the resolved config
+    scores: dict[str, float]
+    intervals: dict[str, list[float]]  # 95 %, same names as scores
+    scores_before: NotRequired[dict[str, float]]  # of the untrained encoder
+    baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
+    best_step: int
+    spent: Spent
+    seeds: list[int]
+    versions: dict[str, str]
+    device: str
+    processes: int
+    git_commit: str | None
+    data: list[dict[str, Any]]  # data manifests
+    overlap: dict[str, dict[str, int]]  # task -> {"checked", "found"}
