@@ -1,0 +1,101 @@
+"""Load a pretrained transformer and its tokenizer, or say in one sentence why that cannot be done."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers.utils import logging as transformers_logging
+
+from contracts import InputError
+
+
+def load_tokenizer(backbone: str) -> Tokenizer:
+    """The backbone's own tokenizer; it must be able to pad.
+
+    Raises:
+        InputError: there is none, or it has no pad token.
+    """
+    tokenizer = _from_pretrained(AutoTokenizer, run_encoder(backbone) or backbone)
+    if tokenizer.pad_token_id is None:
+        raise InputError(
+            f"backbone={backbone}: its tokenizer has no pad token, so sentences of different length cannot share a "
+            "batch. Set one (tokenizer.pad_token = ...) and save the folder again."
+        )
+    return tokenizer
+
+
+def load_masked_lm(backbone: str, *, lm_head: bool) -> PreTrainedModel:
+    """A transformer with its masked-LM head, or without one where none is wanted; float32.
+
+    Raises:
+        InputError: the architecture has no such head, or the checkpoint holds no weights for it (transformers would
+            draw random ones and go on), or nothing can be loaded at all.
+    """
+    run = run_encoder(backbone)
+    if run:
+        return _from_run(Path(backbone), run, lm_head=lm_head)
+    if not lm_head:
+        return _without_pooler(_from_pretrained(AutoModel, backbone, dtype=torch.float32))
+    config = _from_pretrained(AutoConfig, backbone)
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise _no_head(backbone, f"a {config.model_type} model has none")
+    model, info = _from_pretrained(AutoModelForMaskedLM, backbone, dtype=torch.float32, output_loading_info=True)
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise _no_head(backbone, f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
+    return model
+
+
+def run_encoder(backbone: str) -> str | None:
+    """The ``encoder/`` folder when ``backbone`` is the folder of a finished run, else None."""
+    folder = Path(backbone)
+    return str(folder / "encoder") if (folder / "checkpoints" / "best.ckpt").is_file() else None
+
+
+def _from_run(folder: Path, encoder: str, *, lm_head: bool) -> PreTrainedModel:
+    if not lm_head:
+        return _without_pooler(_from_pretrained(AutoModel, encoder, dtype=torch.float32))
+    state = torch.load(folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True, mmap=True)
+    weights = {
+        name.removeprefix("encoder.transformer."): value
+        for name, value in state["state_dict"].items()
+        if name.startswith("encoder.transformer.")
+    }
+    config = _from_pretrained(AutoConfig, encoder)
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise _no_head(str(folder), f"a {config.model_type} model has none")
+    model = AutoModelForMaskedLM.from_config(config, dtype=torch.float32)
+    outcome = model.load_state_dict(weights, strict=False)
+    if outcome.missing_keys or outcome.unexpected_keys:
+        raise _no_head(str(folder), "that run was trained without one")
+    return model
+
+
+def _without_pooler(model: PreTrainedModel) -> PreTrainedModel:
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # we pool ourselves, and DDP refuses weights that never get a gradient
+    return model
+
+
+def _no_head(backbone: str, why: str) -> InputError:
+    return InputError(
+        f"backbone={backbone} cannot be trained with MLM: no masked-LM head ({why}). "
+        "Take a masked LM (RoBERTa, BERT, DistilRoBERTa, ModernBERT, MPNet ...) or set model.mlm_weight=0."
+    )
+
+
+def _from_pretrained(factory: Any, name: str, **options: Any) -> Any:
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # its loading report lists keys that we drop on purpose
+    try:
+        return factory.from_pretrained(name, **options)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"backbone={name} could not be loaded: {reason} Pass the id of a model on the Hugging Face hub, or a folder "
+            "that holds config.json, model.safetensors and the tokenizer's files (needed where the hub is out of reach)."
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)

@@ -1,0 +1,63 @@
+"""Cut the sequences of a batch into chunks: one mechanism for padding, memory and batch size.
+
+Sequences are sorted by length and cut wherever a chunk would exceed the token budget, which bounds
+memory, or would hold more padding than another chunk costs, which bounds waste. With recomputation
+a chunk keeps only its inputs and outputs for the backward pass (GradCache of Gao et al., 2021, by
+activation checkpointing), so a contrastive batch of any size needs the memory of one chunk and has
+the gradient of the whole.
+
+Shape letters: B sequences of a chunk, T tokens of its longest.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts import Ragged
+
+CHUNK_COST_TOKENS = 256  # padding worth as much as starting one more chunk; flat between 128 and 512
+
+
+class Chunk(NamedTuple):
+    rows: np.ndarray  # (B,) positions in the batch, longest sequence first
+    width: int  # T
+
+    @property
+    def padded_tokens(self) -> int:
+        return len(self.rows) * self.width
+
+
+def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int = CHUNK_COST_TOKENS) -> list[Chunk]:
+    """Cover all sequences with chunks of at most ``token_budget`` tokens, padding counted.
+
+    A sequence longer than the budget gets a chunk of its own: a sequence cannot be cut.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    chunks, start, waste = [], 0, 0
+    for place, length in enumerate(lengths[order].tolist()):
+        width = int(lengths[order[start]])
+        waste += width - length
+        if place > start and ((place - start + 1) * width > token_budget or waste > chunk_cost):
+            chunks.append(Chunk(order[start:place], width))
+            start, waste = place, 0
+    if len(order):
+        chunks.append(Chunk(order[start:], int(lengths[order[start]])))
+    return chunks
+
+
+def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Lay each chunk of a ragged (tokens,) tensor out as (B, T) values and the (B, T) mask of real tokens."""
+    starts = np.cumsum(lengths) - lengths
+    for chunk in chunks:
+        start_B, length_B = torch.from_numpy(np.stack([starts[chunk.rows], lengths[chunk.rows]])).to(flat.device)
+        place_T = torch.arange(chunk.width, device=flat.device)
+        mask_BT = place_T < length_B[:, None]
+        index_BT = (start_B[:, None] + place_T).clamp(max=len(flat) - 1)
+        yield flat[index_BT].masked_fill(~mask_BT, fill), mask_BT
+
+
+def concatenate(parts: list[Ragged]) -> Ragged:
+    return Ragged(torch.cat([part.ids for part in parts]), np.concatenate([part.lengths for part in parts]))

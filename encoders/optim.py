@@ -1,0 +1,87 @@
+"""AdamW and the learning-rate schedules of the papers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from contracts import InputError
+
+Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
+
+
+def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:
+    """Linear up to the cut, then linear down to 1 / ratio (Howard and Ruder, 2018, eq. 3)."""
+    cut = int(total_steps * cut_fraction)
+
+    def factor(step: int) -> float:
+        step = min(step, total_steps)
+        height = step / cut if step < cut else 1 - (step - cut) / max(1, total_steps - cut)
+        return (1 + height * (ratio - 1)) / ratio
+
+    return factor
+
+
+def published_constant(steps_per_epoch: int, epochs: int, *, cut_fraction: float, ratio: float) -> Schedule:
+    """What AllenNLP 1.1 did with DeCLUTR's lazy reader: it took the steps done so far for a whole epoch.
+
+    The rate stays constant through the first epoch (base / 32 when there is only one) and follows the triangle
+    from the second on.
+    """
+
+    def factor(step: int) -> float:
+        seen = max(1, step) if step < steps_per_epoch else steps_per_epoch
+        return slanted_triangular(epochs * seen, cut_fraction=cut_fraction, ratio=ratio)(max(1, step))
+
+    return factor
+
+
+def linear(total_steps: int, *, cut_fraction: float) -> Schedule:
+    """Linear warm-up over ``cut_fraction`` of the steps, then linear to zero."""
+    cut = int(total_steps * cut_fraction)
+
+    def factor(step: int) -> float:
+        return (step + 1) / cut if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
+
+    return factor
+
+
+def make_schedule(
+    name: str, *, total_steps: int, steps_per_epoch: int, epochs: int, instances: int, cut_fraction: float, ratio: float
+) -> Schedule:
+    """A schedule by name.
+
+    ``slanted_triangular`` runs over the real number of optimiser steps; ``paper_literal`` over as many steps as there are
+    training instances (DeCLUTR, section 4.1.2, read literally: one epoch never leaves the warm-up);
+    ``official_code_bug`` is what the published code did unless told the number of batches; ``linear`` and ``constant``
+    are the usual ones.
+    """
+    if name == "slanted_triangular":
+        return slanted_triangular(total_steps, cut_fraction=cut_fraction, ratio=ratio)
+    if name == "paper_literal":
+        return slanted_triangular(instances, cut_fraction=cut_fraction, ratio=ratio)
+    if name == "official_code_bug":
+        return published_constant(steps_per_epoch, epochs, cut_fraction=cut_fraction, ratio=ratio)
+    if name == "linear":
+        return linear(total_steps, cut_fraction=cut_fraction)
+    if name == "constant":
+        return lambda step: 1.0
+    raise InputError(
+        f"model.lr_schedule={name!r} is unknown; choose slanted_triangular, paper_literal, official_code_bug, "
+        "linear or constant."
+    )
+
+
+def adamw(
+    module: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float], eps: float, schedule: Schedule
+) -> dict[str, Any]:
+    """Lightning's optimiser dictionary; biases and norm weights, all vectors, are not decayed."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -1,0 +1,133 @@
+"""A backbone, its tokenizer and a pooler: the thing that is trained, scored and exported.
+
+Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predicted tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from contracts import IGNORED_LABEL, InputError, Ragged
+from encoders.chunks import padded, plan_chunks
+from encoders.masked_rows import states_and_logits
+from encoders.pooling import POOLERS
+from losses.mlm import masked_lm_sum
+
+EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
+EMBED_TOKENS_GPU = 65_536
+
+
+class Encoded(NamedTuple):
+    vectors: Tensor  # (N, D) float32, with gradient
+    mlm_sum: Tensor  # () float32, cross-entropy summed over the predicted tokens of this rank
+    padded_tokens: int  # padding that was computed along
+
+
+class SentenceEncoder(nn.Module):
+    """``transformer`` is a masked LM, or a trunk alone where no head is trained."""
+
+    def __init__(
+        self,
+        transformer: PreTrainedModel,
+        tokenizer: Tokenizer,
+        *,
+        pooling: str = "mean",
+        max_length: int = 512,
+        token_budget: int = 16_384,
+        recompute: str = "auto",
+    ) -> None:
+        super().__init__()
+        if pooling not in POOLERS:
+            raise InputError(f"model.pooling={pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
+        if recompute not in ("auto", "on", "off"):
+            raise InputError(f"model.recompute={recompute!r} is unknown; choose auto, on or off.")
+        if token_budget < 1:
+            raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
+        self.transformer, self.tokenizer = transformer, tokenizer
+        self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
+        self.max_length = min(max_length, longest_input(transformer, tokenizer))
+
+    def encode(self, sequences: Ragged, labels: Tensor | None = None) -> Encoded:
+        """N token sequences -> vectors; with ``labels`` beside ``sequences.ids`` also the MLM loss, in one forward.
+
+        Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the batch exceeds the budget.
+        """
+        chunks = plan_chunks(sequences.lengths, self.token_budget)
+        computed = sum(chunk.padded_tokens for chunk in chunks)
+        recompute = self.recompute == "on" or (self.recompute == "auto" and computed > self.token_budget)
+        ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
+        targets = self._targets(sequences, labels, chunks)
+        vectors, mlm_sums = [], []
+        for (ids_BT, mask_BT), labels_BT in zip(ids, targets, strict=True):
+            if recompute and torch.is_grad_enabled():
+                vector_BD, mlm = checkpoint(self.encode_chunk, ids_BT, mask_BT, labels_BT, use_reentrant=False)
+            else:
+                vector_BD, mlm = self.encode_chunk(ids_BT, mask_BT, labels_BT)
+            vectors.append(vector_BD)
+            mlm_sums.append(mlm)
+        place_N = torch.from_numpy(np.argsort(np.concatenate([chunk.rows for chunk in chunks])))
+        vectors_ND = torch.cat(vectors)[place_N.to(sequences.ids.device)]
+        return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), computed - int(sequences.lengths.sum()))
+
+    def encode_chunk(self, ids_BT: Tensor, mask_BT: Tensor, labels_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
+        if labels_BT is None:
+            states_BTD = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long()).last_hidden_state
+            return POOLERS[self.pooling](states_BTD, mask_BT), states_BTD.new_zeros((), dtype=torch.float32)
+        chosen_BT = labels_BT != IGNORED_LABEL
+        states_BTD, logits_MV = states_and_logits(self.transformer, ids_BT, mask_BT, chosen_BT)
+        return POOLERS[self.pooling](states_BTD, mask_BT), masked_lm_sum(logits_MV, labels_BT[chosen_BT])
+
+    @property
+    def trunk(self) -> PreTrainedModel:
+        return self.transformer.base_model
+
+    @property
+    def width(self) -> int:
+        return int(self.transformer.config.hidden_size)
+
+    @torch.no_grad()
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """N texts -> (N, D) float32 rows on the CPU, in input order; the train/eval mode is left as it was."""
+        if not len(texts):
+            return torch.zeros(0, self.width)
+        device, training = next(self.parameters()).device, self.training
+        self.eval()
+        sequences = self.tokenize(texts)
+        chunks = plan_chunks(sequences.lengths, EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU)
+        ids = padded(sequences.ids.to(device), sequences.lengths, chunks, self.tokenizer.pad_token_id)
+        vectors_ND = torch.empty(len(texts), self.width)
+        for chunk, (ids_BT, mask_BT) in zip(chunks, ids, strict=True):
+            vectors_ND[torch.from_numpy(chunk.rows)] = self.encode_chunk(ids_BT, mask_BT, None)[0].float().cpu()
+        self.train(training)
+        return vectors_ND
+
+    def tokenize(self, texts: Sequence[str]) -> Ragged:
+        """With special tokens, cut at ``max_length`` tokens; blanks around a text are not part of it."""
+        encoded = self.tokenizer(
+            [text.strip() for text in texts], truncation=True, max_length=self.max_length, return_attention_mask=False
+        )["input_ids"]
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+        flat = np.fromiter((token for ids in encoded for token in ids), dtype=np.int64, count=int(lengths.sum()))
+        return Ragged(torch.from_numpy(flat), lengths)
+
+    def _targets(self, sequences: Ragged, labels: Tensor | None, chunks: list) -> Iterator[Tensor | None]:
+        if labels is None:
+            yield from [None] * len(chunks)
+        else:
+            for labels_BT, _ in padded(labels, sequences.lengths, chunks, IGNORED_LABEL):
+                yield labels_BT
+
+
+def longest_input(transformer: PreTrainedModel, tokenizer: Tokenizer) -> int:
+    """Tokens that both the position table and the tokenizer allow; RoBERTa's table starts behind the pad id."""
+    positions = getattr(transformer.config, "max_position_embeddings", None) or 10**9
+    if transformer.config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl"):
+        positions -= transformer.config.pad_token_id + 1
+    return int(min(positions, tokenizer.model_max_length))
