@@ -1,0 +1,1 @@
+"""From a trained encoder to a folder that other libraries load."""

@@ -1,0 +1,163 @@
+"""Write an encoder as an ordinary sentence-transformers folder, by hand.
+
+The folder holds weights, a tokenizer and five small JSON files. Writing them here keeps sentence-transformers out of
+training, and keeps to the file format that every version since 3.0 reads: what version 6 writes itself, version 5.3
+refuses.
+"""
+
+import copy
+import inspect
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from contracts import InputError
+
+FORMAT_OF = "3.0.0"  # of sentence-transformers: the first that reads similarity_fn_name
+POOLINGS = ("cls", "max", "mean")
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+def export_encoder(
+    folder: Path,
+    *,
+    transformer: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pooling: str,
+    max_length: int,
+    prompts: Mapping[str, str] | None = None,
+    normalize: bool = False,
+    similarity: str = "cosine",
+    card: str | None = None,
+) -> Path:
+    """Write ``folder`` whole or not at all; an earlier export there is replaced.
+
+    ``transformer`` is the base model without LM head and stays as it is: a float32 copy on the CPU is written.
+    ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
+    that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
+    """
+    folder = Path(folder)
+    _check(pooling, similarity, max_length)
+    with _replaced_whole(folder) as unfinished:
+        _write_transformer(unfinished, transformer)
+        _write_tokenizer(unfinished, tokenizer, max_length)
+        for name, content in _descriptions(transformer, pooling, max_length, prompts or {}, normalize, similarity):
+            path = unfinished / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        if card is not None:
+            (unfinished / "README.md").write_text(card, encoding="utf-8")
+    return folder
+
+
+def _check(pooling: str, similarity: str, max_length: int) -> None:
+    if pooling not in POOLINGS:
+        raise InputError(f"export: pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}.")
+    if similarity not in SIMILARITIES:
+        raise InputError(f"export: similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}.")
+    if max_length < 1:
+        raise InputError(f"export: max_length must be a positive number of tokens, got {max_length}.")
+
+
+@contextmanager
+def _replaced_whole(folder: Path) -> Iterator[Path]:
+    """An empty sibling of ``folder`` to write into; it takes the folder's name when the block ends well."""
+    if folder.exists() and not (folder / "modules.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            f"export: {folder} exists and is no sentence-transformers folder; "
+            "name a folder that does not exist, or remove this one."
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
+    replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        if folder.exists():
+            folder.rename(replaced)  # a rename onto a folder that is not empty fails
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _write_transformer(folder: Path, transformer: PreTrainedModel) -> None:
+    # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
+    copy.deepcopy(transformer).to("cpu", torch.float32).save_pretrained(folder)
+
+
+def _write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
+    plain = copy.deepcopy(tokenizer)
+    plain.model_max_length = max_length
+    backend = getattr(plain, "backend_tokenizer", None)
+    if backend is not None:  # the last call's padding and truncation would be saved, too
+        backend.no_padding()
+        backend.no_truncation()
+    plain.save_pretrained(folder)
+
+
+def _descriptions(
+    transformer: PreTrainedModel,
+    pooling: str,
+    max_length: int,
+    prompts: Mapping[str, str],
+    normalize: bool,
+    similarity: str,
+) -> Iterator[tuple[str, Any]]:
+    """The JSON files: (name, content)."""
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * normalize
+    yield (
+        "modules.json",
+        [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+            for i, (path, name) in enumerate(modules)
+        ],
+    )
+    yield "config_sentence_transformers.json", _top_level(prompts, similarity)
+    yield "sentence_bert_config.json", _transformer_options(transformer, max_length)
+    yield "1_Pooling/config.json", _pooling_options(transformer.config.hidden_size, pooling)
+    if normalize:
+        yield "2_Normalize/config.json", {}
+
+
+def _top_level(prompts: Mapping[str, str], similarity: str) -> dict[str, Any]:
+    default = prompts.get("default", "")
+    return {
+        "__version__": {
+            "sentence_transformers": FORMAT_OF,
+            "transformers": transformers.__version__,
+            "pytorch": torch.__version__,
+        },
+        "prompts": {"query": default, "document": default, **prompts},
+        "default_prompt_name": "default" if "default" in prompts else None,
+        "similarity_fn_name": similarity,
+    }
+
+
+def _transformer_options(transformer: PreTrainedModel, max_length: int) -> dict[str, Any]:
+    options: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": False}
+    takes_pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
+    if takes_pooler and getattr(transformer, "pooler", None) is None:
+        # Loading would make a pooler of random weights, warn, and never use it
+        options["model_args"] = {"add_pooling_layer": False}
+    return options
+
+
+def _pooling_options(width: int, pooling: str) -> dict[str, Any]:
+    return {
+        "word_embedding_dimension": width,
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_max_tokens": pooling == "max",
+        "pooling_mode_mean_tokens": pooling == "mean",
+        "pooling_mode_mean_sqrt_len_tokens": False,
+        "include_prompt": True,
+    }

@@ -1,0 +1,220 @@
+"""The exported folder, opened by stock sentence-transformers and by transformers, says what the backbone says.
+
+The truth here is transformers itself: states of the base model, pooled in three lines, without any of our encoder.
+"""
+
+import json
+import logging
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+from contracts import InputError
+from export.sentence_transformers import export_encoder
+
+TORTURE = [
+    "The ferry leaves the harbour.",
+    "  The ferry leaves the harbour. \n",
+    "",
+    "   ",
+    "word " * 10_000,
+    "swallows 🐦🐦 and a family 👨‍👩‍👧‍👦",
+    "السفينة تغادر الميناء قبل الفجر",
+    "literal <s> and </s> and <mask> and <pad>, [CLS] [SEP] [MASK] [PAD]",
+    "tab\tnew\nline \x00 nul \u200b zero width",
+]
+
+
+def by_transformers(transformer, tokenizer, texts, pooling, max_length):
+    """One text at a time, no padding: nothing of a batch can leak in."""
+    rows = []
+    for text in texts:
+        inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
+        with torch.no_grad():
+            states_TD = transformer(**inputs).last_hidden_state[0]
+        rows.append({"mean": states_TD.mean(0), "cls": states_TD[0], "max": states_TD.max(0).values}[pooling].numpy())
+    return np.stack(rows)
+
+
+def base_model(folder):
+    return AutoModel.from_pretrained(folder, add_pooling_layer=False).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def load(folder):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    return sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.fixture(params=["tiny_mlm", "tiny_bert"])
+def backbone(request):
+    return base_model(request.getfixturevalue(request.param))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooling, tmp_path):
+    transformer, tokenizer = backbone
+    folder = export_encoder(
+        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling=pooling, max_length=128
+    )
+    expected = by_transformers(transformer, tokenizer, TORTURE, pooling, 128)
+    np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
+
+
+def test_the_vectors_differ_where_the_texts_do(tiny_mlm, tmp_path):
+    """Guards the test above: a folder that maps everything to one vector would be easy to agree with."""
+    transformer, tokenizer = base_model(tiny_mlm)
+    folder = export_encoder(
+        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=128
+    )
+    vectors = load(folder).encode(["The ferry leaves.", "The choir sings.", "Bread rises."])
+    assert np.abs(vectors[:, None] - vectors[None]).max(-1)[np.triu_indices(3, 1)].min() > 1e-3
+
+
+def test_leading_and_trailing_blanks_stay_part_of_the_text(tiny_mlm, tmp_path):
+    transformer, tokenizer = base_model(tiny_mlm)
+    folder = export_encoder(
+        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64
+    )
+    plain, blanks = load(folder).encode(["The ferry.", " The ferry.  "])
+    assert np.abs(plain - blanks).max() > 1e-3
+
+
+def test_nothing_is_missing_random_or_warned_about(tiny_mlm, tmp_path, caplog):
+    transformer, tokenizer = base_model(tiny_mlm)
+    folder = export_encoder(
+        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64
+    )
+    caplog.clear()  # opening the masked LM without its head was reported
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        warnings.simplefilter("error")
+        model = load(folder)
+    assert not [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert not [name for name, _ in model.named_parameters() if "pooler" in name]
+    assert model.max_seq_length == 64
+    assert model.similarity_fn_name == "cosine"
+
+
+def test_transformers_alone_opens_the_folder(backbone, tmp_path):
+    transformer, tokenizer = backbone
+    folder = export_encoder(
+        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64
+    )
+    again, info = AutoModel.from_pretrained(folder, add_pooling_layer=False, output_loading_info=True)
+    assert not any(info.values()), info
+    again_tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert again_tokenizer.model_max_length == 64
+    assert again_tokenizer(TORTURE)["input_ids"] == tokenizer(TORTURE)["input_ids"]
+    for name, weight in transformer.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name]), name
+
+
+def test_a_half_precision_model_is_written_in_float32_and_stays_half(tiny_mlm, tmp_path):
+    whole = AutoModelForMaskedLM.from_pretrained(tiny_mlm, dtype=torch.bfloat16)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
+    tokenizer(["a", "a longer one"], padding=True, truncation=True, max_length=3)
+    folder = export_encoder(
+        tmp_path / "encoder", transformer=whole.roberta, tokenizer=tokenizer, pooling="mean", max_length=64
+    )
+    assert whole.dtype == torch.bfloat16
+    assert whole.config.architectures == ["RobertaForMaskedLM"]
+    assert tokenizer.model_max_length == 512
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["dtype"], config["architectures"]) == ("float32", ["RobertaModel"])
+    saved = json.loads((folder / "tokenizer.json").read_text())
+    assert (saved["truncation"], saved["padding"]) == (None, None)
+    assert load(folder).encode("The ferry.").dtype == np.float32
+
+
+def test_prompts_reach_queries_documents_and_plain_texts(tiny_mlm, tmp_path):
+    transformer, tokenizer = base_model(tiny_mlm)
+    folder = export_encoder(
+        tmp_path / "encoder",
+        transformer=transformer,
+        tokenizer=tokenizer,
+        pooling="mean",
+        max_length=64,
+        prompts={"default": "sentence: ", "query": "question: "},
+    )
+    model = load(folder)
+    expected = by_transformers(transformer, tokenizer, ["sentence: rain", "question: rain"], "mean", 64)
+    for vector, row in [(model.encode("rain"), 0), (model.encode_document("rain"), 0), (model.encode_query("rain"), 1)]:
+        np.testing.assert_allclose(vector, expected[row], atol=1e-5)
+
+
+def test_normalized_vectors_have_length_one(tiny_mlm, tmp_path):
+    transformer, tokenizer = base_model(tiny_mlm)
+    folder = export_encoder(
+        tmp_path / "encoder",
+        transformer=transformer,
+        tokenizer=tokenizer,
+        pooling="mean",
+        max_length=64,
+        normalize=True,
+        similarity="dot",
+    )
+    model = load(folder)
+    expected = by_transformers(transformer, tokenizer, TORTURE, "mean", 64)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.encode(TORTURE), expected, atol=1e-5)
+    assert model.similarity_fn_name == "dot"
+
+
+def test_a_second_export_replaces_the_first_and_leaves_nothing_behind(tiny_mlm, tmp_path):
+    transformer, tokenizer = base_model(tiny_mlm)
+    for max_length in (32, 64):
+        folder = export_encoder(
+            tmp_path / "encoder",
+            transformer=transformer,
+            tokenizer=tokenizer,
+            pooling="mean",
+            max_length=max_length,
+            card=f"card {max_length}",
+        )
+    assert [p.name for p in tmp_path.iterdir()] == ["encoder"]
+    assert (folder / "README.md").read_text() == "card 64"
+    assert not list(folder.glob("*.bin"))
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_a_failed_export_leaves_the_earlier_one(tiny_mlm, tmp_path, monkeypatch):
+    transformer, tokenizer = base_model(tiny_mlm)
+    arguments = {"transformer": transformer, "tokenizer": tokenizer, "pooling": "mean", "max_length": 32}
+    folder = export_encoder(tmp_path / "encoder", **arguments)
+    before = {p.name: p.stat().st_mtime_ns for p in folder.rglob("*")}
+
+    def disk_full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(tokenizer), "save_pretrained", disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        export_encoder(folder, **arguments)
+    assert {p.name: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+    assert [p.name for p in tmp_path.iterdir()] == ["encoder"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pooling": "median"}, "one of cls, max, mean, got 'median'"),
+        ({"similarity": "cos"}, "one of cosine, dot"),
+        ({"max_length": 0}, "positive number of tokens, got 0"),
+    ],
+)
+def test_a_wrong_option_is_named(tiny_mlm, tmp_path, change, message):
+    transformer, tokenizer = base_model(tiny_mlm)
+    arguments = {"transformer": transformer, "tokenizer": tokenizer, "pooling": "mean", "max_length": 32}
+    with pytest.raises(InputError, match=re.escape(message)):
+        export_encoder(tmp_path / "encoder", **{**arguments, **change})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_something_else_is_not_overwritten(tiny_mlm, tmp_path):
+    transformer, tokenizer = base_model(tiny_mlm)
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match="no sentence-transformers folder"):
+        export_encoder(tmp_path, transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=32)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
