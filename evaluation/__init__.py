@@ -1,0 +1,1 @@
+"""Scores any ``contracts.Embedder``; nothing here knows how the encoder was trained."""

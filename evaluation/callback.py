@@ -1,0 +1,112 @@
+"""Scores the encoder while it trains, at the start and every n steps, without disturbing the training."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from contracts import Embedder
+from evaluation.statistics import Scores
+from evaluation.suite import Suite, Task
+
+log = logging.getLogger(__name__)
+
+HEADLINES = ("all/spearman", "cosine/spearman", "cosine/mrr")  # what the one line says of a task
+SHOWN = 8  # scores in the one line
+
+
+class ScoreCallback(pl.Callback):
+    """Every rank scores and logs the same numbers, so that ``monitor`` picks the same checkpoint on all of them.
+
+    ``suite`` holds the tasks of the first and the last scoring, ``during`` those of every ``every_n_steps`` optimizer
+    steps (default: the same; 0 or None: none in between). ``history`` maps a step to its scores.
+    """
+
+    def __init__(
+        self,
+        suite: Iterable[Task],
+        during: Iterable[Task] | None = None,
+        every_n_steps: int | None = None,
+        at_start: bool = True,
+    ) -> None:
+        self.suite = Suite(suite)
+        self.during = self.suite if during is None else Suite(during)
+        self.every_n_steps = every_n_steps or 0
+        self.at_start = at_start
+        self.history: dict[int, dict[str, float]] = {}
+        self.scores_before: dict[str, float] | None = None
+        self._restored = False
+
+    @property
+    def last_scored(self) -> int | None:
+        """The last step that was scored while training."""
+        return max(self.history, default=None)
+
+    def score(self, embedder: Embedder, tasks: Iterable[Task] | None = None) -> Scores:
+        """(values, intervals) of ``tasks``, by default of the whole suite; all ranks must call it."""
+        suite = self.suite if tasks is None else Suite(tasks)
+        with undisturbed(embedder):
+            return suite.run(embedder)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._restored and self.history:
+            # Lightning forgets them; a checkpoint written before the next scoring must still know its score
+            latest = self.history[max(self.history)]
+            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in latest.items()})
+        if self.at_start and trainer.global_step == 0 and self.scores_before is None and len(self.suite):
+            self.scores_before = self._score_at(trainer, pl_module, self.suite)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step  # stays the same while gradients accumulate
+        if not self.every_n_steps or step % self.every_n_steps or step in self.history or not len(self.during):
+            return
+        scores = self._score_at(trainer, pl_module, self.during)
+        pl_module.log_dict(scores, logger=False, rank_zero_only=False, sync_dist=False)
+
+    def _score_at(self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite) -> dict[str, float]:
+        step, began = trainer.global_step, time.perf_counter()
+        scores = self.score(pl_module.encoder, suite).values
+        self.history[step] = scores
+        # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
+        for logger in trainer.loggers:
+            logger.log_metrics(scores, step=step)
+        if trainer.is_global_zero:
+            log.info("step %d: %s (%.1f s)", step, headline(scores), time.perf_counter() - began)
+        return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": self.history, "scores_before": self.scores_before}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.history = dict(state_dict["history"])
+        self.scores_before = state_dict["scores_before"]
+        self._restored = True
+
+
+def headline(scores: dict[str, float]) -> str:
+    shown = [f"{name} {value:.1f}" for name, value in scores.items() if name.split("/", 1)[1] in HEADLINES]
+    more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
+    return ", ".join(shown[:SHOWN] + more)
+
+
+@contextmanager
+def undisturbed(embedder: Embedder) -> Iterator[None]:
+    """Evaluation mode and no gradients inside; every module's mode and torch's random state as before afterwards."""
+    modules = list(embedder.modules()) if isinstance(embedder, nn.Module) else []
+    modes = [module.training for module in modules]
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        for module in modules:
+            module.training = False
+        try:
+            yield
+        finally:
+            for module, mode in zip(modules, modes, strict=True):
+                module.training = mode
