@@ -1,0 +1,70 @@
+# Needs Python 3.11 or newer, make and the package index. `make` lists the targets.
+
+# The first Python that is new enough; `make PYTHON=/path/to/python env` names another
+PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python,\
+	$(shell $(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")' 2>/dev/null)))
+# On Linux the package index has PyTorch with CUDA. For a smaller CPU build:
+#   make TORCH_INDEX=https://download.pytorch.org/whl/cpu env
+TORCH_INDEX ?=
+ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+TORCH := $(shell grep '^torch==' constraints.txt)
+
+# Threads that wait must not spin: with other processes on the same cores that costs ten times the work
+export OMP_WAIT_POLICY ?= passive
+
+.DEFAULT_GOAL := help
+.PHONY: help env quickstart test test-slow lint format types check refresh clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(READY)  ## the environment in .venv, exact versions from constraints.txt
+
+# The package is installed in place (-e): train.py reads configs/ beside itself.
+# torch comes first and pinned, so that nothing else chooses its build.
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "This needs Python 3.11 or newer; found $$("$(or $(PYTHON),python3)" --version 2>&1 || true)." >&2; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3.11 env" >&2; exit 2; }
+	@echo "Making $(VENV) with $(PYTHON): 1 GB or more to download the first time."
+	"$(PYTHON)" -m venv $(VENV)
+	$(RUN) -m pip install --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(RUN) -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+quickstart: $(READY)  ## train, score and export an encoder on the docstrings of the installed packages
+	$(RUN) train.py experiment=quickstart $(ARGS)
+
+test: $(READY)  ## the test suite; ARGS="-k spans" chooses
+	$(RUN) -m pytest $(ARGS)
+
+test-slow: $(READY)  ## the tests that take minutes
+	$(RUN) -m pytest -m slow $(ARGS)
+
+lint: $(READY)  ## style and formatting, changes nothing
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+format: $(READY)  ## let ruff repair what it can
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+types: $(READY)  ## mypy over the packages named in pyproject.toml
+	$(RUN) -m mypy
+
+check: lint types test  ## what CI runs
+
+refresh: $(READY)  ## the newest versions that the ranges admit, written to constraints.txt; then run check and test-slow
+	$(RUN) -m pip install --upgrade --upgrade-strategy eager --editable '.[dev]'
+	{ grep '^#' constraints.txt; \
+	  $(RUN) -m pip freeze --all --exclude-editable --exclude pip \
+	  | grep -vE '^(nvidia-|cuda-|triton==)' | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.txt.new
+	mv constraints.txt.new constraints.txt
+
+clean:  ## caches and build leftovers; .venv and outputs stay
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
