@@ -1,14 +1,86 @@
 """How many test sentences stand word for word in the training text: contamination, counted on token ids."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
+from contracts import InputError
+from datamodules.text_to_ids import normalised, plain_backend
 from datamodules.token_store import TokenStore
+
+MULTIPLIER = 0x9E3779B97F4A7C15  # odd, its bits well mixed (2^64 over the golden ratio)
+SIEVE_BITS = 20  # a table of 1 MB, which stays in the processor's cache, turns most windows away
+BLOCK_TOKENS = 1 << 20
 
 
 def count_overlap(store: TokenStore, tokenizer: Any, sentences: Sequence[str], min_tokens: int = 8) -> dict[str, int]:
     """``checked``: sentences of at least ``min_tokens`` tokens; ``found``: those that one document contains.
 
-    Lower-cased as the store was (``store.manifest["lowercase"]``).
+    Lower-cased as the store was. "Contains" means the same ids in a row, the sentence read as a document is: with a
+    space in front. A sentence that the text glues to a quotation mark may therefore be missed.
     """
-    ...
+    if min_tokens < 1:
+        raise InputError(f"min_tokens: wanted at least 1, got {min_tokens}")
+    backend = plain_backend(tokenizer)
+    texts = [normalised(sentence, store.manifest["lowercase"]) for sentence in sentences]
+    encoded = [backend.replace_specials(ids)[0] for ids in backend.encode(texts)]
+    long_enough = [ids for ids in encoded if len(ids) >= min_tokens]
+    return {"checked": len(long_enough), "found": int(contained(store, long_enough, min_tokens).sum())}
+
+
+def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
+    """(needles,) bool: whether one document contains these ids in a row. Each has at least ``min_tokens``.
+
+    Every window of the text is hashed at once; where it meets the beginning of a needle, the ids themselves decide.
+    """
+    found = np.zeros(len(needles), dtype=bool)
+    if not needles:
+        return found
+    starts = _window_hashes(np.concatenate([needle[:min_tokens] for needle in needles]), min_tokens)[::min_tokens]
+    hashes, group_of_needle = np.unique(starts, return_inverse=True)
+    by_group = np.argsort(group_of_needle, kind="stable")
+    borders = np.searchsorted(group_of_needle[by_group], np.arange(len(hashes) + 1))
+    for group, positions in _meetings(store.ids, hashes, min_tokens):
+        ends = store.offsets[np.searchsorted(store.offsets, positions, side="right")]
+        for needle in by_group[borders[group] : borders[group + 1]]:
+            found[needle] = found[needle] or _stands_at(store.ids, positions, ends, needles[needle])
+    return found
+
+
+def _meetings(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:
+    """(index into the sorted hashes, positions in the text whose window has that hash), block by block."""
+    shift = np.uint64(64 - SIEVE_BITS)
+    sieve = np.zeros(1 << SIEVE_BITS, dtype=bool)
+    sieve[hashes >> shift] = True
+    for first in range(0, len(ids) - window + 1, BLOCK_TOKENS):
+        of_windows = _window_hashes(ids[first : first + BLOCK_TOKENS + window - 1], window)
+        positions = np.flatnonzero(sieve[of_windows >> shift])
+        candidates = of_windows[positions]
+        groups = np.minimum(np.searchsorted(hashes, candidates), len(hashes) - 1)
+        equal = hashes[groups] == candidates
+        positions, groups = positions[equal] + first, groups[equal]
+        order = np.argsort(groups, kind="stable")
+        present, borders = np.unique(groups[order], return_index=True)
+        for group, some in zip(present, np.split(positions[order], borders[1:]), strict=True):
+            yield int(group), some
+
+
+def _window_hashes(ids: np.ndarray, window: int) -> np.ndarray:
+    """(len(ids) - window + 1,) uint64: a polynomial in the ids of each window, modulo 2^64."""
+    wide = ids.astype(np.uint64)
+    hashes = np.zeros(len(ids) - window + 1, dtype=np.uint64)
+    for offset in range(window):
+        factor = np.uint64(pow(MULTIPLIER, offset + 1, 1 << 64))
+        hashes += wide[offset : offset + len(hashes)] * factor
+    return hashes
+
+
+def _stands_at(ids: np.ndarray, positions: np.ndarray, ends: np.ndarray, needle: np.ndarray) -> bool:
+    """Whether the needle stands at one of the positions, before the end of the document there."""
+    positions = positions[positions + len(needle) <= ends]
+    for offset, id in enumerate(needle):
+        if len(positions) == 0:
+            return False
+        positions = positions[ids[positions + offset] == id]
+    return len(positions) > 0

@@ -1,27 +1,55 @@
 """Text is tokenised once, into flat memory-mapped ids and offsets; a document is a slice of them."""
 
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from filelock import FileLock, Timeout
 
+from contracts import InputError
 from datamodules.sources import DocumentSource
+from datamodules.text_to_ids import LengthRule, WrittenDocuments, plain_backend, write_documents
+
+STORE_VERSION = 1  # part of the key: raise it when the same input would be stored otherwise
+
+log = logging.getLogger(__name__)
 
 
 class TokenStore:
-    """Tokenised documents on disk. ``store[i]`` is a zero-copy uint16 or uint32 slice."""
+    """Tokenised documents on disk. ``store[i]`` is a zero-copy, read-only uint16 or uint32 slice.
 
-    def __init__(self, directory: str | Path) -> None: ...
+    A directory of ``ids.bin`` (flat), ``offsets.npy`` and ``meta.json``. InputError if it is not whole.
+    """
 
-    ids: np.ndarray  # (tokens,) memory map, all documents one behind the other, no special tokens
-    offsets: np.ndarray  # (documents + 1,) int64
-    lengths: np.ndarray  # (documents,) int64
-    num_tokens: int
-    manifest: dict[str, Any]
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        try:
+            self.manifest: dict[str, Any] = json.loads((self.directory / "meta.json").read_text())
+            self.offsets: np.ndarray = np.load(self.directory / "offsets.npy")  # (documents + 1,) int64
+            dtype = np.dtype(self.manifest["dtype"])
+            on_disk = (self.directory / "ids.bin").stat().st_size
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise InputError(f"{directory}: not a token store ({error}). Delete it; it is built anew.") from error
+        self.num_tokens = int(self.offsets[-1])
+        if on_disk != self.num_tokens * dtype.itemsize or len(self.offsets) != self.manifest["kept"] + 1:
+            raise InputError(f"{directory}: the token store is cut short. Delete it; it is built anew.")
+        self.ids: np.ndarray = np.memmap(self.directory / "ids.bin", dtype=dtype, mode="r")  # (tokens,)
+        self.lengths: np.ndarray = np.diff(self.offsets)  # (documents,) int64
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
 
-    def __getitem__(self, row: int) -> np.ndarray: ...
+    def __getitem__(self, row: int) -> np.ndarray:
+        if not 0 <= row < len(self):
+            raise IndexError(f"document {row} of {len(self)}")
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
 
 def build_or_open(
@@ -38,6 +66,103 @@ def build_or_open(
     """The store of this source under this tokenizer and rule, built if it is not there.
 
     ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
-    published script does, and drops what has fewer than ``min_tokens`` tokens besides.
+    published script does, and drops what has fewer than ``min_tokens`` tokens besides. One process builds while the
+    others wait for its lock; what a killed build leaves behind is never taken for a store.
     """
-    ...
+    rule = LengthRule(min_length, length_unit, min_tokens)
+    key = {
+        "version": STORE_VERSION,
+        "source": source.fingerprint(),
+        "tokenizer": tokenizer_sha256(tokenizer),
+        "lowercase": lowercase,
+        "rule": rule._asdict(),
+    }
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    directory = Path(cache_dir).expanduser() / f"tokens-{digest}"
+    store = _open_if_whole(directory)
+    if store is not None:
+        return store
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(directory):
+            store = _open_if_whole(directory)  # another process may have built it while this one waited
+            if store is None:
+                _build(directory, source, tokenizer, rule, lowercase, key, quiet)
+                store = TokenStore(directory)
+            return store
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        raise InputError(
+            f"{directory}: cannot write the tokenised text ({error.strerror}). Free some space or pass "
+            "data.cache_dir=FOLDER on another disk."
+        ) from error
+
+
+def tokenizer_sha256(tokenizer: Any) -> str:
+    """What a fast tokenizer makes of text; truncation and padding, which its users switch, do not count."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
+            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
+        )
+    serialised = tokenizer.backend_tokenizer.to_str()
+    content = serialised[serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _open_if_whole(directory: Path) -> TokenStore | None:
+    if not directory.exists():
+        return None
+    try:
+        return TokenStore(directory)
+    except InputError as error:
+        log.warning("%s", error)
+        return None
+
+
+def _lock(directory: Path) -> FileLock:
+    lock = FileLock(f"{directory}.lock")
+    try:
+        lock.acquire(timeout=0)
+        lock.release()
+    except Timeout:
+        log.info("another process is tokenising into %s; waiting for it", directory)
+    return lock
+
+
+def _build(
+    directory: Path,
+    source: DocumentSource,
+    tokenizer: Any,
+    rule: LengthRule,
+    lowercase: bool,
+    key: dict[str, Any],
+    quiet: bool,
+) -> None:
+    """Writes beside the target and renames: a store is there whole or not at all. Called under the lock."""
+    log.info("tokenising into %s", directory)
+    for stale in directory.parent.glob(f"{directory.name}.tmp-*"):  # of builds that were killed
+        shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{directory.name}.tmp-", dir=directory.parent) as temporary:
+        fresh = Path(temporary) / "store"
+        fresh.mkdir()
+        backend = plain_backend(tokenizer)
+        written = write_documents(source.documents(), backend, fresh, rule, lowercase=lowercase, quiet=quiet)
+        if written.kept == 0:
+            raise InputError(_nothing_kept(written, rule))
+        meta = {"source": source.manifest(), **written._asdict(), "key": key, "lowercase": lowercase}
+        meta |= {"rule": rule._asdict(), "tokenizer_sha256": key["tokenizer"]}
+        (fresh / "meta.json").write_text(json.dumps(meta, indent=1))
+        shutil.rmtree(directory, ignore_errors=True)  # a store that was not whole
+        os.replace(fresh, directory)
+    log.info("kept %d of %d documents, %d tokens", written.kept, written.read, written.tokens)
+
+
+def _nothing_kept(written: WrittenDocuments, rule: LengthRule) -> str:
+    return (
+        f"none of the {written.read} documents is long enough: wanted {rule.describe()}; the longest has "
+        f"{written.longest} {written.longest_unit} ({written.longest_where}). Set data.max_span or "
+        "data.min_document_length smaller, or data.max_span=auto; or, if each of these is only a piece of a "
+        "document, put whole documents on a line (or into a file: data.document=file)."
+    )
