@@ -4,10 +4,11 @@ A leaf: it imports none of our packages, so any of them may import it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Protocol, TypedDict
 
-import numpy as np
-from torch import Tensor
+if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
+    import numpy as np
+    from torch import Tensor
 
 IGNORED_LABEL = -100  # an MLM label that is not predicted; torch's cross_entropy skips it by default
 RESULTS_VERSION = 1
@@ -30,8 +31,8 @@ class Ragged(NamedTuple):
     and asking a GPU for it would stall every step.
     """
 
-    ids: Tensor  # (tokens,) int64
-    lengths: np.ndarray  # (sequences,) int64; sums to ``tokens``; special tokens are counted
+    ids: "Tensor"  # (tokens,) int64
+    lengths: "np.ndarray"  # (sequences,) int64; sums to ``tokens``; special tokens are counted
 
 
 class SpanBatch(NamedTuple):
@@ -42,17 +43,17 @@ class SpanBatch(NamedTuple):
     """
 
     anchors: Ragged  # N * A sequences
-    masked_ids: Tensor  # (anchor tokens,) int64: the anchors after MLM corruption
-    labels: Tensor  # (anchor tokens,) int64: the original id where predicted, else IGNORED_LABEL
+    masked_ids: "Tensor"  # (anchor tokens,) int64: the anchors after MLM corruption
+    labels: "Tensor"  # (anchor tokens,) int64: the original id where predicted, else IGNORED_LABEL
     positives: Ragged  # N * A * P sequences
-    documents: np.ndarray  # (N,) int64 rows of the token store, to name a batch in a message
+    documents: "np.ndarray"  # (N,) int64 rows of the token store, to name a batch in a message
 
 
 class StepOutput(TypedDict):
     """What every ``training_step`` returns; the telemetry callback reduces it over ranks and logs it."""
 
-    loss: Tensor
-    metrics: dict[str, Tensor]  # detached scalars whose mean over ranks is the global value
+    loss: "Tensor"
+    metrics: "dict[str, Tensor]"  # detached scalars whose mean over ranks is the global value
     spent: dict[str, int]  # this rank's examples, real_tokens, padded_tokens in this step
 
 
@@ -62,7 +63,7 @@ class StepOutput(TypedDict):
 class Embedder(Protocol):
     """All that evaluation and export know about a model."""
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed(self, texts: Sequence[str]) -> "Tensor":
         """N texts -> (N, width) float32 rows on the CPU, in input order."""
         ...
 
@@ -105,7 +106,7 @@ class PairTask(NamedTuple):
     name: str  # e.g. "sts12", "sts12@senteval", "stsb-dev", "stsb", "sickr", "sickr-all"
     left: list[str]
     right: list[str]
-    gold: np.ndarray  # (pairs,) float64
+    gold: "np.ndarray"  # (pairs,) float64
     subsets: list[str]  # (pairs,) name of the subset of each pair; one name where there are none
 
 

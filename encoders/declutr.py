@@ -21,12 +21,12 @@ from losses.metric_learning import metric_loss
 
 
 class DeCLUTR(pl.LightningModule):
-    """Loss = ``contrastive_weight`` x NT-Xent of anchors and their averaged positives + ``mlm_weight`` x MLM of anchors.
+    """Loss = contrastive_weight x NT-Xent of anchors and their averaged positives + mlm_weight x MLM of anchors.
 
     ``mask_anchors_for_contrast``: the masked anchor is also the contrastive one, so one forward serves both losses, as
-    published; false encodes the unmasked anchor besides. ``loss_scale="paper"`` is the published gradient of the contrastive
-    loss on several processes, 1 / processes of the exact one. ``metric_loss`` and ``metric_miner`` name classes of
-    pytorch-metric-learning that take NT-Xent's place.
+    published; false encodes the unmasked anchor besides. ``loss_scale="paper"`` is the published gradient of the
+    contrastive loss on several processes, 1 / processes of the exact one. ``metric_loss`` and ``metric_miner`` name
+    classes of pytorch-metric-learning that take NT-Xent's place.
     """
 
     objective = "declutr"
@@ -162,8 +162,8 @@ def _check(hparams: Any) -> None:
     weights = (hparams.contrastive_weight, hparams.mlm_weight)
     if min(weights) < 0 or max(weights) == 0:
         raise InputError(
-            f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and one must "
-            "be above 0, or there is nothing to learn."
+            f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and one "
+            "must be above 0, or there is nothing to learn."
         )
     for key, choices in (("reduction", ("mean", "sum")), ("loss_scale", ("exact", "paper"))):
         if hparams[key] not in choices:

@@ -52,8 +52,8 @@ def make_schedule(
 ) -> Schedule:
     """A schedule by name.
 
-    ``slanted_triangular`` runs over the real number of optimiser steps; ``paper_literal`` over as many steps as there are
-    training instances (DeCLUTR, section 4.1.2, read literally: one epoch never leaves the warm-up);
+    ``slanted_triangular`` runs over the real number of optimiser steps; ``paper_literal`` over as many steps as there
+    are training instances (DeCLUTR, section 4.1.2, read literally: one epoch never leaves the warm-up);
     ``official_code_bug`` is what the published code did unless told the number of batches; ``linear`` and ``constant``
     are the usual ones.
     """

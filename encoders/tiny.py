@@ -1,6 +1,5 @@
-"""``backbone=tiny``: a masked LM with random weights and a tokenizer of the data at hand, written as an ordinary folder."""
+"""``backbone=tiny``: random weights and a tokenizer of the data at hand, written as an ordinary transformers folder."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ def write_tiny_masked_lm(
     dropout: float,
     lowercase: bool,
 ) -> None:
-    """A BERT of the given sizes and a WordPiece tokenizer trained on ``texts``; ``folder`` appears at once or not at all.
+    """A BERT of the given sizes and a WordPiece tokenizer trained on ``texts``; ``folder`` appears whole or not at all.
 
     Raises:
         InputError: the sizes do not fit each other, or there is no text.
@@ -57,7 +56,7 @@ def write_tiny_masked_lm(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             BertForMaskedLM(config).save_pretrained(draft)
-        os.replace(draft, folder)
+        draft.replace(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -95,3 +94,6 @@ def _some(texts: Iterator[str]) -> Iterator[str]:
         characters += len(text)
         if characters > TOKENIZER_CHARACTERS:
             return
+
+
+TINY_BACKBONES = {"masked_lm": write_tiny_masked_lm}  # by the family that a model class names

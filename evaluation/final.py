@@ -1,0 +1,31 @@
+"""The scores that a run reports: its best checkpoint, over the whole suite, when training is done."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+
+from evaluation.callback import ScoreCallback
+from evaluation.statistics import Scores
+
+
+class FinalScores(pl.Callback):
+    """Puts the best weights into the module on every rank, then scores them; ``skip()`` says that the run was cut short.
+
+    The module leaves ``fit`` with the best weights, ready for export.
+    """
+
+    def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool]) -> None:
+        self.scorer, self.best, self.skip = scorer, best, skip
+        self.scores = Scores({}, {})
+        self.best_step = 0
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.skip():
+            return
+        checkpoint = torch.load(self.best, map_location="cpu", weights_only=True, mmap=True)
+        pl_module.load_state_dict(checkpoint["state_dict"])
+        self.best_step = int(checkpoint["global_step"])
+        if len(self.scorer.suite):
+            self.scores = self.scorer.score(pl_module.encoder)

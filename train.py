@@ -1,0 +1,179 @@
+"""Train one sentence encoder: ``python train.py model=declutr data=openwebtext``.
+
+Composes the config, checks that model and data fit, instantiates, trains, and writes what a run leaves behind. No model
+is named here; what a run may be told is in ``configs/train.yaml``.
+"""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from command_line import identity, run_command
+
+if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --help has been answered
+    import pytorch_lightning as pl
+
+    from contracts import DataModule
+    from evaluation.final import FinalScores
+
+log = logging.getLogger("train")
+
+
+def run(cfg: DictConfig) -> int:
+    """Exit status of a whole run: train or continue, score, export."""
+    from pytorch_lightning.utilities import rank_zero_only
+
+    from runs.folder import claim_folder
+
+    model_class = check_choice(cfg)
+    follow_launcher(cfg)
+    folder, writer = Path(cfg.output_dir), rank_zero_only.rank == 0
+    claim = claim_folder(folder, identity(cfg), resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
+    if claim.finished:
+        log.info("%s is finished: results.json and encoder/ are there. overwrite=true trains it again.", folder)
+        return 0
+    if writer:
+        record_config(cfg, folder / ".hydra")
+    if cfg.backbone == "tiny":
+        cfg.backbone = write_tiny(cfg, folder / "backbone", model_class)
+    data = hydra.utils.instantiate(cfg.data)
+    data.prepare_data()
+    model = hydra.utils.instantiate(cfg.model)
+    final, status = fit(cfg, model, data, folder, claim.checkpoint)
+    if status == 0 and writer:
+        finish(cfg, model, data, folder, final)
+    return status
+
+
+def check_choice(cfg: DictConfig) -> type:
+    """The model's class, once model and data are there and made for each other."""
+    from contracts import InputError
+
+    groups = Path(__file__).parent / "configs"
+    for group in ("model", "data"):
+        if group not in cfg or cfg[group] is None:
+            choices = ", ".join(sorted(path.stem for path in (groups / group).glob("*.yaml")))
+            raise InputError(
+                f"no {group} was chosen; say {group}=NAME with one of {choices}, or take a recipe with experiment=NAME. "
+                "python train.py --help lists everything."
+            )
+    model, data = hydra.utils.get_class(cfg.model._target_), hydra.utils.get_object(cfg.data._target_)
+    yields = getattr(data, "yields", None) or data.__annotations__["return"].yields
+    if model.consumes is not yields:
+        raise InputError(
+            f"model={model.objective} learns from {model.consumes.__name__}, but data={cfg.data._target_} yields "
+            f"{yields.__name__}."
+        )
+    return model
+
+
+def follow_launcher(cfg: DictConfig) -> None:
+    """torchrun has already decided how many processes there are, and Lightning must be told the same."""
+    if os.environ.get("TORCHELASTIC_RUN_ID") and int(os.environ["WORLD_SIZE"]) > 1:
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        cfg.trainer.devices, cfg.trainer.num_nodes = local, int(os.environ["WORLD_SIZE"]) // local
+        if cfg.trainer.strategy == "auto":
+            cfg.trainer.strategy = "ddp"
+
+
+def record_config(cfg: DictConfig, folder: Path) -> None:
+    """The three files that Hydra would have written, before it knew whose folder this is."""
+    OmegaConf.save(cfg, folder / "config.yaml")
+    OmegaConf.save(HydraConfig.get(), folder / "hydra.yaml")
+    OmegaConf.save(HydraConfig.get().overrides.task, folder / "overrides.yaml")
+
+
+def write_tiny(cfg: DictConfig, folder: Path, model_class: Any) -> str:
+    """``backbone=tiny``: one process trains the tokenizer and draws the weights, the others wait for it."""
+    from filelock import FileLock
+
+    from encoders.tiny import TINY_BACKBONES
+
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "config.json").is_file():
+            data = hydra.utils.instantiate(cfg.data)
+            TINY_BACKBONES[model_class.tiny_backbone](folder, data.texts(), seed=cfg.seed, **cfg.tiny)
+    return str(folder)
+
+
+def fit(
+    cfg: DictConfig, model: "pl.LightningModule", data: "DataModule", folder: Path, checkpoint: str | None
+) -> tuple["FinalScores", int]:
+    """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
+    from evaluation.callback import ScoreCallback
+    from evaluation.final import FinalScores
+    from runs.checkpoints import RunCheckpoints
+    from runs.progress import Progress
+    from runs.reseed import Reseed
+    from runs.signals import Interruption
+    from runs.telemetry import Telemetry
+
+    tasks = load_tasks(cfg, data)
+    during = [task for task in tasks if task.name in cfg.evaluation.during]
+    scorer = ScoreCallback(tasks, during, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
+    checkpoints = RunCheckpoints(
+        folder / "checkpoints",
+        every_n_steps=cfg.checkpoint.every_n_steps,
+        every_n_minutes=cfg.checkpoint.every_n_minutes,
+        monitor=cfg.monitor,
+        mode=cfg.monitor_mode,
+    )
+    interruption = Interruption(checkpoints)
+    final = FinalScores(scorer, folder / "checkpoints" / "best.ckpt", skip=lambda: interruption.exit_status != 0)
+    callbacks = [
+        Reseed(cfg.seed),
+        scorer,
+        Telemetry(cfg.log_every_n_steps),
+        Progress(quiet=cfg.quiet, monitor=cfg.monitor),
+        *(hydra.utils.instantiate(callback) for callback in cfg.callbacks.values()),
+        final,
+        interruption,
+        checkpoints,
+    ]
+    trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=make_loggers(cfg, folder))
+    trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    return final, interruption.exit_status
+
+
+def load_tasks(cfg: DictConfig, data: "DataModule") -> list[Any]:
+    from evaluation.data import load_sts
+
+    tasks = list(data.held_out())
+    if cfg.evaluation.data_root is None:
+        log.info("evaluation.data_root is not set: no STS scores.")
+        return tasks
+    return tasks + load_sts(cfg.evaluation.data_root, cfg.evaluation.suite)
+
+
+def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
+    """metrics.csv always, and what ``logger=`` adds."""
+    from runs.metrics_csv import MetricsCSV
+
+    loggers: list[Any] = [MetricsCSV(folder)]
+    if cfg.logger and "_target_" in cfg.logger:
+        loggers.append(hydra.utils.instantiate(cfg.logger))
+    return loggers
+
+
+def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, final: "FinalScores") -> None:
+    """The encoder, the curve, results.json last: its presence says that the run is done."""
+
+
+def main_task(cfg: DictConfig) -> None:
+    logging.basicConfig(level=logging.WARNING if cfg.quiet else logging.INFO, format="%(message)s")
+    sys.exit(run(cfg))
+
+
+@hydra.main(version_base="1.3", config_path="configs", config_name="train")
+def main(cfg: DictConfig) -> None:
+    main_task(cfg)
+
+
+if __name__ == "__main__":
+    run_command(main)
