@@ -1,0 +1,56 @@
+"""SIGTERM and SIGINT: finish the step, save, stop, and tell the caller the exit status.
+
+Lightning's own handlers do collectives inside the signal handler and hang when the signal reaches a whole process
+group. Ours set a flag; ``RunCheckpoints`` lets the ranks agree on it at the end of a step, so it does not matter which
+of them were hit.
+"""
+
+import logging
+import signal
+from types import FrameType
+from typing import Any
+
+import pytorch_lightning as pl
+
+log = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Interruption(pl.Callback):
+    """After ``fit``: ``exit_status`` is None, or the status to exit with (143 for SIGTERM, 130 for SIGINT).
+
+    A second SIGINT raises KeyboardInterrupt at once, for whoever cannot wait for the step and the checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0  # the signal's number on this rank
+        self.exit_status: int | None = None
+        self._originals: dict[signal.Signals, Any] = {}
+
+    @classmethod
+    def of(cls, trainer: pl.Trainer) -> "Interruption | None":
+        return next((callback for callback in trainer.callbacks if isinstance(callback, cls)), None)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._originals = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for number in SIGNALS:
+            signal.signal(number, self._note)  # here and not in setup: Lightning installs its own in between
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        for number, handler in self._originals.items():
+            signal.signal(number, handler)
+        self._originals = {}
+
+    def stop(self, trainer: pl.Trainer, signum: int) -> None:
+        """Called on all ranks once the state is saved."""
+        self.exit_status = 128 + signum
+        log.info("Stopped by %s; the same command continues from here.", signal.Signals(signum).name)
+        trainer.should_stop = True
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = number
