@@ -1,0 +1,88 @@
+"""NT-Xent forward and backward, ours beside pytorch-metric-learning's, and the memory of a large batch.
+
+    python benchmarks/nt_xent.py [--quick]
+
+Both sides get the same embeddings, in turns, in one process; times are medians. Memory is the growth of the peak
+resident size of a process of its own that already holds the embeddings.
+"""
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from losses.contrastive import nt_xent
+from losses.metric_learning import metric_loss
+
+WIDTH = 768
+TEMPERATURE = 0.05
+PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that ru_maxrss counts in
+
+
+def embeddings(pairs: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(pairs, WIDTH, generator=generator).requires_grad_() for _ in range(2))
+    return left, right
+
+
+def seconds(loss: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:
+    left.grad = right.grad = None
+    start = time.perf_counter()
+    loss(left, right).backward()
+    return time.perf_counter() - start
+
+
+def ours(left: Tensor, right: Tensor) -> Tensor:
+    return nt_xent(left, right, temperature=TEMPERATURE).loss
+
+
+def race(pairs: int, rounds: int, repeats: int) -> tuple[float, float]:
+    """Median seconds of ours and theirs; each round runs theirs once and ours ``repeats`` times."""
+    theirs = metric_loss("NTXentLoss", temperature=TEMPERATURE)
+    left, right = embeddings(pairs)
+    torch.testing.assert_close(ours(left, right), theirs(left, right), rtol=1e-4, atol=0)
+    own_times, their_times = [], []
+    for _ in range(rounds):
+        their_times.append(seconds(theirs, left, right))
+        own_times += [seconds(ours, left, right) for _ in range(repeats)]
+    return statistics.median(own_times), statistics.median(their_times)
+
+
+def grow(pairs: int) -> tuple[int, float]:
+    """Bytes by which forward and backward raised this process's peak over the embeddings, and their seconds."""
+    seconds(ours, *embeddings(8))  # what the first call loads is no property of the batch
+    left, right = embeddings(pairs)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    took = seconds(ours, left, right)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * PEAK_UNIT, took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="NT-Xent against pytorch-metric-learning")
+    parser.add_argument("--quick", action="store_true", help="fewer pairs and rounds, to see that it runs")
+    parser.add_argument("--grow", type=int, metavar="PAIRS", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.grow:
+        sys.stdout.write("{} {}\n".format(*grow(args.grow)))
+        return
+    pairs, rounds, large = (64, 3, 1024) if args.quick else (256, 5, 8192)
+    own, their = race(pairs, rounds, repeats=5)
+    child = [sys.executable, __file__, "--grow", str(large)]
+    growth, took = subprocess.run(child, check=True, capture_output=True, text=True).stdout.split()
+    sys.stdout.write(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, width {WIDTH}, float32\n"
+        f"{pairs} pairs   ours {own * 1e3:.1f} ms   pytorch-metric-learning {their * 1e3:.0f} ms   {their / own:.0f}x\n"
+        f"{large} pairs  {int(growth) / 2**20:.0f} MiB over the embeddings, {float(took):.1f} s\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""In-batch contrastive losses: one kernel, and the two forms of it that the papers use.
+
+Shape letters: B pairs on this rank, R rows on this rank, C candidates of all ranks, D embedding
+width, K rows of a block.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from losses.gather import as_if_neighbours_were_constants, gather_plain, gather_rows, global_sum
+
+Reduction = Literal["mean", "sum"]
+Scale = Literal["exact", "paper"]
+
+BLOCK_LOGITS = 2**22  # logits alive at once: 16 MiB of float32, and large enough for a matmul at full speed
+NEVER_EXCLUDED = torch.iinfo(torch.int64).min  # a group that no caller's row is in
+
+
+class Contrast(NamedTuple):
+    """Both are scalars whose mean over ranks is the value of the global batch."""
+
+    loss: Tensor
+    accuracy: Tensor  # share of rows that are nearer to their partner than to any other candidate; detached
+
+
+class Matching(NamedTuple):
+    """Which candidate each row has to find, and among which."""
+
+    partner_R: Tensor  # int64 index of a candidate
+    row_group_R: Tensor | None = None  # int64; candidates of a row's group, except its partner, are left out
+    candidate_group_C: Tensor | None = None
+    hard_R: Tensor | None = None  # int64 index of the row's own hard negative
+    hard_logit: float = 0.0  # added to the logit of the row's own hard negative
+
+
+def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple[Tensor, Tensor]:
+    """Turn logits, in place, into the gradient of the summed loss with respect to them; return losses and hits.
+
+    The loss is softplus(logsumexp(others) - partner): no difference of nearly equal numbers when the partner wins.
+    """
+    partner_K1 = matching.partner_R[block, None]
+    if matching.hard_R is not None and matching.hard_logit:
+        bonus_K1 = torch.full_like(logits_KC[:, :1], matching.hard_logit)
+        logits_KC.scatter_add_(1, matching.hard_R[block, None], bonus_K1)
+    target_K = logits_KC.gather(1, partner_K1).squeeze(1)
+    if matching.row_group_R is not None and matching.candidate_group_C is not None:
+        logits_KC.masked_fill_(matching.row_group_R[block, None] == matching.candidate_group_C, -math.inf)
+    logits_KC.scatter_(1, partner_K1, -math.inf)
+
+    best_K = logits_KC.amax(1)
+    correct_K = target_K > best_K  # a tie is not a hit: rows that all collapsed to one point score 0
+    best_K = best_K.masked_fill(best_K == -math.inf, 0.0)  # no other candidate at all: the loss is 0
+    sum_K = logits_KC.sub_(best_K[:, None]).exp_().sum(1)
+    gap_K = best_K + sum_K.log() - target_K
+    wrong_K = gap_K.sigmoid()
+    # the sum holds exp(0) = 1 unless it is empty, so the clamp only keeps 0 / 0 away
+    logits_KC.mul_((wrong_K / sum_K.clamp(min=1))[:, None])
+    logits_KC.scatter_(1, partner_K1, -wrong_K[:, None])
+    return F.softplus(gap_K), correct_K
+
+
+class _SoftmaxOverCandidates(torch.autograd.Function):
+    """Sum of row losses, a block of rows at a time.
+
+    The gradient is made while a block's logits are at hand, so nothing of size R x C is ever stored or recomputed.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, temperature: float, block_rows: int
+    ) -> tuple[Tensor, Tensor]:
+        wanted = any(ctx.needs_input_grad)
+        grad_rows_RD = torch.empty_like(rows_RD) if wanted else None
+        grad_candidates_CD = torch.zeros_like(candidates_CD) if wanted else None
+        total = rows_RD.new_zeros(())
+        correct_R = torch.empty(len(rows_RD), dtype=torch.bool, device=rows_RD.device)
+        for first in range(0, len(rows_RD), block_rows):
+            block = slice(first, first + block_rows)
+            scaled_KD = rows_RD[block] / temperature
+            logits_KC = scaled_KD @ candidates_CD.T
+            losses_K, correct_R[block] = _block_weights(logits_KC, matching, block)
+            total += losses_K.sum()
+            if grad_rows_RD is not None and grad_candidates_CD is not None:
+                torch.mm(logits_KC, candidates_CD, out=grad_rows_RD[block]).div_(temperature)
+                grad_candidates_CD.addmm_(logits_KC.T, scaled_KD)
+        if grad_rows_RD is not None and grad_candidates_CD is not None:
+            ctx.save_for_backward(grad_rows_RD, grad_candidates_CD)
+        ctx.mark_non_differentiable(correct_R)
+        return total, correct_R
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        grad_rows_RD, grad_candidates_CD = ctx.saved_tensors
+        return grad_total * grad_rows_RD, grad_total * grad_candidates_CD, None, None, None
+
+
+def softmax_over_candidates(
+    rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, *, temperature: float, block_rows: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum over rows of -log softmax(rows @ candidates / temperature)[partner], and which rows found their partner.
+
+    Rows come normalised and in the precision to compute in. Memory beyond the gradients is ``block_rows`` x C.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature must be > 0, got {temperature}.")
+    block_rows = block_rows or max(1, BLOCK_LOGITS // len(candidates_CD))
+    return _SoftmaxOverCandidates.apply(rows_RD, candidates_CD, matching, temperature, block_rows)
+
+
+def nt_xent(
+    left_BD: Tensor,
+    right_BD: Tensor,
+    *,
+    temperature: float,
+    reduction: Reduction = "mean",
+    scale: Scale = "exact",
+) -> Contrast:
+    """Symmetric NT-Xent (SimCLR, eq. 1): each of the 2B rows must find its partner among all rows but itself.
+
+    ``reduction="sum"`` adds up the 2B rows as DeCLUTR's eq. 2 prints; its code averages. ``scale="paper"`` divides the
+    gradient, not the value, by the world size, as the published runs did.
+    """
+    _check_views("nt_xent", left=left_BD, right=right_BD)
+    with torch.autocast(left_BD.device.type, enabled=False):
+        rows_RD = _directions(left_BD, right_BD)
+        candidates_CD, start = gather_rows(rows_RD)
+        candidate_C = torch.arange(len(candidates_CD), device=rows_RD.device)
+        row_R = candidate_C[start : start + len(rows_RD)]
+        # every row is a group of its own: it is not its own negative
+        matching = Matching(row_R.roll(len(left_BD)), row_group_R=row_R, candidate_group_C=candidate_C)
+        total, correct_R = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
+        return _reduce(total, correct_R, reduction, scale)
+
+
+def info_nce(
+    anchors_BD: Tensor,
+    positives_BD: Tensor,
+    hard_negatives_BD: Tensor | None = None,
+    *,
+    temperature: float,
+    hard_negative_weight: float = 0.0,
+    groups: Tensor | None = None,
+    reduction: Reduction = "mean",
+    scale: Scale = "exact",
+) -> Contrast:
+    """Each anchor must find its positive among the positives and hard negatives of all ranks (SimCSE, eq. 5).
+
+    ``hard_negative_weight`` is added to the logit of an anchor's own hard negative: w counts it e^w times.
+    ``groups`` (B,) int64 names anchors that share a meaning, such as one premise written twice: the others' positives
+    are then no negatives. Hard negatives always count, they contradict the whole group. Reduction and scale: `nt_xent`.
+    """
+    _check_views("info_nce", anchors=anchors_BD, positives=positives_BD, hard_negatives=hard_negatives_BD)
+    if hard_negative_weight and hard_negatives_BD is None:
+        raise ValueError(f"hard_negative_weight {hard_negative_weight} has no hard negatives to weigh; set it to 0.")
+    with torch.autocast(anchors_BD.device.type, enabled=False):
+        rows_RD = _directions(anchors_BD)
+        candidates_CD, start = gather_rows(_directions(positives_BD, hard_negatives_BD))
+        partner_R = start + torch.arange(len(rows_RD), device=rows_RD.device)
+        matching = Matching(
+            partner_R,
+            row_group_R=groups,
+            candidate_group_C=_candidate_groups(groups, hard=hard_negatives_BD is not None),
+            hard_R=None if hard_negatives_BD is None else partner_R + len(rows_RD),
+            hard_logit=hard_negative_weight,
+        )
+        total, correct_R = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
+        return _reduce(total, correct_R, reduction, scale)
+
+
+def _candidate_groups(groups_B: Tensor | None, *, hard: bool) -> Tensor | None:
+    if groups_B is None:
+        return None
+    return gather_plain(torch.cat([groups_B, torch.full_like(groups_B, NEVER_EXCLUDED)]) if hard else groups_B)
+
+
+def _directions(*views: Tensor | None) -> Tensor:
+    """The views, one below the other, as unit vectors in float32 (float64 stays).
+
+    bfloat16 keeps 8 bits of a cosine; divided by 0.05 the rounding alone moves a logit by about 0.1.
+    """
+    rows_RD = torch.cat([view for view in views if view is not None])
+    return F.normalize(rows_RD.to(torch.promote_types(rows_RD.dtype, torch.float32)), dim=-1)
+
+
+def _reduce(total: Tensor, correct_R: Tensor, reduction: Reduction, scale: Scale) -> Contrast:
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}.')
+    if scale not in ("exact", "paper"):
+        raise ValueError(f'scale must be "exact" or "paper", got {scale!r}.')
+    loss = total / len(correct_R) if reduction == "mean" else global_sum(total)
+    if scale == "paper":
+        loss = as_if_neighbours_were_constants(loss)
+    return Contrast(loss, correct_R.float().mean())
+
+
+def _check_views(loss: str, **views: Tensor | None) -> None:
+    shapes = {name: tuple(view.shape) for name, view in views.items() if view is not None}
+    first = next(iter(shapes.values()))
+    if len(set(shapes.values())) > 1 or len(first) != 2 or first[0] == 0:
+        raise ValueError(
+            f"{loss} needs (pairs, width) tensors of one shape with at least one pair, got {shapes}. "
+            "Pool several positives per anchor before calling it."
+        )

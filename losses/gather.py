@@ -1,0 +1,77 @@
+"""Losses over several processes: the collectives they need, and the only place where the world size multiplies.
+
+One convention makes every loss independent of the number of processes: each rank returns a value whose MEAN over ranks
+is the single-process value. Averaging gradients over ranks, as DDP does, then gives the single-process gradient. A mean
+over rows, of which every rank has equally many, satisfies it as it stands.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world_size() -> int:
+    """How many processes take part; 1 outside a process group."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows_RD: Tensor) -> Tensor:
+        ctx.num_rows = len(rows_RD)
+        return gather_plain(rows_RD)
+
+    @staticmethod
+    def backward(ctx: Any, grad_CD: Tensor) -> Tensor:
+        total_CD = grad_CD.clone(memory_format=torch.contiguous_format)  # all_reduce writes in place
+        dist.all_reduce(total_CD)  # this rank's rows were candidates in every rank's loss
+        start = dist.get_rank() * ctx.num_rows
+        return total_CD[start : start + ctx.num_rows]
+
+
+def gather_rows(rows_RD: Tensor) -> tuple[Tensor, int]:
+    """Stack the rows of all ranks in rank order, with gradients; also return where this rank's rows start.
+
+    Every rank must bring the same number of rows. Outside a process group this is the identity.
+    """
+    if world_size() == 1:
+        return rows_RD, 0
+    return _GatherRows.apply(rows_RD), dist.get_rank() * len(rows_RD)
+
+
+def gather_plain(values: Tensor) -> Tensor:
+    """Stack tensors of one shape of all ranks along their first dimension, in rank order, without gradients."""
+    values = values.detach().contiguous()
+    if world_size() == 1:
+        return values
+    shards = [torch.empty_like(values) for _ in range(world_size())]
+    dist.all_gather(shards, values)
+    return torch.cat(shards)
+
+
+def global_sum(value: Tensor) -> Tensor:
+    """This rank's share of a sum over ranks: the mean of what the ranks return is the sum of what they brought."""
+    return value * world_size()
+
+
+def global_mean(value: Tensor, count: int | Tensor) -> Tensor:
+    """This rank's share of a mean over items of which every rank has its own number, such as predicted tokens.
+
+    ``value`` is the sum over this rank's ``count`` items. The mean of what the ranks return is the sum over all items
+    divided by their number. Without any item on any rank it is ``value`` unscaled: 0, with its gradient path.
+    """
+    total = torch.as_tensor(count, dtype=torch.int64, device=value.device).detach().clone()
+    if world_size() > 1:
+        dist.all_reduce(total)
+    return global_sum(value) / total.clamp(min=1)
+
+
+def as_if_neighbours_were_constants(loss: Tensor) -> Tensor:
+    """Same value, gradient divided by the world size.
+
+    That is what published code (DeCLUTR with ``scale_fix=false``, SimCSE, GenSE) computes: every rank builds the loss
+    of the global batch, but only its own rows carry gradients, and DDP then divides by the number of ranks.
+    """
+    return loss.detach() + (loss - loss.detach()) / world_size()

@@ -1,0 +1,117 @@
+"""Any pair or tuple loss of pytorch-metric-learning, by name, as a function of two views.
+
+The library is imported when a loss is asked for: that takes a second, and most runs never need it.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losses.gather import gather_rows
+
+PairLoss = Callable[[Tensor, Tensor], Tensor]
+
+UNFIT = {
+    "BaseMetricLossFunction": "is the base class of the others",
+    "GenericPairLoss": "is a base class of others",
+    "DynamicSoftMarginLoss": "keeps a running histogram, which a resumed run would have lost",
+    "InstanceLoss": "takes a label for the column of a class",
+    "VICRegLoss": "takes no labels",
+    "BaseMiner": "is the base class of the others",
+    "EmbeddingsAlreadyPackagedAsTriplets": "expects batches that are triplets already",
+}
+
+
+def metric_loss(
+    name: str, miner: str | None = None, miner_options: Mapping[str, Any] | None = None, **options: Any
+) -> PairLoss:
+    """Make `(left_BD, right_BD) -> loss` from the class names of a loss and a miner; ``options`` go to the loss.
+
+    Row i of both views has label i, and the rows of all ranks take part. The loss is the same number on each rank,
+    and the gradient that DDP averages is the single-process gradient; only a miner that draws at random draws anew on
+    each rank. It is computed in float32.
+    A name or an option that cannot work raises ValueError here, not in the first step.
+    """
+    from pytorch_metric_learning import losses, miners
+
+    loss_function = _build("loss", vars(losses), losses.BaseMetricLossFunction, name, options)
+    if any(True for _ in loss_function.parameters()):
+        raise ValueError(f"loss {name} with {options} has weights of its own, which no optimiser would train.")
+    if miner is None and miner_options:
+        raise ValueError(f"miner_options {dict(miner_options)} were given without a miner; name one or leave them out.")
+    mine = None if miner is None else _build("miner", vars(miners), miners.BaseMiner, miner, miner_options or {})
+
+    def loss(left_BD: Tensor, right_BD: Tensor) -> Tensor:
+        if left_BD.shape != right_BD.shape or left_BD.ndim != 2:
+            raise ValueError(
+                f"{name} needs two (pairs, width) tensors of one shape, got {tuple(left_BD.shape)} and "
+                f"{tuple(right_BD.shape)}. Pool several positives per anchor before calling it."
+            )
+        with torch.autocast(left_BD.device.type, enabled=False):
+            # a gather per view keeps the rows in the order of a single process, for losses that look at it
+            lefts_CD, rights_CD = (gather_rows(_at_least_float32(view))[0] for view in (left_BD, right_BD))
+            rows = torch.cat([lefts_CD, rights_CD])
+            labels = torch.arange(len(lefts_CD), device=rows.device).repeat(2)
+            return loss_function(rows, labels, None if mine is None else mine(rows, labels))
+
+    return loss
+
+
+def _at_least_float32(rows: Tensor) -> Tensor:
+    return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+
+def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: Mapping[str, Any]) -> torch.nn.Module:
+    """An instance of the class with this name, or a ValueError that says which names and options there are."""
+    classes = {n: c for n, c in names.items() if inspect.isclass(c) and (n.lower().endswith(kind) or n in UNFIT)}
+    reasons = {n: _why_unfit(c, base) for n, c in classes.items()}
+    if name not in reasons:
+        fit = sorted(n for n, reason in reasons.items() if reason is None)
+        raise ValueError(f"pytorch-metric-learning has no {kind} {name!r} for pairs. {_nearest(name, fit)}")
+    if reasons[name] is not None:
+        raise ValueError(f"{kind} {name} cannot be used on pairs: it {reasons[name]}. Name another one.")
+    known, required = _parameters(classes[name])
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{kind} {name} has no option {option!r}. {_nearest(option, sorted(known))}")
+    if missing := sorted(required - set(options)):
+        raise ValueError(f"{kind} {name} needs the options {', '.join(missing)}; give them a value.")
+    built: torch.nn.Module = classes[name](**options)
+    return built
+
+
+def _why_unfit(cls: type, base: type) -> str | None:
+    if cls.__name__ in UNFIT:
+        return UNFIT[cls.__name__]
+    if not issubclass(cls, base):
+        return "wraps other losses, it is none itself"
+    if "num_classes" in _parameters(cls)[1]:
+        return "learns weights for each class, and pairs have no classes that return in the next batch"
+    return None
+
+
+def _parameters(cls: type) -> tuple[set[str], set[str]]:
+    """Names of all constructor arguments, base classes' included, and of those without a default.
+
+    A required argument of a base class counts unless a subclass that swallows the others in ``**kwargs`` sets it.
+    """
+    known: set[str] = set()
+    required: set[str] = set()
+    for ancestor in cls.__mro__:
+        if ancestor is torch.nn.Module:
+            break
+        constructor = vars(ancestor).get("__init__", object.__init__)
+        parameters = inspect.signature(constructor).parameters.values()
+        named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
+        known |= {p.name for p in named}
+        required |= {p.name for p in named if p.default is p.empty}
+    return known, required - {"mat_based_loss"}
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(known)}."

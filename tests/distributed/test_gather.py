@@ -1,0 +1,181 @@
+"""Several processes against one: value, size and direction of the gradient that DDP would apply."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import Tensor
+
+from losses.contrastive import info_nce, nt_xent
+from losses.gather import gather_plain, gather_rows, global_mean
+from losses.metric_learning import metric_loss
+from losses.mlm import masked_lm_sum
+
+PAIRS = 6  # splits over 1, 2 and 3 ranks
+PREDICTED = {"uneven": {1: [5], 2: [5, 0], 3: [3, 0, 2]}, "none": {1: [0], 2: [0, 0], 3: [0, 0, 0]}}
+
+
+class Result(NamedTuple):
+    value: Tensor  # mean over ranks of what the loss returned
+    gradient: Tensor  # mean over ranks of the weight's gradient, as DDP averages it
+
+
+def published(left: Tensor, right: Tensor) -> Tensor:
+    """What DeCLUTR's code computes with scale_fix=false: the global batch, where only the own slice has a gradient."""
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    gathered = []
+    for view in (left, right):
+        everyone = list(gather_plain(view).split(len(view)))
+        everyone[rank] = view
+        gathered.append(torch.cat(everyone))
+    rows = F.normalize(torch.cat(gathered), dim=-1)
+    logits = (rows @ rows.T / 0.1).masked_fill(torch.eye(len(rows), dtype=torch.bool), -torch.inf)
+    return F.cross_entropy(logits, torch.arange(len(rows)).roll(len(rows) // 2))
+
+
+def own_groups() -> Tensor:
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    return torch.tensor([0, 1, 0, 2, 1, 0]).chunk(world)[rank]
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "nt_xent": lambda a, b, c: nt_xent(a, b, temperature=0.1).loss,
+    "nt_xent sum": lambda a, b, c: nt_xent(a, b, temperature=0.1, reduction="sum").loss,
+    "nt_xent paper": lambda a, b, c: nt_xent(a, b, temperature=0.1, scale="paper").loss,
+    "nt_xent sum paper": lambda a, b, c: nt_xent(a, b, temperature=0.1, reduction="sum", scale="paper").loss,
+    "published": lambda a, b, c: published(a, b),
+    "info_nce": lambda a, b, c: info_nce(a, b, temperature=0.1).loss,
+    "info_nce hard": lambda a, b, c: info_nce(a, b, c, temperature=0.1, hard_negative_weight=0.8).loss,
+    "info_nce groups": lambda a, b, c: info_nce(a, b, c, temperature=0.1, groups=own_groups()).loss,
+    "accuracy": lambda a, b, c: nt_xent(a, b, temperature=0.1).accuracy + 0 * a.sum(),
+    "NTXentLoss": lambda a, b, c: metric_loss("NTXentLoss", temperature=0.1)(a, b),
+    "mined": lambda a, b, c: metric_loss("TripletMarginLoss", "MultiSimilarityMiner")(a, b),
+    "NPairsLoss": lambda a, b, c: metric_loss("NPairsLoss")(a, b),
+    "gathered": lambda a, b, c: (gather_rows(a)[0] ** 3).sum(),
+}
+
+
+def embed(views: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    weight = torch.eye(5, 7, dtype=torch.float64).requires_grad_()
+    return weight, [view @ weight.T for view in views]
+
+
+def averaged(loss: Tensor, weight: Tensor) -> Result:
+    loss.backward()
+    value, gradient = loss.detach().clone(), weight.grad.clone()
+    if dist.is_initialized():
+        for tensor in (value, gradient):
+            dist.all_reduce(tensor)
+            tensor /= dist.get_world_size()
+    return Result(value, gradient)
+
+
+def every_loss(rank: int, world: int) -> dict[str, Result]:
+    batch = torch.randn(3, PAIRS, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = {}
+    for name, loss in LOSSES.items():
+        weight, views = embed([view.chunk(world)[rank] for view in batch])
+        found[name] = averaged(loss(*views), weight)
+    for name, counts in PREDICTED.items():
+        ends = list(itertools.accumulate(counts[world], initial=0))
+        weight, (logits,) = embed([batch[0, ends[rank] : ends[rank + 1]]])
+        labels = torch.arange(PAIRS)[ends[rank] : ends[rank + 1]] % 5
+        found[f"global_mean {name}"] = averaged(global_mean(masked_lm_sum(logits, labels), len(labels)), weight)
+    return found
+
+
+def process(rank: int, world: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    found = every_loss(rank, world)
+    shape = torch.arange(2 * rank, 2 * rank + 2).view(2, 1)
+    found["order"] = (gather_rows(shape.double())[0], torch.tensor(gather_rows(shape)[1]))
+    torch.save({name: tuple(result) for name, result in found.items()}, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Result]:
+    return every_loss(0, 1)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def together(request, tmp_path_factory) -> list[dict[str, Result]]:
+    world, folder = request.param, tmp_path_factory.mktemp("ranks")
+    mp.spawn(process, args=(world, folder), nprocs=world)
+    ranks = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
+    return [{name: Result(*result) for name, result in found.items()} for found in ranks]
+
+
+EXACT = [name for name in LOSSES if "paper" not in name and name not in ("published", "gathered")]
+
+
+@pytest.mark.parametrize("name", [*EXACT, "global_mean uneven"])
+def test_value_and_gradient_do_not_depend_on_the_number_of_processes(name, alone, together):
+    for found in together:
+        torch.testing.assert_close(found[name].value, alone[name].value, rtol=1e-6, atol=0)
+        distance = (found[name].gradient - alone[name].gradient).norm()
+        assert distance <= 1e-6 * alone[name].gradient.norm()
+        assert name == "accuracy" or alone[name].gradient.norm() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["nt_xent", "nt_xent sum"])
+def test_paper_scale_divides_the_gradient_by_the_world_size_and_keeps_the_value(name, together):
+    for found in together:
+        exact, paper = found[name], found[f"{name} paper"]
+        torch.testing.assert_close(paper.value, exact.value, rtol=0, atol=0)
+        torch.testing.assert_close(paper.gradient, exact.gradient / len(together), rtol=1e-12, atol=1e-15)
+
+
+def test_paper_scale_is_what_the_published_code_computes(alone, together):
+    for found in (alone, *together):
+        torch.testing.assert_close(found["nt_xent paper"].value, found["published"].value, rtol=1e-9, atol=0)
+        torch.testing.assert_close(found["nt_xent paper"].gradient, found["published"].gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_the_sum_is_the_mean_times_all_rows(alone, together):
+    for found in (alone, *together):
+        torch.testing.assert_close(found["nt_xent sum"].gradient, 2 * PAIRS * found["nt_xent"].gradient)
+
+
+def test_the_mean_over_tokens_is_the_plain_mean(alone):
+    batch = torch.randn(3, PAIRS, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weight, (logits,) = embed([batch[0, :5]])
+    expected = averaged(F.cross_entropy(logits, torch.arange(5)), weight)
+    torch.testing.assert_close(alone["global_mean uneven"].value, expected.value, rtol=1e-9, atol=0)
+    torch.testing.assert_close(alone["global_mean uneven"].gradient, expected.gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_a_mean_over_nothing_is_zero_with_a_zero_gradient(alone, together):
+    for found in (alone, *together):
+        assert found["global_mean none"].value == 0
+        assert not found["global_mean none"].gradient.any()
+
+
+def test_rows_stand_in_rank_order_and_each_rank_knows_its_place(together):
+    for rank, found in enumerate(together):
+        rows, start = found["order"]
+        assert rows.flatten().tolist() == list(range(2 * len(together)))
+        assert start == 2 * rank
+
+
+def test_every_ranks_loss_reaches_the_rows_it_gathered(alone, together):
+    """Each of W ranks sums the cubes of all rows: averaged over ranks, once the single-process gradient."""
+    for found in together:
+        torch.testing.assert_close(found["gathered"].gradient, alone["gathered"].gradient)
+
+
+@pytest.mark.parametrize("count", [4, torch.tensor(4), torch.tensor(4.0)])
+def test_counts_are_ints_or_tensors(count):
+    assert global_mean(torch.tensor(6.0), count).item() == 1.5
+
+
+def test_without_a_process_group_gathering_is_the_identity():
+    rows = torch.randn(3, 2, requires_grad=True)
+    assert gather_rows(rows) == (rows, 0)

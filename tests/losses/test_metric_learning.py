@@ -1,0 +1,132 @@
+"""Losses of pytorch-metric-learning by name: the same number as calling the library, and clear refusals."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from pytorch_metric_learning import losses, miners
+from torch import Tensor
+
+from losses.contrastive import nt_xent
+from losses.metric_learning import metric_loss
+
+FIT = [
+    "AngularLoss",
+    "CircleLoss",
+    "ContrastiveLoss",
+    "FastAPLoss",
+    "GeneralizedLiftedStructureLoss",
+    "IntraPairVarianceLoss",
+    "LiftedStructureLoss",
+    "MarginLoss",
+    "MultiSimilarityLoss",
+    "NCALoss",
+    "NPairsLoss",
+    "NTXentLoss",
+    "PNPLoss",
+    "SignalToNoiseRatioContrastiveLoss",
+    "SmoothAPLoss",
+    "SupConLoss",
+    "ThresholdConsistentMarginLoss",
+    "TripletMarginLoss",
+    "TupletMarginLoss",
+]
+
+
+def views(pairs: int = 8, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(pairs, 6, generator=generator, dtype=dtype).requires_grad_() for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_is_the_librarys_loss_with_the_pair_as_label(name):
+    ours, theirs = views(), views()
+    loss = metric_loss(name)(*ours)
+    expected = getattr(losses, name)()(torch.cat(theirs), torch.arange(8).repeat(2))
+    loss.backward()
+    expected.backward()
+    assert torch.equal(loss, expected)
+    assert loss.item() > 0
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.equal(mine.grad, other.grad)
+
+
+@pytest.mark.parametrize("miner", ["PairMarginMiner", "TripletMarginMiner", "MultiSimilarityMiner", "BatchHardMiner"])
+def test_a_miner_chooses_what_the_loss_sees(miner):
+    left, right = views()
+    rows, labels = torch.cat([left, right]), torch.arange(8).repeat(2)
+    expected = losses.ContrastiveLoss()(rows, labels, getattr(miners, miner)()(rows, labels))
+    assert torch.equal(metric_loss("ContrastiveLoss", miner)(left, right), expected)
+
+
+def test_options_reach_loss_and_miner():
+    left, right = views()
+    rows, labels = torch.cat([left, right]), torch.arange(8).repeat(2)
+    mined = miners.TripletMarginMiner(margin=0.7)(rows, labels)
+    expected = losses.TripletMarginLoss(margin=0.9)(rows, labels, mined)
+    found = metric_loss("TripletMarginLoss", "TripletMarginMiner", {"margin": 0.7}, margin=0.9)(left, right)
+    assert torch.equal(found, expected)
+    assert not torch.equal(found, metric_loss("TripletMarginLoss", "TripletMarginMiner")(left, right))
+
+
+def test_their_nt_xent_is_our_nt_xent():
+    left, right = views(dtype=torch.float64)
+    theirs = metric_loss("NTXentLoss", temperature=0.05)(left, right)
+    torch.testing.assert_close(theirs, nt_xent(left, right, temperature=0.05).loss, rtol=1e-9, atol=0)
+
+
+def test_autocast_and_bfloat16_are_computed_in_float32():
+    left, right = (view.detach().bfloat16() for view in views())
+    loss = metric_loss("SupConLoss")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss(left, right)
+    assert torch.equal(found, loss(left.float(), right.float()))
+
+
+REFUSED = [
+    (("NTXent",), {}, r"no loss 'NTXent'.*Did you mean NTXentLoss"),
+    (("TripletLoss",), {}, "Did you mean .*TripletMarginLoss"),
+    (("qqqq",), {}, "There are AngularLoss, CircleLoss"),
+    (("ArcFaceLoss",), {}, "weights for each class"),
+    (("SubCenterArcFaceLoss",), {}, "weights for each class"),
+    (("ProxyNCALoss",), {"num_classes": 3, "embedding_size": 6}, "weights for each class"),
+    (("SelfSupervisedLoss",), {}, "wraps other losses"),
+    (("VICRegLoss",), {}, "takes no labels"),
+    (("GenericPairLoss",), {}, "base class"),
+    (("DynamicSoftMarginLoss",), {}, "running histogram"),
+    (("RankedListLoss",), {"margin": 0.1}, "needs the options Tn"),
+    (("TripletMarginLoss",), {"marign": 0.1}, "no option 'marign'. Did you mean margin"),
+    (("MarginLoss",), {"learn_beta": True, "num_classes": 3}, "weights of its own"),
+    (("TripletMarginLoss", "TripletMiner"), {}, "no miner 'TripletMiner'.*TripletMarginMiner"),
+    (("TripletMarginLoss", "BaseMiner"), {}, "base class"),
+    (("TripletMarginLoss", "EmbeddingsAlreadyPackagedAsTriplets"), {}, "triplets already"),
+    (("TripletMarginLoss", None, {"margin": 0.1}), {}, "without a miner"),
+]
+
+
+@pytest.mark.parametrize(("names", "options", "message"), REFUSED)
+def test_what_cannot_work_is_refused_when_it_is_named(names, options, message):
+    with pytest.raises(ValueError, match=message):
+        metric_loss(*names, **options)
+
+
+def test_views_of_two_shapes_are_refused():
+    with pytest.raises(ValueError, match="Pool several positives"):
+        metric_loss("SupConLoss")(torch.zeros(4, 8), torch.zeros(8, 8))
+
+
+def test_every_loss_the_message_offers_can_be_built():
+    with pytest.raises(ValueError, match="There are") as refusal:
+        metric_loss("qqqq")
+    offered = str(refusal.value).split("There are ")[1].rstrip(".").split(", ")
+    needs_more = {"ManifoldLoss", "RankedListLoss", "HistogramLoss"}
+    assert set(offered) - needs_more == set(FIT)
+
+
+def test_importing_our_losses_does_not_import_the_library():
+    code = (
+        "import sys, losses.contrastive, losses.mlm, losses.diagnostics, losses.metric_learning\n"
+        "assert 'pytorch_metric_learning' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
