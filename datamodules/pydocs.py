@@ -1,12 +1,154 @@
 """A corpus that every machine has: the documentation in the docstrings of the installed Python packages."""
 
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from contracts import InputError, RetrievalTask
+from datamodules.build_once import build_once
+from datamodules.docstrings import Module, documented_modules, installed
+from datamodules.sources import Document
+
+VERSION = 1  # part of the key: raise it when the same packages would give other documents
+MOST_PAIRS = 1000
+SUMMARY_WORDS = (4, 30)
+REST_WORDS = 20
+SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
 class PydocsSource:
-    """One document per module, read with `ast`; nothing is imported. See `sources.DocumentSource`.
+    """One document per module with at least ``min_words`` words of docstrings. See `sources.DocumentSource`.
 
-    ``held_out()`` is one RetrievalTask "pydocs" of the modules left out of ``documents()``.
+    Read once per set of installed packages into ``cache_dir``. One module in ``held_out_every`` (0: none) is held out,
+    together with its neighbours in the same subpackage; their docstrings make the task of finding the text that
+    belongs to a summary line.
     """
 
-    def __init__(self, cache_dir: str | Path, held_out_every: int = 10, min_words: int = 1024) -> None: ...
+    def __init__(self, cache_dir: str | Path, held_out_every: int = 10, min_words: int = 1024) -> None:
+        if held_out_every < 0 or held_out_every == 1:
+            raise InputError(f"data.held_out_every: wanted 0 (none) or at least 2, got {held_out_every}")
+        self.held_out_every = held_out_every
+        self.min_words = min_words
+        digest = hashlib.sha256(json.dumps(self.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
+        self.directory = Path(cache_dir).expanduser() / f"pydocs-{digest}"
+
+    def documents(self) -> Iterator[Document]:
+        self._prepare()
+        with open(self.directory / "documents.jsonl", encoding="utf-8") as file:
+            for line in file:
+                record = json.loads(line)
+                yield Document(record["text"], f"docstrings of {record['module']}:1")
+
+    def texts(self) -> Iterator[str]:
+        return (document.text for document in self.documents())
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "kind": "pydocs",
+            "version": VERSION,
+            "packages": installed(),
+            "python": platform.python_version(),
+            "held_out_every": self.held_out_every,
+            "min_words": self.min_words,
+        }
+
+    def manifest(self) -> dict[str, Any]:
+        self._prepare()
+        manifest: dict[str, Any] = json.loads((self.directory / "manifest.json").read_text())
+        return manifest
+
+    def held_out(self) -> list[RetrievalTask]:
+        self._prepare()
+        pairs = json.loads((self.directory / "held_out.json").read_text(encoding="utf-8"))
+        if not pairs:
+            return []
+        return [RetrievalTask("pydocs", [query for query, _ in pairs], [document for _, document in pairs])]
+
+    def _prepare(self) -> None:
+        build_once(self.directory, lambda folder: (folder / "manifest.json").exists(), self._build)
+
+    def _build(self, folder: Path) -> None:
+        modules = list(documented_modules(self.min_words))
+        held = [module for module in modules if is_held_out(module.name, self.held_out_every)]
+        trained = [module for module in modules if not is_held_out(module.name, self.held_out_every)]
+        fresh = without_repeats(trained, self.min_words)
+        if not fresh:
+            raise InputError(
+                f"data=pydocs: no installed Python package documents a module in {self.min_words} words. Install "
+                "some (numpy, scipy), set data.min_words smaller, or pass data=text data.path=FILE_OR_FOLDER."
+            )
+        lines = [json.dumps({"module": module.name, "text": "\n\n".join(module.docstrings)}) for module in fresh]
+        (folder / "documents.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        pairs = summary_pairs(held, trained)
+        (folder / "held_out.json").write_text(json.dumps(pairs), encoding="utf-8")
+        manifest = {
+            "kind": "pydocs",
+            "number_of_packages": len(installed()),
+            "packages_sha256": hashlib.sha256("\n".join(installed()).encode()).hexdigest(),
+            "python": platform.python_version(),
+            "min_words": self.min_words,
+            "documents": len(fresh),
+            "held_out_modules": len(held),
+            "held_out_pairs": len(pairs),
+            "sha256": hashlib.sha256((folder / "documents.jsonl").read_bytes()).hexdigest(),
+        }
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def is_held_out(module: str, every: int) -> bool:
+    """By the hash of package and subpackage: neighbours, which quote each other, go the same way."""
+    if every == 0:
+        return False
+    group = ".".join(module.split(".")[:2])
+    return int(hashlib.sha256(group.encode()).hexdigest()[:8], 16) % every == 0
+
+
+def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
+    """Docstrings that an earlier module has are left out (subclasses copy them), then modules that are too short."""
+    seen: set[str] = set()
+    kept = []
+    for module in modules:
+        fresh = [text for text in dict.fromkeys(module.docstrings) if text not in seen]
+        seen.update(fresh)
+        if sum(len(text.split()) for text in fresh) >= min_words:
+            kept.append(Module(module.name, fresh))
+    return kept
+
+
+def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, str]]:
+    """(summary, rest of the docstring), at most MOST_PAIRS: neither side twice, nothing that the trained modules say."""
+    known = {side for module in trained for text in module.docstrings for side in (text, split_summary(text)[1])}
+    queries: set[str] = set()
+    documents: set[str] = set()
+    pairs = []
+    for module in held:
+        for text in module.docstrings:
+            query, document = split_summary(text)
+            if text in known or document in known or query in queries or document in documents:
+                continue
+            if fits(query, document):
+                queries.add(query)
+                documents.add(document)
+                pairs.append((query, document))
+    chosen = sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].encode()).digest())[:MOST_PAIRS]
+    return sorted(chosen)
+
+
+def split_summary(text: str) -> tuple[str, str]:
+    """The first sentence of the first paragraph, white space collapsed, and all that follows it."""
+    paragraph, _, below = text.strip().partition("\n\n")
+    first, *others = SENTENCE_END.split(" ".join(paragraph.split()), maxsplit=1)
+    return first, "\n\n".join(part for part in (*others, below.strip()) if part)
+
+
+def fits(query: str, document: str) -> bool:
+    """Whether the pair is long enough on both sides, is prose, and does not give its answer away."""
+    words = query.split()
+    if not SUMMARY_WORDS[0] <= len(words) <= SUMMARY_WORDS[1] or len(document.split()) < REST_WORDS:
+        return False
+    prose = sum(word.strip(".,;:()`'\"").isalpha() for word in words) >= SUMMARY_WORDS[0]
+    return prose and query.rstrip(".!?").lower() not in " ".join(document.split()).lower()

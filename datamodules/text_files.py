@@ -88,7 +88,7 @@ def _missing(path: Path) -> str:
 
 
 def read_rows(path: Path, whole_file: bool) -> Iterator[Row | BadRow]:
-    """All records of a file; a file that breaks off ends in a BadRow. Memory: one line, one parquet batch, or the file."""
+    """All records of a file; one that breaks off ends in a BadRow. Memory: a line, a parquet batch, or the file."""
     if path.stat().st_size == 0:
         yield BadRow("the file is empty. Remove it or write it again", 1)
     elif suffix_of(path) == ".parquet":

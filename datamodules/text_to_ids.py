@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from tokenizers import Tokenizer
 
@@ -197,6 +198,4 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 def _progress(quiet: bool) -> Progress:
     """Drawn on a terminal only."""
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.fields[rate]}"), TimeElapsedColumn())
-    from rich.console import Console
-
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty())

@@ -1,19 +1,15 @@
 """Text is tokenised once, into flat memory-mapped ids and offsets; a document is a slice of them."""
 
-import errno
 import hashlib
 import json
 import logging
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from contracts import InputError
+from datamodules.build_once import build_once
 from datamodules.sources import DocumentSource
 from datamodules.text_to_ids import LengthRule, WrittenDocuments, plain_backend, write_documents
 
@@ -66,8 +62,7 @@ def build_or_open(
     """The store of this source under this tokenizer and rule, built if it is not there.
 
     ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
-    published script does, and drops what has fewer than ``min_tokens`` tokens besides. One process builds while the
-    others wait for its lock; what a killed build leaves behind is never taken for a store.
+    published script does, and drops what has fewer than ``min_tokens`` tokens besides.
     """
     rule = LengthRule(min_length, length_unit, min_tokens)
     key = {
@@ -79,24 +74,18 @@ def build_or_open(
     }
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     directory = Path(cache_dir).expanduser() / f"tokens-{digest}"
-    store = _open_if_whole(directory)
-    if store is not None:
-        return store
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(directory):
-            store = _open_if_whole(directory)  # another process may have built it while this one waited
-            if store is None:
-                _build(directory, source, tokenizer, rule, lowercase, key, quiet)
-                store = TokenStore(directory)
-            return store
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            raise
-        raise InputError(
-            f"{directory}: cannot write the tokenised text ({error.strerror}). Free some space or pass "
-            "data.cache_dir=FOLDER on another disk."
-        ) from error
+
+    def build(folder: Path) -> None:
+        backend = plain_backend(tokenizer)
+        written = write_documents(source.documents(), backend, folder, rule, lowercase=lowercase, quiet=quiet)
+        if written.kept == 0:
+            raise InputError(_nothing_kept(written, rule))
+        log.info("kept %d of %d documents, %d tokens", written.kept, written.read, written.tokens)
+        meta = {"source": source.manifest(), **written._asdict(), "key": key, "lowercase": lowercase}
+        (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+
+    build_once(directory, _is_whole, build)
+    return TokenStore(directory)
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:
@@ -111,52 +100,15 @@ def tokenizer_sha256(tokenizer: Any) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _open_if_whole(directory: Path) -> TokenStore | None:
+def _is_whole(directory: Path) -> bool:
     if not directory.exists():
-        return None
+        return False
     try:
-        return TokenStore(directory)
+        TokenStore(directory)
     except InputError as error:
         log.warning("%s", error)
-        return None
-
-
-def _lock(directory: Path) -> FileLock:
-    lock = FileLock(f"{directory}.lock")
-    try:
-        lock.acquire(timeout=0)
-        lock.release()
-    except Timeout:
-        log.info("another process is tokenising into %s; waiting for it", directory)
-    return lock
-
-
-def _build(
-    directory: Path,
-    source: DocumentSource,
-    tokenizer: Any,
-    rule: LengthRule,
-    lowercase: bool,
-    key: dict[str, Any],
-    quiet: bool,
-) -> None:
-    """Writes beside the target and renames: a store is there whole or not at all. Called under the lock."""
-    log.info("tokenising into %s", directory)
-    for stale in directory.parent.glob(f"{directory.name}.tmp-*"):  # of builds that were killed
-        shutil.rmtree(stale, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{directory.name}.tmp-", dir=directory.parent) as temporary:
-        fresh = Path(temporary) / "store"
-        fresh.mkdir()
-        backend = plain_backend(tokenizer)
-        written = write_documents(source.documents(), backend, fresh, rule, lowercase=lowercase, quiet=quiet)
-        if written.kept == 0:
-            raise InputError(_nothing_kept(written, rule))
-        meta = {"source": source.manifest(), **written._asdict(), "key": key, "lowercase": lowercase}
-        meta |= {"rule": rule._asdict(), "tokenizer_sha256": key["tokenizer"]}
-        (fresh / "meta.json").write_text(json.dumps(meta, indent=1))
-        shutil.rmtree(directory, ignore_errors=True)  # a store that was not whole
-        os.replace(fresh, directory)
-    log.info("kept %d of %d documents, %d tokens", written.kept, written.read, written.tokens)
+        return False
+    return True
 
 
 def _nothing_kept(written: WrittenDocuments, rule: LengthRule) -> str:
