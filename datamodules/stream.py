@@ -1,0 +1,109 @@
+"""An endless, resumable stream of global batches, as Lightning wants a train loader.
+
+Where the stream stands is two numbers, the epoch and the batches consumed of it, which are the same on every rank;
+what a batch holds follows from them. Lightning stores ``state_dict()`` in every checkpoint it writes.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from contracts import InputError
+from datamodules.order import Order
+
+BatchT = TypeVar("BatchT")
+
+
+class BatchStream:
+    """Iterating yields what is left of the current epoch; the next iteration is the next epoch.
+
+    ``build(pass_index, examples)`` makes this rank's share of a batch of (batch_size / world,) examples. An epoch may
+    go over the data several times: pass ``epoch * passes + i`` has its own order, and names the random draws.
+
+    Raises InputError for a batch size that does not split evenly or exceeds the data, and for a state of other data.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[int, np.ndarray], BatchT],
+        examples: int,
+        batch_size: int,
+        *,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+        passes: int = 1,
+        epoch: int = 0,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> None:
+        self._batches = _EpochBatches(build, Order(examples, batch_size, seed=seed, rank=rank, world=world), passes)
+        self._identity = {"seed": seed, "batch_size": batch_size, "examples": examples, "passes": passes}
+        self._epoch, self._consumed, self._resumed = epoch, 0, False
+        self._num_workers, self._pin_memory = num_workers, pin_memory
+
+    def __len__(self) -> int:
+        """Batches of one epoch, the same on every rank. Lightning reads ahead of a loader that has no length."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A generator: nothing moves before the first batch is asked for, however often Lightning calls iter().
+        # It also stops asking at the last batch, so nothing may wait for the end of the loop.
+        if self._consumed and not (self._resumed and self._consumed < len(self)):
+            self._epoch, self._consumed = self._epoch + 1, 0
+        self._resumed = False
+        for batch in self._loader(self._epoch, self._consumed):
+            self._consumed += 1
+            yield batch
+
+    def _loader(self, epoch: int, start: int) -> DataLoader:
+        return DataLoader(
+            self._batches,
+            batch_size=None,
+            sampler=[(epoch, k) for k in range(start, len(self))],
+            collate_fn=_as_it_is,
+            num_workers=self._num_workers,
+            pin_memory=self._pin_memory,
+            generator=torch.Generator(),  # the loader draws a seed for its workers: not from the training's generator
+        )
+
+    def state_dict(self) -> dict[str, int]:
+        """Epoch and batches consumed of it, and what the data must be to go on from there."""
+        return {"epoch": self._epoch, "consumed": self._consumed, **self._identity}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on behind the last consumed batch."""
+        other = [
+            f"{key} was {state.get(key)} and is {value}"
+            for key, value in self._identity.items()
+            if state.get(key) != value
+        ]
+        if other:
+            raise InputError(
+                f"resume: the checkpoint was written in the middle of other data ({'; '.join(other)}). "
+                "Resume with the settings and data of that run, or start a new one in another output_dir."
+            )
+        self._epoch, self._consumed, self._resumed = state["epoch"], state["consumed"], True
+
+
+class _EpochBatches(Dataset):
+    """Item (epoch, k) is batch k of the epoch: the same whichever worker makes it."""
+
+    def __init__(self, build: Callable[[int, np.ndarray], BatchT], order: Order, passes: int) -> None:
+        self.build, self.order, self.passes = build, order, passes
+
+    def __len__(self) -> int:
+        return len(self.order) * self.passes
+
+    def __getitem__(self, key: tuple[int, int]) -> BatchT:
+        epoch, k = key
+        pass_index = epoch * self.passes + k // len(self.order)
+        return self.build(pass_index, self.order.batch(pass_index, k % len(self.order)))
+
+
+def _as_it_is(batch: BatchT) -> BatchT:
+    """Instead of torch's default, which turns NumPy arrays into tensors."""
+    return batch

@@ -1,0 +1,119 @@
+"""The order of examples: a bijection, well mixed, the same batches on any number of ranks."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from contracts import InputError
+from datamodules.order import Order, Permutation, nested_subset
+
+
+@given(n=st.integers(1, 5000), seed=st.integers(0, 2**32), epoch=st.integers(0, 1000))
+@settings(max_examples=150, deadline=None)
+def test_every_example_has_one_place(n, seed, epoch):
+    assert np.array_equal(np.sort(Permutation(n, seed, epoch)[np.arange(n)]), np.arange(n))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8, 9, 10, 16, 17, 10_000, 99_999])
+def test_every_example_has_one_place_at_the_edges_of_the_domain(n):
+    assert np.array_equal(np.sort(Permutation(n, 7, 0)[np.arange(n)]), np.arange(n))
+
+
+def test_large_sets_are_reached_at_random_places():
+    permutation = Permutation(61_000_000, 1, 3)
+    places = np.random.default_rng(0).choice(61_000_000, size=10_000, replace=False)
+    examples = permutation[places]
+    assert len(set(examples.tolist())) == 10_000
+    assert examples.min() >= 0
+    assert examples.max() < 61_000_000
+    one_by_one = np.concatenate([permutation[places[i : i + 1]] for i in range(100)])
+    assert np.array_equal(one_by_one, examples[:100])
+
+
+def test_displacements_are_those_of_a_uniform_permutation():
+    n, rows = 4096, 0
+    counts = np.zeros(32)
+    for epoch in range(20):
+        displacement = (Permutation(n, 5, epoch)[np.arange(n)] - np.arange(n)) % n
+        counts += np.bincount(displacement * 32 // n, minlength=32)
+        rows += n
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_neighbours_land_apart():
+    n = 100_003
+    order = Permutation(n, 11, 0)[np.arange(n)].astype(float)
+    bound = 4 / np.sqrt(n)
+    for lag in (1, 2, 3, 316, 317, 318):  # 317 is the side of the Feistel square
+        assert abs(np.corrcoef(order[:-lag], order[lag:])[0, 1]) < bound
+    assert abs(np.corrcoef(order, np.arange(n))[0, 1]) < bound
+    steps = np.bincount(((order[1:] - order[:-1]) % n * 64 // n).astype(int), minlength=64)
+    assert stats.chisquare(steps).pvalue > 1e-4
+
+
+def test_all_orders_of_a_few_examples_are_about_equally_frequent():
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(6000):
+        order = tuple(Permutation(4, seed, 0)[np.arange(4)].tolist())
+        counts[order] = counts.get(order, 0) + 1
+    assert len(counts) == 24
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-4
+
+
+def test_epochs_and_seeds_differ_and_consecutive_ones_are_uncorrelated():
+    n = 20_000
+    orders = [Permutation(n, seed, epoch)[np.arange(n)] for seed, epoch in ((0, 0), (0, 1), (1, 0), (1, 1))]
+    correlations = np.corrcoef(np.array(orders, dtype=float))[np.triu_indices(4, 1)]
+    assert np.abs(correlations).max() < 4 / np.sqrt(n)
+
+
+@given(n=st.integers(1, 2000), seed=st.integers(0, 99), fractions=st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)))
+@settings(max_examples=60, deadline=None)
+def test_a_smaller_fraction_lies_inside_a_larger_one(n, seed, fractions):
+    small, large = (nested_subset(n, fraction, seed) for fraction in sorted(fractions))
+    small_rows, large_rows = (set(subset[np.arange(len(subset))].tolist()) for subset in (small, large))
+    assert small_rows <= large_rows <= set(range(n))
+    assert len(small_rows) == max(1, round(n * min(fractions)))
+
+
+def test_a_whole_fraction_is_all_and_none_is_refused():
+    assert np.array_equal(nested_subset(9, 1.0, 0)[np.arange(9)], np.arange(9))
+    for fraction in (0.0, -0.1, 1.01):
+        with pytest.raises(InputError, match=r"data.fraction.*\(0, 1\]"):
+            nested_subset(9, fraction, 0)
+
+
+@given(examples=st.integers(6, 500), factor=st.integers(1, 20), epoch=st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_a_batch_is_the_same_set_on_one_two_and_three_ranks(examples, factor, epoch):
+    batch_size = min(6 * factor, examples // 6 * 6)
+    single = Order(examples, batch_size, seed=3)
+    for world in (2, 3):
+        ranks = [Order(examples, batch_size, seed=3, rank=rank, world=world) for rank in range(world)]
+        for k in range(len(single)):
+            shares = [rank.batch(epoch, k) for rank in ranks]
+            assert {len(share) for share in shares} == {batch_size // world}
+            assert np.array_equal(np.stack(shares, 1).reshape(-1), single.batch(epoch, k))
+
+
+def test_the_batches_of_an_epoch_share_no_example():
+    order = Order(103, 10, seed=0)
+    seen = np.concatenate([order.batch(0, k) for k in range(len(order))])
+    assert len(order) == 10
+    assert len(set(seen.tolist())) == 100
+
+
+@pytest.mark.parametrize(
+    ("examples", "batch_size", "world", "advice"),
+    [
+        (100, 10, 3, "do not split evenly over 3 processes.*Take 9 or 12"),
+        (100, 2, 3, r"Take 3\."),
+        (100, 128, 2, "128 examples is larger than the data, which has 100. Set batch_size=100"),
+        (100, 0, 1, "wanted a positive number"),
+    ],
+)
+def test_a_batch_that_cannot_be_is_refused_with_advice(examples, batch_size, world, advice):
+    with pytest.raises(InputError, match=advice):
+        Order(examples, batch_size, seed=0, world=world)

@@ -1,0 +1,216 @@
+"""Spans against the published sampler (DeCLUTR) and the paper's text."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from contracts import InputError
+from datamodules.spans import align_to_words, check_span_settings, sample_spans, tokens_needed
+
+
+def draws(count, num_tokens=2048, anchors=2, positives=2, **kwargs):
+    rng = np.random.default_rng(0)
+    return [sample_spans(num_tokens, anchors, positives, 32, 512, rng, **kwargs) for _ in range(count)]
+
+
+@pytest.mark.parametrize("window", ["grid", "uniform"])
+def test_lengths_have_the_published_means_and_range(window):
+    spans = draws(20_000, window=window)
+    anchors = np.concatenate([span.anchor_lengths for span in spans])
+    positives = np.concatenate([span.positive_lengths for span in spans])
+    # Beta(4, 2) has mean 2/3, Beta(2, 4) 1/3; the floor takes half a token: 32 + 480 * mean - 0.5
+    assert anchors.mean() == pytest.approx(351.5, abs=1.5)
+    assert positives.mean() == pytest.approx(191.5, abs=1.5)
+    for lengths, (a, b) in ((anchors, (4, 2)), (positives, (2, 4))):
+        assert lengths.min() >= 32
+        assert lengths.max() <= 511
+        quarters = np.quantile(lengths, [0.1, 0.5, 0.9])
+        assert quarters == pytest.approx(32 + 480 * stats.beta(a, b).ppf([0.1, 0.5, 0.9]), abs=5)
+
+
+def test_the_shortest_document_of_two_anchors_has_three_pairs_of_windows():
+    pairs = Counter(tuple(sorted((span.anchor_starts // 512).tolist())) for span in draws(20_000))
+    assert set(pairs) == {(0, 2), (0, 3), (1, 3)}
+    # first window uniform over 4; then: 0 -> {2, 3}, 1 -> {3}, 2 -> {0}, 3 -> {0, 1}
+    expected = np.array([1 / 8 + 1 / 4, 1 / 8 + 1 / 8, 1 / 4 + 1 / 8]) * 20_000
+    assert stats.chisquare([pairs[0, 2], pairs[0, 3], pairs[1, 3]], expected).pvalue > 1e-4
+
+
+def published_windows(num_tokens, anchors, max_span, rng):
+    """The list of candidates as the published code keeps it, with Python's own lists."""
+    candidates, chosen = list(range(0, num_tokens - max_span + 1, max_span)), []
+    for i in range(anchors):
+        if len(candidates) // (anchors - i) < anchors - i:
+            index = rng.choice([0, len(candidates) - 1])
+        else:
+            index = rng.integers(len(candidates))
+        chosen.append(candidates[index])
+        del candidates[max(0, index - 1) : index + 2]
+    return chosen
+
+
+@pytest.mark.parametrize(("num_tokens", "anchors"), [(24, 3), (31, 3), (32, 4), (41, 2), (8, 1), (37, 1), (44, 5)])
+def test_windows_are_drawn_as_from_the_published_list(num_tokens, anchors):
+    rng, oracle_rng = np.random.default_rng(1), np.random.default_rng(2)
+    ours, oracle = Counter(), Counter()
+    for _ in range(6000):
+        spans = sample_spans(num_tokens, anchors, 1, 2, 4, rng)
+        ours[tuple(sorted(spans.anchor_starts // 4))] += 1
+        oracle[tuple(sorted(np.array(published_windows(num_tokens, anchors, 4, oracle_rng)) // 4))] += 1
+    frequent = [windows for windows, count in (ours + oracle).items() if count >= 20]
+    assert len(frequent) >= 2
+    table = [[counter[windows] for windows in frequent] for counter in (ours, oracle)]
+    assert stats.chi2_contingency(table).pvalue > 1e-4
+    assert all(windows in oracle for windows, count in ours.items() if count >= 20)
+
+
+def test_an_anchor_lies_uniformly_in_its_window():
+    spans = draws(20_000, num_tokens=1024, anchors=1)
+    starts = np.array([span.anchor_starts[0] % 512 for span in spans])
+    slack = np.array([512 - span.anchor_lengths[0] for span in spans])
+    assert (starts <= slack).all()
+    shares = (starts + np.random.default_rng(3).random(len(starts))) / (slack + 1)
+    assert stats.kstest(shares, "uniform").pvalue > 1e-4
+
+
+def test_one_uniform_anchor_starts_anywhere():
+    spans = draws(20_000, num_tokens=1500, anchors=1, window="uniform")
+    starts = np.array([span.anchor_starts[0] for span in spans])
+    slack = np.array([1500 - span.anchor_lengths[0] for span in spans])
+    assert (starts <= slack).all()
+    shares = (starts + np.random.default_rng(3).random(len(starts))) / (slack + 1)
+    assert stats.kstest(shares, "uniform").pvalue > 1e-4
+
+
+def test_two_uniform_anchors_take_every_arrangement_equally_often():
+    # Fixed lengths of 2, so 3 spans and 2 gaps of 4 in 18 tokens: C(4 + 3, 3) = 35 arrangements
+    rng = np.random.default_rng(5)
+    seen = Counter(tuple(sample_spans(18, 3, 1, 2, 2, rng, window="uniform").anchor_starts) for _ in range(7000))
+    assert len(seen) == 35
+    assert stats.chisquare(list(seen.values())).pvalue > 1e-4
+
+
+def test_nearby_positives_touch_the_anchor_and_are_uniform_there():
+    shares, around = [], Counter()
+    for span in draws(20_000, num_tokens=2048):
+        anchor_start, anchor_end = span.anchor_starts[0], span.anchor_starts[0] + span.anchor_lengths[0]
+        for start, length in zip(span.positive_starts[:2], span.positive_lengths[:2], strict=True):
+            first, last = max(0, anchor_start - length), min(anchor_end, 2048 - length)
+            assert first <= start <= last
+            shares.append((start - first + 0.5) / (last - first + 1))
+            around["left"] += start + length == anchor_start
+            around["right"] += start == anchor_end
+            around["inside"] += start >= anchor_start and start + length <= anchor_end
+            around["longer"] += length > span.anchor_lengths[0]
+    assert stats.kstest(shares, "uniform").pvalue > 1e-4
+    assert min(around[place] for place in ("left", "right", "inside", "longer")) > 0
+
+
+@pytest.mark.parametrize("window", ["grid", "uniform"])
+@pytest.mark.parametrize("positive", ["adjacent", "subsuming"])
+def test_adjacent_touches_and_subsuming_lies_inside(window, positive):
+    for span in draws(3000, positives=3, window=window, positive=positive):
+        starts, lengths = (np.repeat(values, 3) for values in span[:2])
+        left, right = span.positive_starts, span.positive_starts + span.positive_lengths
+        if positive == "adjacent":
+            assert ((right == starts) | (left == starts + lengths)).all()
+            assert (left != 0).all()  # the published code takes no positive at token 0
+        else:
+            assert ((left >= starts) & (right <= starts + lengths)).all()
+
+
+def test_subsuming_lengths_are_those_of_the_anchor_scaled():
+    shares = [
+        (span.positive_lengths[0] + 0.5 - 32) / (span.anchor_lengths[0] - 32)
+        for span in draws(10_000, positive="subsuming")
+        if span.anchor_lengths[0] > 200
+    ]
+    assert np.mean(shares) == pytest.approx(1 / 3, abs=0.01)
+
+
+@st.composite
+def requests(draw):
+    max_span = draw(st.integers(1, 64))
+    anchors, window = draw(st.integers(1, 5)), draw(st.sampled_from(["grid", "uniform"]))
+    return {
+        "num_tokens": tokens_needed(anchors, max_span, window) + draw(st.integers(0, 300)),
+        "anchors": anchors,
+        "positives": draw(st.integers(1, 4)),
+        "min_span": draw(st.integers(1, max_span)),
+        "max_span": max_span,
+        "window": window,
+        "positive": draw(st.sampled_from(["nearby", "adjacent", "subsuming"])),
+        "rng": np.random.default_rng(draw(st.integers(0, 2**32))),
+    }
+
+
+@given(request=requests())
+@settings(max_examples=600, deadline=None)
+def test_no_span_passes_a_border(request):
+    spans = sample_spans(**request)
+    assert [len(values) for values in spans[:2]] == [request["anchors"]] * 2
+    assert [len(values) for values in spans[2:]] == [request["anchors"] * request["positives"]] * 2
+    for starts, lengths in (spans[:2], spans[2:]):
+        assert (starts >= 0).all()
+        assert (starts + lengths <= request["num_tokens"]).all()
+        assert (lengths >= 1).all()
+        assert (lengths <= request["max_span"]).all()
+    assert (spans.anchor_lengths >= request["min_span"]).all()
+    order = np.argsort(spans.anchor_starts)
+    ends = (spans.anchor_starts + spans.anchor_lengths)[order][:-1]
+    gaps = spans.anchor_starts[order][1:] - ends
+    assert (gaps >= (request["max_span"] if request["window"] == "grid" else 2 * request["max_span"])).all()
+    if request["window"] == "grid":
+        assert (spans.anchor_starts % request["max_span"] + spans.anchor_lengths <= request["max_span"]).all()
+
+
+@given(request=requests(), word_length=st.integers(1, 12))
+@settings(max_examples=600, deadline=None)
+def test_aligned_spans_split_no_word(request, word_length):
+    rng = request["rng"]
+    starts_word = np.array([False, True])  # id 1 begins a word, id 0 goes on with it
+    ids = (rng.random(request["num_tokens"]) < 1 / word_length).astype(np.uint16)
+    borders = set(np.flatnonzero(ids).tolist()) | {0, len(ids)}
+    spans = sample_spans(**request)
+    for starts, lengths in (spans[:2], spans[2:]):
+        new_starts, new_lengths = align_to_words(ids, starts, lengths, request["max_span"], starts_word)
+        for start, length in zip(new_starts.tolist(), new_lengths.tolist(), strict=True):
+            assert start in borders
+            assert 1 <= length <= request["max_span"]
+            assert start + length <= len(ids)
+            if start + length not in borders:  # only where one word alone is too long
+                following = min(border for border in borders if border > start)
+                assert following - start > request["max_span"]
+
+
+def test_alignment_of_a_sentence_by_hand():
+    #         0  1  2  3  4  5  6  7  8  9
+    ids = np.array([1, 0, 0, 1, 1, 0, 1, 0, 0, 0])
+    table = np.array([False, True])
+
+    def aligned(start, length, max_span=10):
+        starts, lengths = align_to_words(ids, np.array([start]), np.array([length]), max_span, table)
+        return int(starts[0]), int(lengths[0])
+
+    assert aligned(0, 3) == (0, 3)  # already whole words
+    assert aligned(1, 4) == (3, 3)  # both borders move on
+    assert aligned(1, 1) == (0, 3)  # inside one word: that word
+    assert aligned(7, 2) == (6, 4)  # inside the last word
+    assert aligned(2, 5, max_span=5) == (3, 3)  # 3..10 would be 7 tokens long
+    assert aligned(6, 3, max_span=3) == (6, 3)  # a word of 4 tokens does not fit into 3
+
+
+def test_short_documents_and_impossible_settings_are_refused():
+    with pytest.raises(ValueError, match="2047 tokens is too short for 2 anchors of up to 512 tokens: 2048 are needed"):
+        sample_spans(2047, 2, 2, 32, 512, np.random.default_rng(0))
+    assert tokens_needed(2, 512) == tokens_needed(2, 512, "uniform") == 2048
+    with pytest.raises(InputError, match="1 <= min_span <= max_span, got 64, 32"):
+        check_span_settings(2, 2, 64, 32)
+    with pytest.raises(InputError, match="at least 1 of each, got 0 and 2"):
+        check_span_settings(0, 2, 32, 64)
+    with pytest.raises(InputError, match="grid, uniform, got 'windows'"):
+        check_span_settings(2, 2, 32, 64, window="windows")

@@ -1,0 +1,131 @@
+"""The stream of global batches: endless, the same with workers, and resumed behind the last consumed batch."""
+
+import itertools
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from contracts import InputError
+from datamodules.stream import BatchStream
+
+
+def build(pass_index, examples):
+    return pass_index, examples.tolist()
+
+
+def stream(examples=23, batch_size=4, **kwargs):
+    return BatchStream(build, examples, batch_size, **{"seed": 1, **kwargs})
+
+
+def take(batches, count):
+    """As Lightning does it: iter() at the start of each epoch, never asked for more than len() batches."""
+    taken = []
+    while len(taken) < count:
+        taken += itertools.islice(iter(batches), min(len(batches), count - len(taken)))
+    return taken
+
+
+def test_epochs_follow_each_other_with_new_orders():
+    batches = take(stream(), 10)
+    assert [pass_index for pass_index, _ in batches] == [0] * 5 + [1] * 5
+    for epoch in (batches[:5], batches[5:]):
+        assert len({example for _, examples in epoch for example in examples}) == 20
+    assert batches[0][1] != batches[5][1]
+
+
+def test_iterators_that_nobody_reads_do_not_count():
+    batches = stream()
+    iter(batches)
+    iter(batches)
+    assert take(batches, 10) == take(stream(), 10)
+
+
+def test_an_epoch_broken_off_is_followed_by_the_next():
+    batches = stream()
+    assert [next(iter(batches))[0] for _ in range(3)] == [0, 1, 2]  # limit_train_batches=1
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [0, 3, 5, 10, 12])
+def test_a_resumed_stream_goes_on_as_the_uninterrupted_one(at, workers, passes):
+    uninterrupted = take(stream(passes=passes), 40)
+    first = stream(num_workers=workers, passes=passes)
+    assert take(first, at) == uninterrupted[:at]
+    second = stream(num_workers=workers, passes=passes)
+    second.load_state_dict(first.state_dict())
+    rest = [
+        *itertools.islice(iter(second), len(second) - at % len(second)),
+        *take(second, len(second)),
+    ]
+    assert rest == uninterrupted[at : at + len(rest)]
+
+
+def test_an_epoch_of_two_passes_takes_every_example_twice():
+    batches = take(stream(examples=20, passes=2), 10)
+    assert [pass_index for pass_index, _ in batches] == [0] * 5 + [1] * 5
+    assert sorted(example for _, examples in batches for example in examples) == sorted([*range(20), *range(20)])
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_share_the_batches_of_one_process_and_its_state(world):
+    single = stream(examples=30, batch_size=6)
+    ranks = [stream(examples=30, batch_size=6, rank=rank, world=world) for rank in range(world)]
+    for whole, *shares in zip(take(single, 8), *(take(rank, 8) for rank in ranks), strict=True):
+        assert sorted(whole[1]) == sorted(example for _, examples in shares for example in examples)
+    assert all(rank.state_dict() == single.state_dict() for rank in ranks)
+
+
+def test_other_data_is_refused_on_resume():
+    state = stream().state_dict()
+    for other in (stream(seed=2), stream(examples=24), stream(batch_size=2), stream(passes=2)):
+        with pytest.raises(InputError, match="resume: the checkpoint was written in the middle of other data"):
+            other.load_state_dict(state)
+
+
+def test_training_draws_are_not_disturbed():
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    next(iter(stream()))
+    assert torch.equal(torch.rand(2), expected)
+
+
+class Recorder(pl.LightningModule):
+    def __init__(self, save_at=None, path=None):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.seen, self.save_at, self.path = [], save_at, path
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(batch)
+        return self.weight.sum()
+
+    def on_train_batch_end(self, *_):
+        if self.trainer.global_step == self.save_at:
+            self.trainer.save_checkpoint(self.path)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("limit", [{"max_steps": 15, "max_epochs": -1}, {"max_epochs": 3}])
+@pytest.mark.parametrize("at", [3, 5, 9, 10])
+def test_lightning_resumes_at_the_batch_where_it_stopped(at, limit, tmp_path):
+    quiet = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet |= {"enable_model_summary": False, "barebones": False, "default_root_dir": tmp_path, **limit}
+    whole = Recorder(at, tmp_path / "at.ckpt")
+    pl.Trainer(**quiet).fit(whole, stream())
+    assert len(whole.seen) == 15
+    again = Recorder()
+    pl.Trainer(**quiet).fit(again, stream(), ckpt_path=tmp_path / "at.ckpt")
+    assert again.seen == whole.seen[at:]
+
+
+def test_batches_with_arrays_stay_as_they_are():
+    batches = BatchStream(lambda _, examples: (examples, torch.from_numpy(examples)), 8, 4, seed=0)
+    array, tensor = next(iter(batches))
+    assert isinstance(array, np.ndarray)
+    assert isinstance(tensor, torch.Tensor)
