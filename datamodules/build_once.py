@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -48,7 +47,7 @@ def _build(directory: Path, build: Callable[[Path], None]) -> None:
         fresh.mkdir()
         build(fresh)
         shutil.rmtree(directory, ignore_errors=True)  # one that was not whole
-        os.replace(fresh, directory)
+        fresh.replace(directory)
 
 
 def _lock(directory: Path) -> FileLock:

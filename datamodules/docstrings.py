@@ -17,7 +17,7 @@ SKIPPED_FOLDERS = {
     *("_vendor", "_vendored", "vendor", "vendored", "third_party", "externals", "__pycache__"),
 }
 QUOTED = re.compile(rb'"""(.*?)"""|\'\'\'(.*?)\'\'\'', re.DOTALL)
-LEAST_SHARE = 1 / 3  # of a file that must be docstrings; what is mostly code takes long to parse and says little
+LEAST_SHARE = 0.28  # of a file that must be docstrings; what is mostly code takes long to parse and says little
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ VERSION = 1  # part of the key: raise it when the same packages would give other
 MOST_PAIRS = 1000
 SUMMARY_WORDS = (4, 30)
 REST_WORDS = 20
+RULER = re.compile(r"([*=~^#-])\1{3}")  # of a heading
 SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
@@ -38,7 +39,7 @@ class PydocsSource:
 
     def documents(self) -> Iterator[Document]:
         self._prepare()
-        with open(self.directory / "documents.jsonl", encoding="utf-8") as file:
+        with (self.directory / "documents.jsonl").open(encoding="utf-8") as file:
             for line in file:
                 record = json.loads(line)
                 yield Document(record["text"], f"docstrings of {record['module']}:1")
@@ -120,7 +121,7 @@ def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
 
 
 def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, str]]:
-    """(summary, rest of the docstring), at most MOST_PAIRS: neither side twice, nothing that the trained modules say."""
+    """(summary, rest of the docstring), at most MOST_PAIRS: no side twice, nothing that the trained modules say."""
     known = {side for module in trained for text in module.docstrings for side in (text, split_summary(text)[1])}
     queries: set[str] = set()
     documents: set[str] = set()
@@ -151,4 +152,4 @@ def fits(query: str, document: str) -> bool:
     if not SUMMARY_WORDS[0] <= len(words) <= SUMMARY_WORDS[1] or len(document.split()) < REST_WORDS:
         return False
     prose = sum(word.strip(".,;:()`'\"").isalpha() for word in words) >= SUMMARY_WORDS[0]
-    return prose and query.rstrip(".!?").lower() not in " ".join(document.split()).lower()
+    return prose and not RULER.search(query) and query.rstrip(".!?").lower() not in " ".join(document.split()).lower()

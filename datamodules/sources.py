@@ -163,7 +163,7 @@ def _names(first: Path, number: int) -> str:
 
 
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 from contracts import InputError
 
@@ -102,8 +102,8 @@ def read_rows(path: Path, whole_file: bool) -> Iterator[Row | BadRow]:
 def _lines(path: Path) -> Iterator[tuple[int, bytes] | BadRow]:
     """Lines are cut at \\n only: str.splitlines would also cut at U+2028 and its like, inside a document."""
     number = 0
-    with open(path, "rb") as raw:
-        stream = cast(BinaryIO, gzip.open(raw)) if path.name.lower().endswith(".gz") else raw
+    is_gzip = path.name.lower().endswith(".gz")
+    with gzip.open(path) if is_gzip else path.open("rb") as stream:
         try:
             for number, line in enumerate(stream, start=1):
                 line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line

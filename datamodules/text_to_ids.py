@@ -102,7 +102,7 @@ def write_documents(
     """Writes ``ids.bin`` and ``offsets.npy`` into the folder. Memory: one batch, and the offsets."""
     if rule.unit not in ("tokens", "words"):
         raise InputError(f"data.length_unit: wanted tokens or words, got {rule.unit!r}")
-    with open(folder / "ids.bin", "wb") as file, _progress(quiet) as progress:
+    with (folder / "ids.bin").open("wb") as file, _progress(quiet) as progress:
         task = progress.add_task("tokenising", total=None, rate="")
         writer = _Writer(file, backend, rule)
         for batch in _batches(documents):
