@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -19,10 +19,21 @@ from command_line import identity, run_command
 if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --help has been answered
     import pytorch_lightning as pl
 
-    from contracts import DataModule
+    from contracts import DataModule, Results
+    from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
+    from runs.telemetry import Telemetry
 
 log = logging.getLogger("train")
+
+
+class Fitted(NamedTuple):
+    """A trained run, the module holding the weights of its best checkpoint."""
+
+    trainer: "pl.Trainer"
+    scorer: "ScoreCallback"
+    final: "FinalScores"
+    telemetry: "Telemetry"
 
 
 def run(cfg: DictConfig) -> int:
@@ -45,9 +56,9 @@ def run(cfg: DictConfig) -> int:
     data = hydra.utils.instantiate(cfg.data)
     data.prepare_data()
     model = hydra.utils.instantiate(cfg.model)
-    final, status = fit(cfg, model, data, folder, claim.checkpoint)
+    fitted, status = fit(cfg, model, data, folder, claim.checkpoint)
     if status == 0 and writer:
-        finish(cfg, model, data, folder, final)
+        finish(cfg, model, data, folder, fitted)
     return status
 
 
@@ -104,7 +115,7 @@ def write_tiny(cfg: DictConfig, folder: Path, model_class: Any) -> str:
 
 def fit(
     cfg: DictConfig, model: "pl.LightningModule", data: "DataModule", folder: Path, checkpoint: str | None
-) -> tuple["FinalScores", int]:
+) -> tuple[Fitted, int]:
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
     from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
@@ -124,12 +135,12 @@ def fit(
         monitor=cfg.monitor,
         mode=cfg.monitor_mode,
     )
-    interruption = Interruption(checkpoints)
-    final = FinalScores(scorer, folder / "checkpoints" / "best.ckpt", skip=lambda: interruption.exit_status != 0)
+    interruption, telemetry = Interruption(), Telemetry(cfg.log_every_n_steps)
+    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: interruption.exit_status is not None)
     callbacks = [
         Reseed(cfg.seed),
         scorer,
-        Telemetry(cfg.log_every_n_steps),
+        telemetry,
         Progress(quiet=cfg.quiet, monitor=cfg.monitor),
         *(hydra.utils.instantiate(callback) for callback in cfg.callbacks.values()),
         final,
@@ -138,7 +149,7 @@ def fit(
     ]
     trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=make_loggers(cfg, folder))
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-    return final, interruption.exit_status
+    return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
 
 
 def load_tasks(cfg: DictConfig, data: "DataModule") -> list[Any]:
@@ -161,18 +172,63 @@ def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
     return loggers
 
 
-def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, final: "FinalScores") -> None:
-    """The encoder, the curve, results.json last: its presence says that the run is done."""
+def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted: Fitted) -> None:
+    """The encoder, the curve, and results.json last: its presence says that the run is done."""
+    from export.model_card import model_card
+    from export.sentence_transformers import export_encoder
+    from runs.curve import draw_curve
+    from runs.progress import closing_table
+    from runs.results import write_results
+
+    results = collect_results(cfg, model, data, fitted)
+    export_encoder(
+        folder / "encoder",
+        transformer=model.encoder.trunk,
+        tokenizer=model.encoder.tokenizer,
+        pooling=model.encoder.pooling,
+        max_length=model.encoder.max_length,
+        card=model_card(results),
+    )
+    draw_curve(folder / "metrics.csv", folder / "curve.png", baselines=results.get("baselines"))
+    write_results(folder / "results.json", results)
+    if not cfg.quiet:
+        closing_table(results, folder)
 
 
-def main_task(cfg: DictConfig) -> None:
-    logging.basicConfig(level=logging.WARNING if cfg.quiet else logging.INFO, format="%(message)s")
-    sys.exit(run(cfg))
+def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fitted) -> "Results":
+    from contracts import RESULTS_VERSION, Results
+    from runs.results import environment
+
+    suite = fitted.scorer.suite
+    found = environment()
+    results = Results(
+        version=RESULTS_VERSION,
+        objective=model.objective,
+        backbone=cfg.backbone,
+        recipe=OmegaConf.to_container(cfg, resolve=True),
+        scores=fitted.final.scores.values,
+        intervals={name: list(interval) for name, interval in fitted.final.scores.intervals.items()},
+        best_step=fitted.final.best_step,
+        spent=fitted.telemetry.total,
+        seeds=[cfg.seed],
+        versions=found["versions"],
+        device=found["device"],
+        processes=fitted.trainer.world_size,
+        git_commit=found["git_commit"],
+        data=[data.manifest()],
+        overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
+    )
+    if fitted.scorer.scores_before:
+        results["scores_before"] = fitted.scorer.scores_before
+    if baselines := suite.baselines():
+        results["baselines"] = baselines
+    return results
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def main(cfg: DictConfig) -> None:
-    main_task(cfg)
+    logging.basicConfig(level=logging.WARNING if cfg.quiet else logging.INFO, format="%(message)s")
+    sys.exit(run(cfg))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def _from_pretrained(factory: Any, name: str, **options: Any) -> Any:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"backbone={name} could not be loaded: {reason} Pass the id of a model on the Hugging Face hub, or a "
-            "folder with config.json, model.safetensors and the tokenizer's files (needed where the hub is out of reach)."
+            "folder with config.json, model.safetensors and the tokenizer (needed where the hub is out of reach)."
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)

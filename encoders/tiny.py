@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
 
 from contracts import InputError
 
@@ -30,7 +30,7 @@ def write_tiny_masked_lm(
     dropout: float,
     lowercase: bool,
 ) -> None:
-    """A BERT of the given sizes and a WordPiece tokenizer trained on ``texts``; ``folder`` appears whole or not at all.
+    """A RoBERTa of the given sizes and a byte-level BPE trained on ``texts``; ``folder`` appears whole or not at all.
 
     Raises:
         InputError: the sizes do not fit each other, or there is no text.
@@ -40,49 +40,55 @@ def write_tiny_masked_lm(
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        tokenizer = train_wordpiece(texts, vocab_size=vocab_size, max_length=max_length, lowercase=lowercase)
+        tokenizer = train_bpe(texts, vocab_size=vocab_size, max_length=max_length, lowercase=lowercase)
         tokenizer.save_pretrained(draft)
-        config = BertConfig(
+        config = RobertaConfig(
             vocab_size=len(tokenizer),
             hidden_size=hidden_size,
             num_hidden_layers=layers,
             num_attention_heads=heads,
             intermediate_size=intermediate_size,
-            max_position_embeddings=max_length,
+            max_position_embeddings=max_length + tokenizer.pad_token_id + 1,  # positions start behind the pad id
+            type_vocab_size=1,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            BertForMaskedLM(config).save_pretrained(draft)
+            RobertaForMaskedLM(config).save_pretrained(draft)
         draft.replace(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def train_wordpiece(
-    texts: Iterator[str], *, vocab_size: int, max_length: int, lowercase: bool
-) -> PreTrainedTokenizerFast:
-    special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    pieces = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    pieces.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    pieces.decoder = decoders.WordPiece()
+def train_bpe(texts: Iterator[str], *, vocab_size: int, max_length: int, lowercase: bool) -> PreTrainedTokenizerFast:
+    """Byte-level BPE, as RoBERTa has it; a WordPiece trainer breaks ties by hash order, differently at every start."""
+    special = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
     sample = list(_some(texts))
     if not any(text.strip() for text in sample):
         raise InputError("backbone=tiny: the training data holds no text to train a tokenizer on.")
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=list(special.values()), show_progress=False
+    bpe = Tokenizer(models.BPE(unk_token="<unk>"))
+    bpe.normalizer = normalizers.Sequence([normalizers.NFC()] + [normalizers.Lowercase()] * lowercase)
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    bpe.decoder = decoders.ByteLevel()
+    bpe.train_from_iterator(
+        sample,
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=list(special.values()),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
     )
-    pieces.train_from_iterator(sample, trainer)
-    pieces.post_processor = processors.BertProcessing(
-        ("[SEP]", pieces.token_to_id("[SEP]")), ("[CLS]", pieces.token_to_id("[CLS]"))
+    bpe.post_processor = processors.RobertaProcessing(
+        ("</s>", bpe.token_to_id("</s>")), ("<s>", bpe.token_to_id("<s>")), add_prefix_space=True
     )
+    roles = {f"{role}_token": token for role, token in special.items()}
     return PreTrainedTokenizerFast(
-        tokenizer_object=pieces,
-        model_max_length=max_length,
-        **{f"{role}_token": token for role, token in special.items()},
+        tokenizer_object=bpe, model_max_length=max_length, cls_token="<s>", sep_token="</s>", **roles
     )
 
 

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+
+from contracts import InputError
+from encoders.backbones import load_masked_lm, load_tokenizer
+
+
+def test_a_masked_lm_folder_made_by_transformers_alone_loads_with_its_head(tiny_bert):
+    model = load_masked_lm(str(tiny_bert), lm_head=True)
+    expected = AutoModelForMaskedLM.from_pretrained(tiny_bert).state_dict()
+    assert {name: value.shape for name, value in model.state_dict().items()} == {
+        n: v.shape for n, v in expected.items()
+    }
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+
+
+def test_a_checkpoint_without_head_is_refused_unless_none_is_wanted(tiny_mlm, tmp_path):
+    AutoModel.from_pretrained(tiny_mlm).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"no masked-LM head .*lm_head.*mlm_weight=0"):
+        load_masked_lm(str(tmp_path), lm_head=True)
+    assert load_masked_lm(str(tmp_path), lm_head=False).config.hidden_size == 32
+
+
+def test_the_packaged_sentence_encoder_is_refused_for_mlm(minilm_path):
+    with pytest.raises(InputError, match="no masked-LM head"):
+        load_masked_lm(str(minilm_path), lm_head=True)
+
+
+def test_an_architecture_without_head_is_refused(tmp_path):
+    GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=30)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="a gpt2 model has none"):
+        load_masked_lm(str(tmp_path), lm_head=True)
+
+
+def test_without_a_head_no_weight_is_left_that_gets_no_gradient(tiny_bert):
+    model = load_masked_lm(str(tiny_bert), lm_head=False)
+    ids = torch.tensor([[2, 7, 9, 3]])
+    model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_half_precision_weights_are_trained_in_float32(tiny_mlm, tmp_path):
+    AutoModelForMaskedLM.from_pretrained(tiny_mlm, dtype=torch.float16).save_pretrained(tmp_path)
+    assert {p.dtype for p in load_masked_lm(str(tmp_path), lm_head=True).parameters()} == {torch.float32}
+
+
+def test_an_unreachable_id_says_which_and_how_to_pass_a_folder():
+    with pytest.raises(InputError, match=r"backbone=no-such/model-here could not be loaded.*folder"):
+        load_masked_lm("no-such/model-here", lm_head=True)
+
+
+def test_a_tokenizer_without_pad_token_is_refused(tiny_mlm, tmp_path):
+    AutoTokenizer.from_pretrained(tiny_mlm).save_pretrained(tmp_path)
+    for name in ("tokenizer_config.json",):
+        settings = json.loads((tmp_path / name).read_text())
+        settings["pad_token"] = None
+        (tmp_path / name).write_text(json.dumps(settings))
+    with pytest.raises(InputError, match="no pad token"):
+        load_tokenizer(str(tmp_path))

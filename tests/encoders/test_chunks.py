@@ -1,0 +1,46 @@
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts import Ragged
+from encoders.chunks import concatenate, padded, plan_chunks
+
+LENGTHS = st.lists(st.integers(1, 600), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
+
+
+@given(LENGTHS, st.integers(1, 4000), st.integers(0, 1000))
+def test_every_sequence_lies_in_one_chunk_within_the_budget(lengths, budget, chunk_cost):
+    chunks = plan_chunks(lengths, budget, chunk_cost)
+    assert sorted(row for chunk in chunks for row in chunk.rows) == list(range(len(lengths)))
+    for chunk in chunks:
+        assert chunk.width == lengths[chunk.rows].max()
+        assert chunk.padded_tokens <= budget or len(chunk.rows) == 1
+        assert chunk.padded_tokens - lengths[chunk.rows].sum() <= chunk_cost
+
+
+def test_a_batch_that_fits_and_pads_little_is_one_chunk():
+    assert len(plan_chunks(np.array([30, 31, 32, 29]), 1000)) == 1
+
+
+def test_one_long_sequence_does_not_pad_the_others():
+    chunks = plan_chunks(np.array([10] * 50 + [500]), 100_000)
+    assert sum(chunk.padded_tokens for chunk in chunks) == 50 * 10 + 500
+
+
+@given(LENGTHS.filter(len), st.integers(1, 4000))
+def test_padding_and_mask_are_those_of_each_sequence_alone(lengths, budget):
+    flat = torch.arange(1, int(lengths.sum()) + 1)
+    alone = torch.split(flat, lengths.tolist())
+    chunks = plan_chunks(lengths, budget)
+    for chunk, (values_BT, mask_BT) in zip(chunks, padded(flat, lengths, chunks, fill=0), strict=True):
+        assert values_BT.shape == mask_BT.shape == (len(chunk.rows), chunk.width)
+        for row, values, mask in zip(chunk.rows, values_BT, mask_BT, strict=True):
+            assert values[mask].tolist() == alone[row].tolist()
+            assert not values[~mask].any()
+
+
+def test_concatenate_keeps_order():
+    both = concatenate([Ragged(torch.tensor([1, 2, 3]), np.array([2, 1])), Ragged(torch.tensor([4]), np.array([1]))])
+    assert both.ids.tolist() == [1, 2, 3, 4]
+    assert both.lengths.tolist() == [2, 1, 1]

@@ -1,0 +1,68 @@
+"""Expected rates are those of facts about the published runs: base 5e-5, cut 0.1, ratio 32, 497,868 documents."""
+
+import pytest
+import torch
+
+from contracts import InputError
+from encoders.optim import adamw, make_schedule
+
+BASE, DOCUMENTS = 5e-5, 497_868
+STEPS = DOCUMENTS // 16
+
+
+def rate(name, step, *, total_steps=STEPS, epochs=1):
+    schedule = make_schedule(
+        name,
+        total_steps=total_steps,
+        steps_per_epoch=STEPS,
+        epochs=epochs,
+        instances=DOCUMENTS,
+        cut_fraction=0.1,
+        ratio=32,
+    )
+    return BASE * schedule(step)
+
+
+def test_slanted_triangle_over_the_real_steps():
+    assert rate("slanted_triangular", 0) == pytest.approx(BASE / 32)
+    assert rate("slanted_triangular", 3_111) == pytest.approx(BASE, rel=1e-3)
+    assert rate("slanted_triangular", STEPS) == pytest.approx(1.5625e-6, rel=1e-3)
+
+
+def test_the_paper_read_literally_ends_in_its_warm_up():
+    assert rate("paper_literal", STEPS) == pytest.approx(3.2e-5, rel=0.02)
+    assert rate("paper_literal", STEPS) > rate("paper_literal", STEPS - 1_000)
+
+
+@pytest.mark.parametrize(("epochs", "constant"), [(1, 1.5625e-6), (3, 3.74e-5)])
+def test_the_published_code_kept_one_rate_through_the_first_epoch(epochs, constant):
+    for step in (100, 5_000, STEPS - 1):
+        assert rate("official_code_bug", step, epochs=epochs, total_steps=epochs * STEPS) == pytest.approx(
+            constant, rel=3e-3
+        )
+
+
+def test_the_published_code_follows_the_triangle_from_the_second_epoch_on():
+    for step in (STEPS, 2 * STEPS, 3 * STEPS):
+        literal = rate("slanted_triangular", step, total_steps=3 * STEPS)
+        assert rate("official_code_bug", step, epochs=3, total_steps=3 * STEPS) == pytest.approx(literal)
+
+
+def test_linear_starts_above_zero_and_ends_at_zero():
+    assert 0 < rate("linear", 0) < rate("linear", 3_000) < BASE
+    assert rate("linear", STEPS) == 0
+    assert rate("constant", 7) == BASE
+
+
+def test_an_unknown_schedule_lists_the_known_ones():
+    with pytest.raises(InputError, match="slanted_triangular, paper_literal"):
+        rate("cosine", 0)
+
+
+def test_vectors_are_not_decayed():
+    layer = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3))
+    optimizer = adamw(layer, lr=0.1, weight_decay=0.3, betas=(0.9, 0.999), eps=1e-6, schedule=lambda step: 1.0)[
+        "optimizer"
+    ]
+    decayed = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert decayed == {id(layer[0].weight): 0.3, id(layer[0].bias): 0, id(layer[1].weight): 0, id(layer[1].bias): 0}
