@@ -92,7 +92,7 @@ def _replaced_whole(folder: Path) -> Iterator[Path]:
 
 def _write_transformer(folder: Path, transformer: PreTrainedModel) -> None:
     # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
-    copy.deepcopy(transformer).to("cpu", torch.float32).save_pretrained(folder)
+    copy.deepcopy(transformer).cpu().float().save_pretrained(folder)
 
 
 def _write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:

@@ -218,3 +218,17 @@ def test_a_folder_of_something_else_is_not_overwritten(tiny_mlm, tmp_path):
     with pytest.raises(InputError, match="no sentence-transformers folder"):
         export_encoder(tmp_path, transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=32)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_published_encoder_survives_the_round_trip(minilm_path, tmp_path):
+    transformer, tokenizer = AutoModel.from_pretrained(minilm_path), AutoTokenizer.from_pretrained(minilm_path)
+    folder = export_encoder(
+        tmp_path / "encoder",
+        transformer=transformer,
+        tokenizer=tokenizer,
+        pooling="mean",
+        max_length=256,
+        normalize=True,
+    )
+    expected = load(minilm_path).encode(TORTURE)
+    np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)

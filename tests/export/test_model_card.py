@@ -1,0 +1,114 @@
+"""A card carries the run's facts, opens in the hub's own reader, and gives away no folder of the machine."""
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from export.model_card import model_card
+
+
+@pytest.fixture
+def results():
+    return {
+        "version": 1,
+        "objective": "declutr",
+        "backbone": "distilbert/distilroberta-base",
+        "recipe": {
+            "backbone": "distilbert/distilroberta-base",
+            "max_steps": 300,
+            "model": {"temperature": 0.05, "prompt": "a | b\nc"},
+            "data": {"path": ["/home/someone/secret/corpus.txt"]},
+        },
+        "scores": {"sts12/all/spearman": 61.234, "stsb-dev/cosine/spearman": 70.0},
+        "intervals": {"sts12/all/spearman": [60.1, 62.3]},
+        "scores_before": {"sts12/all/spearman": 41.0},
+        "baselines": {"tfidf": 33.3},
+        "best_step": 250,
+        "spent": {
+            "steps": 300,
+            "examples": 9600,
+            "real_tokens": 1_500_000,
+            "padded_tokens": 500_000,
+            "wall_seconds": 90.0,
+            "peak_memory_bytes": 2**31,
+        },
+        "seeds": [17],
+        "versions": {"torch": "2.13.0"},
+        "device": "cpu",
+        "processes": 2,
+        "git_commit": "abc123",
+        "data": [
+            {"kind": "hub", "id": "Skylion007/openwebtext", "kept": 5, "sha256": "0f" * 32},
+            {"kind": "text", "path": "/home/someone/secret/corpus.txt", "files": [{"name": "a"}, {"name": "b"}]},
+        ],
+        "overlap": {"sts12": {"checked": 1000, "found": 3}},
+    }
+
+
+def front_matter(card):
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_the_hub_reads_the_front_matter(results):
+    data = ModelCard(model_card(results)).data
+    assert data.library_name == "sentence-transformers"
+    assert data.pipeline_tag == "sentence-similarity"
+    assert data.base_model == "distilbert/distilroberta-base"
+    assert data.datasets == ["Skylion007/openwebtext"]
+    assert {"sentence-transformers", "sentence-similarity", "declutr"} <= set(data.tags)
+
+
+@pytest.mark.parametrize("backbone", ["tiny", "/models/roberta", "./here", "a/b/c", "~/roberta"])
+def test_what_is_no_hub_id_is_no_base_model(results, backbone):
+    assert "base_model" not in front_matter(model_card({**results, "backbone": backbone}))
+
+
+def test_a_folder_is_no_base_model(results, tmp_path, monkeypatch):
+    (tmp_path / "outputs" / "run").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert "base_model" not in front_matter(model_card({**results, "backbone": "outputs/run"}))
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "| `sts12/all/spearman` | 61.23 | 60.10 to 62.30 | 41.00 |",
+        "| `stsb-dev/cosine/spearman` | 70.00 |  |  |",
+        "| `tfidf` | 33.30 |",
+        "| padding | 25.0% of all tokens |",
+        "| real tokens | 1,500,000 |",
+        "| time | 1.5 minutes on 2 x cpu |",
+        "| peak memory of a process | 2.00 GiB |",
+        "| seeds | 17 |",
+        "| versions | torch 2.13.0 |",
+        "| model.temperature | 0.05 |",
+        "| sts12 | 1000 | 3 |",
+        "0f" * 32,
+        "abc123",
+        "step 250",
+    ],
+)
+def test_the_card_states(results, fact):
+    assert fact in model_card(results)
+
+
+def test_every_table_row_has_the_cells_of_its_header(results):
+    """A pipe or a line break in a value must not break the table."""
+    blocks = [block for block in model_card(results).split("\n\n") if block.startswith("|")]
+    assert len(blocks) >= 6
+    for block in blocks:
+        assert len({line.replace("\\|", "").count("|") for line in block.splitlines()}) == 1, block
+
+
+def test_no_folder_of_the_machine_is_published(results):
+    card = model_card({**results, "backbone": "/home/someone/models/roberta"})
+    assert "/home" not in card
+    assert "secret" not in card
+    assert "corpus.txt" in card
+
+
+def test_a_run_without_scores_says_so(results):
+    del results["scores_before"], results["baselines"]
+    card = model_card({**results, "scores": {}, "intervals": {}, "overlap": {}, "data": [], "git_commit": None})
+    for sentence in ("no evaluation data", "Not recorded", "Not counted", "It was not scored", "no commit recorded"):
+        assert sentence in card

@@ -1,0 +1,172 @@
+"""What pyproject.toml, constraints.txt and the Makefile promise, held against the source that they package."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from setuptools import find_packages
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT_TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+PYPROJECT = tomllib.loads(PYPROJECT_TEXT)
+CORE = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+PACKAGES = find_packages(str(ROOT), include=PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"])
+MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
+IMPORT_NAMES = {"hydra-core": "hydra", "scikit-learn": "sklearn"}  # where it is not the name of the distribution
+COMES_WITH = {"lightning_fabric": "pytorch_lightning"}  # two packages in one distribution
+SOURCES = [ROOT / f"{name}.py" for name in MODULES] + [
+    path for package in PACKAGES for path in (ROOT / package.replace(".", "/")).glob("*.py")
+]
+
+
+def import_name(requirement: Requirement) -> str:
+    return IMPORT_NAMES.get(requirement.name, requirement.name.replace("-", "_"))
+
+
+def imported_roots() -> set[str]:
+    names: set[str] = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.split(".")[0])
+    return {COMES_WITH.get(name, name) for name in names}
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(re.fullmatch(r"([\w.-]+)==(\S+)", line).groups() for line in lines if line and line[0] != "#")
+
+
+def test_every_package_and_module_is_packaged():
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks"}
+    assert folders == {package for package in PACKAGES if "." not in package}
+    assert {path.stem for path in ROOT.glob("*.py")} == set(MODULES)
+    assert len(SOURCES) >= 40
+
+
+def test_every_import_is_a_declared_dependency():
+    ours = {*MODULES, *PACKAGES}
+    undeclared = imported_roots() - ours - set(sys.stdlib_module_names) - {import_name(r) for r in CORE}
+    assert not undeclared, f"pyproject.toml does not have {sorted(undeclared)}"
+
+
+def test_every_dependency_does_some_work():
+    """It is imported, or a config names it as a target; Lightning's W&B logger is how wandb is used."""
+    configs = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "configs").rglob("*.yaml"))
+    used = imported_roots() | set(re.findall(r"_target_:\s*(\w+)", configs))
+    if "WandbLogger" in configs:
+        used.add("wandb")
+    idle = {import_name(requirement) for requirement in CORE} - used
+    assert not idle, f"nothing uses {sorted(idle)}"
+
+
+def test_every_dependency_has_a_range_and_a_reason():
+    for requirement in CORE:
+        operators = {specifier.operator for specifier in requirement.specifier}
+        assert ">=" in operators, f"{requirement} has no lower bound"
+        assert "==" not in operators, f"{requirement}: exact versions belong to constraints.txt"
+        reason = re.search(
+            rf'^    "{re.escape(requirement.name)}[><=].*",\s+# (.+)$', PYPROJECT_TEXT, flags=re.MULTILINE
+        )
+        assert reason, f"{requirement.name} has no reason beside it"
+
+
+def test_no_extra_is_empty():
+    assert all(EXTRAS.values())
+
+
+def test_the_constraints_pin_every_dependency_inside_its_range():
+    pinned = {canonicalize_name(name): version for name, version in pins().items()}
+    wanted = CORE + [Requirement(line) for lines in EXTRAS.values() for line in lines]
+    for requirement in wanted:
+        if requirement.name == PYPROJECT["project"]["name"]:
+            continue  # an extra that includes another
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version, f"constraints.txt does not pin {requirement.name}"
+        assert requirement.specifier.contains(version, prereleases=True), f"{requirement} does not admit {version}"
+
+
+def test_the_constraints_hold_on_any_machine():
+    local = {
+        name: version for name, version in pins().items() if "+" in version or name.startswith(("nvidia-", "cuda-"))
+    }
+    assert not local, f"builds of one machine: {local}"
+
+
+def test_the_licence_is_apache_2():
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert PYPROJECT["project"]["license"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [
+        ("test", "-m pytest"),
+        ("test-slow", "-m pytest -m slow"),
+        ("quickstart", "train.py experiment=quickstart"),
+        ("check", "-m mypy"),
+        ("env", "--constraint constraints.txt"),
+    ],
+)
+def test_make_has_the_documented_targets(target, command, tmp_path):
+    done = make("--dry-run", "--always-make", target)
+    assert done.returncode == 0, done.stderr
+    assert command in done.stdout
+
+
+def test_bare_make_lists_the_targets_and_makes_nothing():
+    done = make()
+    assert done.returncode == 0
+    assert {"env", "quickstart", "test", "check", "clean"} <= set(
+        re.findall(r"^  make ([a-z-]+)", done.stdout, re.MULTILINE)
+    )
+
+
+def test_make_with_an_old_python_says_what_to_do(tmp_path):
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\ntest "$1" = --version && echo "Python 3.9.2" && exit 0\nexit 1\n')
+    old.chmod(0o755)
+    done = make("--always-make", f"PYTHON={old}", "VENV=" + str(tmp_path / "venv"), "env")
+    assert done.returncode == 2
+    assert "needs Python 3.11 or newer; found Python 3.9.2" in done.stderr
+    assert "make PYTHON=" in done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_ci_runs_make_test_and_keeps_its_status(tmp_path):
+    """A copy of the script beside a Makefile whose tests fail."""
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(script, tmp_path / ".ci" / "run")
+    (tmp_path / "Makefile").write_text("test:\n\techo tests ran; exit 3\nlint types:\n\ttrue\n")
+    done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, check=False, timeout=60)
+    assert "tests ran" in done.stdout
+    assert done.returncode != 0
+
+
+def test_the_leaves_import_nothing_heavy():
+    """contracts and losses serve a notebook without Lightning, transformers or a hub library."""
+    heavy = "{'pytorch_lightning', 'transformers', 'datasets', 'wandb', 'hydra', 'omegaconf', 'sklearn'}"
+    code = f"import sys, contracts, losses; found = {heavy} & set(sys.modules); sys.exit(str(found) if found else 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
