@@ -65,7 +65,8 @@ class ScoreCallback(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         step = trainer.global_step  # stays the same while gradients accumulate
-        if not self.every_n_steps or step % self.every_n_steps or step in self.history or not len(self.during):
+        due = bool(self.every_n_steps) and step > 0 and step % self.every_n_steps == 0
+        if not due or step in self.history or not len(self.during):
             return
         scores = self._score_at(trainer, pl_module, self.during)
         pl_module.log_dict(scores, logger=False, rank_zero_only=False, sync_dist=False)
@@ -74,10 +75,10 @@ class ScoreCallback(pl.Callback):
         step, began = trainer.global_step, time.perf_counter()
         scores = self.score(pl_module.encoder, suite).values
         self.history[step] = scores
-        # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
-        for logger in trainer.loggers:
-            logger.log_metrics(scores, step=step)
         if trainer.is_global_zero:
+            # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
+            for logger in trainer.loggers:
+                logger.log_metrics(scores, step=step)
             log.info("step %d: %s (%.1f s)", step, headline(scores), time.perf_counter() - began)
         return scores
 

@@ -35,16 +35,16 @@ def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]]) -> P
     for texts in lists_of_texts:
         for text in texts:
             row_of.setdefault(text, len(row_of))
+    if not row_of:
+        return Pool(row_of, torch.empty(0, 0))
     # Sorted by length before they are dealt, so that every rank gets as many long ones; the longest first, because
     # what does not fit into memory should fail at once.
     texts = sorted(row_of, key=len, reverse=True)
     rank, world = (dist.get_rank(), dist.get_world_size()) if _distributed() else (0, 1)
     mine = texts[rank::world]
     vectors_ND = _embed(embedder, mine) if mine else None
-    if world > 1:
+    if world > 1 or vectors_ND is None:
         vectors_ND = _gather(vectors_ND, len(texts))
-    if vectors_ND is None:
-        return Pool(row_of, torch.empty(0, 0))
     vectors_UD = torch.empty_like(vectors_ND)
     vectors_UD[torch.tensor([row_of[text] for text in texts])] = vectors_ND
     return Pool(row_of, vectors_UD)

@@ -51,7 +51,8 @@ def cosines(task: PairTask, pool: Pool) -> Tensor:
         log.warning(
             "%s: %d of %d pairs hold a vector that is not finite; they count as 0", task.name, lost, len(task.gold)
         )
-    return similarity.nan_to_num(nan=0.0)
+    # a sentence with itself must be 1, not 1 - 2e-16: otherwise pairs that tie are ranked by the processor's rounding
+    return similarity.nan_to_num(nan=0.0).round(decimals=12)
 
 
 def _task_lines(task: PairTask, pool: Pool) -> Iterator[_Line]:

@@ -1,0 +1,89 @@
+"""The same scores on every rank, and as one process has them, whatever the number of sentences."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import torch.distributed as dist
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests/evaluation"]
+from conftest import WORDS, BagOfWords, sentence_pairs
+from contracts import PairTask, RetrievalTask
+from evaluation import embed
+from evaluation.suite import Suite
+
+rank, out = int(sys.argv[2]), Path(sys.argv[3])
+
+
+def pairs(count):
+    left, right, gold = zip(*sentence_pairs(count, count))
+    subsets = ["a"] * (count // 3) + ["b"] * (count - count // 3)
+    return PairTask(f"sts{count}", list(left), list(right), np.array(gold), subsets)
+
+
+def score():
+    found = {}
+    for rows in (8192, 7):  # one message, many messages
+        embed.ROWS_PER_MESSAGE = rows
+        encoder = BagOfWords()
+        suite = Suite([pairs(101), pairs(57), RetrievalTask("docs", WORDS, [f"{word} {word} tea" for word in WORDS])])
+        found[f"scores {rows}"] = suite.run(encoder)
+        found[f"encoded {rows}"] = [len(call) for call in encoder.calls]
+    for count in (1, 2, 4):  # fewer sentences than ranks, and uneven
+        pool = embed.embed_pool(BagOfWords(), [WORDS[:count], WORDS[:1]])
+        found[f"vectors {count}"] = pool.of(WORDS[:count] + WORDS[:1]).tolist()
+    found["none"] = list(embed.embed_pool(BagOfWords(), []).vectors_UD.shape)
+    found["agreed"] = embed.agree([0.1 + rank, 1e-17])
+    return found
+
+
+if rank == 0:
+    (out / "1-0.json").write_text(json.dumps(score()))
+for world in (2, 3):  # in the same three processes: starting one costs more than scoring
+    if rank < world:
+        dist.init_process_group("gloo", init_method=f"file://{out}/store{world}", rank=rank, world_size=world)
+        (out / f"{world}-{rank}.json").write_text(json.dumps(score()))
+        dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory) -> dict[int, list[dict]]:
+    """Number of processes -> what each rank found."""
+    out = tmp_path_factory.mktemp("ranks")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    children = [
+        subprocess.Popen([sys.executable, "-c", WORKER, str(ROOT), str(rank), str(out)], env=environment)
+        for rank in range(3)
+    ]
+    try:
+        assert [child.wait(timeout=200) for child in children] == [0, 0, 0]
+    finally:
+        for child in children:
+            child.kill()
+    return {world: [json.loads((out / f"{world}-{r}.json").read_text()) for r in range(world)] for world in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_scores_do_not_depend_on_the_number_of_processes(ranks, world):
+    alone, found = ranks[1][0], ranks[world]
+    for name in alone:
+        if name.startswith("scores"):
+            assert all(rank[name] == found[0][name] for rank in found), "bit-equal on all ranks"
+            values, intervals = found[0][name]
+            assert values == pytest.approx(alone[name][0], abs=1e-6)
+            assert {n: pytest.approx(i, abs=1e-6) for n, i in intervals.items()} == alone[name][1]
+        elif name.startswith("encoded"):
+            shares = [sum(rank[name]) for rank in found]
+            assert sum(shares) == alone[name][0], "each sentence on one rank"
+            assert max(shares) - min(shares) <= 1
+        else:
+            assert all(rank[name] == alone[name] for rank in found), name

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
+
+from contracts import RetrievalTask
+from evaluation import retrieval
+from evaluation.suite import Suite
+
+RNG = np.random.default_rng(3)
+WORDS = np.array([f"w{i}" for i in range(60)])
+DOCUMENTS = [" ".join(RNG.choice(WORDS, size=12)) for _ in range(50)]
+QUERIES = [" ".join(RNG.choice(text.split(), size=2)) + " " + RNG.choice(WORDS) for text in DOCUMENTS[:35]]
+TASK = RetrievalTask("pydocs", QUERIES, DOCUMENTS)
+
+
+def oracle(similarity):
+    """With one right document per query, scikit-learn's average precision is the reciprocal rank."""
+    right = np.eye(len(QUERIES), len(DOCUMENTS), dtype=int)
+    return (
+        100 * label_ranking_average_precision_score(right, similarity),
+        100 * top_k_accuracy_score(np.arange(len(QUERIES)), similarity, k=10, labels=np.arange(len(DOCUMENTS))),
+    )
+
+
+@pytest.mark.parametrize("block", [1024, 8])
+def test_mrr_and_recall_are_sklearns(bag_of_words, monkeypatch, block):
+    monkeypatch.setattr(retrieval, "BLOCK", block)
+    values, intervals = Suite([TASK]).run(bag_of_words)
+    queries, documents = bag_of_words.embed(QUERIES).double(), bag_of_words.embed(DOCUMENTS).double()
+    similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1).numpy()
+    assert list(values) == ["pydocs/cosine/mrr", "pydocs/cosine/recall@10"]
+    assert tuple(values.values()) == pytest.approx(oracle(similarity), abs=1e-6)
+    assert all(0 <= low <= values[name] <= high <= 100 for name, (low, high) in intervals.items())
+
+
+def test_mrrs_interval_is_the_normal_one_over_queries(bag_of_words):
+    values, intervals = Suite([TASK]).run(bag_of_words)
+    queries, documents = bag_of_words.embed(QUERIES), bag_of_words.embed(DOCUMENTS)
+    similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
+    reciprocal = [1 / (1 + int((row > row[i]).sum())) for i, row in enumerate(similarity)]
+    half = 100 * 1.96 * np.std(reciprocal, ddof=1) / np.sqrt(len(QUERIES))
+    name = "pydocs/cosine/mrr"
+    assert intervals[name] == pytest.approx([values[name] - half, min(100, values[name] + half)], abs=1e-2)
+
+
+def test_tfidf_ranks_as_a_dense_tfidf_does():
+    vectorizer = TfidfVectorizer(token_pattern=r"\w+", sublinear_tf=True).fit(DOCUMENTS)
+    similarity = vectorizer.transform(QUERIES).toarray() @ vectorizer.transform(DOCUMENTS).toarray().T
+    baselines = Suite([TASK]).baselines()
+    assert list(baselines) == ["pydocs/tfidf/mrr", "pydocs/tfidf/recall@10"]
+    assert tuple(baselines.values()) == pytest.approx(oracle(similarity), abs=0.5)  # ties take their last place there
+
+
+def test_a_collapsed_encoder_finds_nothing():
+    class Same:
+        def embed(self, texts):
+            return torch.full((len(texts), 384), 0.1)
+
+    values = Suite([TASK]).run(Same()).values
+    assert values["pydocs/cosine/mrr"] == pytest.approx(100 / 25.5)  # the middle of 50 places
+    assert values["pydocs/cosine/recall@10"] == 0
+
+
+def test_vectors_that_are_not_finite_find_nothing(bag_of_words, caplog):
+    class Broken:
+        def embed(self, texts):
+            vectors = bag_of_words.embed(texts)
+            vectors[[text == QUERIES[0] for text in texts]] = float("nan")
+            return vectors
+
+    whole, broken = Suite([TASK]).run(bag_of_words).values, Suite([TASK]).run(Broken()).values
+    assert np.isfinite(list(broken.values())).all()
+    assert broken["pydocs/cosine/mrr"] < whole["pydocs/cosine/mrr"]
+    assert "1 of 35 vectors are not finite" in caplog.text

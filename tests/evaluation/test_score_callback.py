@@ -1,0 +1,160 @@
+import csv
+import logging
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import CSVLogger
+from torch import nn
+
+from contracts import PairTask
+from evaluation.callback import ScoreCallback
+
+NAME = "stsb-dev/cosine/spearman"
+TEXTS = [f"sentence {i} {'x' * (i * 7 % 5)}" for i in range(24)]
+
+
+def task(name: str, seed: int) -> PairTask:
+    rng = np.random.default_rng(seed)
+    left, right = rng.permutation(TEXTS), rng.permutation(TEXTS)
+    return PairTask(name, left.tolist(), right.tolist(), rng.uniform(0, 5, len(TEXTS)), [name] * len(TEXTS))
+
+
+FINAL, DURING = [task("stsb", 0), task("stsb-dev", 1)], [task("stsb-dev", 1)]
+
+
+class Encoder(nn.Module):
+    """Bytes to vectors. ``embed`` draws random numbers and depends on the mode, to show who looks after both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.drop = nn.EmbeddingBag(256, 16, mode="mean"), nn.Dropout(0.5)
+        self.modes: list[bool] = []
+
+    def forward(self, texts):
+        ids = [torch.tensor(list(text.encode())) for text in texts]
+        return self.drop(self.table(nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=32)))
+
+    def embed(self, texts):
+        torch.rand(3)
+        self.modes.append(self.drop.training)
+        return self(texts)
+
+
+class Toy(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder, self.frozen = Encoder(), nn.Dropout().eval()
+
+    def training_step(self, batch, batch_idx):
+        self.modes = (self.training, self.encoder.training, self.encoder.drop.training, self.frozen.training)
+        return self.encoder([TEXTS[int(i)] for i in batch]).pow(2).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.05)
+
+
+def fit(tmp_path, callbacks, steps=6, ckpt_path=None, **arguments):
+    module = Toy()
+    trainer = pl.Trainer(
+        max_steps=steps,
+        callbacks=callbacks,
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **{
+            "logger": False,
+            "enable_checkpointing": any(isinstance(c, ModelCheckpoint) for c in callbacks),
+            **arguments,
+        },
+    )
+    torch.manual_seed(1)
+    trainer.fit(module, torch.utils.data.DataLoader(range(24), batch_size=4), ckpt_path=ckpt_path)
+    return trainer, module
+
+
+def test_scores_before_during_and_at_the_end(tmp_path, caplog):
+    scorer = ScoreCallback(FINAL, DURING, every_n_steps=2)
+    with caplog.at_level(logging.INFO, "evaluation"):
+        trainer, module = fit(tmp_path, [scorer])
+    assert list(scorer.history) == [0, 2, 4, 6]
+    assert scorer.scores_before == scorer.history[0]
+    assert "stsb/cosine/spearman" in scorer.scores_before
+    assert not [name for name in scorer.history[2] if name.startswith("stsb/")]
+    assert f"step 2: {NAME} {scorer.history[2][NAME]:.1f} (" in caplog.text
+    assert sum(record.name == "evaluation.callback" for record in caplog.records) == 4
+    values, intervals = scorer.score(module.encoder)
+    assert values[NAME] == scorer.history[6][NAME] == pytest.approx(trainer.callback_metrics[NAME].item(), abs=1e-4)
+    assert set(values) == set(intervals) == set(scorer.scores_before)
+    assert set(scorer.score(module.encoder, DURING).values) == set(scorer.history[2])
+    assert not any(module.encoder.modes), "scored in evaluation mode"
+
+
+@pytest.mark.parametrize(("every", "at_start", "steps"), [(None, True, [0]), (0, False, []), (4, False, [4])])
+def test_when_it_scores(tmp_path, every, at_start, steps):
+    scorer = ScoreCallback(FINAL, every_n_steps=every, at_start=at_start)
+    fit(tmp_path, [scorer])
+    assert list(scorer.history) == steps
+
+
+def test_without_tasks_nothing_is_scored(tmp_path):
+    scorer = ScoreCallback([], every_n_steps=1)
+    fit(tmp_path, [scorer], logger=CSVLogger(tmp_path))
+    assert scorer.history == {}
+
+
+def test_accumulated_batches_are_one_step(tmp_path):
+    scorer = ScoreCallback(DURING, every_n_steps=1, at_start=False)
+    _, module = fit(tmp_path, [scorer], steps=3, accumulate_grad_batches=2)
+    assert len(module.encoder.modes) == 3
+
+
+def test_scoring_changes_nothing_in_training(tmp_path):
+    _, with_scores = fit(tmp_path, [ScoreCallback(FINAL, every_n_steps=1)])
+    _, without = fit(tmp_path, [])
+    assert len(with_scores.encoder.modes) == 7
+    assert with_scores.modes == without.modes == (True, True, True, False)
+    assert torch.equal(with_scores.encoder.table.weight, without.encoder.table.weight)
+
+
+def test_every_logger_has_every_score_whatever_its_interval(tmp_path):
+    scorer = ScoreCallback(DURING, every_n_steps=2)
+    loggers = [CSVLogger(tmp_path, name="a", version=""), CSVLogger(tmp_path, name="b", version="")]
+    fit(tmp_path, [scorer], logger=loggers, log_every_n_steps=100)
+    for logger in loggers:
+        logger.save()
+        with (tmp_path / logger.name / "metrics.csv").open() as file:
+            rows = {int(row["step"]): float(row[NAME]) for row in csv.DictReader(file) if row[NAME]}
+        assert rows == {step: pytest.approx(scores[NAME]) for step, scores in scorer.history.items()}
+
+
+def test_monitor_picks_the_best_step_and_the_checkpoint_opens_without_code(tmp_path):
+    scorer = ScoreCallback(DURING, every_n_steps=2)
+    best = ModelCheckpoint(tmp_path, monitor=NAME, mode="max", every_n_train_steps=2, filename="{step}")
+    fit(tmp_path, [best, scorer])
+    during = {step: scores[NAME] for step, scores in scorer.history.items() if step}
+    assert best.best_model_score.item() == pytest.approx(max(during.values()), abs=1e-4)
+    assert best.best_model_path.endswith(f"step={max(during, key=during.get)}.ckpt")
+    stored = torch.load(best.best_model_path, weights_only=True)["callbacks"]["ScoreCallback"]
+    assert stored["history"] == {s: v for s, v in scorer.history.items() if s <= max(during, key=during.get)}
+
+
+def test_a_continued_run_knows_its_scores(tmp_path):
+    whole = ScoreCallback(FINAL, DURING, every_n_steps=2)
+    keep = ModelCheckpoint(tmp_path, every_n_train_steps=3, save_top_k=-1, filename="{step}")
+    fit(tmp_path, [whole, keep])
+
+    class Look(pl.Callback):
+        def on_train_batch_start(self, trainer, *_):
+            seen.setdefault(trainer.global_step, float(trainer.callback_metrics[NAME]))
+
+    seen, again = {}, ScoreCallback(FINAL, DURING, every_n_steps=2)
+    _, module = fit(tmp_path, [again, Look()], ckpt_path=tmp_path / "step=3.ckpt")
+    assert seen[3] == pytest.approx(whole.history[2][NAME], abs=1e-4), "what monitor read before the kill"
+    assert list(again.history) == list(whole.history)
+    assert again.scores_before == whole.scores_before
+    assert len(module.encoder.modes) == 2, "steps 4 and 6 only"

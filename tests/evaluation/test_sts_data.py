@@ -1,0 +1,143 @@
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts import InputError
+from evaluation.data import load_sts
+from evaluation.tsv import read_rows
+
+OFFICIAL = {  # SemEval's counts without STS13's SMT, which is not distributed; SentEval and MTEB have the same
+    "sts12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
+    "sts13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
+    "sts14": {"deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750},
+    "sts15": {
+        "answers-forums": 375,
+        "answers-students": 750,
+        "belief": 375,
+        "headlines": 750,
+        "images": 750,
+    },
+    "sts16": {
+        "answer-answer": 254,
+        "headlines": 249,
+        "plagiarism": 230,
+        "postediting": 244,
+        "question-question": 209,
+    },
+    "stsb-dev": {"stsb-dev": 1500},
+    "stsb": {"stsb": 1379},
+    "sickr": {"sickr": 4927},
+}
+
+
+def test_the_published_sets_have_their_official_rows_and_subsets(real_data):
+    tasks = {task.name: task for task in load_sts(real_data)}
+    found = {
+        name: dict(zip(*np.unique(task.subsets, return_counts=True), strict=True))
+        for name, task in tasks.items()
+        if "@" not in name
+    }
+    assert found == OFFICIAL
+    assert len(load_sts(real_data, "sickr-all")[0].gold) == 9927
+
+
+def test_senteval_text_has_the_same_ratings_and_other_words(real_data):
+    raw, senteval = load_sts(real_data, "sts12,sts12@senteval")
+    assert raw.subsets == senteval.subsets
+    np.testing.assert_array_equal(raw.gold, senteval.gold)
+    assert (
+        raw.left[0] == "The problem likely will mean corrective changes before the shuttle fleet starts flying again."
+    )
+    assert senteval.left[0].endswith("flying again .")
+
+
+def test_a_suite_takes_senteval_text_where_it_is(data_root):
+    names = [task.name for task in load_sts(data_root)]
+    raw = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb-dev", "stsb", "sickr"]
+    assert names == [*raw, "sts12@senteval"]
+    assert [task.name for task in load_sts(data_root, "sts-raw")] == raw
+
+
+@pytest.mark.parametrize("suite", ["stsb-dev, sickr-all", ["stsb-dev", "sickr-all"], ("stsb-dev", "sickr-all")])
+def test_tasks_can_be_named(data_root, suite):
+    assert [(task.name, len(task.gold)) for task in load_sts(data_root, suite)] == [("stsb-dev", 30), ("sickr-all", 68)]
+
+
+def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, caplog):
+    tsv(tmp_path / "STSBenchmark" / "test.tsv", 5, 0)
+    with caplog.at_level(logging.INFO, "evaluation.data"):
+        assert [task.name for task in load_sts(tmp_path)] == ["stsb"]
+    assert len(caplog.records) == 1
+    assert "left out: sts12, sts13, sts14, sts15, sts16, stsb-dev, sickr" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("suite", "message"),
+    [
+        ("stsb-dev", r"stsb-dev: .*STSBenchmark/dev\.tsv is not there; evaluation\.data_root must contain it"),
+        ("stsb@senteval", r"test\.senteval\.tsv is not there"),
+        ("sts", r"evaluation\.data_root=.*wanted a folder with STS12/test\.tsv"),
+        ("stsb-test", r"no suite or task is named 'stsb-test'; did you mean 'stsb"),
+        ([], r"an empty suite"),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path, suite, message):
+    with pytest.raises(InputError, match=message):
+        load_sts(tmp_path, suite)
+
+
+HEADER = b"sentence1\tsentence2\tscore\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (HEADER + b"a\tb\t1\na\tb\n", r"test\.tsv:3: wanted 3 tab-separated columns as in the header, got 2"),
+        (HEADER + b"a\tb\t1\na\tb\t1\t2\n", r"test\.tsv:3: .* got 4"),
+        (HEADER + b"a\tb\thigh\n", r"test\.tsv:2: score is 'high'; wanted a number from 0 to 5"),
+        (HEADER + b"a\tb\t\n", r"test\.tsv:2: score is ''"),
+        (HEADER + b"a\tb\tNaN\n", r"test\.tsv:2: score is 'NaN'; wanted a number from 0 to 5"),
+        (HEADER + b"a\tb\t5.01\n", r"test\.tsv:2: score is '5\.01'"),
+        (HEADER + b"a\tb\t-1\n", r"test\.tsv:2: score is '-1'"),
+        (HEADER + b"a\t \t1\n", r"test\.tsv:2: sentence2 is empty"),
+        (b"sentence1\tscore\na\t1\n", r"test\.tsv:1: wanted the columns .*; sentence2 missing"),
+        (b"sentence1\tsentence2\tscore\tscore\na\tb\t1\t1\n", r"test\.tsv:1: the header names score twice"),
+        (HEADER + b"a\tb\t1\nna\xefve\tb\t1\n", r"test\.tsv:3: byte 3 of the line, 0xef, is no UTF-8"),
+        (HEADER, r"has a header but no rows"),
+        (b"", r"test\.tsv:1: wanted the columns"),
+    ],
+)
+def test_a_broken_file_is_named_with_its_line(tmp_path, data, message):
+    (tmp_path / "STSBenchmark").mkdir()
+    (tmp_path / "STSBenchmark" / "test.tsv").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        load_sts(tmp_path, "stsb")
+
+
+def test_sick_is_rated_from_one(tmp_path):
+    (tmp_path / "SICK").mkdir()
+    (tmp_path / "SICK" / "test.tsv").write_bytes(HEADER + b"a\tb\t0.5\n")
+    with pytest.raises(InputError, match="from 1 to 5"):
+        load_sts(tmp_path, "sickr")
+
+
+def test_a_year_without_its_subset_column_is_refused(tmp_path):
+    (tmp_path / "STS12").mkdir()
+    (tmp_path / "STS12" / "test.tsv").write_bytes(HEADER + b"a\tb\t1\n")
+    with pytest.raises(InputError, match="subset missing"):
+        load_sts(tmp_path, "sts12")
+
+
+CELL = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]))
+
+
+@given(rows=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5), windows=st.booleans(), last=st.booleans())
+def test_any_text_without_tabs_and_line_ends_is_read_back(tmp_path_factory, rows, windows, last):
+    end = "\r\n" if windows else "\n"
+    text = end.join("\t".join(row) for row in [("first", "second"), *rows]) + (end if last else "")
+    path = tmp_path_factory.mktemp("any") / "any.tsv"
+    path.write_bytes(text.encode())
+    assert [(second, first) for _, (first, second) in read_rows(path, ["second", "first"])] == rows

@@ -1,0 +1,119 @@
+import logging
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cosine
+from scipy.stats import pearsonr, spearmanr
+
+from contracts import PairTask
+from evaluation.data import load_sts
+from evaluation.embed import embed_pool
+from evaluation.sts import sts_scores
+from evaluation.suite import Suite
+
+ORACLES = {"spearman": spearmanr, "pearson": pearsonr}
+
+
+def similarities(task, embedder):
+    """Scipy's, pair by pair, without any pool; rounded, because a sentence and itself are not quite 1 there."""
+    vectors = [embedder.embed(pair).double().numpy() for pair in zip(task.left, task.right, strict=True)]
+    return np.round([1 - cosine(*pair) for pair in vectors], 12)
+
+
+def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_words):
+    (task,) = load_sts(data_root, "sts12")
+    values, intervals = Suite([task]).run(bag_of_words)
+    predicted, subsets = similarities(task, bag_of_words), np.array(task.subsets)
+    for metric, oracle in ORACLES.items():
+        parts = {s: 100 * oracle(predicted[subsets == s], task.gold[subsets == s]).statistic for s in set(subsets)}
+        sizes = {s: int((subsets == s).sum()) for s in parts}
+        assert len(set(sizes.values())) > 1  # or mean and wmean would be one
+        expected = {
+            f"sts12/all/{metric}": 100 * oracle(predicted, task.gold).statistic,
+            f"sts12/mean/{metric}": sum(parts.values()) / 3,
+            f"sts12/wmean/{metric}": sum(parts[s] * sizes[s] for s in parts) / len(subsets),
+        }
+        assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-4)
+    assert set(values) == set(intervals)
+    assert all(low <= values[name] <= high for name, (low, high) in intervals.items())
+
+
+def test_equal_sentences_tie(bag_of_words):
+    texts = ["tea salt", "gull drum moss", "lamp rope fern coal", "bell", "kite plum"]
+    task = PairTask("stsb", [*texts, "a b"], [*texts, "c d"], np.array([5.0, 5, 5, 5, 5, 0]), ["stsb"] * 6)
+    assert Suite([task]).run(bag_of_words).values["stsb/cosine/spearman"] == pytest.approx(100, abs=1e-3)
+
+
+def test_names_of_the_whole_suite(data_root, bag_of_words):
+    names = set(Suite(load_sts(data_root, "sts,sickr-all")).run(bag_of_words).values)
+    years = ["sts12", "sts13", "sts14", "sts15", "sts16", "sts12@senteval"]
+    expected = {f"{year}/{protocol}" for year in years for protocol in ("all", "mean", "wmean")}
+    expected |= {f"{task}/cosine" for task in ("stsb-dev", "stsb", "sickr", "sickr-all")} | {"sts-avg7/all"}
+    assert names == {f"{name}/{metric}" for name in expected for metric in ("spearman", "pearson")}
+
+
+def test_the_average_is_of_seven_rounded_numbers(data_root, bag_of_words):
+    values = Suite(load_sts(data_root)).run(bag_of_words).values
+    seven = [*(f"sts{year}/all" for year in range(12, 17)), "stsb/cosine", "sickr/cosine"]
+    expected = np.mean([round(values[f"{name}/spearman"], 2) for name in seven])
+    assert values["sts-avg7/all/spearman"] == pytest.approx(expected, abs=1e-12)
+    without = Suite(load_sts(data_root, "sts12,sts13,sts14,sts15,sts16,stsb")).run(bag_of_words).values
+    assert not [name for name in without if name.startswith("sts-avg7")]
+
+
+def test_each_distinct_sentence_is_encoded_once(data_root, bag_of_words):
+    tasks = load_sts(data_root)
+    suite = Suite(tasks)
+    suite.run(bag_of_words)
+    (encoded,) = bag_of_words.calls
+    assert sorted(encoded) == sorted({text for task in tasks for text in [*task.left, *task.right]})
+    assert set(encoded) == {text for texts in suite.sentences().values() for text in texts}
+
+
+class Collapsed:
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def embed(self, texts):
+        return torch.full((len(texts), 8), self.value)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.3, float("nan"), float("inf")])
+def test_a_collapsed_encoder_scores_zero_and_says_so(data_root, caplog, value):
+    with caplog.at_level(logging.WARNING, "evaluation"):
+        values, intervals = Suite(load_sts(data_root, "sts12")).run(Collapsed(value))
+    assert set(values.values()) == {0.0}
+    assert all(-100 <= low < 0 < high <= 100 for low, high in intervals.values())
+    assert sum("the correlation counts as 0" in record.message for record in caplog.records) == 1
+
+
+def test_one_broken_vector_counts_as_no_similarity(caplog):
+    class OneNaN:
+        def embed(self, texts):
+            return torch.tensor([[float("nan") if text == "x" else len(text), 1.0] for text in texts])
+
+    task = PairTask("stsb", ["a", "bb", "x", "dddd"], ["eee", "ff", "g", "h"], np.array([1.0, 5, 0, 3]), ["stsb"] * 4)
+    values = sts_scores([task], embed_pool(OneNaN(), [task.left, task.right])).values
+    cosines = [4 / np.sqrt(2 * 10), 1.0, 0.0, 5 / np.sqrt(17 * 2)]
+    assert values["stsb/cosine/pearson"] == pytest.approx(100 * pearsonr(cosines, task.gold).statistic, abs=1e-6)
+    assert "1 of 4 pairs" in caplog.text
+
+
+def test_a_suite_names_a_task_once(data_root):
+    with pytest.raises(ValueError, match="stsb twice"):
+        Suite(load_sts(data_root, "stsb") * 2)
+
+
+def test_an_embedder_of_the_wrong_shape_is_named():
+    class Flat:
+        def embed(self, texts):
+            return torch.zeros(len(texts))
+
+    with pytest.raises(ValueError, match=r"wanted \(2, width\) for 2 texts, got \(2,\)"):
+        embed_pool(Flat(), [["a", "b"]])
+
+
+def test_nothing_to_score(bag_of_words):
+    assert Suite([]).run(bag_of_words) == ({}, {})
+    assert bag_of_words.calls == []
