@@ -7,7 +7,6 @@ resident size of a process of its own that already holds the embeddings.
 """
 
 import argparse
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from losses.metric_learning import metric_loss
 
 WIDTH = 768
 TEMPERATURE = 0.05
-PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that ru_maxrss counts in
 
 
 def embeddings(pairs: int) -> tuple[Tensor, Tensor]:
@@ -56,13 +54,19 @@ def race(pairs: int, rounds: int, repeats: int) -> tuple[float, float]:
     return statistics.median(own_times), statistics.median(their_times)
 
 
+def peak_bytes() -> int:
+    """Largest resident size of this process so far, on Linux; ru_maxrss would count what the parent held at the fork."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+
 def grow(pairs: int) -> tuple[int, float]:
     """Bytes by which forward and backward raised this process's peak over the embeddings, and their seconds."""
     seconds(ours, *embeddings(8))  # what the first call loads is no property of the batch
     left, right = embeddings(pairs)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     took = seconds(ours, left, right)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * PEAK_UNIT, took
+    return peak_bytes() - before, took
 
 
 def main() -> None:

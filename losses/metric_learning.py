@@ -67,7 +67,9 @@ def _at_least_float32(rows: Tensor) -> Tensor:
 
 def _build(kind: str, names: Mapping[str, Any], base: type, name: str, options: Mapping[str, Any]) -> torch.nn.Module:
     """An instance of the class with this name, or a ValueError that says which names and options there are."""
-    classes = {n: c for n, c in names.items() if inspect.isclass(c) and (n.lower().endswith(kind) or n in UNFIT)}
+    classes: dict[str, Any] = {
+        n: c for n, c in names.items() if inspect.isclass(c) and (n.lower().endswith(kind) or n in UNFIT)
+    }
     reasons = {n: _why_unfit(c, base) for n, c in classes.items()}
     if name not in reasons:
         fit = sorted(n for n, reason in reasons.items() if reason is None)

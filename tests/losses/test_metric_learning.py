@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -129,4 +130,4 @@ def test_importing_our_losses_does_not_import_the_library():
         "import sys, losses.contrastive, losses.mlm, losses.diagnostics, losses.metric_learning\n"
         "assert 'pytorch_metric_learning' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
