@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -73,7 +73,7 @@ class ScoreCallback(pl.Callback):
 
     def _score_at(self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite) -> dict[str, float]:
         step, began = trainer.global_step, time.perf_counter()
-        scores = self.score(pl_module.encoder, suite).values
+        scores = self.score(cast(Embedder, pl_module.encoder), suite).values
         self.history[step] = scores
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
