@@ -55,7 +55,7 @@ def race(pairs: int, rounds: int, repeats: int) -> tuple[float, float]:
 
 
 def peak_bytes() -> int:
-    """Largest resident size of this process so far, on Linux; ru_maxrss would count what the parent held at the fork."""
+    """Largest resident size of this process so far, on Linux; ru_maxrss would include the parent's at the fork."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 
