@@ -62,7 +62,7 @@ def _meetings(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tupl
         positions, groups = positions[equal] + first, groups[equal]
         order = np.argsort(groups, kind="stable")
         present, borders = np.unique(groups[order], return_index=True)
-        for group, some in zip(present, np.split(positions[order], borders[1:]), strict=True):
+        for group, some in zip(present, np.split(positions[order], borders)[1:], strict=True):
             yield int(group), some
 
 

@@ -1,0 +1,101 @@
+"""The overlap with test sentences is what a naive search finds."""
+
+import os
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from datamodules import overlap
+from datamodules.overlap import contained, count_overlap
+from datamodules.sources import TextSource
+from datamodules.token_store import build_or_open
+
+
+class Ids:
+    """What `contained` reads of a store."""
+
+    def __init__(self, documents):
+        self.ids = np.array([id for document in documents for id in document], dtype=np.uint16)
+        self.offsets = np.cumsum([0, *map(len, documents)]).astype(np.int64)
+
+
+def stands_in(needle, document):
+    return any(document[i : i + len(needle)] == needle for i in range(len(document) - len(needle) + 1))
+
+
+few_ids = st.lists(st.integers(0, 2), min_size=1, max_size=30)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(few_ids, min_size=1, max_size=6), st.lists(few_ids, max_size=8), st.integers(1, 5), st.integers(1, 9))
+def test_finds_what_a_naive_search_finds(documents, needles, window, block):
+    needles = [needle for needle in needles if len(needle) >= window]
+    needles += [document[1:] for document in documents if len(document) > window]
+    needles += [a[-window:] + b[:window] for a, b in pairwise(documents) if len(a) >= window]  # across a border
+    before, overlap.BLOCK_TOKENS = overlap.BLOCK_TOKENS, block
+    try:
+        found = contained(Ids(documents), [np.array(needle, dtype=np.uint16) for needle in needles], window)
+    finally:
+        overlap.BLOCK_TOKENS = before
+    assert found.tolist() == [any(stands_in(needle, document) for document in documents) for needle in needles]
+
+
+def test_a_hash_that_collides_does_not_count(monkeypatch):
+    monkeypatch.setattr(overlap, "MULTIPLIER", 1)  # every permutation of a window now has its hash
+    store = Ids([[1, 2, 3, 4, 5, 6]])
+    needles = [np.array(ids) for ids in ([2, 1, 3], [3, 4, 5], [4, 3, 5], [4, 5, 6, 7])]
+    assert contained(store, needles, 3).tolist() == [False, True, False, False]
+
+
+@pytest.fixture(params=["tiny_bert", "tiny_mlm"])
+def tokenizer(request):
+    return AutoTokenizer.from_pretrained(request.getfixturevalue(request.param))
+
+
+def test_sentences_are_read_as_documents_are(tokenizer, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(
+        "Long ago a violin needs a new   string and a little patience today.\nThe ferry leaves the\n"
+        "harbour before the market opens.\n"
+    )
+    store = build_or_open(TextSource(path), tokenizer, tmp_path / "cache", min_length=1, quiet=True)
+    sentences = [
+        "a violin  needs a new string and\ta little patience",  # found, whatever the white space
+        "a violin needs a new string and a little impatience",
+        "The ferry leaves the harbour before the market opens.",  # stands across two documents
+        "harbour before the market opens.",
+        "patience",  # too short to tell
+    ]
+    assert count_overlap(store, tokenizer, sentences, min_tokens=6) == {"checked": 4, "found": 2}
+    assert count_overlap(store, tokenizer, []) == {"checked": 0, "found": 0}
+
+
+def test_lower_case_follows_the_store(tiny_mlm, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
+    path = tmp_path / "a.txt"
+    path.write_text("She repaired the clock with a spoon and two hairpins.\n")
+    sentences = ["SHE repaired the Clock with a spoon and two hairpins."]
+    for lowercase, found in ((False, 0), (True, 1)):
+        store = build_or_open(TextSource(path), tokenizer, tmp_path, min_length=1, lowercase=lowercase, quiet=True)
+        assert count_overlap(store, tokenizer, sentences) == {"checked": 1, "found": found}
+
+
+def test_real_documents_hold_their_own_sentences_and_no_others(shared_data, minilm_path, tmp_path):
+    path = shared_data / "train" / "longdocs" / "valid-open-00.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
+    source = TextSource(path)
+    store = build_or_open(source, tokenizer, tmp_path, min_length=1, quiet=True)
+    inside = [" ".join(text.split()[100:130]) for text in source.texts()]
+    turned = [" ".join(reversed(sentence.split())) for sentence in inside]
+    start = time.perf_counter()
+    answer = count_overlap(store, tokenizer, inside + turned)
+    assert answer["checked"] == 2 * len(inside)
+    assert len(inside) * 0.9 <= answer["found"] <= len(inside)  # the cut may fall inside what WordPiece sees as one
+    assert time.perf_counter() - start < 30, os.getloadavg()

@@ -1,0 +1,203 @@
+"""The documentation corpus: read from source files without importing them, held-out modules kept apart."""
+
+import inspect
+import json
+import sys
+
+import pytest
+
+from contracts import InputError
+from datamodules import docstrings, pydocs
+from datamodules.docstrings import Module, docstrings_of
+from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary_pairs, without_repeats
+
+SOURCE = '''
+"""Module text.
+
+    Indented part.
+"""
+import does_not_exist_anywhere
+class A:
+    """Class text."""
+    def f(self):
+        r"""Method \\d text."""
+        def inner():
+            "Inner text."
+    x = """not a docstring"""
+try:
+    pass
+except ImportError:
+    async def g(): """Async text."""
+else:
+    def blank():
+        "   "
+if x:
+    def k(): "K text."
+'''
+
+
+def test_docstrings_in_source_order_and_cleaned():
+    assert docstrings_of(SOURCE.encode()) == [
+        *("Module text.\n\nIndented part.", "Class text.", "Method \\d text.", "Inner text.", "Async text.", "K text.")
+    ]
+
+
+@pytest.mark.parametrize("broken", [b"def f(:", b"x = '\0'", b"print 'python 2'", b"\xff\xfe", b'"\\ud800 alone"'])
+def test_what_is_no_python_has_no_docstrings(broken):
+    assert docstrings_of(broken) == []
+
+
+@pytest.mark.parametrize("module", ["argparse", "json.decoder", "pathlib"])
+def test_agrees_with_the_imported_module(module):
+    __import__(module)
+    imported = sys.modules[module]
+    texts = docstrings_of(inspect.getsource(imported).encode())
+    if imported.__doc__:
+        assert texts[0] == inspect.cleandoc(imported.__doc__)
+    for _, thing in inspect.getmembers(imported, lambda x: inspect.isclass(x) or inspect.isfunction(x)):
+        if thing.__module__ == module and thing.__doc__:
+            assert inspect.cleandoc(thing.__doc__) in texts
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """An environment of forty documented modules and some that must be left out."""
+    root = tmp_path / "site"
+
+    def write(name, *texts):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = "\n".join(f'def f{i}():\n    """{text}"""' for i, text in enumerate(texts))
+        path.write_text(f"raise SystemExit('imported')\n{body}\n")
+
+    for i in range(40):
+        write(f"pack/m{i:02}.py", *(_docstring(i, j) for j in range(4)))
+    write("pack/short.py", "Too short.")
+    write("pack/tests/test_x.py", *(_docstring(98, j) for j in range(4)))
+    write("pack/_vendor/v.py", *(_docstring(99, j) for j in range(4)))
+    write("pack/copy.py", *(_docstring(3, j) for j in range(4)), "and more")
+    (root / "pack-1.0.dist-info").mkdir()
+    monkeypatch.setattr(docstrings, "roots", lambda: [root])
+    return root
+
+
+def _docstring(i, j):
+    body = "\n".join(f"    Line {k} of part {j} in module {i} tells of thing {i * j + k}." for k in range(8))
+    return f"Return the value number{j} of module number{i} here.\n\n{body}\n    "
+
+
+def make(tmp_path, **kwargs):
+    return PydocsSource(tmp_path / "cache", **{"held_out_every": 5, "min_words": 150, **kwargs})
+
+
+def test_documents_are_the_modules_that_are_not_held_out(site, tmp_path):
+    source = make(tmp_path)
+    named = {document.where: document.text for document in source.documents()}
+    trained = [f"pack.m{i:02}" for i in range(40) if not is_held_out(f"pack.m{i:02}", 5)]
+    expected = [f"docstrings of {name}:1" for name in trained]
+    if not is_held_out("pack.m03", 5):  # sorted before its original, the copy has the text
+        expected = ["docstrings of pack.copy:1", *(name for name in expected if "m03" not in name)]
+    assert sorted(named) == sorted(expected)
+    assert 20 < len(named) < 40
+    text = named[f"docstrings of {trained[-1]}:1"]
+    assert text == "\n\n".join(inspect.cleandoc(_docstring(int(trained[-1][-2:]), j)) for j in range(4))
+    assert list(source.texts()) == list(named.values())
+
+
+def test_held_out_task_is_of_other_modules(site, tmp_path):
+    source = make(tmp_path)
+    (task,) = source.held_out()
+    held = [i for i in range(40) if is_held_out(f"pack.m{i:02}", 5)]
+    assert len(task.queries) == len(task.documents) == 4 * len(held) > 0
+    for query, document in zip(task.queries, task.documents, strict=True):
+        assert int(query.split("module number")[1].split()[0]) in held
+        assert f"of part {query.split('number')[1].split()[0]} in module" in document
+        assert not any(document in text or query in text for text in source.texts())
+    assert make(tmp_path, held_out_every=0).held_out() == []
+
+
+def test_second_start_reads_no_package(site, tmp_path, monkeypatch):
+    first = list(make(tmp_path).documents())
+    monkeypatch.setattr(pydocs, "documented_modules", lambda *_: pytest.fail("the packages were read again"))
+    assert list(make(tmp_path).documents()) == first
+
+
+def test_the_fingerprint_follows_the_packages(site, tmp_path):
+    source = make(tmp_path)
+    before = source.fingerprint()
+    assert "pack-1.0" in before["packages"]
+    assert json.loads(json.dumps(before)) == before
+    (site / "other-2.0.dist-info").mkdir()
+    assert make(tmp_path).fingerprint() != before
+    assert make(tmp_path).directory != source.directory
+    assert source.manifest()["documents"] == len(list(source.documents()))
+
+
+def test_too_little_documentation_says_so(site, tmp_path):
+    with pytest.raises(InputError, match=r"documents a module in 100000 words.*data\.min_words"):
+        list(make(tmp_path, min_words=100_000).documents())
+    with pytest.raises(InputError, match=r"data\.held_out_every: wanted 0 .none. or at least 2, got 1"):
+        make(tmp_path, held_out_every=1)
+
+
+def test_neighbours_are_held_out_together_and_about_one_in_ten():
+    assert {is_held_out(f"scipy.stats._x{i}", 10) for i in range(50)} == {is_held_out("scipy.stats", 10)}
+    share = sum(is_held_out(f"package{i}.part", 10) for i in range(5000)) / 5000
+    assert 0.08 < share < 0.12
+
+
+def test_repeats_are_left_out_before_the_length_counts():
+    a, b = Module("a", ["one two", "three"]), Module("b", ["one two", "four five six", "four five six"])
+    assert without_repeats([a, b], 3) == [a, Module("b", ["four five six"])]
+    assert without_repeats([a, b], 4) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "summary", "rest"),
+    [
+        ("Return it. Then more\nof it.\n\nBelow.", "Return it.", "Then more of it.\n\nBelow."),
+        ("No full stop\nover two lines\n\nBelow.", "No full stop over two lines", "Below."),
+        ("Only this.", "Only this.", ""),
+        ("Take 0.5 of it! Or not.", "Take 0.5 of it!", "Or not."),
+    ],
+)
+def test_the_summary_is_the_first_sentence(text, summary, rest):
+    assert split_summary(text) == (summary, rest)
+
+
+LONG = (
+    "It goes on for more than twenty words so that there is enough to find it by, which is what the task wants of it."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        (f"Compute the mean of rows. {LONG}", True),
+        (f"Compute mean. {LONG}", False),  # too short a query
+        (f"{'very ' * 40}long. {LONG}", False),
+        ("Compute the mean of rows. Too little.", False),
+        (f"Compute the mean of rows. Here: compute the  mean\nof rows. {LONG}", False),  # gives the answer away
+        (f">>> f(1, 2) == [3, 4] * 5. {LONG}", False),  # no prose
+        (f"Mean of the rows ======== it is. {LONG}", False),
+    ],
+)
+def test_which_pairs_are_a_question(text, fits):
+    assert bool(summary_pairs([Module("m", [text])], [])) is fits
+
+
+def test_no_side_twice_and_nothing_that_the_training_text_says():
+    first, other = f"Compute the mean of rows. {LONG}", f"Compute the sum of rows. {LONG}"
+    assert len(summary_pairs([Module("m", [first, first])], [])) == 1
+    assert len(summary_pairs([Module("m", [first, other])], [])) == 1  # the same rest
+    assert summary_pairs([Module("m", [first])], [Module("t", [other])]) == []
+
+
+@pytest.mark.slow
+def test_this_environment_has_a_corpus(tmp_path):
+    source = PydocsSource(tmp_path)
+    documents = list(source.documents())
+    assert all(len(document.text.split()) >= 1024 for document in documents)
+    assert len(documents) >= 500
+    (task,) = source.held_out()
+    assert 300 <= len(task.queries) <= 1000

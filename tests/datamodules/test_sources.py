@@ -1,0 +1,211 @@
+"""Sources yield what stands in the files, and name file and line of what they cannot read."""
+
+import gzip
+import hashlib
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from contracts import InputError
+from datamodules.sources import HubSource, TextSource
+
+
+def texts(*args, **kwargs):
+    return list(TextSource(*args, **kwargs).texts())
+
+
+def write(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = data.encode() if isinstance(data, str) else data
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def test_a_file_is_lines_and_a_folder_is_files(tmp_path):
+    one = write(tmp_path / "b" / "one.txt", "first line\n\n  \nsecond\u2028line\r\n")
+    write(tmp_path / "a" / "two.txt.gz", "whole\n\ndocument\n")
+    assert texts(one) == ["first line", "second\u2028line"]
+    assert texts(tmp_path) == ["whole\n\ndocument", "first line\n\n  \nsecond\u2028line"]
+    assert texts(tmp_path, document="line") == ["whole", "document", "first line", "second\u2028line"]
+    assert texts(one, document="file") == ["first line\n\n  \nsecond\u2028line"]
+
+
+def test_blank_lines_are_counted_and_lines_are_named(tmp_path):
+    path = write(tmp_path / "a.txt", "\n\ufeffx\n \nlast")
+    source = TextSource(path)
+    assert [document.where for document in source.documents()] == [f"{path}:2", f"{path}:4"]
+    assert source.manifest()["blank"] == 2
+    list(source.documents())
+    assert source.manifest()["blank"] == 2  # a second reading does not add up
+
+
+def test_byte_order_mark_is_no_text(tmp_path):
+    assert texts(write(tmp_path / "a.txt", b"\xef\xbb\xbfplain")) == ["plain"]
+
+
+def test_all_formats_together_in_the_order_given(tmp_path):
+    rows = [{"text": "j1", "id": 3}, {"id": 4, "text": "j2"}]
+    lines = "\n".join(map(json.dumps, rows))
+    jsonl = write(tmp_path / "x.jsonl", lines + "\n\n")
+    packed = write(tmp_path / "y.jsonl.gz", lines.replace("j", "k"))
+    parquet = tmp_path / "z.parquet"
+    pa.parquet.write_table(pa.table({"n": [1, 2, 3], "text": ["p1", "", "p2"]}), parquet)
+    assert texts([parquet, packed, str(jsonl)]) == ["p1", "p2", "k1", "k2", "j1", "j2"]
+    assert texts(tmp_path) == ["j1", "j2", "k1", "k2", "p1", "p2"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_only_the_split_asked_for_is_read(tmp_path, kind):
+    rows = [{"text": "a", "split": "train"}, {"text": "b", "split": "valid"}, {"text": "c", "split": "test"}]
+    path = tmp_path / f"x.{kind}"
+    if kind == "jsonl":
+        write(path, "\n".join(map(json.dumps, rows)))
+    else:
+        pa.parquet.write_table(pa.Table.from_pylist(rows), path)
+    assert texts(path) == ["a"]
+    assert texts(path, split="valid") == ["b"]
+    with pytest.raises(InputError, match=r"1 with split='train', 1 with split='valid', 1 with split='test'"):
+        texts(path, split="dev")
+
+
+BAD_FILES = {
+    "x.txt": (b"good\nbad \xff byte\nmore\n", r"x\.txt:2: wanted UTF-8, got byte 0xff at byte 5 of the line"),
+    "utf16.txt": ("hello".encode("utf-16"), r"utf16\.txt:1: .*iconv -f UTF-16"),
+    "empty.txt": (b"", r"empty\.txt:1: the file is empty"),
+    "short.txt.gz": (gzip.compress(os.urandom(9000).hex().encode())[:-800], r"short\.txt\.gz:.*cut short.*gzip -t"),
+    "plain.jsonl.gz": (b'{"text": "x"}', r"plain\.jsonl\.gz:1: not a sound gzip stream"),
+    "json.jsonl": (b'{"text": "a"}\n{"text": "b"', r"json\.jsonl:2: broken JSON .*one JSON object per line"),
+    "list.jsonl": (b'["a"]', r"list\.jsonl:1: wanted a JSON object with a field \"text\", got list"),
+    "field.jsonl": (b'{"body": "a", "id": 1}', r"field\.jsonl:1: no field \"text\"; the fields are 'body', 'id'"),
+    "type.jsonl": (b'{"text": "a"}\n{"text": 7}', r"type\.jsonl:2: wanted a string in \"text\", got int '7'"),
+    "null.jsonl": (b'{"text": null}', r"null\.jsonl:1: wanted a string in \"text\", got NoneType"),
+    "split.jsonl": (
+        b'{"text": "a", "split": 0}',
+        r"split\.jsonl:1: wanted \"train\" or \"valid\" in \"split\", got int",
+    ),
+    "half.jsonl": (b'{"text": "\\ud83d"}', r"half\.jsonl:1: half a surrogate pair"),
+    "broken.parquet": (b"PAR1 and nothing more", r"broken\.parquet:1: not a sound parquet file"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_input_is_named_or_skipped_and_listed(tmp_path, name):
+    data, message = BAD_FILES[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        texts(path)
+    good = write(tmp_path / "zz-good.txt", "good one\ngood two\n")
+    source = TextSource([path, good], on_error="skip")
+    assert list(source.texts())[-2:] == ["good one", "good two"]
+    manifest = source.manifest()
+    assert manifest["skipped"] == 1
+    assert str(path) in manifest["skipped_where"][0]
+
+
+def test_parquet_without_the_column_or_with_another_type(tmp_path):
+    pa.parquet.write_table(pa.table({"body": ["x"]}), tmp_path / "a.parquet")
+    pa.parquet.write_table(pa.table({"text": [1, 2]}), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet:1: no column \"text\"; the columns are 'body'"):
+        texts(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"b\.parquet:1: wanted a string in \"text\", got int '1'"):
+        texts(tmp_path / "b.parquet")
+
+
+def test_skipped_rows_are_all_counted_and_the_first_twenty_listed(tmp_path):
+    path = write(tmp_path / "a.jsonl", "[]\n" * 50 + '{"text": "x"}\n')
+    source = TextSource(path, on_error="skip")
+    assert list(source.texts()) == ["x"]
+    assert source.manifest()["skipped"] == 50
+    assert [where.split(": ")[0] for where in source.manifest()["skipped_where"]] == [
+        f"{path}:{n}" for n in range(1, 21)
+    ]
+
+
+def test_missing_paths_suggest_their_neighbours(tmp_path):
+    write(tmp_path / "corpus.txt", "x")
+    with pytest.raises(InputError, match=r"no such file or folder.*Did you mean .*corpus\.txt"):
+        TextSource(tmp_path / "corpsu.txt")
+    (tmp_path / "texts").mkdir()
+    with pytest.raises(InputError, match=r"text: no such.*Did you mean .*texts"):
+        TextSource(tmp_path / "text" / "deep" / "x.txt")
+
+
+def test_folders_and_names_without_text(tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match=r"none: no file to read.*an empty folder"):
+        TextSource(tmp_path / "none")
+    path = write(tmp_path / "other" / "notes.docx", "x")
+    with pytest.raises(InputError, match=r"other: no file to read.*notes\.docx"):
+        TextSource(path.parent)
+    with pytest.raises(InputError, match=r"notes\.docx: cannot tell.*\.parquet"):
+        TextSource(path)
+    with pytest.raises(InputError, match=r"a\.txt: no document in it.*2 blank"):
+        texts(write(tmp_path / "a.txt", "\n\n"))
+    with pytest.raises(InputError, match="list of paths is empty"):
+        TextSource([])
+    with pytest.raises(InputError, match=r"data\.document: wanted line or file, got 'page'"):
+        TextSource(tmp_path / "a.txt", document="page")
+    with pytest.raises(InputError, match=r"data\.on_error: wanted fail or skip, got 'ignore'"):
+        TextSource(tmp_path / "a.txt", on_error="ignore")
+
+
+def test_fingerprint_follows_the_file_and_the_manifest_its_content(tmp_path):
+    path = write(tmp_path / "a.txt", "one\n")
+    source = TextSource(path)
+    before = source.fingerprint()
+    assert before == TextSource(str(path)).fingerprint() == json.loads(json.dumps(before))
+    assert source.manifest()["sha256"] == hashlib.sha256(b"one\n").hexdigest()
+    assert before != TextSource(path, document="file").fingerprint()
+    write(path, "two\n")
+    os.utime(path, ns=(1, 1))
+    assert source.fingerprint() != before
+
+
+def test_fingerprint_does_not_read_the_file(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", "one\n")
+    source = TextSource(path)
+    monkeypatch.setattr("datamodules.text_files.Path.open", lambda *_: pytest.fail("the file was opened"))
+    assert source.fingerprint()["files"][0][:2] == [str(path.resolve()), 4]
+
+
+@pytest.fixture
+def hub_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf" / "datasets")
+    folder = tmp_path / "set"
+    folder.mkdir()
+    pa.parquet.write_table(pa.table({"text": ["one", " ", "two"], "url": ["a", "b", "c"]}), folder / "train-0.parquet")
+    pa.parquet.write_table(pa.table({"text": ["three"], "url": ["d"]}), folder / "validation-0.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_hub_source_reads_a_local_folder(hub_folder, streaming):
+    source = HubSource(str(hub_folder), streaming=streaming)
+    assert list(source.texts()) == ["one", "two"]
+    assert source.manifest()["blank"] == 1
+    assert list(HubSource(str(hub_folder), split="validation", streaming=streaming).texts()) == ["three"]
+    assert list(HubSource(str(hub_folder), text_column="url", data_files="train-*", streaming=streaming).texts()) == [
+        *("a", "b", "c")
+    ]
+    with pytest.raises(InputError, match=r"no column 'body'; the columns are 'text', 'url'.*data\.text_column"):
+        list(HubSource(str(hub_folder), text_column="body", streaming=streaming).texts())
+    with pytest.raises(InputError, match=r"set.*could not be loaded.*test"):
+        list(HubSource(str(hub_folder), split="test", streaming=streaming).texts())
+
+
+def test_hub_out_of_reach_names_the_id_and_the_way_out(monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=r"nobody/nothing.*could not be loaded.*data\.id=FOLDER.*data\.path="):
+        list(HubSource("nobody/nothing", revision="main").texts())
+
+
+def test_hub_fingerprint_needs_no_hub(hub_folder):
+    assert HubSource("a/b", revision="1").fingerprint() != HubSource("a/b", revision="2").fingerprint()
+    before = HubSource(str(hub_folder)).fingerprint()
+    pa.parquet.write_table(pa.table({"text": ["new"]}), hub_folder / "train-1.parquet")
+    assert HubSource(str(hub_folder)).fingerprint() != before
