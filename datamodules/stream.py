@@ -5,7 +5,7 @@ what a batch holds follows from them. Lightning stores ``state_dict()`` in every
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +13,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from contracts import InputError
 from datamodules.order import Order
-
-BatchT = TypeVar("BatchT")
 
 
 class BatchStream:
@@ -28,7 +26,7 @@ class BatchStream:
 
     def __init__(
         self,
-        build: Callable[[int, np.ndarray], BatchT],
+        build: Callable[[int, np.ndarray], Any],
         examples: int,
         batch_size: int,
         *,
@@ -63,7 +61,7 @@ class BatchStream:
         return DataLoader(
             self._batches,
             batch_size=None,
-            sampler=[(epoch, k) for k in range(start, len(self))],
+            sampler=((epoch, k) for k in range(start, len(self))),
             collate_fn=_as_it_is,
             num_workers=self._num_workers,
             pin_memory=self._pin_memory,
@@ -92,18 +90,18 @@ class BatchStream:
 class _EpochBatches(Dataset):
     """Item (epoch, k) is batch k of the epoch: the same whichever worker makes it."""
 
-    def __init__(self, build: Callable[[int, np.ndarray], BatchT], order: Order, passes: int) -> None:
+    def __init__(self, build: Callable[[int, np.ndarray], Any], order: Order, passes: int) -> None:
         self.build, self.order, self.passes = build, order, passes
 
     def __len__(self) -> int:
         return len(self.order) * self.passes
 
-    def __getitem__(self, key: tuple[int, int]) -> BatchT:
+    def __getitem__(self, key: tuple[int, int]) -> Any:
         epoch, k = key
         pass_index = epoch * self.passes + k // len(self.order)
         return self.build(pass_index, self.order.batch(pass_index, k % len(self.order)))
 
 
-def _as_it_is(batch: BatchT) -> BatchT:
+def _as_it_is(batch: Any) -> Any:
     """Instead of torch's default, which turns NumPy arrays into tensors."""
     return batch
