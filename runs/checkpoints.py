@@ -4,7 +4,6 @@ Files appear whole: written beside, synced, renamed; the ``last.ckpt`` before st
 reduction per step lets all ranks agree on whether to save now (the clock is rank 0's) and whether a signal came.
 """
 
-import logging
 import math
 import os
 import pickle
@@ -16,6 +15,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
+from torch import Tensor
 
 from contracts import InputError
 from runs import agreement
@@ -23,8 +23,7 @@ from runs.checkpoint_io import PatientIO, reason
 from runs.failures import TrainingFailed
 from runs.metrics_csv import MetricsCSV
 from runs.signals import Interruption
-
-log = logging.getLogger(__name__)
+from runs.telemetry import is_last_step
 
 LAST, BEST, PREVIOUS = "last.ckpt", "best.ckpt", "previous.ckpt"
 BETTER = {"max": lambda new, old: new > old, "min": lambda new, old: new < old}
@@ -61,6 +60,7 @@ class RunCheckpoints(Checkpoint):
         self._saved_step: int | None = None  # of last.ckpt, with the best score of that moment
         self._saved_best_step: int | None = None
         self._last_is_good = False  # a last.ckpt that could not be read must not push out previous.ckpt
+        self._looked_at: Any = None
         self._clock = time.monotonic()
 
     @property
@@ -102,26 +102,18 @@ class RunCheckpoints(Checkpoint):
         self._step_seen = trainer.global_step
         interruption = Interruption.of(trainer)
         signum, by_clock = self._agree(pl_module, interruption)
-        improved = self._improved(trainer)
+        best = self._improved(trainer) or (is_last_step(trainer) and self._is_unscored())
         due = self.every_n_steps is not None and trainer.global_step % self.every_n_steps == 0
-        self._save(trainer, last=due or by_clock or signum != 0, best=improved)
+        self._save(trainer, last=due or by_clock or signum != 0, best=best)
         if signum and interruption is not None:
             interruption.stop(trainer, signum)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         improved = self._improved(trainer)  # by a score of the last step
-        stale = self._saved_step != trainer.global_step or self._saved_best_step != self.best_step
-        self._save(trainer, last=stale, best=improved)
-
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Also reached when there was nothing left to train, as after a kill between the last two files."""
         interruption = Interruption.of(trainer)
-        interrupted = interruption is not None and interruption.exit_status is not None
-        if self.best_step is None and not interrupted and trainer.is_global_zero and self.last_path.exists():
-            if self.monitor is not None:
-                log.warning("%s was never scored: best.ckpt is the last step's.", self.monitor)
-            _link(self.last_path, self.best_path)
-        trainer.strategy.barrier("best.ckpt")
+        finished = interruption is None or interruption.exit_status is None
+        stale = self._saved_step != trainer.global_step or self._saved_best_step != self.best_step
+        self._save(trainer, last=stale, best=improved or (finished and self._is_unscored()))
 
     # ------------------------------------------------------------------------------------------- when
 
@@ -138,6 +130,8 @@ class RunCheckpoints(Checkpoint):
         """Whether the monitored value beats the best one; a value that merely stays in the metrics never does."""
         if self.monitor is None or (found := trainer.callback_metrics.get(self.monitor)) is None:
             return False
+        if self._is_the_same(found):
+            return False
         score = float(found)
         if math.isnan(score):  # a correlation of constant vectors
             return False
@@ -145,6 +139,18 @@ class RunCheckpoints(Checkpoint):
             return False
         self.best_score, self.best_step = score, trainer.global_step
         return True
+
+    def _is_the_same(self, found: Any) -> bool:
+        """Whether this is the tensor of the last look, found without asking the device for its value."""
+        before, self._looked_at = self._looked_at, found
+        if not isinstance(found, Tensor) or not isinstance(before, Tensor):
+            return False
+        # the one looked at before is still held, so that nothing else can lie at its address
+        return found.data_ptr() == before.data_ptr() and found._version == before._version
+
+    def _is_unscored(self) -> bool:
+        """No score picked a best one: best is last."""
+        return self.best_step is None
 
     # -------------------------------------------------------------------------------------------- how
 
@@ -159,7 +165,7 @@ class RunCheckpoints(Checkpoint):
         trainer.save_checkpoint(temporary)
         self._refuse_failed_write(trainer)
         if trainer.is_global_zero:
-            if best:
+            if best:  # first, so that wherever last.ckpt is the final step's there is a best.ckpt too
                 _link(temporary, self.best_path)
             if last:
                 if self._last_is_good and self.last_path.exists():

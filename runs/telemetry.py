@@ -29,7 +29,7 @@ class Telemetry(pl.Callback):
 
     Modules never call ``self.log``: a training step returns ``contracts.StepOutput``, and its loss and metrics are
     averaged over ranks here. The values also stand in ``trainer.callback_metrics`` (``monitor=train/loss``) and in
-    ``latest``.
+    ``latest``. After ``fit`` ``total`` says what the run has cost, all ranks and interruptions together.
     """
 
     def __init__(self, every_n_steps: int = 10) -> None:
@@ -40,6 +40,7 @@ class Telemetry(pl.Callback):
         self._before = Spent(
             steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0
         )  # all ranks, up to the resumed checkpoint
+        self.total = self._before
         self._counts = dict.fromkeys(COUNTS, 0)  # this rank, this process
         self._steps = 0  # this process
         self._resumed_step = -1
@@ -85,7 +86,7 @@ class Telemetry(pl.Callback):
             return  # more batches are accumulated before the optimizer steps
         self._step_seen = trainer.global_step
         self._steps += 1
-        if trainer.global_step % self.every_n_steps == 0 or _is_last_step(trainer):
+        if trainer.global_step % self.every_n_steps == 0 or is_last_step(trainer):
             self._log(trainer, pl_module, outputs)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
@@ -93,16 +94,19 @@ class Telemetry(pl.Callback):
         self._refuse_bad_losses(pl_module)
         _refuse_bad_weights(pl_module, trainer.global_step)
 
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.total = self._spent()
+
     def state_dict(self) -> dict[str, Any]:
-        return {"spent": dict(self.spent)}
+        """Called on every rank when a checkpoint is made; a collective."""
+        return {"spent": dict(self._spent())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._before = Spent(**state_dict["spent"])
+        self._before = self.total = Spent(**state_dict["spent"])
 
     # --------------------------------------------------------------------------------------- the totals
 
-    @property
-    def spent(self) -> Spent:
+    def _spent(self) -> Spent:
         """What the run has cost up to now, all ranks and interruptions together. A collective."""
         device = self._first_bad.device if self._first_bad is not None else torch.device("cpu")
         examples, real, padded = agreement.total([self._counts[name] for name in COUNTS], device)
@@ -189,7 +193,8 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
         )
 
 
-def _is_last_step(trainer: pl.Trainer) -> bool:
+def is_last_step(trainer: pl.Trainer) -> bool:
+    """At the end of a batch: whether no other will follow, by the limits that the trainer was given."""
     if 0 <= trainer.max_steps <= trainer.global_step:
         return True
     epochs = trainer.max_epochs

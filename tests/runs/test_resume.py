@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 import toy
+
 from runs.checkpoints import find_resumable
 from runs.metrics_csv import read_rows
 
