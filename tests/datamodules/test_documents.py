@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 import yaml
 from transformers import AutoTokenizer
@@ -264,6 +265,41 @@ def test_texts_come_without_a_tokenizer(documents):
     texts = list(data.texts())
     assert len(texts) == 40
     assert all(text == text.lower() for text in texts)
+
+
+class Reader(pl.LightningModule):
+    """Learns nothing and keeps the batches it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.seen = torch.nn.Parameter(torch.zeros(1)), []
+
+    def training_step(self, batch, batch_idx):
+        assert isinstance(batch, SpanBatch)
+        assert isinstance(batch.anchors.lengths, np.ndarray)  # it stays on the host
+        self.seen.append(by_document(batch))
+        return self.weight.sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_lightning_trains_on_it_and_resumes_in_the_middle_of_an_epoch(documents, tmp_path):
+    def fit(steps, data, **kwargs):
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "default_root_dir": tmp_path}
+        trainer = pl.Trainer(max_steps=steps, accelerator="cpu", logger=False, enable_checkpointing=False, **quiet)
+        reader = Reader()
+        trainer.fit(reader, datamodule=data, weights_only=True, **kwargs)
+        return trainer, reader.seen
+
+    _, whole = fit(9, documents())  # 6 batches an epoch
+    trainer, start = fit(4, documents())
+    trainer.save_checkpoint(tmp_path / "four.ckpt")
+    _, rest = fit(9, documents(num_workers=1), ckpt_path=tmp_path / "four.ckpt")
+    assert start + rest == whole
+    assert whole == [by_document(batch) for batch in batches(documents(), 6) + batches(documents(), 3, epoch=1)]
+    with pytest.raises(InputError, match=r"resume: .*batch_size was 6 and is 8"):
+        fit(9, documents(batch_size=8), ckpt_path=tmp_path / "four.ckpt")
 
 
 @pytest.mark.parametrize("name", ["text", "openwebtext", "pydocs"])
