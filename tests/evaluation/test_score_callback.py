@@ -31,6 +31,7 @@ class Encoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.table, self.drop = nn.EmbeddingBag(256, 16, mode="mean"), nn.Dropout(0.5)
+        self.frozen = nn.Dropout().eval()
         self.modes: list[bool] = []
 
     def forward(self, texts):
@@ -47,10 +48,10 @@ class Toy(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.encoder, self.frozen = Encoder(), nn.Dropout().eval()
+        self.encoder = Encoder()
 
     def training_step(self, batch, batch_idx):
-        self.modes = (self.training, self.encoder.training, self.encoder.drop.training, self.frozen.training)
+        self.modes = (self.training, self.encoder.training, self.encoder.drop.training, self.encoder.frozen.training)
         return self.encoder([TEXTS[int(i)] for i in batch]).pow(2).sum()
 
     def configure_optimizers(self):
