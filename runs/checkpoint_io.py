@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
@@ -28,7 +28,7 @@ class PatientIO(TorchCheckpointIO):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 sink = _Sink(file)
-                torch.save(dict(checkpoint), sink)
+                torch.save(dict(checkpoint), cast(IO[bytes], sink))  # only write and flush are used
                 if sink.error is not None:
                     raise sink.error
                 file.flush()

@@ -120,8 +120,8 @@ class RunCheckpoints(Checkpoint):
     def _agree(self, pl_module: pl.LightningModule, interruption: Interruption | None) -> tuple[int, bool]:
         waited = time.monotonic() - self._clock
         # other ranks' clocks differ by moments, which is enough to disagree on one step in a thousand
-        clock_asks = pl_module.global_rank == 0 and self.every_n_minutes is not None
-        by_clock = clock_asks and waited >= 60 * self.every_n_minutes
+        minutes = self.every_n_minutes if pl_module.global_rank == 0 else None
+        by_clock = minutes is not None and waited >= 60 * minutes
         received = interruption.received if interruption is not None else 0
         signum, due = agreement.maximum([received, by_clock], pl_module.device)
         return int(signum), bool(due)

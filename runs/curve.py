@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runs.metrics_csv import Row, read_rows
 
-LOSSES = ("train/loss",)
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
 NO_CURVES = ("train/", "throughput/", "time/", "step")
 MOST_SCORES = 6  # more lines than that, and none can be followed
 Curve = tuple[list[int], list[float]]
@@ -23,7 +27,7 @@ def draw_curve(
 ) -> None:
     """Draw ``metrics.csv`` into a PNG.
 
-    ``losses`` defaults to all columns under train/ that are named a loss, ``scores`` to the monitored one and as many
+    ``losses`` defaults to the training loss and its parts, ``scores`` to the monitored one and as many
     others as can be told apart. ``baselines`` maps names to values in 0..100; each becomes a dashed line.
     """
     import matplotlib.figure  # a quarter of a second, which only a finished run pays
@@ -53,9 +57,9 @@ def draw_curve(
 
 
 def loss_names(rows: Sequence[Row]) -> list[str]:
-    """``train/loss`` and its parts (train/..._loss)."""
-    names = {name for row in rows for name in row if name.startswith("train/") and "loss" in name}
-    return sorted(names, key=lambda name: (name not in LOSSES, name))
+    """``train/loss`` first, then its parts."""
+    names = {name for row in rows for name in row if name in LOSSES or (name.startswith("train/") and "loss" in name)}
+    return sorted(names, key=lambda name: (name != LOSSES[0], name))
 
 
 def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
@@ -74,6 +78,6 @@ def curve_of(rows: Sequence[Row], name: str) -> Curve:
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _draw(axes: "object", curves: Mapping[str, Curve], marker: str) -> None:
+def _draw(axes: "Axes", curves: Mapping[str, Curve], marker: str) -> None:
     for name, (steps, values) in curves.items():
         axes.plot(steps, values, marker=marker if len(steps) < 50 else "", markersize=4, linewidth=1.3, label=name)

@@ -61,7 +61,7 @@ def _continued(folder: Path, resume: str | None) -> str | None:
     path, warning = find_resumable(checkpoints)
     if warning:
         log.warning(warning)
-    return str(path)
+    return str(path) if path is not None else None  # killed between the first best.ckpt and the first last.ckpt
 
 
 def _given(resume: str | None) -> str | None:

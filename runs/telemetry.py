@@ -6,7 +6,7 @@ NaN is remembered in one scalar on the device, read at log steps and before a ch
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytorch_lightning as pl
@@ -76,8 +76,9 @@ class Telemetry(pl.Callback):
             self._window_started = time.monotonic()
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: StepOutput, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        """``outputs`` is the ``StepOutput``; Lightning's signature knows no more than a mapping."""
         for name in COUNTS:
             self._counts[name] += outputs["spent"][name]
             self._window_counts[name] += outputs["spent"][name]
@@ -102,7 +103,7 @@ class Telemetry(pl.Callback):
         return {"spent": dict(self._spent())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._before = self.total = Spent(**state_dict["spent"])
+        self._before = self.total = cast(Spent, dict(state_dict["spent"]))
 
     # --------------------------------------------------------------------------------------- the totals
 
@@ -174,7 +175,7 @@ class Telemetry(pl.Callback):
 def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[str, int]) -> dict[str, float]:
     """Means of the metrics and sums of the counts over ranks: one transfer to the host, one small reduction."""
     names = sorted(metrics)
-    values = torch.stack([metrics[name].detach().to(device=device, dtype=torch.float64) for name in names]).tolist()
+    values = torch.stack([metrics[name].detach().to(device=device, dtype=torch.float32) for name in names]).tolist()
     sums = agreement.total([*values, *(float(counts[name]) for name in COUNTS)], device)
     ranks = agreement.processes()
     means = {name: value / ranks for name, value in zip(names, sums, strict=False)}

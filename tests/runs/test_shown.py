@@ -94,9 +94,9 @@ def test_a_run_without_rows_still_gets_a_picture(tmp_path):
 
 def test_losses_go_left_and_scores_right_the_monitored_one_first(tmp_path):
     logger = MetricsCSV(tmp_path)
-    logger.log_metrics({"train/loss": 1.0, "train/mlm_loss": 2.0, "train/lr": 3.0, "time/elapsed_s": 1.0}, step=1)
+    logger.log_metrics({"train/loss": 1.0, "train/mlm": 2.0, "train/lr": 3.0, "time/elapsed_s": 1.0}, step=1)
     logger.log_metrics({"z/cosine/spearman": 5.0, "stsb-dev/cosine/spearman": 6.0, "train/loss": 0.5}, step=2)
     rows = read_rows(tmp_path / "metrics.csv")
-    assert loss_names(rows) == ["train/loss", "train/mlm_loss"]
+    assert loss_names(rows) == ["train/loss", "train/mlm"]
     assert score_names(rows, "z/cosine/spearman") == ["z/cosine/spearman", "stsb-dev/cosine/spearman"]
     assert curve_of(rows, "train/loss") == ([1, 2], [1.0, 0.5])
