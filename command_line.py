@@ -4,6 +4,7 @@
 with 1 on a typo and leaves a traceback, so it is made to raise and the outcome is mapped here.
 """
 
+import contextlib
 import difflib
 import hashlib
 import json
@@ -11,15 +12,18 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from contracts import InputError
+
+# Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
@@ -28,24 +32,31 @@ NOT_IDENTITY = (
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
-def run_command(main: Callable[[], Any]) -> None:
-    """Call a ``hydra.main`` function, whose return is lost, and exit with the status that fits what happened."""
+@contextlib.contextmanager
+def exit_statuses() -> Iterator[None]:
+    """Turn what goes wrong inside into a message and an exit status.
+
+    Put around Hydra's ``main`` for what it refuses itself, and around its body, because Hydra prints about whatever
+    leaves it.
+    """
     verbose = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints and exits by itself
     try:
-        main()
+        yield
     except (InputError, HydraException, OmegaConfBaseException) as error:
         if verbose:
             traceback.print_exc()
         cause = _input_error(error) or error
         message = str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause))
-        sys.stderr.write(f"{sys.argv[0].rsplit('/', 1)[-1]}: {message}\n")
+        sys.stderr.write(f"{Path(sys.argv[0]).name}: {message}\n")
         _leave(2)
     except KeyboardInterrupt:
         _leave(130)
+    finally:
+        os.environ["HYDRA_FULL_ERROR"] = "1" if verbose else "0"
 
 
-def _leave(status: int) -> None:
+def _leave(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)

@@ -7,6 +7,7 @@ is named here; what a run may be told is in ``configs/train.yaml``.
 import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from command_line import identity, run_command
+from command_line import exit_statuses, identity
 
 if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --help has been answered
     import pytorch_lightning as pl
@@ -42,6 +43,7 @@ def run(cfg: DictConfig) -> int:
 
     from runs.folder import claim_folder
 
+    hush_libraries()
     model_class = check_choice(cfg)
     follow_launcher(cfg)
     folder, writer = Path(cfg.output_dir), rank_zero_only.rank == 0
@@ -53,9 +55,9 @@ def run(cfg: DictConfig) -> int:
         record_config(cfg, folder / ".hydra")
     if cfg.backbone == "tiny":
         cfg.backbone = write_tiny(cfg, folder / "backbone", model_class)
-    data = hydra.utils.instantiate(cfg.data)
+    data = hydra.utils.instantiate(cfg.data, _convert_="all")
     data.prepare_data()
-    model = hydra.utils.instantiate(cfg.model)
+    model = hydra.utils.instantiate(cfg.model, _convert_="all")
     fitted, status = fit(cfg, model, data, folder, claim.checkpoint)
     if status == 0 and writer:
         finish(cfg, model, data, folder, fitted)
@@ -75,13 +77,23 @@ def check_choice(cfg: DictConfig) -> type:
                 "python train.py --help lists everything."
             )
     model, data = hydra.utils.get_class(cfg.model._target_), hydra.utils.get_object(cfg.data._target_)
-    yields = getattr(data, "yields", None) or data.__annotations__["return"].yields
-    if model.consumes is not yields:
+    if model.consumes is not data.yields:
         raise InputError(
             f"model={model.objective} learns from {model.consumes.__name__}, but data={cfg.data._target_} yields "
-            f"{yields.__name__}."
+            f"{data.yields.__name__}."
         )
     return model
+
+
+def hush_libraries() -> None:
+    """Their bars and hints would bury our own; what goes wrong still comes through."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message="Found .* module.s. in eval mode at the start of training")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
 
 
 def follow_launcher(cfg: DictConfig) -> None:
@@ -108,7 +120,7 @@ def write_tiny(cfg: DictConfig, folder: Path, model_class: Any) -> str:
 
     with FileLock(f"{folder}.lock"):
         if not (folder / "config.json").is_file():
-            data = hydra.utils.instantiate(cfg.data)
+            data = hydra.utils.instantiate(cfg.data, _convert_="all")
             TINY_BACKBONES[model_class.tiny_backbone](folder, data.texts(), seed=cfg.seed, **cfg.tiny)
     return str(folder)
 
@@ -189,7 +201,9 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
         max_length=model.encoder.max_length,
         card=model_card(results),
     )
-    draw_curve(folder / "metrics.csv", folder / "curve.png", baselines=results.get("baselines"))
+    draw_curve(
+        folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, baselines=results.get("baselines", {})
+    )
     write_results(folder / "results.json", results)
     if not cfg.quiet:
         closing_table(results, folder)
@@ -228,8 +242,10 @@ def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fit
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def main(cfg: DictConfig) -> None:
     logging.basicConfig(level=logging.WARNING if cfg.quiet else logging.INFO, format="%(message)s")
-    sys.exit(run(cfg))
+    with exit_statuses():
+        sys.exit(run(cfg))
 
 
 if __name__ == "__main__":
-    run_command(main)
+    with exit_statuses():
+        main()

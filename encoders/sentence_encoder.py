@@ -109,9 +109,9 @@ class SentenceEncoder(nn.Module):
         return vectors_ND
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
-        """With special tokens, cut at ``max_length`` tokens; blanks around a text are not part of it."""
+        """With special tokens, cut at ``max_length`` tokens; the text as it is, as sentence-transformers takes it."""
         encoded = self.tokenizer(
-            [text.strip() for text in texts], truncation=True, max_length=self.max_length, return_attention_mask=False
+            list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False
         )["input_ids"]
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter((token for ids in encoded for token in ids), dtype=np.int64, count=int(lengths.sum()))

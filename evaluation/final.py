@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytorch_lightning as pl
 import torch
 
+from contracts import Embedder
 from evaluation.callback import ScoreCallback
 from evaluation.statistics import Scores
 
 
 class FinalScores(pl.Callback):
-    """Puts the best weights into the module on every rank, then scores them; ``skip()`` says that the run was cut short.
+    """Puts the best weights into the module on every rank, then scores them; ``skip()``: the run was cut short.
 
     The module leaves ``fit`` with the best weights, ready for export.
     """
@@ -28,4 +30,5 @@ class FinalScores(pl.Callback):
         pl_module.load_state_dict(checkpoint["state_dict"])
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):
-            self.scores = self.scorer.score(pl_module.encoder)
+            pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
+            self.scores = self.scorer.score(cast(Embedder, pl_module.encoder))
