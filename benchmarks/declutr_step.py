@@ -1,0 +1,148 @@
+"""P2: a DeCLUTR step as train.py runs it, against a bare PyTorch loop that does the same arithmetic.
+
+    python -m benchmarks.declutr_step [--quick] [--models tiny minilm] [--precisions fp32 bf16] [--clock wall|cpu]
+
+Ours: Lightning's Trainer with the callbacks of a run (all but the scoring; nothing is saved) and the data module over a
+prepared token store. Theirs: `benchmarks.bare_loop` over the same batches. Both start from the same weights and must
+end at the same. Wanted: 0.95 of the bare loop's documents/s.
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from benchmarks import bare_loop, materials
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from datamodules.documents import DocumentSpans
+from encoders.declutr import DeCLUTR
+from runs.checkpoints import RunCheckpoints
+from runs.metrics_csv import MetricsCSV
+from runs.reseed import Reseed
+from runs.signals import Interruption
+from runs.telemetry import Telemetry
+
+LR, DECAY, BUDGET = 5e-5, 0.1, 16_384
+
+
+class Work(NamedTuple):
+    backbone: Path
+    data: DocumentSpans
+    precision: str
+    steps: int  # timed ones; one more comes before them
+    clock: Callable[[], float]
+    folder: Path
+
+
+class Marks(pl.Callback):
+    """When each step ended."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock, self.times = clock, list[float]()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.times.append(self.clock())
+
+
+class NothingSaved(RunCheckpoints):
+    """All its work at every step but the files."""
+
+    def _save(self, trainer: pl.Trainer, last: bool, best: bool) -> None:
+        return
+
+
+def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback) -> pl.Trainer:
+    """What train.py makes of its defaults, without scores and files."""
+    return pl.Trainer(
+        accelerator="auto",
+        devices=1,
+        precision="bf16-mixed" if bf16 else "32-true",
+        max_steps=steps,
+        max_epochs=-1,
+        gradient_clip_val=1.0,
+        use_distributed_sampler=False,
+        callbacks=[Reseed(1), Telemetry(50), Interruption(), NothingSaved(folder), *more],
+        logger=MetricsCSV(folder),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+    )
+
+
+def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
+    """Seconds of the timed steps, and the weights they led to."""
+    marks = Marks(work.clock)
+    model = DeCLUTR(str(work.backbone), lr=LR, weight_decay=DECAY, lr_schedule="constant", token_budget=BUDGET)
+    trainer = trainer_of_a_run(work.folder, work.steps + 1, work.precision == "bf16", marks)
+    trainer.fit(model, datamodule=work.data)
+    return marks.times[-1] - marks.times[0], model.encoder.transformer.state_dict()
+
+
+def bare(work: Work) -> tuple[float, dict[str, Tensor]]:
+    """The same, and nothing else."""
+    work.data.trainer = None  # or the loader would go on where the trainer stopped
+    times, weights = bare_loop.train(
+        work.backbone,
+        work.data.train_dataloader(),
+        work.steps + 1,
+        lr=LR,
+        weight_decay=DECAY,
+        token_budget=BUDGET,
+        bf16=work.precision == "bf16",
+        clock=work.clock,
+    )
+    return times[-1] - times[0], weights
+
+
+def compare(work: Work, rounds: int) -> Line:
+    drift = largest_difference(ours(work)[1], bare(work)[1])
+    seconds = alternate({"ours": lambda: ours(work)[0], "bare": lambda: bare(work)[0]}, rounds)
+    own, theirs = (work.steps * work.data.batch_size / statistics.median(values) for values in seconds.values())
+    case = f"{work.backbone.name} {work.precision}, {work.data.batch_size} documents, weights within {drift:.0e}"
+    return Line("P2", case, "documents/s", own, theirs, median_ratio(seconds["bare"], seconds["ours"]), ">= 0.95x")
+
+
+def largest_difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    return max(float((left[name] - right[name]).abs().max()) for name in right if right[name].is_floating_point())
+
+
+def parse() -> argparse.Namespace:
+    parser = arguments(__doc__)
+    parser.add_argument("--models", nargs="+", choices=["tiny", "minilm"], default=["tiny", "minilm"])
+    parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--spans", type=int, nargs=2, default=(8, 64), metavar=("MIN", "MAX"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=8, help="timed steps of a round")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    options = parser.parse_args()
+    if options.quick:
+        options.models, options.batch_size, options.rounds, options.steps = options.models[:1], 4, 1, 2
+    return options
+
+
+def main() -> None:
+    options = parse()
+    if torch.cuda.is_available():
+        raise SystemExit("This compares on the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=. See gpu_step.")
+    materials.hush()
+    lines = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for name in options.models:
+            backbone = materials.BACKBONES[name](folder / name)
+            data = materials.span_data(folder, backbone, options.batch_size, *options.spans)
+            for precision in options.precisions:
+                work = Work(backbone, data, precision, options.steps, CLOCKS[options.clock], folder / "run")
+                lines.append(compare(work, options.rounds))
+    report(f"DeCLUTR step: train.py's machinery against a bare loop, {options.clock} time", lines, options.output)
+
+
+if __name__ == "__main__":
+    main()

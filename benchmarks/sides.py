@@ -1,0 +1,72 @@
+"""Two ways to do one job, in turns, and the table and JSON line that say how they compare.
+
+What other work does to the machine hits both sides of a round alike; the medians over rounds are compared. The CPU
+clock counts this process only, for a machine that is busy with something else.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+class Line(NamedTuple):
+    """One row of the table: ``ours`` and ``theirs`` are medians of one unit, the ratio is what the target is about."""
+
+    figure: str  # P2, P5 ...
+    case: str
+    unit: str
+    ours: float
+    theirs: float | None  # None: an absolute figure
+    ratio: float | None
+    target: str  # e.g. ">= 0.95x"
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """What every benchmark understands."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it runs")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="append the table as one line of JSON")
+    return parser
+
+
+def alternate(sides: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """What each side returned in each round; the sides take turns."""
+    measured: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            measured[name].append(side())
+    return measured
+
+
+def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
+    """Of the rounds' ratios: a slow moment of the machine that both sides of a round share cancels."""
+    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+
+def report(title: str, lines: Sequence[Line], output: Path | None) -> None:
+    """Print the table; append it to ``output`` where one is given."""
+    header = ("", "case", "ours", "theirs", "unit", "ratio", "target")
+    rows = [header, *(_cells(line) for line in lines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    machine = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+    print(f"{title} ({machine})")
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if output is not None:
+        record = {"title": title, "machine": machine, "lines": [line._asdict() for line in lines]}
+        with output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    ratio = "" if line.ratio is None else f"{line.ratio:.2f}x"
+    theirs = "" if line.theirs is None else f"{line.theirs:.4g}"
+    return line.figure, line.case, f"{line.ours:.4g}", theirs, line.unit, ratio, line.target
