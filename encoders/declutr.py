@@ -51,6 +51,7 @@ class DeCLUTR(pl.LightningModule):
         weight_decay: float = 0.1,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
+        bias_correction: bool = True,
         lr_schedule: str = "slanted_triangular",
         cut_fraction: float = 0.1,
         schedule_ratio: float = 32.0,
@@ -108,6 +109,7 @@ class DeCLUTR(pl.LightningModule):
             weight_decay=hparams.weight_decay,
             betas=betas,
             eps=hparams.eps,
+            bias_correction=hparams.bias_correction,
             schedule=schedule,
         )
 

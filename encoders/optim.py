@@ -1,5 +1,6 @@
 """AdamW and the learning-rate schedules of the papers."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,8 +74,37 @@ def make_schedule(
     )
 
 
+class AdamWithoutBiasCorrection(torch.optim.AdamW):
+    """The optimiser of BERT's release and of DeCLUTR's published runs (``correct_bias=False``).
+
+    Moments start at zero and are used as they are, which makes the first steps longer: 3.2 times at the very first,
+    with the usual betas. torch's AdamW does the work, with a learning rate and an epsilon that undo its correction.
+    """
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        kept = [(group["lr"], group["eps"], group["weight_decay"]) for group in self.param_groups]
+        for group in self.param_groups:
+            done = next((int(self.state[p]["step"]) for p in group["params"] if p in self.state), 0)
+            first, second = (1 - beta ** (done + 1) for beta in group["betas"])
+            factor = first / math.sqrt(second)
+            group["lr"] *= factor
+            group["eps"] /= math.sqrt(second)
+            group["weight_decay"] /= factor
+        loss = super().step(closure)
+        for group, (lr, eps, weight_decay) in zip(self.param_groups, kept, strict=True):
+            group.update(lr=lr, eps=eps, weight_decay=weight_decay)
+        return loss
+
+
 def adamw(
-    module: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float], eps: float, schedule: Schedule
+    module: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    eps: float,
+    bias_correction: bool,
+    schedule: Schedule,
 ) -> dict[str, Any]:
     """Lightning's optimiser dictionary; biases and norm weights, all vectors, are not decayed."""
     trained = [p for p in module.parameters() if p.requires_grad]
@@ -82,6 +112,7 @@ def adamw(
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
+    kind = torch.optim.AdamW if bias_correction else AdamWithoutBiasCorrection
+    optimizer = kind(groups, lr=lr, betas=betas, eps=eps)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

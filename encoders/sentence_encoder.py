@@ -110,9 +110,9 @@ class SentenceEncoder(nn.Module):
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """With special tokens, cut at ``max_length`` tokens; the text as it is, as sentence-transformers takes it."""
-        encoded = self.tokenizer(
-            list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False
-        )["input_ids"]
+        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[
+            "input_ids"
+        ]
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter((token for ids in encoded for token in ids), dtype=np.int64, count=int(lengths.sum()))
         return Ragged(torch.from_numpy(flat), lengths)

@@ -1,5 +1,7 @@
 """Expected rates are those of facts about the published runs: base 5e-5, cut 0.1, ratio 32, 497,868 documents."""
 
+import math
+
 import pytest
 import torch
 
@@ -61,8 +63,30 @@ def test_an_unknown_schedule_lists_the_known_ones():
 
 def test_vectors_are_not_decayed():
     layer = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3))
-    optimizer = adamw(layer, lr=0.1, weight_decay=0.3, betas=(0.9, 0.999), eps=1e-6, schedule=lambda step: 1.0)[
-        "optimizer"
-    ]
+    optimizer = adamw(
+        layer, lr=0.1, weight_decay=0.3, betas=(0.9, 0.999), eps=1e-6, bias_correction=True, schedule=lambda step: 1.0
+    )["optimizer"]
     decayed = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decayed == {id(layer[0].weight): 0.3, id(layer[0].bias): 0, id(layer[1].weight): 0, id(layer[1].bias): 0}
+
+
+def test_without_bias_correction_a_step_is_the_moments_as_they_are():
+    """The update written out: p - lr * m / (sqrt(v) + eps), weights decayed by lr * decay beside it."""
+    torch.manual_seed(0)
+    weight = torch.nn.Linear(3, 2, bias=False).double()
+    lr, decay, (b1, b2), eps = 0.01, 0.1, (0.9, 0.999), 1e-6
+    optimizer = adamw(
+        weight, lr=lr, weight_decay=decay, betas=(b1, b2), eps=eps, bias_correction=False, schedule=lambda step: 1.0
+    )["optimizer"]
+    expected = weight.weight.detach().flatten().tolist()
+    moment, square = [0.0] * 6, [0.0] * 6
+    for step in range(5):
+        gradient = torch.randn(2, 3, dtype=torch.float64)
+        weight.weight.grad = gradient
+        optimizer.step()
+        for i, g in enumerate(gradient.flatten().tolist()):
+            moment[i] = b1 * moment[i] + (1 - b1) * g
+            square[i] = b2 * square[i] + (1 - b2) * g * g
+            expected[i] = expected[i] * (1 - lr * decay) - lr * moment[i] / (math.sqrt(square[i]) + eps)
+        assert weight.weight.flatten().tolist() == pytest.approx(expected, rel=1e-9), step
+    assert optimizer.param_groups[0]["lr"] == lr
