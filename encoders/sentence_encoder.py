@@ -3,12 +3,14 @@
 Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predicted tokens.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -21,6 +23,7 @@ from losses.mlm import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
+PLAIN_ATTENTION_TOKENS = 128
 
 
 class Encoded(NamedTuple):
@@ -78,10 +81,12 @@ class SentenceEncoder(nn.Module):
     def encode_chunk(self, ids_BT: Tensor, mask_BT: Tensor, labels_BT: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
         if labels_BT is None:
-            states_BTD = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long()).last_hidden_state
+            with attention_for(ids_BT):
+                states_BTD = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long()).last_hidden_state
             return POOLERS[self.pooling](states_BTD, mask_BT), states_BTD.new_zeros((), dtype=torch.float32)
         chosen_BT = labels_BT != IGNORED_LABEL
-        states_BTD, logits_MV = states_and_logits(self.transformer, ids_BT, mask_BT, chosen_BT)
+        with attention_for(ids_BT):
+            states_BTD, logits_MV = states_and_logits(self.transformer, ids_BT, mask_BT, chosen_BT)
         return POOLERS[self.pooling](states_BTD, mask_BT), masked_lm_sum(logits_MV, labels_BT[chosen_BT])
 
     @property
@@ -123,6 +128,16 @@ class SentenceEncoder(nn.Module):
         else:
             for labels_BT, _ in padded(labels, sequences.lengths, chunks, IGNORED_LABEL):
                 yield labels_BT
+
+
+def attention_for(ids_BT: Tensor) -> contextlib.AbstractContextManager[None]:
+    """Plain attention where torch's fast one is the slower: short sequences in half precision on a CPU.
+
+    Its backward pass works on whole blocks: at 24 tokens in bfloat16 it took 85 ms against 17 ms, at 512 the order turns.
+    """
+    if ids_BT.is_cpu and torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
+        return sdpa_kernel(SDPBackend.MATH)
+    return contextlib.nullcontext()
 
 
 def longest_input(transformer: PreTrainedModel, tokenizer: Tokenizer) -> int:
