@@ -164,8 +164,8 @@ def _check(hparams: Any) -> None:
     weights = (hparams.contrastive_weight, hparams.mlm_weight)
     if min(weights) < 0 or max(weights) == 0:
         raise InputError(
-            f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and one "
-            "must be above 0, or there is nothing to learn."
+            f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and "
+            "one must be above 0, or there is nothing to learn."
         )
     for key, choices in (("reduction", ("mean", "sum")), ("loss_scale", ("exact", "paper"))):
         if hparams[key] not in choices:

@@ -1,7 +1,6 @@
 """``backbone=tiny``: random weights and a tokenizer of the data at hand, written as an ordinary transformers folder."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -37,8 +36,9 @@ def write_tiny_masked_lm(
     """
     if hidden_size % heads:
         raise InputError(f"tiny.hidden_size={hidden_size} does not split over tiny.heads={heads}; make it a multiple.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    draft = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
     try:
         tokenizer = train_bpe(texts, vocab_size=vocab_size, max_length=max_length, lowercase=lowercase)
         tokenizer.save_pretrained(draft)
