@@ -216,13 +216,12 @@ class HubSource:
 
     def _load(self) -> Any:
         import datasets
-        import httpx
 
         arguments = dict(self.asked)
         id = arguments.pop("id")
         try:
             return datasets.load_dataset(id, streaming=self.streaming, **arguments)
-        except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # the hub's own errors are OSErrors
             raise InputError(
                 f"{id}: the data set could not be loaded ({type(error).__name__}: {error}). If the hub cannot be "
                 "reached from here, download it elsewhere and pass the folder: data.id=FOLDER (the same layout), or "

@@ -71,7 +71,8 @@ class Progress(pl.Callback):
             self._bar = None
 
     def _facts(self, trainer: pl.Trainer) -> str:
-        telemetry = next((callback for callback in trainer.callbacks if isinstance(callback, Telemetry)), None)
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]  # a connector sets it
+        telemetry = next((callback for callback in callbacks if isinstance(callback, Telemetry)), None)
         score = trainer.callback_metrics.get(self.monitor) if self.monitor else None
         return described(telemetry.latest if telemetry is not None else {}, self.monitor, score)
 

@@ -30,7 +30,8 @@ class Interruption(pl.Callback):
 
     @classmethod
     def of(cls, trainer: pl.Trainer) -> "Interruption | None":
-        return next((callback for callback in trainer.callbacks if isinstance(callback, cls)), None)
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]  # a connector sets it
+        return next((callback for callback in callbacks if isinstance(callback, cls)), None)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._originals = {number: signal.getsignal(number) for number in SIGNALS}
