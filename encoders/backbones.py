@@ -75,7 +75,7 @@ def _from_run(folder: Path, encoder: str, *, lm_head: bool) -> PreTrainedModel:
 
 def _without_pooler(model: PreTrainedModel) -> PreTrainedModel:
     if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # we pool ourselves, and DDP refuses weights that never get a gradient
+        model.register_module("pooler", None)  # we pool ourselves, and DDP refuses weights that never get a gradient
     return model
 
 

@@ -5,7 +5,7 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ class SentenceEncoder(nn.Module):
 
     @property
     def trunk(self) -> PreTrainedModel:
-        return self.transformer.base_model
+        return cast(PreTrainedModel, self.transformer.base_model)
 
     @property
     def width(self) -> int:

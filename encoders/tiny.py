@@ -83,9 +83,8 @@ def train_bpe(texts: Iterator[str], *, vocab_size: int, max_length: int, lowerca
             show_progress=False,
         ),
     )
-    bpe.post_processor = processors.RobertaProcessing(
-        ("</s>", bpe.token_to_id("</s>")), ("<s>", bpe.token_to_id("<s>")), add_prefix_space=True
-    )
+    ids = bpe.get_vocab()
+    bpe.post_processor = processors.RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]), add_prefix_space=True)
     roles = {f"{role}_token": token for role, token in special.items()}
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, model_max_length=max_length, cls_token="<s>", sep_token="</s>", **roles
