@@ -54,13 +54,15 @@ class SentenceEncoder(nn.Module):
             raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
         self.transformer, self.tokenizer = transformer, tokenizer
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
-        self.max_length = min(max_length, longest_input(transformer, tokenizer))
+        self.longest = longest_input(transformer, tokenizer)
+        self.max_length = min(max_length, self.longest)
 
     def encode(self, sequences: Ragged, labels: Tensor | None = None) -> Encoded:
         """N token sequences -> vectors; with ``labels`` beside ``sequences.ids`` also the MLM loss, in one forward.
 
         Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the batch exceeds the budget.
         """
+        self._refuse_too_long(sequences.lengths)
         chunks = plan_chunks(sequences.lengths, self.token_budget)
         computed = sum(chunk.padded_tokens for chunk in chunks)
         recompute = self.recompute == "on" or (self.recompute == "auto" and computed > self.token_budget)
@@ -121,6 +123,13 @@ class SentenceEncoder(nn.Module):
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter((token for ids in encoded for token in ids), dtype=np.int64, count=int(lengths.sum()))
         return Ragged(torch.from_numpy(flat), lengths)
+
+    def _refuse_too_long(self, lengths: np.ndarray) -> None:
+        if len(lengths) and lengths.max() > self.longest:
+            raise InputError(
+                f"a sequence has {lengths.max()} tokens, and this backbone takes {self.longest}. "
+                f"Set data.max_length={self.longest}, or data.max_span lower."
+            )
 
     def _targets(self, sequences: Ragged, labels: Tensor | None, chunks: list) -> Iterator[Tensor | None]:
         if labels is None:
