@@ -26,37 +26,43 @@ from contracts import InputError
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
-NOT_IDENTITY = (
-    "hydra", "output_dir", "devices", "num_nodes", "logger", "trainer", "resume", "overwrite", "quiet", "callbacks"
-)  # fmt: skip
+NOT_IDENTITY = ("hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "callbacks")
+NOT_IDENTITY_WITHIN = {
+    "data": ("quiet", "cache_dir", "num_workers"),
+    "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
+}
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+FULL_ERROR = "HYDRA_FULL_ERROR"
+_USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 
 
 @contextlib.contextmanager
-def exit_statuses() -> Iterator[None]:
-    """Turn what goes wrong inside into a message and an exit status.
+def exit_statuses(hydra: bool = False, failed: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn what goes wrong inside into a message and an exit status; ``failed`` are the errors of status 1.
 
-    Put around Hydra's ``main`` for what it refuses itself, and around its body, because Hydra prints about whatever
-    leaves it.
+    Put around Hydra's ``main`` (``hydra=True``: it must raise instead of printing) for what it refuses itself, and
+    around its body, because Hydra prints about whatever leaves it.
     """
-    verbose = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints and exits by itself
+    before = os.environ.get(FULL_ERROR, "0")
+    os.environ[FULL_ERROR] = "1" if hydra else _USERS_FULL_ERROR  # the body starts processes, which inherit it
     try:
         yield
     except (InputError, HydraException, OmegaConfBaseException) as error:
-        if verbose:
-            traceback.print_exc()
         cause = _input_error(error) or error
-        message = str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause))
-        sys.stderr.write(f"{Path(sys.argv[0]).name}: {message}\n")
-        _leave(2)
+        _leave(2, str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause)))
+    except failed as error:
+        _leave(1, str(error))
     except KeyboardInterrupt:
         _leave(130)
     finally:
-        os.environ["HYDRA_FULL_ERROR"] = "1" if verbose else "0"
+        os.environ[FULL_ERROR] = before
 
 
-def _leave(status: int) -> NoReturn:
+def _leave(status: int, message: str = "") -> NoReturn:
+    if message and _USERS_FULL_ERROR == "1":
+        traceback.print_exc()
+    if message:
+        sys.stderr.write(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)
@@ -70,11 +76,11 @@ def _input_error(error: BaseException | None) -> BaseException | None:
 
 
 def _first_paragraph(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    wanted = [line for line in lines if not re.match(r"(full_key|object_type|reference_type)\b", line)]
     if error.__cause__ is not None and "Error in call to target" in str(error):
-        wanted.append(str(error.__cause__))
-    return " ".join(wanted)
+        place = re.search(r"^full_key: (.*)$", str(error), flags=re.MULTILINE)
+        return f"{place.group(1) if place else 'config'}: {error.__cause__} (HYDRA_FULL_ERROR=1 shows where.)"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(line for line in lines if not re.match(r"(full_key|object_type|reference_type)\b", line))
 
 
 def _with_nearest_key(message: str) -> str:
@@ -125,14 +131,16 @@ def _dotted(node: Any, prefix: str) -> Iterator[str]:
 def identity(config: DictConfig) -> str:
     """Eight hex digits of what decides the result of a run."""
     copy = OmegaConf.create(OmegaConf.to_container(config, resolve=False))
-    copy.output_dir = ""
-    plain = OmegaConf.to_container(copy, resolve=False)
-    kept = {key: copy[key] for key in plain if key not in NOT_IDENTITY}
-    resolved = {
-        key: OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
-        for key, value in kept.items()
-    }
-    return hashlib.sha256(json.dumps(resolved, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    copy.output_dir = ""  # its default is made of what is computed here
+    kept = {}
+    for key in copy:
+        if key not in NOT_IDENTITY and not OmegaConf.is_missing(copy, key):
+            value = copy[key]
+            plain = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
+            if key in NOT_IDENTITY_WITHIN and isinstance(plain, dict):
+                plain = {name: part for name, part in plain.items() if name not in NOT_IDENTITY_WITHIN[key]}
+            kept[str(key)] = plain
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def _run_folder(*, _root_: DictConfig) -> str:
@@ -152,9 +160,22 @@ def _epoch_limit(max_epochs: int | None, max_steps: int) -> int:
     """One epoch unless told otherwise; as many as the steps take when only those are given."""
     if max_epochs is not None:
         return max_epochs
-    return -1 if max_steps > 0 else 1
+    return -1 if isinstance(max_steps, int) and max_steps > 0 else 1
+
+
+def _usable(folder: str) -> str:
+    """Hydra makes this folder before anybody could say in words why that cannot be done."""
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise InputError(f"output_dir={folder}: wanted a folder, but {there} is a file. Choose another output_dir.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"output_dir={folder}: {there} cannot be written to. Choose another output_dir.")
+    return folder
 
 
 OmegaConf.register_new_resolver("run_folder", _run_folder, replace=True)
 OmegaConf.register_new_resolver("lightning_precision", _lightning_precision, replace=True)
 OmegaConf.register_new_resolver("epoch_limit", _epoch_limit, replace=True)
+OmegaConf.register_new_resolver("usable", _usable, replace=True)

@@ -4,10 +4,11 @@ Composes the config, checks that model and data fit, instantiates, trains, and w
 is named here; what a run may be told is in ``configs/train.yaml``.
 """
 
+import contextlib
 import logging
-import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,10 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from checks import check_checkpoint, check_choice, check_device, check_scoring, check_values
 from command_line import exit_statuses, identity
+from contracts import InputError
+from runs.failures import TrainingFailed
 
 if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --help has been answered
     import pytorch_lightning as pl
@@ -23,6 +27,7 @@ if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --he
     from contracts import DataModule, Results
     from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
+    from runs.folder import Claim
     from runs.telemetry import Telemetry
 
 log = logging.getLogger("train")
@@ -37,52 +42,54 @@ class Fitted(NamedTuple):
     telemetry: "Telemetry"
 
 
+class Start(NamedTuple):
+    """What rank 0 has decided for all ranks."""
+
+    claim: "Claim"
+    backbone: str | None
+
+
 def run(cfg: DictConfig) -> int:
     """Exit status of a whole run: train or continue, score, export."""
-    from pytorch_lightning.utilities import rank_zero_only
-
-    from runs.folder import claim_folder
+    from runs.launcher import from_rank_zero
 
     hush_libraries()
     model_class = check_choice(cfg)
+    check_values(cfg)
+    check_device(cfg)
     follow_launcher(cfg)
-    folder, writer = Path(cfg.output_dir), rank_zero_only.rank == 0
-    claim = claim_folder(folder, identity(cfg), resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
-    if claim.finished:
+    folder = Path(cfg.output_dir)
+    loggers = make_loggers(cfg, folder)  # a missing login shows here
+    asked = cfg.copy()
+    start = from_rank_zero(lambda writer: prepare_folder(cfg, folder, model_class, writer))
+    if start.claim.finished:
         log.info("%s is finished: results.json and encoder/ are there. overwrite=true trains it again.", folder)
         return 0
-    if writer:
-        record_config(cfg, folder / ".hydra")
-    if cfg.backbone == "tiny":
-        cfg.backbone = write_tiny(cfg, folder / "backbone", model_class)
+    cfg.backbone = start.backbone
     data = hydra.utils.instantiate(cfg.data, _convert_="all")
     data.prepare_data()
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
-    fitted, status = fit(cfg, model, data, folder, claim.checkpoint)
-    if status == 0 and writer:
-        finish(cfg, model, data, folder, fitted)
+    if start.claim.checkpoint:
+        check_checkpoint(start.claim.checkpoint, model)
+    for logger in loggers:
+        logger.log_hyperparams(OmegaConf.to_container(asked, resolve=True))
+    fitted, status = fit(cfg, model, data, folder, start.claim.checkpoint, loggers)
+    if status == 0 and fitted.trainer.is_global_zero:
+        finish(asked, model, data, folder, fitted)
     return status
 
 
-def check_choice(cfg: DictConfig) -> type:
-    """The model's class, once model and data are there and made for each other."""
-    from contracts import InputError
+def prepare_folder(cfg: DictConfig, folder: Path, model_class: Any, writer: bool) -> Start:
+    """Make the folder this run's; ``backbone=tiny`` is written into it."""
+    from runs.folder import claim_folder
 
-    groups = Path(__file__).parent / "configs"
-    for group in ("model", "data"):
-        if group not in cfg or cfg[group] is None:
-            choices = ", ".join(sorted(path.stem for path in (groups / group).glob("*.yaml")))
-            raise InputError(
-                f"no {group} was chosen; say {group}=NAME with one of {choices}, or take a recipe with experiment=NAME. "
-                "python train.py --help lists everything."
-            )
-    model, data = hydra.utils.get_class(cfg.model._target_), hydra.utils.get_object(cfg.data._target_)
-    if model.consumes is not data.yields:
-        raise InputError(
-            f"model={model.objective} learns from {model.consumes.__name__}, but data={cfg.data._target_} yields "
-            f"{data.yields.__name__}."
-        )
-    return model
+    claim = claim_folder(folder, identity(cfg), resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
+    if claim.finished:
+        return Start(claim, cfg.backbone)
+    if writer:
+        record_config(cfg, folder / ".hydra")
+    backbone = write_tiny(cfg, folder / "backbone", model_class) if cfg.backbone == "tiny" else cfg.backbone
+    return Start(claim, backbone)
 
 
 def hush_libraries() -> None:
@@ -93,14 +100,16 @@ def hush_libraries() -> None:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message="Found .* module.s. in eval mode at the start of training")
+    warnings.filterwarnings("ignore", message="The number of training batches .* is smaller than the logging interval")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
 
 
 def follow_launcher(cfg: DictConfig) -> None:
-    """torchrun has already decided how many processes there are, and Lightning must be told the same."""
-    if os.environ.get("TORCHELASTIC_RUN_ID") and int(os.environ["WORLD_SIZE"]) > 1:
-        local = int(os.environ["LOCAL_WORLD_SIZE"])
-        cfg.trainer.devices, cfg.trainer.num_nodes = local, int(os.environ["WORLD_SIZE"]) // local
+    """torchrun and srun have already decided how many processes there are, and Lightning must be told the same."""
+    from runs.launcher import launched
+
+    if found := launched():
+        cfg.trainer.devices, cfg.trainer.num_nodes = found.per_node, found.processes // found.per_node
         if cfg.trainer.strategy == "auto":
             cfg.trainer.strategy = "ddp"
 
@@ -113,20 +122,22 @@ def record_config(cfg: DictConfig, folder: Path) -> None:
 
 
 def write_tiny(cfg: DictConfig, folder: Path, model_class: Any) -> str:
-    """``backbone=tiny``: one process trains the tokenizer and draws the weights, the others wait for it."""
-    from filelock import FileLock
-
+    """``backbone=tiny``: train the tokenizer, draw the weights, and write both as an ordinary folder; once."""
     from encoders.tiny import TINY_BACKBONES
 
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "config.json").is_file():
-            data = hydra.utils.instantiate(cfg.data, _convert_="all")
-            TINY_BACKBONES[model_class.tiny_backbone](folder, data.texts(), seed=cfg.seed, **cfg.tiny)
+    if not (folder / "config.json").is_file():
+        data = hydra.utils.instantiate(cfg.data, _convert_="all")
+        TINY_BACKBONES[model_class.tiny_backbone](folder, data.texts(), seed=cfg.seed, **cfg.tiny)
     return str(folder)
 
 
 def fit(
-    cfg: DictConfig, model: "pl.LightningModule", data: "DataModule", folder: Path, checkpoint: str | None
+    cfg: DictConfig,
+    model: "pl.LightningModule",
+    data: "DataModule",
+    folder: Path,
+    checkpoint: str | None,
+    loggers: list[Any],
 ) -> tuple[Fitted, int]:
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
     from evaluation.callback import ScoreCallback
@@ -138,6 +149,7 @@ def fit(
     from runs.telemetry import Telemetry
 
     tasks = load_tasks(cfg, data)
+    check_scoring(cfg, tasks)
     during = [task for task in tasks if task.name in cfg.evaluation.during]
     scorer = ScoreCallback(tasks, during, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
     checkpoints = RunCheckpoints(
@@ -159,8 +171,13 @@ def fit(
         interruption,
         checkpoints,
     ]
-    trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=make_loggers(cfg, folder))
+    trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
+    data.trainer = trainer
+    data.setup()
+    data.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
+        log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
 
 
@@ -239,13 +256,26 @@ def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fit
     return results
 
 
+@contextlib.contextmanager
+def no_empty_folder(folder: Path) -> Iterator[None]:
+    """Hydra makes the output folder before anything is checked; a mistyped command leaves none."""
+    try:
+        yield
+    except InputError:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+
+
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def main(cfg: DictConfig) -> None:
     logging.basicConfig(level=logging.WARNING if cfg.quiet else logging.INFO, format="%(message)s")
-    with exit_statuses():
-        sys.exit(run(cfg))
+    with exit_statuses(failed=(TrainingFailed,)), no_empty_folder(Path(cfg.output_dir)):
+        status = run(cfg)
+    if status:  # else a sweep goes on
+        sys.exit(status)
 
 
 if __name__ == "__main__":
-    with exit_statuses():
+    with exit_statuses(hydra=True):
         main()

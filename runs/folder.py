@@ -10,7 +10,18 @@ from runs.checkpoints import find_resumable
 
 log = logging.getLogger(__name__)
 
-OURS = (".hydra", "metrics.csv", "checkpoints", "results.json", "encoder", "backbone", "curve.png")
+OURS = (
+    ".hydra",
+    "metrics.csv",
+    "checkpoints",
+    "results.json",
+    "encoder",
+    "backbone",
+    "curve.png",
+    "wandb",
+    "tensorboard",
+)
+WORTH_KEEPING = ("metrics.csv", "checkpoints", "results.json", "encoder")
 
 
 class Claim(NamedTuple):
@@ -24,29 +35,34 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
     Raises:
         InputError: the folder holds another run or other files, or what it holds would be lost.
     """
+    given = _given(resume)
     marker = folder / ".hydra" / "identity"
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"output_dir={folder}: wanted a folder, but this is a file. Choose another output_dir.")
+    if marker.is_file() and not any((folder / name).exists() for name in WORTH_KEEPING):
+        overwrite = True  # a run that never came to its first step, for instance because a key was wrong
     if overwrite:
         if writer:
             _clear(folder)
             _mark(marker, identity)
-        return Claim(False, _given(resume))
+        return Claim(False, given)
     if marker.is_file():
         other = marker.read_text(encoding="utf-8").strip()
         if other != identity:
             raise InputError(
-                f"output_dir={folder} holds another run (config {other}, this one is {identity}). Choose another output_dir, "
-                "or overwrite=true to throw that run away."
+                f"output_dir={folder} holds another run (config {other}, this one is {identity}). Choose another "
+                "output_dir, or overwrite=true to throw that run away."
             )
     elif folder.is_dir() and any(folder.iterdir()):
         raise InputError(
-            f"output_dir={folder} is not empty and was not made by a run. Choose another output_dir, or overwrite=true to "
-            "write into it (only what a run itself leaves is replaced)."
+            f"output_dir={folder} is not empty and was not made by a run. Choose another output_dir, or "
+            "overwrite=true to write into it (only what a run itself leaves is replaced)."
         )
     if (folder / "results.json").is_file():
         return Claim(True, None)
     if writer:
         _mark(marker, identity)
-    return Claim(False, _given(resume) or _continued(folder, resume))
+    return Claim(False, given or _continued(folder, resume))
 
 
 def _continued(folder: Path, resume: str | None) -> str | None:
@@ -55,8 +71,8 @@ def _continued(folder: Path, resume: str | None) -> str | None:
         return None
     if resume is None:
         raise InputError(
-            f"resume=null would start over, but {checkpoints} holds a run that can be continued. Say resume=auto to continue "
-            "it, overwrite=true to throw it away, or choose another output_dir."
+            f"resume=null would start over, but {checkpoints} holds a run that can be continued. Say resume=auto "
+            "to continue it, overwrite=true to throw it away, or choose another output_dir."
         )
     path, warning = find_resumable(checkpoints)
     if warning:

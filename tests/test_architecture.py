@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAY_IMPORT = {  # of ours
     "contracts": set(),
     "command_line": {"contracts"},
+    "checks": {"contracts", "evaluation", "runs"},
     "losses": set(),
     "datamodules": {"contracts"},
     "encoders": {"contracts", "losses"},
@@ -21,7 +22,17 @@ MAY_IMPORT = {  # of ours
     "synthesis": {"contracts", "encoders"},
     "comparison": {"contracts"},
     "preview": {"contracts", "datamodules"},
-    "train": {"contracts", "command_line", "losses", "datamodules", "encoders", "evaluation", "export", "runs"},
+    "train": {
+        "contracts",
+        "checks",
+        "command_line",
+        "losses",
+        "datamodules",
+        "encoders",
+        "evaluation",
+        "export",
+        "runs",
+    },
 }
 LIGHTNING = {"lightning", "pytorch_lightning"}
 HYDRA = {"hydra", "omegaconf"}

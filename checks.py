@@ -1,0 +1,255 @@
+"""Refuse a run that cannot work, with one sentence, before anything is built, trained or written."""
+
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+
+import hydra
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from contracts import InputError, PairTask, RetrievalTask
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+
+CONFIGS = Path(__file__).parent / "configs"
+LOGGED_BY_EVERY_RUN = ("train/", "throughput/", "time/")
+ROWS_OF_A_SAMPLE = 4  # enough of a task to see what its scores are called
+
+
+class PlainKeys(TypedDict):
+    """The keys of ``configs/train.yaml`` that stand for themselves."""
+
+    backbone: str | None
+    batch_size: int | None
+    token_budget: int
+    max_steps: int
+    max_epochs: int | None
+    max_time: str | None
+    seed: int
+    precision: Literal["fp32", "bf16", "fp16"]
+    num_nodes: int
+    output_dir: str
+    resume: str | None
+    overwrite: bool
+    quiet: bool
+    log_every_n_steps: int
+    monitor: str | None
+    monitor_mode: Literal["max", "min"]
+
+
+class CheckpointKeys(TypedDict):
+    every_n_steps: int | None
+    every_n_minutes: float | None
+
+
+class EvaluationKeys(TypedDict):
+    suite: str | Sequence[str]
+    data_root: str | None
+    during: str | Sequence[str]
+    every_n_steps: int | None
+    at_start: bool
+
+
+class TinyKeys(TypedDict):
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    max_length: int
+    dropout: float
+    lowercase: bool
+
+
+AT_LEAST_ONE = (
+    "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
+    "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads", "tiny.intermediate_size", "tiny.max_length",
+)  # fmt: skip
+
+
+def check_choice(cfg: DictConfig) -> Any:
+    """The model's class, once model and data are there and made for each other."""
+    for group in ("model", "data"):
+        if cfg.get(group) is None:
+            choices = ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
+            raise InputError(
+                f"no {group} was chosen; say {group}=NAME with one of {choices}, or take a recipe with "
+                "experiment=NAME. python train.py --help lists everything."
+            )
+    if missing := sorted(OmegaConf.missing_keys(cfg)):
+        raise InputError(f"{missing[0]} has no value, and has to be given: {missing[0]}=...")
+    model, data = hydra.utils.get_class(cfg.model._target_), hydra.utils.get_object(cfg.data._target_)
+    if model.consumes is not data.yields:
+        raise InputError(
+            f"model={model.objective} learns from {model.consumes.__name__}, but data={cfg.data._target_} yields "
+            f"{data.yields.__name__}. Choose a data that fits."
+        )
+    return model
+
+
+def check_values(cfg: DictConfig) -> None:
+    """Every value is of the type that its reader declares, and no count is below 1."""
+    for keys, node, prefix in (
+        (PlainKeys, cfg, ""),
+        (CheckpointKeys, cfg.checkpoint, "checkpoint."),
+        (EvaluationKeys, cfg.evaluation, "evaluation."),
+        (TinyKeys, cfg.tiny, "tiny."),
+    ):
+        _check_types(node, typing.get_type_hints(keys), prefix)
+    for group in ("model", "data"):
+        signature = inspect.signature(hydra.utils.get_object(cfg[group]._target_))
+        known = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        unknown = [str(key) for key in cfg[group] if key not in known and not str(key).startswith("_")]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], list(known), n=1)
+            raise InputError(
+                f"{group}.{unknown[0]}: {cfg[group]._target_} has no such key."
+                + (f" The nearest is {group}.{near[0]}." if near else "")
+            )
+        _check_types(cfg[group], known, f"{group}.")
+    for key in AT_LEAST_ONE:
+        value = OmegaConf.select(cfg, key)
+        if value is not None and value < 1:
+            raise InputError(f"{key}={value}: wanted 1 or more.")
+    if cfg.max_steps == 0 or cfg.max_steps < -1:
+        raise InputError(f"max_steps={cfg.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
+    if cfg.seed < 0:
+        raise InputError(f"seed={cfg.seed}: wanted 0 or more.")
+
+
+def _check_types(node: DictConfig, types_: Mapping[str, Any], prefix: str) -> None:
+    for key, wanted in types_.items():
+        if key not in node:
+            continue
+        value = node[key]
+        value = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
+        if not _fits(value, wanted):
+            raise InputError(f"{prefix}{key}={value!r}: wanted {_described(wanted)}, got {type(value).__name__}.")
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    origin = typing.get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in typing.get_args(wanted))
+    if origin is Literal:
+        return value in typing.get_args(wanted)
+    wanted = origin or wanted
+    if wanted in (None, types.NoneType):
+        return value is None
+    if wanted is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if wanted is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if wanted in (str, Path):
+        return isinstance(value, str)
+    if wanted in (Sequence, list, tuple):
+        return isinstance(value, list | tuple)
+    if wanted in (bool, dict):
+        return isinstance(value, wanted)
+    return True
+
+
+def _described(wanted: Any) -> str:
+    if typing.get_origin(wanted) in (Union, types.UnionType):
+        return " or ".join(_described(one) for one in typing.get_args(wanted))
+    if typing.get_origin(wanted) is Literal:
+        return ", ".join(map(str, typing.get_args(wanted)))
+    if wanted in (None, types.NoneType):
+        return "null"
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(wanted, "a list" if typing.get_origin(wanted) in (Sequence, list, tuple) else str(wanted))
+
+
+def check_device(cfg: DictConfig) -> None:
+    """Lightning would take bf16 in place of fp16 on a CPU, and only warn."""
+    import torch
+
+    accelerator = cfg.trainer.accelerator
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
+    if cfg.precision == "fp16" and on_cpu:
+        raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
+
+
+def check_scoring(cfg: DictConfig, tasks: Sequence[PairTask | RetrievalTask]) -> None:
+    """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
+    names = [task.name for task in tasks]
+    during = [cfg.evaluation.during] if isinstance(cfg.evaluation.during, str) else list(cfg.evaluation.during)
+    often = cfg.evaluation.every_n_steps
+    if often:
+        for name in during:
+            if name not in names:
+                there = f"the tasks of this run are {', '.join(names)}" if names else "this run has no tasks"
+                raise InputError(
+                    f"evaluation.during: there is no task {name!r}; {there}. Name some of these, or give "
+                    "evaluation.data_root and a suite that has it, or evaluation.every_n_steps=null."
+                )
+    monitor = cfg.monitor
+    if monitor is None or monitor.startswith(LOGGED_BY_EVERY_RUN) or cfg.callbacks:
+        return
+    if not often:
+        raise InputError(
+            f"monitor={monitor}: nothing is scored while training. Set evaluation.every_n_steps too, or monitor=null."
+        )
+    known = score_names([task for task in tasks if task.name in during])
+    if monitor not in known:
+        near = difflib.get_close_matches(monitor, known, n=1)
+        raise InputError(
+            f"monitor={monitor}: no such score is computed while training."
+            + (f" The nearest is {near[0]}." if near else "")
+            + f" There are {', '.join(known)}, and train/loss; evaluation.during names the tasks."
+        )
+
+
+def score_names(tasks: Sequence[PairTask | RetrievalTask]) -> list[str]:
+    """What the scores of these tasks are called, found by scoring a few rows of each with random vectors."""
+    from evaluation.suite import Suite
+
+    return sorted(Suite([_sample(task) for task in tasks]).run(_RandomVectors()).values)
+
+
+def _sample(task: PairTask | RetrievalTask) -> PairTask | RetrievalTask:
+    import numpy as np
+
+    if isinstance(task, RetrievalTask):
+        return RetrievalTask(task.name, task.queries[:ROWS_OF_A_SAMPLE], task.documents[:ROWS_OF_A_SAMPLE])
+    subsets = np.array(task.subsets)
+    rows = np.concatenate([np.flatnonzero(subsets == name)[:ROWS_OF_A_SAMPLE] for name in dict.fromkeys(task.subsets)])
+    texts = [[f"{side} {row}" for row in rows] for side in ("left", "right")]
+    return PairTask(task.name, *texts, np.arange(len(rows), dtype=np.float64), [task.subsets[row] for row in rows])
+
+
+class _RandomVectors:
+    def embed(self, texts: Sequence[str]) -> Any:
+        import torch
+
+        return torch.randn(len(texts), 8, generator=torch.Generator().manual_seed(0))
+
+
+def check_checkpoint(path: str, model: "pl.LightningModule") -> None:
+    """The checkpoint can be read and holds this model."""
+    import torch
+
+    from runs.checkpoints import unreadable
+
+    if why := unreadable(path):
+        raise InputError(f"resume={path}: wanted a checkpoint of a run, got a file that cannot be used ({why}).")
+    found = torch.load(path, mmap=True, weights_only=True, map_location="cpu")
+    objective = found.get("objective")
+    if objective != model.objective:
+        raise InputError(
+            f"resume={path}: a checkpoint of objective {objective}, but this run trains {model.objective}."
+        )
+    ours = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    theirs = {name: tuple(weight.shape) for name, weight in found["state_dict"].items()}
+    if different := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+        name = different[0]
+        raise InputError(
+            f"resume={path}: {len(different)} weights do not fit this model, the first is {name}: wanted "
+            f"{ours.get(name, 'none')}, got {theirs.get(name, 'none')}. Resume with the backbone of that run; to start "
+            "a new run from its weights, say backbone=RUN_FOLDER."
+        )
