@@ -22,6 +22,7 @@ EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 PACKAGES = find_packages(str(ROOT), include=PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"])
 MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
 IMPORT_NAMES = {"hydra-core": "hydra", "scikit-learn": "sklearn"}  # where it is not the name of the distribution
+NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
 COMES_WITH = {"lightning_fabric": "pytorch_lightning"}  # two packages in one distribution
 SOURCES = [ROOT / f"{name}.py" for name in MODULES] + [
     path for package in PACKAGES for path in (ROOT / package.replace(".", "/")).glob("*.py")
@@ -32,15 +33,21 @@ def import_name(requirement: Requirement) -> str:
     return IMPORT_NAMES.get(requirement.name, requirement.name.replace("-", "_"))
 
 
-def imported_roots() -> set[str]:
+def imported_names() -> set[str]:
+    """``a.b`` of ``import a.b``, and ``a.b.c`` of ``from a.b import c``."""
     names: set[str] = set()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                names |= {alias.name.split(".")[0] for alias in node.names}
+                names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names.add(node.module.split(".")[0])
-    return {COMES_WITH.get(name, name) for name in names}
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def imported_roots() -> set[str]:
+    roots = {name.split(".")[0] for name in imported_names()}
+    return {COMES_WITH.get(root, root) for root in roots}
 
 
 def pins() -> dict[str, str]:
@@ -62,11 +69,10 @@ def test_every_import_is_a_declared_dependency():
 
 
 def test_every_dependency_does_some_work():
-    """It is imported, or a config names it as a target; Lightning's W&B logger is how wandb is used."""
+    """It is imported, or a config names it as a target, or a class is imported that needs it."""
     configs = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "configs").rglob("*.yaml"))
     used = imported_roots() | set(re.findall(r"_target_:\s*(\w+)", configs))
-    if "WandbLogger" in configs:
-        used.add("wandb")
+    used |= {needed for name, needed in NEEDED_BY.items() if name in imported_names()}
     idle = {import_name(requirement) for requirement in CORE} - used
     assert not idle, f"nothing uses {sorted(idle)}"
 
