@@ -3,10 +3,12 @@
 Lightning's own children need none of this: they start when rank 0 has decided already.
 """
 
+import json
 import os
 import sys
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from pytorch_lightning.plugins.environments import ClusterEnvironment, SLURMEnvironment, TorchElasticEnvironment
@@ -14,7 +16,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from contracts import InputError
 
-T = TypeVar("T")
+LONGEST_WAIT = timedelta(hours=2)  # rank 0 may have to read the whole corpus for a tokenizer
 
 
 class Launched(NamedTuple):
@@ -35,30 +37,30 @@ def launched() -> Launched | None:
     return Launched(processes, processes // int(os.environ.get("SLURM_NNODES", "1")))
 
 
-def from_rank_zero(decide: Callable[[bool], T]) -> T:
+def from_rank_zero(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
     """What ``decide(True)`` returns on rank 0, on all ranks; they wait for it. Alone, ``decide`` is told the rank.
+
+    The values must be JSON's.
 
     Raises:
         InputError: ``decide`` raised it, on rank 0; the other ranks leave with status 2 and let rank 0 say why.
     """
     environment = _environment()
     if environment is None or environment.world_size() == 1:
-        return decide(rank_zero_only.rank == 0)
-    rank = environment.global_rank()
-    _join(environment)
-    answer: list[T | InputError | None] = [None]
-    if rank == 0:
-        try:
-            answer = [decide(True)]
-        except InputError as error:
-            answer = [error]
-    dist.broadcast_object_list(answer)
-    dist.destroy_process_group()
-    if not isinstance(answer[0], InputError):
-        return answer[0]  # type: ignore[return-value]
-    if rank == 0:
-        raise answer[0]
-    sys.exit(2)
+        return decide(rank_zero_only.rank == 0)  # type: ignore[attr-defined]  # Lightning sets it
+    store, others = _store(environment), range(1, environment.world_size())
+    if environment.global_rank() > 0:
+        answer = json.loads(store.get("decided"))
+        store.set(f"read by {environment.global_rank()}", "yes")
+        return answer if answer is not None else sys.exit(2)
+    try:
+        answer = decide(True)
+    except InputError:
+        store.set("decided", "null")
+        raise
+    store.set("decided", json.dumps(list(answer)))
+    store.wait([f"read by {rank}" for rank in others])  # before this process, which may hold the store, goes on
+    return answer
 
 
 def _environment() -> ClusterEnvironment | None:
@@ -67,12 +69,19 @@ def _environment() -> ClusterEnvironment | None:
     return SLURMEnvironment() if SLURMEnvironment.detect() and "SLURM_PROCID" in os.environ else None
 
 
-def _join(environment: ClusterEnvironment) -> None:
-    if isinstance(environment, TorchElasticEnvironment):
-        dist.init_process_group("gloo")
-        return
-    # the next port: Lightning opens its own store on main_port a moment later
-    address = f"tcp://{environment.main_address}:{environment.main_port + 1}"
-    dist.init_process_group(
-        "gloo", init_method=address, rank=environment.global_rank(), world_size=environment.world_size()
+def _store(environment: ClusterEnvironment) -> dist.Store:
+    """A place to meet before there is a process group.
+
+    A group made here and dissolved again would leave its addresses in torchrun's store, and Lightning's would take them
+    for its own.
+    """
+    by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(
+        environment.main_address,
+        environment.main_port if by_agent else environment.main_port + 1,  # main_port is where Lightning's will be
+        environment.world_size(),
+        is_master=not by_agent and environment.global_rank() == 0,
+        timeout=LONGEST_WAIT,
+        wait_for_workers=False,
     )
+    return dist.PrefixStore(f"contrastive-encoders/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
