@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks import materials
+from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from contracts import Ragged
 from encoders.backbones import load_masked_lm, load_tokenizer
@@ -38,7 +38,7 @@ def load() -> SentenceEncoder:
 
 def pairs(encoder: SentenceEncoder, number: int) -> Ragged:
     """2 x number sentences, those of a pair ``number`` apart."""
-    return encoder.tokenize(materials.sentences(2 * number))
+    return encoder.tokenize(texts.sentences(2 * number))
 
 
 def padded_tokens(sequences: Ragged) -> int:
@@ -71,7 +71,7 @@ def make_step(number: int, budget: int | None) -> Callable[[], None]:
 def peak_bytes(number: int, budget: int | None) -> int:
     """Of a new process that trains two steps."""
     child = [sys.executable, "-m", "benchmarks.chunk_memory", "--grow", str(number), str(budget or 0)]
-    done = subprocess.run(child, check=True, capture_output=True, text=True, cwd=materials.ROOT)
+    done = subprocess.run(child, check=True, capture_output=True, text=True, cwd=texts.ROOT)
     return int(done.stdout.split()[-1])
 
 

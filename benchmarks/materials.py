@@ -1,32 +1,19 @@
-"""What the benchmarks work on: masked LMs with random weights, and text, real where SHARED_DATA has it."""
+"""The models that the benchmarks work on, masked LMs with random weights, and DeCLUTR's data for them."""
 
-import gzip
 import importlib.util
-import json
 import logging
-import os
-import random
 import warnings
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
+from benchmarks.texts import documents, write_documents
 from datamodules.documents import DocumentSpans
 from datamodules.sources import TextSource
 from encoders.tiny import write_tiny_masked_lm
-
-ROOT = Path(__file__).resolve().parent.parent
-SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe ri so tu va we xi yo zu".split()
-
-
-def shared_data() -> Path | None:
-    """The folder with real texts, if there is one."""
-    folder = Path(os.environ.get("SHARED_DATA", ROOT.parent / "shared" / "data"))
-    return folder if folder.is_dir() else None
 
 
 def packaged_minilm() -> Path:
@@ -79,23 +66,6 @@ def random_weights(model_class: type, config: PreTrainedConfig, folder: Path) ->
     return folder
 
 
-def documents(count: int, words: int = 2_100) -> Iterator[str]:
-    """Long documents, of which ``data=text`` with its default spans drops none."""
-    shared = shared_data()
-    if shared is None:
-        return (invented(number, words) for number in range(count))
-    return islice(_texts(sorted((shared / "train" / "longdocs").glob("train-open-0*.jsonl.gz"))), count)
-
-
-def sentences(count: int) -> list[str]:
-    """Single sentences, as they come."""
-    shared = shared_data()
-    if shared is None:
-        return [invented(number, random.Random(number).randint(5, 40)) for number in range(count)]
-    with gzip.open(shared / "train" / "sentences.txt.gz", "rt", encoding="utf-8") as lines:
-        return [line.strip() for line in islice(lines, count)]
-
-
 def span_data(folder: Path, backbone: Path, batch_size: int, min_span: int, max_span: int) -> DocumentSpans:
     """DeCLUTR's data, ready to draw from; the token store lies below ``folder``."""
     corpus = write_documents(folder / "corpus.txt", 200)
@@ -113,30 +83,12 @@ def span_data(folder: Path, backbone: Path, batch_size: int, min_span: int, max_
     return data
 
 
-def write_documents(path: Path, count: int) -> Path:
-    """A .txt file with a document per line."""
-    path.write_text("".join(" ".join(text.split()) + "\n" for text in documents(count)), encoding="utf-8")
-    return path
-
-
 def hush() -> None:
     """Only the table is wanted."""
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
-
-
-def invented(seed: int, words: int) -> str:
-    """Words of one to four syllables, the same for the same seed."""
-    rng = random.Random(seed)
-    return " ".join("".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(words))
-
-
-def _texts(paths: list[Path]) -> Iterator[str]:
-    for path in paths:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            yield from (json.loads(line)["text"] for line in lines)
 
 
 BACKBONES: dict[str, Callable[[Path], Path]] = {"tiny": tiny, "minilm": minilm_sized}

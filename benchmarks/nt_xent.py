@@ -3,8 +3,8 @@
     python -m benchmarks.nt_xent [--quick]
 
 Both sides get the same embeddings, in turns, in one process; times are medians. Memory is the growth of the peak
-resident size of a process of its own that already holds the embeddings. Wanted: 100 times as fast at 256 pairs of width 768;
-8,192 pairs within 1 GB.
+resident size of a process of its own that already holds the embeddings. Wanted: 100 times as fast at 256 pairs of width
+768; 8,192 pairs within 1 GB.
 """
 
 import argparse

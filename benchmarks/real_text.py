@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.materials import ROOT, shared_data
 from benchmarks.sides import Line, arguments, report
+from benchmarks.texts import ROOT, shared_data
 from runs.metrics_csv import read_rows
 
 ARMS: dict[str, list[str]] = {

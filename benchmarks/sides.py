@@ -6,13 +6,13 @@ clock counts this process only, for a machine that is busy with something else.
 
 import argparse
 import json
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-import torch
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
@@ -56,7 +56,7 @@ def report(title: str, lines: Sequence[Line], output: Path | None) -> None:
     header = ("", "case", "ours", "theirs", "unit", "ratio", "target")
     rows = [header, *(_cells(line) for line in lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    machine = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+    machine = _machine()
     print(f"{title} ({machine})")
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -64,6 +64,13 @@ def report(title: str, lines: Sequence[Line], output: Path | None) -> None:
         record = {"title": title, "machine": machine, "lines": [line._asdict() for line in lines]}
         with output.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def _machine() -> str:
+    """What the figures depend on, as far as this process used torch at all."""
+    torch = sys.modules.get("torch")
+    cores = f"{os.cpu_count()} cores"
+    return f"{cores}, torch {torch.__version__}, {torch.get_num_threads()} threads" if torch else cores
 
 
 def _cells(line: Line) -> tuple[str, ...]:

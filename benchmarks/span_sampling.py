@@ -21,7 +21,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # per core: read when the tokeni
 import numpy as np
 from transformers import AutoTokenizer
 
-from benchmarks import materials
+from benchmarks import materials, texts
 from benchmarks.sides import Line, alternate, arguments, median_ratio, report
 from contracts import SpanBatch
 from datamodules.documents import DocumentSpans
@@ -50,7 +50,7 @@ def main() -> None:
     materials.hush()
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     with tempfile.TemporaryDirectory() as cache:
-        path = options.path or materials.write_documents(Path(cache) / "corpus.txt", options.documents)
+        path = options.path or texts.write_documents(Path(cache) / "corpus.txt", options.documents)
         data = DocumentSpans(TextSource(path), str(options.tokenizer), BATCH, cache_dir=cache, quiet=True)
         data.prepare_data()
         data.setup()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import materials
+from benchmarks import texts
 from benchmarks.sides import Line, alternate, arguments, report
 
 TORCH = "import torch"
@@ -31,7 +31,7 @@ def seconds(arguments: Sequence[str], **environment: str) -> float:
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, *arguments],
-        cwd=materials.ROOT,
+        cwd=texts.ROOT,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -67,7 +67,7 @@ def train_run(corpus: Path) -> float:
 def write_corpus(path: Path) -> None:
     """Documents, a line each, of 2 MB together."""
     text, kept = 0, []
-    for document in materials.documents(10_000):
+    for document in texts.documents(10_000):
         line = " ".join(document.split()) + "\n"
         text += len(line.encode())
         if text > BYTES:
