@@ -1,8 +1,10 @@
 # Needs Python 3.11 or newer, make and the package index. `make` lists the targets.
 
 # The first Python that is new enough; `make PYTHON=/path/to/python env` names another
-PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python,\
-	$(shell $(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")' 2>/dev/null)))
+ifndef PYTHON
+PYTHON := $(shell for name in python3 python3.11 python3.12 python3.13 python; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+endif
 # On Linux the package index has PyTorch with CUDA. For a smaller CPU build:
 #   make TORCH_INDEX=https://download.pytorch.org/whl/cpu env
 TORCH_INDEX ?=

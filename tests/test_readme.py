@@ -1,0 +1,170 @@
+"""The front page is a promise: every command of README.md is run, or composed where a run needs the hub or a cluster.
+
+The commands are read from the file. A fast test composes each of them; what needs no hub is also run, with small sizes
+and a small corpus in the place of the reader's.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line
+    for block in re.findall(r"^```sh\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+    if line.strip()
+]
+LAUNCHERS = ("python", "torchrun", "srun")
+NOT_OURS = ("source",)  # the shell's own
+TRAININGS = [line for line in COMMANDS if line.startswith(LAUNCHERS)]
+ON_THE_READERS_TEXT = [line for line in TRAININGS if "data=text" in line and "--cfg" not in line]
+NEEDS_THE_HUB = [line for line in TRAININGS if "data=openwebtext" in line]
+NEEDS_A_CLUSTER = [line for line in TRAININGS if line.startswith("srun")]
+SMALL = """tiny.hidden_size=32 tiny.layers=1 tiny.heads=2 tiny.intermediate_size=64 tiny.vocab_size=600 tiny.dropout=0.0
+    backbone=tiny max_steps=2 log_every_n_steps=1 data.num_workers=0 quiet=true""".split()
+
+
+def train_arguments(command: str) -> list[str]:
+    """What follows ``train.py``, without the launcher."""
+    words = shlex.split(command)
+    return words[words.index("train.py") + 1 :]
+
+
+def run(arguments: list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        arguments, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def train(arguments: list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, str(ROOT / "train.py"), *arguments], cwd, **env)
+
+
+def small_run(command: str, corpus: Path, folder: Path) -> list[str]:
+    """The command's own choices, on a small corpus with a tiny backbone; data of the hub becomes that corpus too."""
+    kept = [
+        word for word in train_arguments(command) if not word.startswith(("data=", "data.", "backbone=", "devices="))
+    ]
+    data = ["data=text", f"data.path={corpus}", "data.max_span=auto", f"data.cache_dir={folder / 'cache'}"]
+    return [*kept, *data, *SMALL, "batch_size=8", f"output_dir={folder / 'run'}"]
+
+
+def test_the_commands_are_found():
+    assert len(COMMANDS) >= 12
+    assert ON_THE_READERS_TEXT
+    assert NEEDS_THE_HUB
+    assert {line.split()[0] for line in COMMANDS} <= {*LAUNCHERS, *NOT_OURS, "make"}
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("make")])
+def test_make_commands_are_targets(command):
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    done = run(["make", "--dry-run", *shlex.split(command)[1:]], ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", TRAININGS)
+def test_training_commands_compose(command, tmp_path):
+    """Also those that need the hub, or several nodes: their keys, groups and values are all there are."""
+    arguments = train_arguments(command)
+    shown = "--help" in arguments or "--cfg" in arguments
+    done = train(arguments if shown else [*arguments, "--cfg", "job", "--resolve"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ("Choices" if "--help" in arguments else "_target_: encoders.declutr.DeCLUTR") in done.stdout
+
+
+def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
+    """The longest command of "Your own text"; the run leaves what the page says, and is finished the second time."""
+    command = max(ON_THE_READERS_TEXT, key=len)
+    arguments = small_run(command, corpus_file, tmp_path)
+    done = train(arguments, tmp_path)
+    assert done.returncode == 0, done.stderr
+    tree = re.search(r"^outputs/MODEL-DATA-HASH8/.*?^```", README, flags=re.MULTILINE | re.DOTALL).group()
+    promised = re.findall(r"^  (\S+)", tree, flags=re.MULTILINE)
+    assert len(promised) >= 7
+    assert {name for name in promised if not (tmp_path / "run" / name).exists()} == set()
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {name.rstrip("/") for name in promised}
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["spent"]["steps"] == 2
+    again = train([word for word in arguments if word != "quiet=true"], tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "is finished" in again.stdout + again.stderr
+
+
+@pytest.mark.slow  # ten starts of train.py, two of them with several processes
+@pytest.mark.parametrize("command", [line for line in NEEDS_THE_HUB if line not in NEEDS_A_CLUSTER])
+def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path, shared_data):
+    """As written, but for the corpus of the hub, its backbone, and the number of processes."""
+    arguments = small_run(command, corpus_file, tmp_path)
+    if "evaluation.data_root=eval" in arguments:
+        arguments[arguments.index("evaluation.data_root=eval")] = f"evaluation.data_root={shared_data / 'eval'}"
+        arguments = [word.replace("every_n_steps=500", "every_n_steps=1") for word in arguments]
+    env = {"WANDB_MODE": "offline"} if "logger=wandb" in arguments else {}
+    if command.startswith("torchrun"):
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+        done = run([*launcher, str(ROOT / "train.py"), *arguments, "trainer.accelerator=cpu"], tmp_path)
+    else:
+        devices = ["devices=2", "trainer.accelerator=cpu"] if "trainer=ddp" in arguments else []
+        done = train([*arguments, *devices], tmp_path, **env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["spent"]["steps"] == 2
+
+
+@pytest.mark.slow
+def test_quickstart_runs(tmp_path):
+    """``make quickstart`` is this command; here over two steps."""
+    assert "train.py experiment=quickstart" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    arguments = ["experiment=quickstart", *SMALL, "evaluation.every_n_steps=1", f"output_dir={tmp_path / 'run'}"]
+    done = train(arguments, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "pydocs/cosine/mrr" in json.loads((tmp_path / "run" / "results.json").read_text())["scores"]
+
+
+def test_every_file_of_the_tree_and_every_link_exists():
+    tree = README[README.index("## Files") :]
+    names = re.findall(r"^([a-z_]+(?:\.py|/)) ", tree, flags=re.MULTILINE)
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert len(names) >= 13
+    assert links
+    assert [name for name in [*names, *links] if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("recipes", "design", "results", "LOG"))]
+)
+def test_keys_and_links_of_the_pages_exist(page):
+    """Keys as they are written there, ``data.window=uniform``; the values are the business of other tests."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    written = set(re.findall(r"\b(model|data|tiny|evaluation|checkpoint)\.(\w+)=", text))
+    known = {(group, key) for group in ("model", "data") for key in keys_of_group(group)}
+    plain = yaml.safe_load((ROOT / "configs" / "train.yaml").read_text(encoding="utf-8"))
+    known |= {(group, key) for group in ("tiny", "evaluation", "checkpoint") for key in plain[group]}
+    assert written <= known
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+    benchmarks = re.findall(r"python -m (benchmarks\.\w+)", text)
+    assert [name for name in benchmarks if not (ROOT / f"{name.replace('.', '/')}.py").is_file()] == []
+
+
+def keys_of_group(group: str) -> set[str]:
+    found = set()
+    for path in (ROOT / "configs" / group).glob("*.yaml"):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found |= set(content.get(group, content))
+    return found
+
+
+def test_every_folder_of_code_stands_in_the_tree():
+    folders = {f"{path.parent.name}/" for path in ROOT.glob("*/__init__.py")}
+    tree = README[README.index("## Files") :]
+    assert {name for name in folders if not re.search(rf"^{name}", tree, flags=re.MULTILINE)} == set()
