@@ -18,8 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from checks import check_checkpoint, check_choice, check_device, check_scoring, check_values
 from command_line import exit_statuses, identity
-from contracts import InputError
 from runs.failures import TrainingFailed
+from runs.wandb_login import close_wandb
 
 if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --help has been answered
     import pytorch_lightning as pl
@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --he
     from contracts import DataModule, Results
     from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
-    from runs.folder import Claim
     from runs.telemetry import Telemetry
 
 log = logging.getLogger("train")
@@ -45,7 +44,8 @@ class Fitted(NamedTuple):
 class Start(NamedTuple):
     """What rank 0 has decided for all ranks."""
 
-    claim: "Claim"
+    finished: bool
+    checkpoint: str | None  # to continue from
     backbone: str | None
 
 
@@ -61,19 +61,19 @@ def run(cfg: DictConfig) -> int:
     folder = Path(cfg.output_dir)
     loggers = make_loggers(cfg, folder)  # a missing login shows here
     asked = cfg.copy()
-    start = from_rank_zero(lambda writer: prepare_folder(cfg, folder, model_class, writer))
-    if start.claim.finished:
+    start = Start(*from_rank_zero(lambda writer: prepare_folder(cfg, folder, model_class, writer)))
+    if start.finished:
         log.info("%s is finished: results.json and encoder/ are there. overwrite=true trains it again.", folder)
         return 0
     cfg.backbone = start.backbone
     data = hydra.utils.instantiate(cfg.data, _convert_="all")
     data.prepare_data()
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
-    if start.claim.checkpoint:
-        check_checkpoint(start.claim.checkpoint, model)
+    if start.checkpoint:
+        check_checkpoint(start.checkpoint, model)
     for logger in loggers:
         logger.log_hyperparams(OmegaConf.to_container(asked, resolve=True))
-    fitted, status = fit(cfg, model, data, folder, start.claim.checkpoint, loggers)
+    fitted, status = fit(cfg, model, data, folder, start.checkpoint, loggers)
     if status == 0 and fitted.trainer.is_global_zero:
         finish(asked, model, data, folder, fitted)
     return status
@@ -85,11 +85,11 @@ def prepare_folder(cfg: DictConfig, folder: Path, model_class: Any, writer: bool
 
     claim = claim_folder(folder, identity(cfg), resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
     if claim.finished:
-        return Start(claim, cfg.backbone)
+        return Start(True, None, cfg.backbone)
     if writer:
         record_config(cfg, folder / ".hydra")
     backbone = write_tiny(cfg, folder / "backbone", model_class) if cfg.backbone == "tiny" else cfg.backbone
-    return Start(claim, backbone)
+    return Start(False, claim.checkpoint, backbone)
 
 
 def hush_libraries() -> None:
@@ -210,6 +210,8 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
     from runs.results import write_results
 
     results = collect_results(cfg, model, data, fitted)
+    for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
+        logger.log_metrics(results["scores"], step=results["best_step"])
     export_encoder(
         folder / "encoder",
         transformer=model.encoder.trunk,
@@ -261,17 +263,20 @@ def no_empty_folder(folder: Path) -> Iterator[None]:
     """Hydra makes the output folder before anything is checked; a mistyped command leaves none."""
     try:
         yield
-    except InputError:
+    finally:
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
-        raise
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="train")
 def main(cfg: DictConfig) -> None:
     logging.basicConfig(level=logging.WARNING if cfg.quiet else logging.INFO, format="%(message)s")
     with exit_statuses(failed=(TrainingFailed,)), no_empty_folder(Path(cfg.output_dir)):
-        status = run(cfg)
+        status = 1
+        try:
+            status = run(cfg)
+        finally:
+            close_wandb(status)
     if status:  # else a sweep goes on
         sys.exit(status)
 

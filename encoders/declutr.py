@@ -60,7 +60,7 @@ class DeCLUTR(pl.LightningModule):
         log_every_n_steps: int = 50,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters()
+        self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
         _check(self.hparams)
         self.encoder = SentenceEncoder(
             load_masked_lm(backbone, lm_head=mlm_weight > 0),

@@ -53,14 +53,13 @@ def from_rank_zero(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
         answer = json.loads(store.get("decided"))
         store.set(f"read by {environment.global_rank()}", "yes")
         return answer if answer is not None else sys.exit(2)
+    answer = None
     try:
-        answer = decide(True)
-    except InputError:
-        store.set("decided", "null")
-        raise
-    store.set("decided", json.dumps(list(answer)))
-    store.wait([f"read by {rank}" for rank in others])  # before this process, which may hold the store, goes on
-    return answer
+        answer = list(decide(True))
+        return answer
+    finally:  # before this process, which may hold the store, goes on or ends
+        store.set("decided", json.dumps(answer))
+        store.wait([f"read by {rank}" for rank in others])
 
 
 def _environment() -> ClusterEnvironment | None:

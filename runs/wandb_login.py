@@ -4,6 +4,7 @@ import configparser
 import hashlib
 import netrc
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,13 @@ def wandb_logger(
         id=run_id(folder),
         resume="allow",
     )
+
+
+def close_wandb(status: int) -> None:
+    """End the W&B run of this process, if there is one: the next job of a sweep begins its own."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        wandb.finish(exit_code=status)
 
 
 def run_id(folder: Path) -> str:

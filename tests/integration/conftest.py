@@ -1,0 +1,130 @@
+"""Whole runs of train.py, as a command of its own or, far quicker, in a fork of a process that has all imports."""
+
+# ruff: noqa: F401 (a fixture imports what its forks will need)
+
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TRAIN = Path(__file__).resolve().parents[2] / "train.py"
+SIZES = [
+    "tiny.vocab_size=400",
+    "tiny.hidden_size=32",
+    "tiny.layers=1",
+    "tiny.heads=2",
+    "tiny.intermediate_size=64",
+    "tiny.max_length=64",
+]
+SPANS = ["data.min_span=4", "data.max_span=16", "batch_size=6"]
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+class Started:
+    """A train.py that runs in a forked process of its own group."""
+
+    def __init__(self, args: Sequence[str], logs: Path, env: dict[str, str]) -> None:
+        self.logs = logs
+        self.process = multiprocessing.get_context("fork").Process(target=_as_command, args=(args, logs, env))
+        self.process.start()
+
+    def kill(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def finish(self, timeout: float = 100) -> Outcome:
+        self.process.join(timeout)
+        if self.process.is_alive():
+            self.kill(signal.SIGKILL)
+            pytest.fail(f"hangs: {(self.logs / 'err').read_text()[-2000:]}")
+        return Outcome(self.process.exitcode, *((self.logs / name).read_text() for name in ("out", "err")))
+
+    def wait_for(self, done: Callable[[], bool], timeout: float = 60) -> None:
+        end = time.monotonic() + timeout
+        while self.process.is_alive() and not done():
+            assert time.monotonic() < end, f"it did not come to that: {(self.logs / 'err').read_text()[-2000:]}"
+            time.sleep(0.002)
+
+
+def _as_command(args: Sequence[str], logs: Path, env: dict[str, str]) -> None:
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", **env}
+    import logging
+    import warnings
+
+    logging.getLogger().handlers.clear()  # pytest's
+    warnings.simplefilter("default")
+    sys.argv = [str(TRAIN), *args]
+    runpy.run_path(str(TRAIN), run_name="__main__")
+
+
+@pytest.fixture(scope="session")
+def _imported() -> None:
+    """What a fork then need not import again."""
+    import matplotlib.backends.backend_agg
+    import pytorch_lightning
+    import torchmetrics
+    import transformers.models.roberta.modeling_roberta
+
+    import datamodules.documents
+    import encoders.declutr
+    import encoders.tiny
+    import evaluation.final
+    import export.sentence_transformers
+    import runs.checkpoints
+    import train
+
+
+@pytest.fixture(scope="session")
+def start(_imported, tmp_path_factory) -> Callable[..., Started]:
+    """``start("model=declutr", ...)`` begins a run; ``.finish()`` waits for its outcome."""
+    return lambda *args, **env: Started([str(arg) for arg in args], tmp_path_factory.mktemp("logs"), env)
+
+
+@pytest.fixture(scope="session")
+def command(start) -> Callable[..., Outcome]:
+    return lambda *args, **env: start(*args, **env).finish()
+
+
+@pytest.fixture(scope="session")
+def tiny_run(corpus_file) -> list[str]:
+    """The words of a run that takes a second: random weights on the small corpus."""
+    return ["model=declutr", "data=text", f"data.path={corpus_file}", "backbone=tiny", *SIZES, *SPANS, "max_steps=3"]
+
+
+@pytest.fixture(scope="session")
+def finished(tiny_run, run_train, tmp_path_factory) -> Path:
+    """The output folder of such a run, by the real command line."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    done = run_train([*tiny_run, f"output_dir={folder}"])
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_eval(tmp_path_factory) -> Path:
+    """An evaluation.data_root with a dozen pairs for development and for the test."""
+    root = tmp_path_factory.mktemp("eval")
+    (root / "STSBenchmark").mkdir()
+    words = "ferry harbour violin bread comet orchard telescope spoon".split()
+    for name, shift in (("dev", 1), ("test", 3)):
+        rows = [
+            f"The {words[i % 8]} was near the {words[(i + shift) % 8]}.\tA {words[i % 8]} and a "
+            f"{words[(i * shift) % 8]} stood there.\t{(i * 7 % 11) / 2.2:.2f}"
+            for i in range(12)
+        ]
+        (root / "STSBenchmark" / f"{name}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    return root

@@ -1,0 +1,213 @@
+"""What a user can get wrong: status 2 and one line on stderr that says what to do, no traceback."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+import torch
+
+
+def text_file(folder, content, name="data.txt"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def one_line(outcome, *expected, status=2):
+    lines = outcome.err.strip().splitlines()
+    assert outcome.status == status, outcome.err[-2000:]
+    assert len(lines) == 1, outcome.err[-2000:]
+    assert lines[0].startswith("train.py: ")
+    assert "Error(" not in lines[0]
+    for words in expected:
+        assert words in lines[0]
+
+
+@pytest.fixture
+def refused(tiny_run, command, tmp_path):
+    def run(words, *expected, status=2, **env):
+        given = {word.partition("=")[0] for word in words}
+        base = [*tiny_run, f"output_dir={tmp_path / 'run'}", "quiet=true"]
+        outcome = command(*(word for word in base if word.partition("=")[0] not in given), *words, **env)
+        one_line(outcome, *expected, status=status)
+
+    return run
+
+
+# --------------------------------------------------------------------------------- before anything runs
+
+ALONE = [
+    (["data=text"], ["no model was chosen", "declutr"]),
+    (["model=declutr"], ["no data was chosen", "pydocs"]),
+    (["model=declutr", "data=text"], ["data.path"]),
+    (["model=declutrr", "data=text"], ["declutrr", "nearest is declutr"]),
+    (["model=declutr", "data=pydoc"], ["nearest is pydocs"]),
+    (["model=declutr", "data=text", "experiment=quickstar"], ["nearest is quickstart"]),
+    (["model=declutr", "data=text", "data.max_spam=3"], ["data.max_spam", "data.max_span"]),
+    (["model=declutr", "data=text", "batchsize=3"], ["batch_size"]),
+    (["model=declutr", "data=text", "model.temprature=1"], ["model.temperature"]),
+    (["model=declutr", "data=text", "evaluation.dataroot=x"], ["evaluation.data_root"]),
+    (["model=declutr", "data=text", "trainr=ddp"], ["trainr"]),
+    (["model=declutr", "data=text", "batch_size="], ["batch_size"]),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), ALONE, ids=lambda words: " ".join(words))
+def test_a_command_that_cannot_be_composed(words, expected, command, tmp_path):
+    outcome = command(*words, f"output_dir={tmp_path / 'run'}")
+    one_line(outcome, *expected)
+    assert not (tmp_path / "run").exists()
+
+
+VALUES = [
+    ("model.temperature=hot", ["model.temperature='hot'", "a number"]),
+    ("model.temperature=0", ["model.temperature=0", "above 0"]),
+    ("model.mask_anchors_for_contrast=3", ["mask_anchors_for_contrast", "true or false"]),
+    ("batch_size=six", ["batch_size='six'", "a whole number"]),
+    ("batch_size=2.5", ["batch_size=2.5"]),
+    ("batch_size=0", ["batch_size=0"]),
+    ("batch_size=-4", ["batch_size=-4"]),
+    ("batch_size=41", ["41", "has 40", "batch_size=40"]),
+    ("max_steps=0", ["max_steps=0"]),
+    ("max_steps=many", ["max_steps='many'"]),
+    ("max_epochs=0", ["max_epochs=0"]),
+    ("token_budget=0", ["token_budget=0"]),
+    ("log_every_n_steps=0", ["log_every_n_steps=0"]),
+    ("seed=-1", ["seed=-1"]),
+    ("precision=fp64", ["precision=fp64", "fp32, bf16, fp16"]),
+    ("precision=fp16", ["needs a GPU", "precision=bf16"]),
+    ("devices=4", ["6 examples do not split evenly over 4", "4 or 8"]),
+    ("trainer.accelerator=gpu", ["trainer"]),
+    ("data.min_span=40", ["min_span"]),
+    ("data.max_span=4000", ["data.max_span", "the longest has"]),
+    ("data.window=grille", ["data.window", "grid"]),
+    ("data.fraction=0", ["data.fraction"]),
+    ("data.path=nowhere.txt", ["nowhere.txt", "no such file"]),
+    ("model.pooling=median", ["median", "mean"]),
+    ("model.reduction=product", ["model.reduction"]),
+    ("model.lr_schedule=cosine", ["cosine", "linear"]),
+    ("model.mlm_weight=-1", ["mlm_weight"]),
+    ("model.metric_loss=SupCon", ["SupConLoss"]),
+    ("model.metric_loss=ArcFaceLoss", ["ArcFaceLoss", "class"]),
+    ("model.metric_miner=MultiSimilarityMiner", ["metric_loss"]),
+    ("backbone=nobody/nothing", ["nobody/nothing", "folder"]),
+    ("tiny.heads=3", ["tiny.heads=3"]),
+    ("monitor=stsb-dev/cosine/spearman", ["nothing is scored while training"]),
+    ("monitor_mode=most", ["monitor_mode", "max, min"]),
+    ("evaluation.data_root=nowhere", ["evaluation.data_root=nowhere", "STSBenchmark"]),
+    ("resume=nowhere.ckpt", ["resume=nowhere.ckpt", "no file"]),
+    ("++model.colour=red", ["model.colour", "no such key"]),
+]
+
+
+@pytest.mark.parametrize(("word", "expected"), VALUES, ids=lambda word: word if isinstance(word, str) else "")
+def test_a_value_that_cannot_work(word, expected, refused):
+    refused([word], *expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["evaluation.suite=stsbb"], ["stsbb", "did you mean 'stsb'"]),
+        (["evaluation.suite=[stsb,mars]"], ["mars"]),
+        (["evaluation.suite=stsb", "evaluation.every_n_steps=1"], ["evaluation.during", "stsb-dev", "are stsb"]),
+        (
+            ["evaluation.suite=stsb-dev", "evaluation.every_n_steps=1", "monitor=stsb-dev/cosine/speerman"],
+            ["stsb-dev/cosine/speerman", "nearest is stsb-dev/cosine/spearman", "pearson"],
+        ),
+    ],
+    ids=str,
+)
+def test_scores_that_do_not_exist(words, expected, refused, small_eval):
+    refused([f"evaluation.data_root={small_eval}", *words], *expected)
+
+
+# --------------------------------------------------------------------------------------------- the data
+
+GOOD = "the ferry leaves the harbour before the market opens " * 60
+FILES = {
+    "blank.txt": ("\n \n\t\n", ["no document"]),
+    "empty.txt": ("", ["empty"]),
+    "short.txt": ("a few words\nand a few more\n", ["long enough"]),
+    "broken.txt": (GOOD.encode() + b"\n\xff\xfe broken\n", ["broken.txt:2", "UTF-8"]),
+    "cut.txt.gz": (gzip.compress(GOOD.encode() * 50)[:-40], ["cut.txt.gz", "cut short"]),
+    "fields.jsonl": (json.dumps({"body": GOOD}), ["fields.jsonl:1", "'body'", "text"]),
+    "number.jsonl": (json.dumps({"text": 3}), ["number.jsonl:1", "string"]),
+    "half.jsonl": ('{"text": "', ["half.jsonl:1", "JSON"]),
+    "table.csv": ("a,b", ["table.csv", ".jsonl"]),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_read(name, refused, tmp_path):
+    content, expected = FILES[name]
+    refused([f"data.path={text_file(tmp_path, content, name)}"], *expected)
+
+
+# ---------------------------------------------------------------------------- backbones and checkpoints
+
+
+def test_a_backbone_without_a_head_is_refused_unless_there_is_no_mlm(tiny_bert, refused, command, tiny_run, tmp_path):
+    from transformers import AutoModel
+
+    folder = shutil.copytree(tiny_bert, tmp_path / "headless")
+    AutoModel.from_pretrained(folder).save_pretrained(folder)
+    refused([f"backbone={folder}"], "no masked-LM head", "model.mlm_weight=0")
+    outcome = command(*tiny_run, f"backbone={folder}", "model.mlm_weight=0", f"output_dir={tmp_path / 'trunk'}")
+    assert outcome.status == 0, outcome.err
+
+
+def test_a_tokenizer_without_a_pad_token_is_refused(tiny_bert, refused, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "padless")
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    config["pad_token"] = None
+    path.write_text(json.dumps(config))
+    for extra in ("special_tokens_map.json", "added_tokens.json"):
+        (folder / extra).unlink(missing_ok=True)
+    refused([f"backbone={folder}"], "no pad token")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"objective": "gense"}, "objective gense"),
+        ({"state_dict": {"encoder.weight": torch.zeros(3)}}, "do not fit this model"),
+        ({"loops": None}, "no 'loops' in it"),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_something_else_is_refused(change, expected, finished, refused, tmp_path):
+    checkpoint = torch.load(finished / "checkpoints" / "last.ckpt", weights_only=True) | change
+    torch.save({name: part for name, part in checkpoint.items() if part is not None}, tmp_path / "other.ckpt")
+    refused([f"resume={tmp_path / 'other.ckpt'}"], "other.ckpt", expected)
+
+
+def test_a_file_is_no_output_folder(tiny_run, command, corpus_file):
+    one_line(command(*tiny_run, f"output_dir={corpus_file}"), "is a file")
+    one_line(command(*tiny_run, f"output_dir={corpus_file}/below"), "is a file")
+
+
+# ------------------------------------------------------------------------------------ while it runs
+
+
+def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(refused, tmp_path):
+    words = ["model.lr=1e30", "checkpoint.every_n_steps=1", "max_steps=5"]
+    refused(words, "loss of step 2 is NaN", "documents", "last good checkpoint", status=1)
+    saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert saved["global_step"] == 1
+    assert all(weight.isfinite().all() for weight in saved["state_dict"].values())
+
+
+def test_a_traceback_is_shown_to_who_asks(tiny_run, command, run_train, tmp_path):
+    done = run_train([*tiny_run, "model.temperature=0", f"output_dir={tmp_path}"], HYDRA_FULL_ERROR="1")
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("train.py: model.temperature=0")
+
+
+def test_the_real_command_line_exits_with_2(tiny_run, run_train, tmp_path):
+    done = run_train([*tiny_run, "data.max_spam=3", f"output_dir={tmp_path}"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "train.py: there is no key 'data.max_spam'. The nearest key is data.max_span.\n"

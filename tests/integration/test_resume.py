@@ -1,0 +1,159 @@
+"""A run that is killed or stopped, and continued by the same command, ends where the uninterrupted one ends."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from runs.metrics_csv import read_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 16  # 40 documents by 6: six steps an epoch, so the third epoch is under way
+KILLS = [random.Random(3).sample(range(1, STEPS), 2), [STEPS - 1], [1, 2]]
+
+
+@pytest.fixture(scope="module")
+def words(tiny_run):
+    """With dropout, MLM and a checkpoint at every third step."""
+    return [
+        *(word for word in tiny_run if not word.startswith("max_steps")),
+        f"max_steps={STEPS}",
+        "tiny.dropout=0.3",
+        "model.lr=0.003",
+        "log_every_n_steps=1",
+        "checkpoint.every_n_steps=3",
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(words, command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    return folder
+
+
+def saved(folder, name="last"):
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
+
+
+def without_times(folder):
+    timed = ("time/", "throughput/documents", "throughput/real")
+    return [{name: cell for name, cell in row.items() if not name.startswith(timed)} for row in read_rows(folder)]
+
+
+def assert_same_run(folder, whole):
+    ours, theirs = saved(folder), saved(whole)
+    assert ours["global_step"] == theirs["global_step"] == STEPS
+    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
+    exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (folder, whole)]
+    assert exported[0] == exported[1]
+    assert without_times(folder / "metrics.csv") == without_times(whole / "metrics.csv")
+    assert len(without_times(whole / "metrics.csv")) == STEPS
+
+
+def reached(folder, step):
+    """Whether the row of this step has been written."""
+    path = folder / "metrics.csv"
+    try:
+        return path.exists() and any(int(row["step"]) >= step for row in read_rows(path))
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("steps", KILLS, ids=str)
+def test_a_killed_and_continued_run_equals_the_whole_one(steps, words, whole, start, command, tmp_path):
+    folder = tmp_path / "run"
+    for step in sorted(steps):
+        run = start(*words, f"output_dir={folder}")
+        run.wait_for(lambda step=step: reached(folder, step))
+        run.kill(signal.SIGKILL)
+        run.finish()
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_run_saves_and_is_continued(number, status, words, whole, start, command, tmp_path):
+    folder = tmp_path / "run"
+    run = start(*words, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
+    run.wait_for(lambda: reached(folder, 2))
+    run.kill(number)
+    outcome = run.finish()
+    assert outcome.status == status, outcome.err
+    assert "the same command continues from here" in outcome.err
+    assert 2 <= saved(folder)["global_step"] < STEPS
+    assert not (folder / "results.json").exists()
+    again = command(*words, f"output_dir={folder}", "checkpoint.every_n_steps=null", "max_epochs=null")
+    assert again.status == 0, again.err
+    assert_same_run(folder, whole)
+
+
+def test_a_run_killed_while_it_was_exported_is_finished_without_training(words, whole, command, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (folder / "results.json").unlink()
+    shutil.rmtree(folder / "encoder")
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    assert (folder / "results.json").is_file()
+    assert_same_run(folder, whole)
+
+
+def test_a_checkpoint_that_was_cut_short_is_passed_over(words, whole, start, command, tmp_path):
+    folder = tmp_path / "run"
+    run = start(*words, f"output_dir={folder}")
+    run.wait_for(lambda: reached(folder, 8))
+    run.kill(signal.SIGKILL)
+    run.finish()
+    last = folder / "checkpoints" / "last.ckpt"
+    assert (folder / "checkpoints" / "previous.ckpt").is_file()
+    os.truncate(last, last.stat().st_size // 2)
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    assert "previous.ckpt" in outcome.err
+    assert_same_run(folder, whole)
+
+
+def test_resume_null_loses_nothing(words, start, command, tmp_path):
+    folder = tmp_path / "run"
+    run = start(*words, f"output_dir={folder}")
+    run.wait_for(lambda: reached(folder, 5))
+    run.kill(signal.SIGKILL)
+    run.finish()
+    outcome = command(*words, f"output_dir={folder}", "resume=null")
+    assert outcome.status == 2
+    assert "overwrite=true" in outcome.err
+    assert (folder / "checkpoints" / "last.ckpt").exists()
+
+
+def test_a_process_group_under_ddp_saves_and_exits_143(words, tmp_path):
+    folder = tmp_path / "run"
+    arguments = [*words, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={folder}"]
+    arguments = [word for word in arguments if not word.startswith("max_steps")] + ["max_steps=100000"]
+    group = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        cwd=tmp_path,
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + 120
+        while not reached(folder, 3):
+            assert group.poll() is None, group.stderr.read()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        os.killpg(group.pid, signal.SIGTERM)
+        assert group.wait(60) == 143
+    finally:
+        if group.poll() is None:
+            os.killpg(group.pid, signal.SIGKILL)
+    assert saved(folder)["global_step"] >= 3

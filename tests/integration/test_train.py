@@ -1,0 +1,371 @@
+"""Runs from the command line to the files that they leave."""
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from runs.metrics_csv import read_rows
+from runs.results import read_results
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_BY_A_RUN = {"checkpoints", ".hydra", "metrics.csv", "results.json", "encoder", "backbone", "curve.png"}
+TEXTS = ["The ferry leaves the harbour.", "Bread rises slowly in a cold kitchen, they say.", "comet"]
+
+
+def weights(folder, name="best"):
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+
+
+def same_weights(ours, theirs):
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+# ------------------------------------------------------------------------------------ what a run leaves
+
+
+def test_a_run_leaves_these_files_and_no_others(finished):
+    assert {path.name for path in finished.iterdir()} == LEFT_BY_A_RUN
+    assert {path.name for path in (finished / "checkpoints").iterdir()} == {"last.ckpt", "best.ckpt"}
+    assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_results_say_what_was_asked_for_and_spent(finished):
+    results = read_results(finished / "results.json")
+    assert (results["objective"], results["backbone"], results["best_step"]) == ("declutr", "tiny", 3)
+    assert (results["spent"]["steps"], results["spent"]["examples"], results["processes"]) == (3, 18, 1)
+    assert results["spent"]["real_tokens"] > 18 * 6 * 6  # six spans of four tokens and two special ones
+    assert results["recipe"]["data"]["max_span"] == 16
+    assert re.fullmatch("[0-9a-f]{64}", results["data"][0]["source"]["sha256"])
+    assert results["scores"] == {}
+
+
+def test_the_resolved_config_is_kept(finished):
+    config = OmegaConf.load(finished / ".hydra" / "config.yaml")
+    assert (config.backbone, config.max_steps) == ("tiny", 3)
+    assert "data.max_span=16" in OmegaConf.load(finished / ".hydra" / "overrides.yaml")
+
+
+def test_the_encoder_loads_in_sentence_transformers_and_gives_our_vectors(finished):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from encoders.backbones import load_masked_lm, load_tokenizer
+    from encoders.sentence_encoder import SentenceEncoder
+
+    ours = SentenceEncoder(load_masked_lm(str(finished), lm_head=True), load_tokenizer(str(finished)))
+    theirs = sentence_transformers.SentenceTransformer(str(finished / "encoder"), device="cpu")
+    expected = theirs.encode(TEXTS, convert_to_tensor=True)
+    torch.testing.assert_close(ours.embed(TEXTS), expected.float(), atol=1e-5, rtol=0)
+    assert len(expected) == len(TEXTS)
+    assert not torch.allclose(expected[0], expected[1], atol=1e-2)
+
+
+# -------------------------------------------------------------------------------- whose folder this is
+
+
+def test_the_same_command_again_says_that_it_is_finished(finished, tiny_run, command):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    outcome = command(*tiny_run, f"output_dir={finished}")
+    assert outcome.status == 0
+    assert f"{finished} is finished" in outcome.err
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def test_another_config_is_refused_until_overwrite(finished, tiny_run, command, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    before = (folder / "results.json").read_bytes()
+    refused = command(*tiny_run, f"output_dir={folder}", "seed=2")
+    assert refused.status == 2
+    assert "holds another run" in refused.err
+    assert "overwrite=true" in refused.err
+    assert (folder / "results.json").read_bytes() == before
+    (folder / "notes.txt").write_text("mine")
+    assert command(*tiny_run, f"output_dir={folder}", "seed=2", "overwrite=true").status == 0
+    assert read_results(folder / "results.json")["seeds"] == [2]
+    assert not same_weights(weights(folder), weights(finished))
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_that_is_not_ours_is_refused(tiny_run, command, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    outcome = command(*tiny_run, f"output_dir={tmp_path}")
+    assert outcome.status == 2
+    assert "was not made by a run" in outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_wrong_key_does_not_block_the_folder(tiny_run, command, tmp_path):
+    assert command(*tiny_run, f"output_dir={tmp_path / 'run'}", "batch_size=600").status == 2
+    assert command(*tiny_run, f"output_dir={tmp_path / 'run'}").status == 0
+
+
+def test_a_mistyped_command_leaves_no_folder(command, tmp_path):
+    assert command("model=declutr", f"output_dir={tmp_path / 'run'}").status == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def default_folder(args, monkeypatch):
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        return compose("train", overrides=args, return_hydra_config=True).output_dir
+
+
+def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, monkeypatch, finished):
+    import command_line  # noqa: F401
+
+    name = default_folder(tiny_run, monkeypatch)
+    assert re.fullmatch(r"outputs/declutr-text-[0-9a-f]{8}", name)
+    for same in (
+        ["devices=2"],
+        ["logger=wandb"],
+        ["trainer=ddp"],
+        ["quiet=true"],
+        ["data.cache_dir=/x"],
+        ["resume=null"],
+    ):
+        assert default_folder(tiny_run + same, monkeypatch) == name, same
+    for other in (["seed=2"], ["model.temperature=0.1"], ["trainer.gradient_clip_val=2"], ["data.window=uniform"]):
+        assert default_folder(tiny_run + other, monkeypatch) != name, other
+    marked = (finished / ".hydra" / "identity").read_text().strip()
+    assert name.endswith(marked)  # output_dir does not count either
+
+
+# ------------------------------------------------------------------------------------------- backbones
+
+
+def test_a_run_serves_as_the_backbone_of_the_next_with_its_head(finished, tiny_run, command, tmp_path):
+    words = [word for word in tiny_run if not word.startswith("backbone=")]
+    outcome = command(*words, f"backbone={finished}", f"output_dir={tmp_path / 'next'}", "model.lr=0.0")
+    assert outcome.status == 0, outcome.err
+    assert same_weights(weights(tmp_path / "next"), weights(finished))  # head included: nothing was learned
+    assert any("lm_head" in name for name in weights(finished))
+
+
+def test_a_masked_lm_of_transformers_alone_serves(tiny_bert, tiny_run, command, tmp_path):
+    words = [word for word in tiny_run if not word.startswith(("backbone=", "tiny."))]
+    outcome = command(*words, f"backbone={tiny_bert}", f"output_dir={tmp_path / 'bert'}")
+    assert outcome.status == 0, outcome.err
+    assert json.loads((tmp_path / "bert" / "encoder" / "config.json").read_text())["model_type"] == "bert"
+    assert not (tmp_path / "bert" / "backbone").exists()
+
+
+# -------------------------------------------------------------------------------------------- variants
+
+
+@pytest.mark.parametrize(
+    ("words", "spans"),
+    [
+        (["data.max_span=auto", "data.window=uniform"], None),
+        (["data.anchors_per_document=1", "data.equalise_spans_to=2", "batch_size=3"], None),
+        (["precision=bf16", "data.align_to_words=true"], None),
+        (["model.metric_loss=SupConLoss", "data.positive=subsuming"], None),
+        (["model.mlm_weight=0", "model.loss_scale=paper", "token_budget=40"], None),
+        (["model.contrastive_weight=0", "data.fraction=0.5", "data.num_workers=1"], None),
+    ],
+    ids=lambda words: " ".join(words) if words else "",
+)
+def test_a_variant_runs_to_its_end(words, spans, tiny_run, command, tmp_path):
+    outcome = command(*tiny_run, *words, f"output_dir={tmp_path / 'run'}", "log_every_n_steps=1")
+    assert outcome.status == 0, outcome.err
+    losses = [float(row["train/loss"]) for row in read_rows(tmp_path / "run" / "metrics.csv")]
+    assert len(losses) == 3
+    assert all(loss > 0 for loss in losses)
+    assert (tmp_path / "run" / "encoder" / "model.safetensors").is_file()
+    data = read_results(tmp_path / "run" / "results.json")["data"][0]
+    if "data.equalise_spans_to=2" in words:
+        assert (data["documents_per_batch"], data["passes_per_epoch"]) == (6, 2)
+    if "data.max_span=auto" in words:
+        assert 16 < data["spans"]["max_span"] < 512
+    if "data.fraction=0.5" in words:
+        assert data["used"] == 20
+
+
+# ---------------------------------------------------------------------------------------------- scores
+
+
+SCORING = ["evaluation.suite=[stsb-dev,stsb]", "evaluation.every_n_steps=1", "monitor=stsb-dev/cosine/spearman"]
+
+
+@pytest.fixture(scope="module")
+def scored(tiny_run, command, small_eval, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scored") / "run"
+    words = [*SCORING, f"evaluation.data_root={small_eval}", "evaluation.at_start=true", "model.lr=0.01"]
+    outcome = command(*tiny_run, *words, "max_steps=5", f"output_dir={folder}", "log_every_n_steps=1")
+    assert outcome.status == 0, outcome.err
+    return folder, outcome
+
+
+def test_monitor_picks_the_best_checkpoint(scored):
+    folder, _ = scored
+    rows = read_rows(folder / "metrics.csv")
+    curve = {int(row["step"]): float(row[SCORING[2].partition("=")[2]]) for row in rows}
+    assert sorted(curve) == [0, 1, 2, 3, 4, 5]
+    best = max(step for step in curve if curve[step] == max(value for at, value in curve.items() if at > 0))
+    results = read_results(folder / "results.json")
+    assert results["scores"]["stsb-dev/cosine/spearman"] == pytest.approx(curve[results["best_step"]], abs=1e-4)
+    assert curve[results["best_step"]] == curve[best]
+    assert torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["global_step"] == results["best_step"]
+
+
+def test_results_hold_scores_before_and_after_with_intervals_and_overlap(scored):
+    results = read_results(scored[0] / "results.json")
+    names = {f"{task}/cosine/{metric}" for task in ("stsb-dev", "stsb") for metric in ("spearman", "pearson")}
+    assert set(results["scores"]) == set(results["scores_before"]) == set(results["intervals"]) == names
+    assert all(low <= results["scores"][name] <= high for name, (low, high) in results["intervals"].items())
+    assert set(results["overlap"]) == {"stsb-dev", "stsb"}
+
+
+def test_the_closing_table_is_shown(scored):
+    assert "stsb/cosine/spearman" in scored[1].out
+    assert "Everything lies in" in scored[1].out
+
+
+# -------------------------------------------------------------------------------------------- processes
+
+
+def close_enough(folder, reference):
+    ours, theirs = weights(folder), weights(reference)
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def no_dropout(tiny_run, command, small_eval, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    words = [*tiny_run, "tiny.dropout=0", "evaluation.suite=stsb", f"evaluation.data_root={small_eval}"]
+    assert command(*words, f"output_dir={folder}").status == 0
+    return words, folder
+
+
+def test_lightning_starts_two_processes_that_share_one_folder(no_dropout, run_train, tmp_path):
+    words, alone = no_dropout
+    folder = tmp_path / "run"
+    done = run_train([*words, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={folder}"])
+    assert done.returncode == 0, done.stderr
+    check_two_processes(folder, alone)
+
+
+def test_torchrun_starts_two_processes_that_share_one_folder(no_dropout, tmp_path):
+    words, alone = no_dropout
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(ROOT / "train.py")]
+    done = subprocess.run(
+        [sys.executable, *launch, *words, "trainer=cpu", f"output_dir={tmp_path / 'run'}"],
+        cwd=tmp_path, env=os.environ, timeout=180, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    check_two_processes(tmp_path / "run", alone)
+
+
+def test_srun_starts_two_processes_that_share_one_folder(no_dropout, start, tmp_path):
+    words, alone = no_dropout
+    slurm = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0"}
+    slurm |= {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NAME": "job", "SLURM_NODELIST": "127.0.0.1"}
+    ranks = [
+        start(*words, "trainer=cpu", f"output_dir={tmp_path / 'run'}", **slurm, SLURM_PROCID=rank, SLURM_LOCALID=rank)
+        for rank in "01"
+    ]
+    outcomes = [rank.finish() for rank in ranks]
+    assert [outcome.status for outcome in outcomes] == [0, 0], outcomes
+    check_two_processes(tmp_path / "run", alone)
+
+
+def check_two_processes(folder, alone):
+    assert {path.name for path in folder.iterdir()} == LEFT_BY_A_RUN
+    ours, theirs = read_results(folder / "results.json"), read_results(alone / "results.json")
+    assert ours["processes"] == 2
+    assert ours["scores"] == pytest.approx(theirs["scores"], abs=1e-2)
+    assert ours["spent"]["real_tokens"] == theirs["spent"]["real_tokens"]
+    assert ours["spent"]["examples"] == theirs["spent"]["examples"]
+    close_enough(folder, alone)
+
+
+# --------------------------------------------------------------------------------------------- loggers
+
+
+def records(path):
+    """The records of wandb's offline file, which is LevelDB's log behind seven bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    raw, position, payload = path.read_bytes(), 7, b""
+    while position < len(raw):
+        left = 32_768 - position % 32_768
+        if left < 7:
+            position += left
+            continue
+        _, length, kind = struct.unpack("<IHB", raw[position : position + 7])
+        part = raw[position + 7 : position + 7 + length]
+        payload = part if kind in (1, 2) else payload + part
+        position += 7 + length
+        if kind in (1, 4):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(payload)
+            yield record
+
+
+def entries(items):
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def test_wandb_offline_records_curves_config_and_summary(tiny_run, command, tmp_path):
+    folder = tmp_path / "run"
+    words = [*tiny_run, "logger=wandb", "log_every_n_steps=1", f"output_dir={folder}"]
+    outcome = command(*words, WANDB_MODE="offline", WANDB_SILENT="true", HOME=str(tmp_path))
+    assert outcome.status == 0, outcome.err
+    (path,) = (folder / "wandb").glob("offline-run-*/*.wandb")
+    config, history, summary = {}, [], {}
+    for record in records(path):
+        kind = record.WhichOneof("record_type")
+        if kind in ("run", "config"):
+            config |= entries((record.run.config if kind == "run" else record.config).update)
+        elif kind == "history":
+            history.append(entries(record.history.item))
+        elif kind == "summary":
+            summary |= entries(record.summary.update)
+    curve = {row["trainer/global_step"]: row["train/loss"] for row in history if "train/loss" in row}
+    rows = read_rows(folder / "metrics.csv")
+    assert curve == {int(row["step"]): float(row["train/loss"]) for row in rows}
+    assert len(curve) == 3
+    assert (config["model"]["temperature"], config["data"]["max_span"], config["batch_size"]) == (0.05, 16, 6)
+    assert config["backbone"] == "tiny"
+    assert summary["train/loss"] == curve[3]
+
+
+def test_wandb_without_a_login_ends_before_any_work(tiny_run, command, tmp_path):
+    words = [*tiny_run, "logger=wandb", f"output_dir={tmp_path / 'run'}"]
+    outcome = command(*words, WANDB_MODE="online", WANDB_API_KEY="", HOME=str(tmp_path), WANDB_DIR=str(tmp_path))
+    assert outcome.status == 2
+    assert "wandb login" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_gets_the_curves(tiny_run, command, tmp_path):
+    pytest.importorskip("tensorboard")
+    outcome = command(*tiny_run, "logger=tensorboard", f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0, outcome.err
+    assert list((tmp_path / "run" / "tensorboard").glob("events.out.*"))
+
+
+# ------------------------------------------------------------------------------------------------ help
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys, runpy; sys.argv = ['train.py', '--help']\n"
+        "try: runpy.run_path('train.py', run_name='__main__')\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        "heavy = {'torch', 'pytorch_lightning', 'transformers', 'datasets', 'wandb'} & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(heavy)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "python train.py model=declutr data=openwebtext" in done.stdout
+    assert "model: declutr" in done.stdout
+    assert len(max(done.stdout.splitlines(), key=len)) < 200

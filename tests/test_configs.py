@@ -1,0 +1,111 @@
+"""Every YAML under configs/ composes, and gives each target the keys that it takes and no others."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+
+import command_line  # noqa: F401  it registers the resolvers
+from checks import check_choice, check_values
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
+GROUPS = ("model", "data", "trainer", "logger", "experiment")
+GIVEN_BY_THE_CODE = {"Trainer": {"callbacks", "logger"}}
+WITH_DEFAULTS_OF_ITS_OWN = ("Trainer", "TensorBoardLogger", "DDPStrategy")  # not ours: we set what we mean to
+
+
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("train", overrides=["output_dir=somewhere", *overrides])
+
+
+def choices(group: str) -> list[str]:
+    return sorted(str(path.stem) for path in FILES if path.parts[0] == group)
+
+
+def targets(node, where=""):
+    if isinstance(node, DictConfig):
+        if "_target_" in node:
+            yield where, node
+        for key in node:
+            if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+                yield from targets(node[key], f"{where}.{key}".strip("."))
+
+
+def test_the_files_are_found():
+    assert len(FILES) >= 14
+    assert {path.parts[0] for path in FILES if len(path.parts) > 1} <= {
+        *GROUPS,
+        "hydra",
+        "callbacks",
+        "recipe",
+        "sweeps",
+    }
+    assert len(choices("experiment")) >= 3
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_file_is_yaml_with_a_comment_that_says_what_it_is(path):
+    text = (CONFIGS / path).read_text(encoding="utf-8")
+    assert OmegaConf.create(text) is not None
+    assert "#" in text or path.parts[0] == "trainer"
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in choices(group)])
+def test_a_choice_composes_and_its_targets_take_its_keys(group, name):
+    cfg = composed(f"{group}={name}", *(["data.path=x"] if (group, name) == ("data", "text") else []))
+    found = dict(targets(cfg))
+    assert found or (group, name) == ("logger", "csv")
+    for where, node in found.items():
+        target = get_object(node._target_)
+        known = inspect.signature(target).parameters
+        keys = {str(key) for key in node if not str(key).startswith("_")}
+        open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+        assert open_ended or keys <= set(known), f"{where}: {target.__name__} does not take {sorted(keys - set(known))}"
+        if target.__name__ in WITH_DEFAULTS_OF_ITS_OWN:
+            continue
+        missing = set(known) - keys - GIVEN_BY_THE_CODE.get(target.__name__, set())
+        assert not missing, f"{where}: {sorted(missing)} cannot be seen in the config"
+
+
+@pytest.mark.parametrize("name", choices("experiment"))
+def test_an_experiment_is_a_whole_run(name):
+    cfg = composed(f"experiment={name}")
+    if OmegaConf.is_missing(cfg.data, "path"):  # the user's own texts
+        cfg.data.path = "x"
+    assert check_choice(cfg).objective == cfg.model._target_.rpartition(".")[2].lower()
+    check_values(cfg)
+    OmegaConf.to_container(cfg, resolve=True)
+
+
+@pytest.mark.parametrize("model", choices("model"))
+def test_a_model_fits_some_data(model):
+    fitting = []
+    for data in choices("data"):
+        cfg = composed(f"model={model}", f"data={data}", *(["data.path=x"] if data == "text" else []))
+        consumes, yields = get_object(cfg.model._target_).consumes, get_object(cfg.data._target_).yields
+        if consumes is yields:
+            check_choice(cfg)
+            check_values(cfg)
+            fitting.append(data)
+    assert fitting
+
+
+def test_the_plain_keys_reach_the_trainer_the_model_and_the_data():
+    words = ["batch_size=7", "seed=3", "token_budget=99", "log_every_n_steps=4", "precision=bf16", "max_steps=5"]
+    cfg = composed("model=declutr", "data=text", "data.path=x", "backbone=b", *words, "devices=2", "num_nodes=3")
+    assert (cfg.data.batch_size, cfg.data.seed, cfg.data.tokenizer) == (7, 3, "b")
+    assert (cfg.model.backbone, cfg.model.token_budget, cfg.model.log_every_n_steps) == ("b", 99, 4)
+    assert (cfg.trainer.precision, cfg.trainer.max_steps, cfg.trainer.max_epochs) == ("bf16-mixed", 5, -1)
+    assert (cfg.trainer.devices, cfg.trainer.num_nodes) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "epochs"), [([], 1), (["max_epochs=4"], 4), (["max_steps=9"], -1), (["max_steps=9", "max_epochs=2"], 2)]
+)
+def test_one_epoch_unless_told_otherwise(words, epochs):
+    assert composed("model=declutr", "data=text", "data.path=x", *words).trainer.max_epochs == epochs
