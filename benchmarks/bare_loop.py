@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForMaskedLM
 
 from contracts import IGNORED_LABEL, SpanBatch
-from encoders.chunks import concatenate, padded, plan_chunks
+from encoders.chunks import chunk_cost, concatenate, padded, plan_chunks
 from losses.contrastive import nt_xent
 
 
@@ -60,7 +60,7 @@ def declutr_loss(model: Any, batch: SpanBatch, token_budget: int) -> Tensor:
 
     ids, lengths = concatenate([batch.anchors._replace(ids=batch.masked_ids), batch.positives])
     labels = torch.cat([batch.labels, torch.full_like(batch.positives.ids, IGNORED_LABEL)])
-    chunks = plan_chunks(lengths, token_budget)
+    chunks = plan_chunks(lengths, token_budget, chunk_cost(torch.device("cpu")))
     recompute = sum(chunk.padded_tokens for chunk in chunks) > token_budget
     vectors: list[Any] = [None] * len(lengths)
     mlm = torch.zeros(())

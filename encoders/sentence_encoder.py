@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders.chunks import padded, plan_chunks
+from encoders.chunks import chunk_cost, padded, plan_chunks
 from encoders.masked_rows import states_and_logits
 from encoders.pooling import POOLERS
 from losses.mlm import masked_lm_sum
@@ -63,7 +63,7 @@ class SentenceEncoder(nn.Module):
         Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the batch exceeds the budget.
         """
         self._refuse_too_long(sequences.lengths)
-        chunks = plan_chunks(sequences.lengths, self.token_budget)
+        chunks = plan_chunks(sequences.lengths, self.token_budget, chunk_cost(sequences.ids.device))
         computed = sum(chunk.padded_tokens for chunk in chunks)
         recompute = self.recompute == "on" or (self.recompute == "auto" and computed > self.token_budget)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
@@ -107,7 +107,8 @@ class SentenceEncoder(nn.Module):
         device, training = next(self.parameters()).device, self.training
         self.eval()
         sequences = self.tokenize(texts)
-        chunks = plan_chunks(sequences.lengths, EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU)
+        budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
+        chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))
         ids = padded(sequences.ids.to(device), sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_ND = torch.empty(len(texts), self.width)
         for chunk, (ids_BT, mask_BT) in zip(chunks, ids, strict=True):

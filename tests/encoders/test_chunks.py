@@ -20,11 +20,11 @@ def test_every_sequence_lies_in_one_chunk_within_the_budget(lengths, budget, chu
 
 
 def test_a_batch_that_fits_and_pads_little_is_one_chunk():
-    assert len(plan_chunks(np.array([30, 31, 32, 29]), 1000)) == 1
+    assert len(plan_chunks(np.array([30, 31, 32, 29]), 1000, 64)) == 1
 
 
 def test_one_long_sequence_does_not_pad_the_others():
-    chunks = plan_chunks(np.array([10] * 50 + [500]), 100_000)
+    chunks = plan_chunks(np.array([10] * 50 + [500]), 100_000, 64)
     assert sum(chunk.padded_tokens for chunk in chunks) == 50 * 10 + 500
 
 
@@ -32,7 +32,7 @@ def test_one_long_sequence_does_not_pad_the_others():
 def test_padding_and_mask_are_those_of_each_sequence_alone(lengths, budget):
     flat = torch.arange(1, int(lengths.sum()) + 1)
     alone = torch.split(flat, lengths.tolist())
-    chunks = plan_chunks(lengths, budget)
+    chunks = plan_chunks(lengths, budget, 64)
     for chunk, (values_BT, mask_BT) in zip(chunks, padded(flat, lengths, chunks, fill=0), strict=True):
         assert values_BT.shape == mask_BT.shape == (len(chunk.rows), chunk.width)
         for row, values, mask in zip(chunk.rows, values_BT, mask_BT, strict=True):
