@@ -49,7 +49,6 @@ ALONE = [
     (["model=declutr", "data=text", "model.temprature=1"], ["model.temperature"]),
     (["model=declutr", "data=text", "evaluation.dataroot=x"], ["evaluation.data_root"]),
     (["model=declutr", "data=text", "trainr=ddp"], ["trainr"]),
-    (["model=declutr", "data=text", "batch_size="], ["batch_size"]),
 ]
 
 
