@@ -225,7 +225,7 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
     )
     write_results(folder / "results.json", results)
     if not cfg.quiet:
-        closing_table(results, folder)
+        closing_table(results, folder, cfg.next_steps)
 
 
 def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fitted) -> "Results":

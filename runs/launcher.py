@@ -16,6 +16,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from contracts import InputError
 
+TO_CONNECT = timedelta(minutes=5)  # beyond it the address is wrong, as with torchrun --master-port 0
 LONGEST_WAIT = timedelta(hours=2)  # rank 0 may have to read the whole corpus for a tokenizer
 
 
@@ -80,7 +81,8 @@ def _store(environment: ClusterEnvironment) -> dist.Store:
         environment.main_port if by_agent else environment.main_port + 1,  # main_port is where Lightning's will be
         environment.world_size(),
         is_master=not by_agent and environment.global_rank() == 0,
-        timeout=LONGEST_WAIT,
+        timeout=TO_CONNECT,
         wait_for_workers=False,
     )
+    store.set_timeout(LONGEST_WAIT)
     return dist.PrefixStore(f"contrastive-encoders/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

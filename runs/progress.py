@@ -115,8 +115,10 @@ def scores_table(
     return table
 
 
-def closing_table(results: Results, folder: Path, console: Console | None = None) -> None:
-    """Show what a run has found, and where it lies; also where nobody watches, for the log of a job."""
+def closing_table(
+    results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
+) -> None:
+    """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
     console = console if console is not None else Console()
     before, baselines = results.get("scores_before", {}), results.get("baselines", {})
     if results["scores"] or baselines:
@@ -130,6 +132,8 @@ def closing_table(results: Results, folder: Path, console: Console | None = None
         soft_wrap=True,
         highlight=False,
     )
+    if next_steps:
+        console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _number(value: float | None) -> str:
