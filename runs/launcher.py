@@ -14,8 +14,6 @@ import torch.distributed as dist
 from pytorch_lightning.plugins.environments import ClusterEnvironment, SLURMEnvironment, TorchElasticEnvironment
 from pytorch_lightning.utilities import rank_zero_only
 
-from contracts import InputError
-
 TO_CONNECT = timedelta(minutes=5)  # beyond it the address is wrong, as with torchrun --master-port 0
 LONGEST_WAIT = timedelta(hours=2)  # rank 0 may have to read the whole corpus for a tokenizer
 

@@ -111,7 +111,7 @@ def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path
         arguments = [word.replace("every_n_steps=500", "every_n_steps=1") for word in arguments]
     env = {"WANDB_MODE": "offline"} if "logger=wandb" in arguments else {}
     if command.startswith("torchrun"):
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
         done = run([*launcher, str(ROOT / "train.py"), *arguments, "trainer.accelerator=cpu"], tmp_path)
     else:
         devices = ["devices=2", "trainer.accelerator=cpu"] if "trainer=ddp" in arguments else []
