@@ -26,7 +26,7 @@ class PlainKeys(TypedDict):
 
     backbone: str | None
     batch_size: int | None
-    token_budget: int
+    token_budget: int | None
     max_steps: int
     max_epochs: int | None
     max_time: str | None
@@ -38,6 +38,7 @@ class PlainKeys(TypedDict):
     overwrite: bool
     quiet: bool
     log_every_n_steps: int
+    next_steps: str | None
     monitor: str | None
     monitor_mode: Literal["max", "min"]
 

@@ -55,7 +55,7 @@ class DeCLUTR(pl.LightningModule):
         lr_schedule: str = "slanted_triangular",
         cut_fraction: float = 0.1,
         schedule_ratio: float = 32.0,
-        token_budget: int = 16_384,
+        token_budget: int | None = None,
         recompute: str = "auto",
         log_every_n_steps: int = 50,
     ) -> None:

@@ -24,6 +24,7 @@ from losses.mlm import masked_lm_sum
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
 PLAIN_ATTENTION_TOKENS = 128
+ACTIVATION_BYTES = 2**33
 
 
 class Encoded(NamedTuple):
@@ -42,7 +43,7 @@ class SentenceEncoder(nn.Module):
         *,
         pooling: str = "mean",
         max_length: int = 512,
-        token_budget: int = 16_384,
+        token_budget: int | None = None,
         recompute: str = "auto",
     ) -> None:
         super().__init__()
@@ -50,6 +51,8 @@ class SentenceEncoder(nn.Module):
             raise InputError(f"model.pooling={pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
         if recompute not in ("auto", "on", "off"):
             raise InputError(f"model.recompute={recompute!r} is unknown; choose auto, on or off.")
+        if token_budget is None:
+            token_budget = affordable_tokens(transformer)
         if token_budget < 1:
             raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
         self.transformer, self.tokenizer = transformer, tokenizer
@@ -148,6 +151,16 @@ def attention_for(ids_BT: Tensor) -> contextlib.AbstractContextManager[None]:
     if ids_BT.is_cpu and torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
         return sdpa_kernel(SDPBackend.MATH)
     return contextlib.nullcontext()
+
+
+def affordable_tokens(transformer: PreTrainedModel) -> int:
+    """Tokens whose activations take about 8 GiB in float32: 27,000 of DistilRoBERTa, 14,000 of RoBERTa-base.
+
+    34 bytes per layer and feature in half precision, attention left out (Korthikanti et al. 2023, eq. 1), twice that in
+    float32.
+    """
+    config = transformer.config
+    return max(1, ACTIVATION_BYTES // (68 * int(config.num_hidden_layers) * int(config.hidden_size)))
 
 
 def longest_input(transformer: PreTrainedModel, tokenizer: Tokenizer) -> int:
