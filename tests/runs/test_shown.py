@@ -69,8 +69,9 @@ def test_without_earlier_scores_and_baselines_the_table_has_two_columns():
 
 def test_the_closing_table_works_without_a_terminal(tmp_path):
     console = Console(file=io.StringIO(), width=120)
-    closing_table(RESULTS, tmp_path, console)
+    closing_table(RESULTS, tmp_path, "Try [this] next.\n", console)
     text = console.file.getvalue()
+    assert text.endswith("\nTry [this] next.\n")
     assert "61.25" in text
     assert "200 steps" in text
     assert "0:00:02" in text
