@@ -103,11 +103,12 @@ def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
 
 @pytest.mark.slow  # ten starts of train.py, two of them with several processes
 @pytest.mark.parametrize("command", [line for line in NEEDS_THE_HUB if line not in NEEDS_A_CLUSTER])
-def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path, shared_data):
+def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path, request):
     """As written, but for the corpus of the hub, its backbone, and the number of processes."""
     arguments = small_run(command, corpus_file, tmp_path)
     if "evaluation.data_root=eval" in arguments:
-        arguments[arguments.index("evaluation.data_root=eval")] = f"evaluation.data_root={shared_data / 'eval'}"
+        data_root = request.getfixturevalue("shared_data") / "eval"
+        arguments[arguments.index("evaluation.data_root=eval")] = f"evaluation.data_root={data_root}"
         arguments = [word.replace("every_n_steps=500", "every_n_steps=1") for word in arguments]
     env = {"WANDB_MODE": "offline"} if "logger=wandb" in arguments else {}
     if command.startswith("torchrun"):
