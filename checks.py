@@ -40,7 +40,7 @@ class PlainKeys(TypedDict):
     log_every_n_steps: int
     next_steps: str | None
     monitor: str | None
-    monitor_mode: Literal["max", "min"]
+    monitor_mode: Literal["max", "min"] | None
 
 
 class CheckpointKeys(TypedDict):

@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
-    "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "callbacks", "next_steps"
+    "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps"
 )  # fmt: skip
 NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "cache_dir", "num_workers"),

@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --he
 log = logging.getLogger("train")
 
 
+LESS_IS_BETTER = ("train/loss", "train/mlm", "train/contrastive")
+
+
 class Fitted(NamedTuple):
     """A trained run, the module holding the weights of its best checkpoint."""
 
@@ -150,14 +153,15 @@ def fit(
 
     tasks = load_tasks(cfg, data)
     check_scoring(cfg, tasks)
-    during = [task for task in tasks if task.name in cfg.evaluation.during]
+    wanted = [cfg.evaluation.during] if isinstance(cfg.evaluation.during, str) else cfg.evaluation.during
+    during = [task for task in tasks if task.name in wanted]
     scorer = ScoreCallback(tasks, during, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
         every_n_steps=cfg.checkpoint.every_n_steps,
         every_n_minutes=cfg.checkpoint.every_n_minutes,
         monitor=cfg.monitor,
-        mode=cfg.monitor_mode,
+        mode=cfg.monitor_mode or ("min" if cfg.monitor in LESS_IS_BETTER else "max"),
     )
     interruption, telemetry = Interruption(), Telemetry(cfg.log_every_n_steps)
     final = FinalScores(scorer, checkpoints.best_path, skip=lambda: interruption.exit_status is not None)

@@ -48,6 +48,16 @@ def load_masked_lm(backbone: str, *, lm_head: bool) -> PreTrainedModel:
     return model
 
 
+def check_vocabulary(transformer: PreTrainedModel, tokenizer: Tokenizer, backbone: str) -> None:
+    """InputError where the tokenizer knows tokens that the model has no embedding for."""
+    rows = transformer.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise InputError(
+            f"backbone={backbone}: its tokenizer has {len(tokenizer)} tokens, and the model embeddings for {rows}. "
+            "Use the tokenizer that belongs to the weights, or resize the embeddings (resize_token_embeddings) and save."
+        )
+
+
 def run_encoder(backbone: str) -> str | None:
     """The ``encoder/`` folder when ``backbone`` is the folder of a finished run, else None."""
     folder = Path(backbone)
@@ -90,7 +100,7 @@ def _from_pretrained(factory: Any, name: str, **options: Any) -> Any:
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # its loading report lists keys that we drop on purpose
     try:
-        return factory.from_pretrained(name, **options)
+        return factory.from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(

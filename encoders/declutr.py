@@ -3,6 +3,7 @@
 Shape letters: N documents, A anchors per document, P positives per anchor, D width; AN stands for A * N rows.
 """
 
+import math
 from typing import Any
 
 import pytorch_lightning as pl
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
-from encoders.backbones import load_masked_lm, load_tokenizer
+from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.chunks import concatenate
-from encoders.optim import adamw, make_schedule
+from encoders.optim import adamw, make_schedule, planned_steps
 from encoders.sentence_encoder import SentenceEncoder
 from losses.contrastive import Contrast, nt_xent
 from losses.diagnostics import contrast_diagnostics
@@ -62,9 +63,11 @@ class DeCLUTR(pl.LightningModule):
         super().__init__()
         self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
         _check(self.hparams)
+        transformer, tokenizer = load_masked_lm(backbone, lm_head=mlm_weight > 0), load_tokenizer(backbone)
+        check_vocabulary(transformer, tokenizer, backbone)
         self.encoder = SentenceEncoder(
-            load_masked_lm(backbone, lm_head=mlm_weight > 0),
-            load_tokenizer(backbone),
+            transformer,
+            tokenizer,
             pooling=pooling,
             max_length=max_length,
             token_budget=token_budget,
@@ -92,12 +95,15 @@ class DeCLUTR(pl.LightningModule):
 
     def configure_optimizers(self) -> dict[str, Any]:
         hparams, trainer = self.hparams, self.trainer
-        total_steps = int(trainer.estimated_stepping_batches)
+        # Not trainer.estimated_stepping_batches: under max_epochs it sets the loader up before its state is restored,
+        # and a continued run would begin its epoch anew.
+        steps_per_epoch = len(trainer.datamodule.train_dataloader())
+        total_steps = planned_steps(trainer.max_steps, trainer.max_epochs, steps_per_epoch)
         schedule = make_schedule(
             hparams.lr_schedule,
             total_steps=total_steps,
-            steps_per_epoch=int(min(trainer.num_training_batches, total_steps)),
-            epochs=max(1, trainer.max_epochs or 1),
+            steps_per_epoch=steps_per_epoch,
+            epochs=math.ceil(total_steps / steps_per_epoch),
             instances=trainer.datamodule.num_examples,
             cut_fraction=hparams.cut_fraction,
             ratio=hparams.schedule_ratio,

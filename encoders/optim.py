@@ -48,6 +48,19 @@ def linear(total_steps: int, *, cut_fraction: float) -> Schedule:
     return factor
 
 
+def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) -> int:
+    """Optimiser steps of a run that ends at whichever limit comes first; -1 (for epochs also None) is no limit.
+
+    Raises:
+        InputError: there is no limit, so no schedule can be drawn.
+    """
+    by_epochs = max_epochs * steps_per_epoch if max_epochs is not None and max_epochs >= 0 else None
+    limits = [limit for limit in (max_steps if max_steps >= 0 else None, by_epochs) if limit is not None]
+    if not limits:
+        raise InputError("max_steps=-1 and max_epochs=-1: a schedule needs an end. Set one of them.")
+    return min(limits)
+
+
 def make_schedule(
     name: str, *, total_steps: int, steps_per_epoch: int, epochs: int, instances: int, cut_fraction: float, ratio: float
 ) -> Schedule:

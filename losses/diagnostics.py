@@ -41,9 +41,11 @@ def effective_rank(rows_ND: Tensor) -> Tensor:
     """exp of the entropy of the singular values, scaled to sum 1 (Roy & Vetterli 2007, eqs. 3 and 4).
 
     Of the rows as they are, neither centred nor normalised; between 1 and min(N, D). The singular values come from the
-    smaller Gram matrix, in float64: squaring would drown the small ones in float32.
+    smaller Gram matrix, in float64: squaring would drown the small ones in float32. NaN where a row is not finite.
     """
     rows_ND = rows_ND.double()
+    if not rows_ND.isfinite().all():  # eigvalsh would raise; whoever watches the loss has the better message
+        return rows_ND.new_full((), torch.nan)
     gram = rows_ND @ rows_ND.T if len(rows_ND) < rows_ND.shape[1] else rows_ND.T @ rows_ND
     values = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
     return torch.special.entr(values / values.sum()).sum().exp()

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from contracts import InputError
-from encoders.backbones import load_masked_lm, load_tokenizer
+from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 
 
 def test_a_masked_lm_folder_made_by_transformers_alone_loads_with_its_head(tiny_bert):
@@ -60,3 +60,11 @@ def test_a_tokenizer_without_pad_token_is_refused(tiny_mlm, tmp_path):
         (tmp_path / name).write_text(json.dumps(settings))
     with pytest.raises(InputError, match="no pad token"):
         load_tokenizer(str(tmp_path))
+
+
+def test_a_tokenizer_larger_than_the_embedding_table_is_refused(tiny_mlm):
+    model, tokenizer = load_masked_lm(str(tiny_mlm), lm_head=True), load_tokenizer(str(tiny_mlm))
+    check_vocabulary(model, tokenizer, "same")
+    tokenizer.add_tokens(["<one more>"])
+    with pytest.raises(InputError, match=r"tokenizer has \d+ tokens, and the model embeddings for \d+"):
+        check_vocabulary(model, tokenizer, "another")

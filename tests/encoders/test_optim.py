@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from contracts import InputError
-from encoders.optim import adamw, make_schedule
+from encoders.optim import adamw, make_schedule, planned_steps
 
 BASE, DOCUMENTS = 5e-5, 497_868
 STEPS = DOCUMENTS // 16
@@ -90,3 +90,15 @@ def test_without_bias_correction_a_step_is_the_moments_as_they_are():
             expected[i] = expected[i] * (1 - lr * decay) - lr * moment[i] / (math.sqrt(square[i]) + eps)
         assert weight.weight.flatten().tolist() == pytest.approx(expected, rel=1e-9), step
     assert optimizer.param_groups[0]["lr"] == lr
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "max_epochs", "expected"), [(7, -1, 7), (-1, 3, 30), (7, 3, 7), (100, 3, 30), (7, None, 7)]
+)
+def test_a_run_ends_at_the_limit_that_comes_first(max_steps, max_epochs, expected):
+    assert planned_steps(max_steps, max_epochs, steps_per_epoch=10) == expected
+
+
+def test_a_schedule_needs_an_end():
+    with pytest.raises(InputError, match="needs an end"):
+        planned_steps(-1, -1, steps_per_epoch=10)
