@@ -54,7 +54,7 @@ def check_vocabulary(transformer: PreTrainedModel, tokenizer: Tokenizer, backbon
     if len(tokenizer) > rows:
         raise InputError(
             f"backbone={backbone}: its tokenizer has {len(tokenizer)} tokens, and the model embeddings for {rows}. "
-            "Use the tokenizer that belongs to the weights, or resize the embeddings (resize_token_embeddings) and save."
+            "Use the tokenizer of these weights, or enlarge them (resize_token_embeddings) and save."
         )
 
 
