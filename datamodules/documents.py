@@ -129,6 +129,7 @@ class DocumentSpans(pl.LightningDataModule):
             world=trainer.world_size if trainer else 1,
             passes=self.passes,
             epoch=trainer.current_epoch if trainer else 0,
+            data_id=self.store.manifest["ids_sha256"] if self.store else "",
             num_workers=self.num_workers,
             pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
         )

@@ -21,7 +21,8 @@ class BatchStream:
     ``build(pass_index, examples)`` makes this rank's share of a batch of (batch_size / world,) examples. An epoch may
     go over the data several times: pass ``epoch * passes + i`` has its own order, and names the random draws.
 
-    Raises InputError for a batch size that does not split evenly or exceeds the data, and for a state of other data.
+    ``data_id`` names the content of the data, such as a hash. Raises InputError for a batch size that does not split
+    evenly or exceeds the data, and for a state of other data.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class BatchStream:
         world: int = 1,
         passes: int = 1,
         epoch: int = 0,
+        data_id: str = "",
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
         self._batches = _EpochBatches(build, Order(examples, batch_size, seed=seed, rank=rank, world=world), passes)
         self._identity = {"seed": seed, "batch_size": batch_size, "examples": examples, "passes": passes}
+        self._data_id = data_id
         self._epoch, self._consumed, self._resumed = epoch, 0, False
         self._num_workers, self._pin_memory = num_workers, pin_memory
 
@@ -68,12 +71,12 @@ class BatchStream:
             generator=torch.Generator(),  # the loader draws a seed for its workers: not from the training's generator
         )
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Epoch and batches consumed of it, and what the data must be to go on from there."""
-        return {"epoch": self._epoch, "consumed": self._consumed, **self._identity}
+        return {"epoch": self._epoch, "consumed": self._consumed, **self._identity, "data_id": self._data_id}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on behind the last consumed batch."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on behind the last consumed batch. A state without data_id, as once written, is taken at its word."""
         other = [
             f"{key} was {state.get(key)} and is {value}"
             for key, value in self._identity.items()
@@ -83,6 +86,12 @@ class BatchStream:
             raise InputError(
                 f"resume: the checkpoint was written in the middle of other data ({'; '.join(other)}). "
                 "Resume with the settings and data of that run, or start a new one in another output_dir."
+            )
+        if state.get("data_id", self._data_id) != self._data_id:
+            raise InputError(
+                "resume: the data are not those of the checkpoint: there are as many examples, but their content has "
+                f"changed (it was {state['data_id'][:12]} and is {self._data_id[:12]}). Bring back the data of that "
+                "run; or start over on these: overwrite=true."
             )
         self._epoch, self._consumed, self._resumed = state["epoch"], state["consumed"], True
 

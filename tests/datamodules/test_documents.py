@@ -302,6 +302,22 @@ def test_lightning_trains_on_it_and_resumes_in_the_middle_of_an_epoch(documents,
         fit(9, documents(batch_size=8), ckpt_path=tmp_path / "four.ckpt")
 
 
+def test_a_changed_corpus_is_not_mixed_into_a_resumed_run(corpus_file, tiny_mlm, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(corpus_file.read_text())
+
+    def loader():
+        data = from_text(path=str(corpus), tokenizer=str(tiny_mlm), cache_dir=str(tmp_path / "cache"), **SMALL)
+        return ready(data).train_dataloader()
+
+    state = loader().state_dict()
+    loader().load_state_dict(state)
+    first, *others = corpus.read_text().splitlines()
+    corpus.write_text("\n".join([" ".join(reversed(first.split())), *others]) + "\n")
+    with pytest.raises(InputError, match="the data are not those of the checkpoint"):
+        loader().load_state_dict(state)
+
+
 @pytest.mark.parametrize("name", ["text", "openwebtext", "pydocs"])
 def test_a_config_has_exactly_the_keys_of_what_it_makes(name):
     config = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())

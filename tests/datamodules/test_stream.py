@@ -85,6 +85,15 @@ def test_other_data_is_refused_on_resume():
             other.load_state_dict(state)
 
 
+def test_changed_data_of_the_same_size_is_refused_on_resume():
+    state = stream(data_id="a").state_dict()
+    stream(data_id="a").load_state_dict(state)
+    with pytest.raises(InputError, match=r"the data are not those of the checkpoint.*was a and is b.*overwrite=true"):
+        stream(data_id="b").load_state_dict(state)
+    del state["data_id"]  # written before it was kept
+    stream(data_id="b").load_state_dict(state)
+
+
 def test_training_draws_are_not_disturbed():
     torch.manual_seed(0)
     expected = torch.rand(2)
