@@ -4,6 +4,7 @@ A source is read by `token_store.build_or_open` once; later starts ask it only f
 """
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -132,7 +133,7 @@ class TextSource:
         stats = [(file.path.resolve(), file.path.stat(), file.in_folder) for file in self.files]
         return {
             "kind": "text",
-            "files": [[str(path), stat.st_size, stat.st_mtime_ns, in_folder] for path, stat, in_folder in stats],
+            "files": [[*_identity(path, stat), in_folder] for path, stat, in_folder in stats],
             "document": self.document,
             "split": self.tally.split,
             "on_error": self.tally.on_error,
@@ -156,6 +157,11 @@ class TextSource:
 
     def held_out(self) -> list[RetrievalTask]:
         return []
+
+
+def _identity(path: Path, stat: os.stat_result) -> list[str | int]:
+    """The change time besides: rsync and tar set the modification time back, to what an older content may have had."""
+    return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
 def _names(first: Path, number: int) -> str:
@@ -235,7 +241,7 @@ class HubSource:
             "kind": "hub",
             **self.asked,
             "text_column": self.text_column,
-            "files": [[str(path.resolve()), stat.st_size, stat.st_mtime_ns] for path, stat in stats],
+            "files": [_identity(path.resolve(), stat) for path, stat in stats],
         }
 
     def manifest(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import time
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -163,6 +164,17 @@ def test_fingerprint_follows_the_file_and_the_manifest_its_content(tmp_path):
     write(path, "two\n")
     os.utime(path, ns=(1, 1))
     assert source.fingerprint() != before
+
+
+@pytest.mark.parametrize("make", [lambda path: TextSource(path), lambda path: HubSource(str(path.parent))])
+def test_fingerprint_sees_a_content_that_came_with_the_old_size_and_time(make, tmp_path):
+    path = write(tmp_path / "a.txt", "one\n")
+    before, stat = make(path).fingerprint(), path.stat()
+    time.sleep(0.02)  # more than a tick of the clock that stamps files
+    path.write_text("two\n")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+    assert make(path).fingerprint() != before
 
 
 def test_fingerprint_does_not_read_the_file(tmp_path, monkeypatch):
