@@ -28,11 +28,12 @@ class TokenStore:
         self.directory = Path(directory)
         try:
             self.manifest: dict[str, Any] = json.loads((self.directory / "meta.json").read_text())
-            self.offsets: np.ndarray = np.load(self.directory / "offsets.npy")  # (documents + 1,) int64
+            offsets = np.load(self.directory / "offsets.npy", mmap_mode="r")
             dtype = np.dtype(self.manifest["dtype"])
             on_disk = (self.directory / "ids.bin").stat().st_size
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise InputError(f"{directory}: not a token store ({error}). Delete it; it is built anew.") from error
+        self.offsets: np.ndarray = np.asarray(offsets)  # (documents + 1,) int64, still mapped; slices cost less so
         self.num_tokens = int(self.offsets[-1])
         if on_disk != self.num_tokens * dtype.itemsize or len(self.offsets) != self.manifest["kept"] + 1:
             raise InputError(f"{directory}: the token store is cut short. Delete it; it is built anew.")

@@ -1,6 +1,7 @@
 """The store holds the ids that transformers gives, once, whole, and only of documents that are long enough."""
 
 import hashlib
+import itertools
 import json
 import multiprocessing
 import shutil
@@ -191,6 +192,13 @@ def test_the_key_follows_all_that_matters(corpus, tiny_mlm, tiny_bert, tmp_path)
     corpus.write_text(corpus.read_text() + "One more line.\n")
     stores.append(build(corpus, tokenizer, cache))
     assert len({store.directory for store in stores}) == len(stores)
+
+
+def test_offsets_stay_on_disk_like_the_ids(corpus, tiny_mlm, tmp_path):
+    store = build(corpus, AutoTokenizer.from_pretrained(tiny_mlm), tmp_path / "cache")
+    assert isinstance(store.offsets.base, np.memmap)
+    assert not store.offsets.flags.writeable
+    assert store.offsets.tolist() == [0, *itertools.accumulate(len(store[row]) for row in range(len(store)))]
 
 
 @pytest.mark.parametrize("damage", ["ids.bin", "offsets.npy", "meta.json"])
