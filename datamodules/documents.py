@@ -16,14 +16,11 @@ from datamodules.order import nested_subset
 from datamodules.overlap import count_overlap
 from datamodules.pydocs import PydocsSource
 from datamodules.sources import DocumentSource, HubSource, TextSource
-from datamodules.span_batches import SpanBatches, SpanRule, special_tokens
+from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, SpanRule, choose_max_span, special_tokens
 from datamodules.spans import Positive, Window
 from datamodules.stream import BatchStream
 from datamodules.token_store import TokenStore, build_or_open
 from datamodules.words import word_start_table
-
-LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
-KEPT_PERCENT = 90  # of the documents, by max_span=auto
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +33,10 @@ class DocumentSpans(pl.LightningDataModule):
 
     ``min_document_length`` null stands for 2 * A * max_span tokens; ``length_unit="words"`` is the published script's
     rule (more than so many whitespace words). ``max_span="auto"`` takes the largest one up to 512 under which 9 of 10
-    documents are long enough (of those that are under the smallest, 16), and lowers min_span to a quarter of it where
-    it is more. ``equalise_spans_to=2`` draws as many anchors per batch and epoch as 2 per document would: with
-    anchors_per_document=1 a batch has twice the documents and an epoch goes over them twice (the paper's figure 2).
+    documents are long enough (of those that are under the smallest, 16) and which a sequence can hold, and lowers
+    min_span to a quarter of it where it is more. ``equalise_spans_to=2`` draws as many anchors per batch and epoch as 2
+    per document would (the paper's figure 2): with anchors_per_document=1 a batch has twice the documents and an epoch
+    goes over them twice; and documents must be as long as those 2 need, so that both draw from the same ones.
     """
 
     yields = SpanBatch
@@ -81,6 +79,7 @@ class DocumentSpans(pl.LightningDataModule):
         self.align_to_words, self.lowercase = align_to_words, lowercase
         self.min_document_length, self.length_unit = min_document_length, length_unit
         self.mlm_probability, self.max_length, self.fraction = mlm_probability, max_length, fraction
+        self.most_anchors = max(anchors_per_document, equalise_spans_to or 0)
         self.passes = passes_per_epoch(anchors_per_document, equalise_spans_to)
         self.batch_size = batch_size * self.passes
         self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
@@ -98,8 +97,9 @@ class DocumentSpans(pl.LightningDataModule):
             return
         store = self._open_store(quiet=True)
         tokenizer = self._tokenizer()
+        specials, longest = special_tokens(tokenizer), min(self.max_length, tokenizer.model_max_length)
         if self.auto_span:
-            max_span = choose_max_span(store.lengths, self.rule)
+            max_span = choose_max_span(store.lengths, self._length_rule(), longest - specials.number)
             min_span = min(self.rule.min_span, max(1, max_span // 4))
             self.rule = self.rule._replace(max_span=max_span, min_span=min_span)
             log.info("data.max_span=auto: spans of %d to %d tokens", min_span, max_span)
@@ -107,12 +107,13 @@ class DocumentSpans(pl.LightningDataModule):
         self.subset = nested_subset(len(long_enough), self.fraction, self.seed)
         self.rows = long_enough
         self._report(store)
+        self._warn_of_cut_spans(longest)
         self.batches = SpanBatches(
             store,
-            special_tokens(tokenizer),
+            specials,
             self.rule,
             seed=self.seed,
-            max_length=self._longest_sequence(tokenizer),
+            max_length=longest,
             mlm_probability=self.mlm_probability,
             starts_word=word_start_table(tokenizer) if self.align_to_words else None,
         )
@@ -174,17 +175,18 @@ class DocumentSpans(pl.LightningDataModule):
         nested_subset(1, self.fraction, self.seed)
         if self.length_unit not in ("tokens", "words"):
             raise InputError(f"data.length_unit: wanted tokens or words, got {self.length_unit!r}.")
-        shortest, needed = self.min_document_length, self.rule.tokens_needed
+        shortest, needed = self.min_document_length, self._length_rule().tokens_needed
         if shortest is not None and self.length_unit == "tokens" and not self.auto_span and shortest < needed:
             raise InputError(
-                f"data.min_document_length: {shortest} tokens are too few for {self.rule.anchors} anchors of up to "
+                f"data.min_document_length: {shortest} tokens are too few for {self.most_anchors} anchors of up to "
                 f"{self.rule.max_span} tokens, which want {needed}. For short documents lower data.max_span (to "
                 f"{shortest * self.rule.max_span // needed}), or set data.max_span=auto."
             )
 
     def _open_store(self, quiet: bool) -> TokenStore:
         """Under ``auto`` the store holds every document that the shortest spans could be drawn from."""
-        smallest = self.rule._replace(max_span=SHORTEST_SPAN) if self.auto_span else self.rule
+        rule = self._length_rule()
+        smallest = rule._replace(max_span=SHORTEST_SPAN) if self.auto_span else rule
         default = max(2 * smallest.anchors * smallest.max_span, smallest.tokens_needed)
         return build_or_open(
             self.source,
@@ -197,26 +199,28 @@ class DocumentSpans(pl.LightningDataModule):
             quiet=quiet,
         )
 
+    def _length_rule(self) -> SpanRule:
+        """By which documents are long enough: runs that are equalised to each other draw from the same ones."""
+        return self.rule._replace(anchors=self.most_anchors)
+
     def _min_tokens(self) -> int:
         """What a document must have beyond the rule of the store."""
         shortest = self.min_document_length if self.length_unit == "tokens" else None
-        return max(shortest or 0, self.rule.tokens_needed)
+        return max(shortest or 0, self._length_rule().tokens_needed)
 
     def _tokenizer(self) -> Any:
         name = self.tokenizer_name
         if (Path(name) / "checkpoints" / "best.ckpt").is_file():  # the folder of a finished run
             name = str(Path(name) / "encoder")
         try:
-            return AutoTokenizer.from_pretrained(name)
+            return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # left open, it asks at a prompt
         except (OSError, ValueError) as error:
             raise InputError(
                 f"backbone={name}: no tokenizer could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
                 "transformers wrote, or an id of the hub that can be reached."
             ) from error
 
-    def _longest_sequence(self, tokenizer: Any) -> int:
-        """``max_length``, or the tokenizer's limit where that is less; spans beyond it lose their end."""
-        longest = min(self.max_length, tokenizer.model_max_length)
+    def _warn_of_cut_spans(self, longest: int) -> None:
         if self.rule.max_span > longest:
             log.warning(
                 "spans of up to %d tokens are cut to the %d that a sequence may have, special tokens included; "
@@ -225,14 +229,13 @@ class DocumentSpans(pl.LightningDataModule):
                 longest,
                 longest,
             )
-        return longest
 
     def _report(self, store: TokenStore) -> None:
         """One line on what was dropped; InputError where nothing is left."""
         read = int(store.manifest["read"])
         dropped = read - len(self.rows)
         advice = (
-            f"Documents need {self._min_tokens()} tokens for {self.rule.anchors} anchors of up to "
+            f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
             f"{self.rule.max_span}; for a corpus of shorter ones set data.max_span=auto, or data.max_span smaller."
         )
         if not len(self.rows):
@@ -251,17 +254,6 @@ def passes_per_epoch(anchors: int, equalise_spans_to: int | None) -> int:
             f"epochs grow by a whole number; got {equalise_spans_to}."
         )
     return equalise_spans_to // anchors
-
-
-def choose_max_span(lengths: np.ndarray, rule: SpanRule) -> int:
-    """The largest max_span in 16..512 that leaves 9 of 10 documents; ``lengths`` are those that 16 would leave.
-
-    Documents count alike, however long: an epoch takes each of them once.
-    """
-    tokens_per_span = rule._replace(max_span=1).tokens_needed
-    kept = -(-len(lengths) * KEPT_PERCENT // 100)
-    length = int(np.sort(lengths)[len(lengths) - kept])
-    return min(LONGEST_SPAN, max(SHORTEST_SPAN, length // tokens_per_span))
 
 
 def default_cache() -> Path:

@@ -14,6 +14,8 @@ from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
 from datamodules.masking import check_probability, mask_tokens
 from datamodules.spans import Positive, Window, align_to_words, check_span_settings, sample_spans, tokens_needed
 
+LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
+KEPT_PERCENT = 90  # of the documents, by max_span=auto
 SPANS, MASKS = 0, 1  # two streams of random numbers: spans do not depend on whether tokens are masked
 
 
@@ -45,6 +47,18 @@ class SpanRule(NamedTuple):
     def tokens_needed(self) -> int:
         """The shortest document that spans can be drawn from."""
         return tokens_needed(self.anchors, self.max_span, self.window)
+
+
+def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_SPAN) -> int:
+    """The largest max_span in 16..512 that leaves 9 of 10 documents; ``lengths`` are those that 16 would leave.
+
+    At most ``content``, the tokens that a sequence has room for. Documents count alike, however long: an epoch takes
+    each of them once.
+    """
+    tokens_per_span = rule._replace(max_span=1).tokens_needed
+    kept = -(-len(lengths) * KEPT_PERCENT // 100)
+    length = int(np.sort(lengths)[len(lengths) - kept])
+    return max(1, min(LONGEST_SPAN, content, max(SHORTEST_SPAN, length // tokens_per_span)))
 
 
 class Specials(NamedTuple):

@@ -2,6 +2,8 @@
 
 import inspect
 import itertools
+import json
+import shutil
 from importlib import import_module
 from pathlib import Path
 
@@ -13,8 +15,8 @@ import yaml
 from transformers import AutoTokenizer
 
 from contracts import IGNORED_LABEL, InputError, SpanBatch
-from datamodules.documents import DocumentSpans, choose_max_span, from_text, passes_per_epoch
-from datamodules.span_batches import SpanBatches, SpanRule, special_tokens
+from datamodules.documents import DocumentSpans, from_text, passes_per_epoch
+from datamodules.span_batches import SpanBatches, SpanRule, choose_max_span, special_tokens
 from datamodules.stream import BatchStream
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "data"
@@ -158,6 +160,22 @@ def test_equalised_epochs_go_over_the_documents_twice_with_new_spans(documents):
             passes_per_epoch(anchors, wanted)
 
 
+@pytest.mark.parametrize("max_span", [300, "auto"])
+@pytest.mark.parametrize("window", ["grid", "uniform"])
+def test_equalised_runs_draw_from_the_same_documents(max_span, window, documents):
+    settings = {"max_span": max_span, "window": window, "batch_size": 2}
+    two = ready(documents(**settings))
+    one = ready(documents(anchors_per_document=1, equalise_spans_to=2, **settings))
+    assert one.num_examples == two.num_examples
+    assert one.rule.max_span == two.rule.max_span
+    wanted = two.num_examples // 2
+    assert len(two.train_dataloader()) == wanted
+    assert len(one.train_dataloader()) == wanted - wanted % 2  # two passes of batches of twice the documents
+    if max_span == 300:
+        assert two.num_examples < 40  # some are too short for two anchors ...
+        assert ready(documents(anchors_per_document=1, **settings)).num_examples > two.num_examples  # ... not for one
+
+
 def test_a_fraction_takes_nested_documents(documents):
     rows = [
         {row for batch in batches(documents(fraction=fraction, batch_size=1), 100) for row in batch.documents.tolist()}
@@ -187,6 +205,26 @@ def test_sequences_keep_within_the_limit_of_the_model(documents, tiny_mlm, tmp_p
     data = ready(documents(tokenizer=tmp_path / "short"))
     assert max(batches(data, 1)[0].anchors.lengths) == 12
     assert "spans of up to 16 tokens are cut to the 12" in caplog.text
+
+
+def test_auto_spans_fit_into_a_sequence_and_are_not_cut(documents, caplog):
+    data = ready(documents(max_span="auto", max_length=40))
+    assert data.rule.max_span == 38  # beside two special tokens
+    assert "are cut" not in caplog.text
+    assert max(max(batch.anchors.lengths) for batch in batches(data, 4)) < 40
+
+
+def test_a_tokenizer_with_code_of_its_own_is_refused_without_asking(documents, tiny_mlm, tmp_path, monkeypatch):
+    folder = shutil.copytree(tiny_mlm, tmp_path / "foreign")
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    config |= {"tokenizer_class": "ForeignTokenizer", "auto_map": {"AutoTokenizer": [None, "foreign.ForeignTokenizer"]}}
+    path.write_text(json.dumps(config))
+    model = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**model, "model_type": "foreign"}))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked at a prompt"))
+    with pytest.raises(InputError, match="no tokenizer could be loaded"):
+        ready(documents(tokenizer=folder))
 
 
 def test_aligned_spans_hold_whole_words(documents, corpus_file, tiny_mlm):
