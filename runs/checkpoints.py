@@ -72,9 +72,18 @@ class RunCheckpoints(Checkpoint):
         return self.folder / BEST
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best_score": self.best_score, "best_step": self.best_step}
+        return {
+            "best_score": self.best_score,
+            "best_step": self.best_step,
+            "monitor": self.monitor,
+            "mode": self.mode,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The best so far, unless it is of another score or lies in the folder of another run."""
+        same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
+        if not same_score or not self.best_path.exists():
+            return
         self.best_score = state_dict["best_score"]
         self.best_step = state_dict["best_step"]
 

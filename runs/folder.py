@@ -5,13 +5,14 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from filelock import BaseFileLock, FileLock, Timeout
+
 from contracts import InputError
 from runs.checkpoints import find_resumable
 
 log = logging.getLogger(__name__)
 
-OURS = (
-    ".hydra",
+OURS = (  # besides .hydra/
     "metrics.csv",
     "checkpoints",
     "results.json",
@@ -22,6 +23,8 @@ OURS = (
     "tensorboard",
 )
 WORTH_KEEPING = ("metrics.csv", "checkpoints", "results.json", "encoder")
+LOCK = "lock"  # in .hydra/; the file stays, the lock on it goes with the process
+_held: dict[Path, BaseFileLock] = {}  # for the life of the process; a multirun trains in several folders
 
 
 class Claim(NamedTuple):
@@ -33,12 +36,17 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
     """Take ``folder`` for the run of this identity; only the writer, rank 0, changes anything.
 
     Raises:
-        InputError: the folder holds another run or other files, or what it holds would be lost.
+        InputError: the folder holds another run or other files, or what it holds would be lost, or another process
+            is training in it.
     """
     given = _given(resume)
     marker = folder / ".hydra" / "identity"
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output_dir={folder}: wanted a folder, but this is a file. Choose another output_dir.")
+    if not overwrite:
+        _refuse_foreign(folder)
+    if writer and (overwrite or not (folder / "results.json").is_file()):
+        _hold(folder)  # before anything is judged by what the other process may just be writing
     if marker.is_file() and not any((folder / name).exists() for name in WORTH_KEEPING):
         overwrite = True  # a run that never came to its first step, for instance because a key was wrong
     if overwrite:
@@ -53,16 +61,37 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
                 f"output_dir={folder} holds another run (config {other}, this one is {identity}). Choose another "
                 "output_dir, or overwrite=true to throw that run away."
             )
-    elif folder.is_dir() and any(folder.iterdir()):
-        raise InputError(
-            f"output_dir={folder} is not empty and was not made by a run. Choose another output_dir, or "
-            "overwrite=true to write into it (only what a run itself leaves is replaced)."
-        )
     if (folder / "results.json").is_file():
         return Claim(True, None)
     if writer:
         _mark(marker, identity)
-    return Claim(False, given or _continued(folder, resume))
+    return Claim(False, _continued(folder, resume) or given)  # PATH is where the run began, not where it is now
+
+
+def _refuse_foreign(folder: Path) -> None:
+    ours = any((folder / ".hydra" / name).is_file() for name in ("identity", LOCK))
+    if not ours and folder.is_dir() and any(folder.iterdir()):
+        raise InputError(
+            f"output_dir={folder} is not empty and was not made by a run. Choose another output_dir, or "
+            "overwrite=true to write into it (only what a run itself leaves is replaced)."
+        )
+
+
+def _hold(folder: Path) -> None:
+    """Keep other processes out until this one ends, however it ends."""
+    path = folder.resolve() / ".hydra" / LOCK
+    if path in _held and _held[path].is_locked:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(
+            f"output_dir={folder}: another process is training in this folder. Wait until it has ended, or choose "
+            "another output_dir."
+        ) from None
+    _held[path] = lock
 
 
 def _continued(folder: Path, resume: str | None) -> str | None:
@@ -94,8 +123,9 @@ def _mark(marker: Path, identity: str) -> None:
 
 
 def _clear(folder: Path) -> None:
-    for name in OURS:
-        path = folder / name
+    # the lock on a file that is deleted would keep nobody out
+    record = [path for path in (folder / ".hydra").glob("*") if path.name != LOCK]
+    for path in [*record, *(folder / name for name in OURS)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

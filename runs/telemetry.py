@@ -168,7 +168,7 @@ class Telemetry(pl.Callback):
         rows = [documents for seen, documents in self._unchecked if seen == step and mine == step]
         raise TrainingFailed(
             f"The loss of step {step} is NaN or infinite{_named(rows)}. The last good checkpoint is kept. "
-            "Try a lower learning rate, a longer warmup or precision=bf16-mixed or 32, or look at those documents."
+            "Try a lower learning rate, a longer warmup or precision=bf16 or fp32, or look at those documents."
         )
 
 
@@ -190,7 +190,7 @@ def _refuse_bad_weights(pl_module: pl.LightningModule, step: int) -> None:
         names = [name for (name, _), fine in named if not fine]
         raise TrainingFailed(
             f"After step {step} {len(names)} weights are NaN or infinite, the first is {names[0]}. The last good "
-            "checkpoint is kept. Try a lower learning rate, a longer warmup or precision=bf16-mixed or 32."
+            "checkpoint is kept. Try a lower learning rate, a longer warmup or precision=bf16 or fp32."
         )
 
 
