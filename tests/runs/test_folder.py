@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import toy
 import torch
+import toy
 
 from contracts import InputError
 from runs.checkpoints import RunCheckpoints
