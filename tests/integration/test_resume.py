@@ -72,7 +72,7 @@ def reached(folder, step):
 EPOCHS = [["max_epochs=3"], [], ["max_epochs=3"]]
 
 
-@pytest.mark.parametrize(("steps", "limit"), zip(KILLS, EPOCHS, strict=True), ids=str)
+@pytest.mark.parametrize(("steps", "limit"), list(zip(KILLS, EPOCHS, strict=True)), ids=str)
 def test_a_killed_and_continued_run_equals_the_whole_one(steps, limit, words, whole, start, command, tmp_path):
     folder, words = tmp_path / "run", [*words, *limit]
     for step in sorted(steps):
