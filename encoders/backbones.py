@@ -1,9 +1,10 @@
 """Load a pretrained transformer and its tokenizer, or say in one sentence why that cannot be done."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
@@ -50,7 +51,7 @@ def load_masked_lm(backbone: str, *, lm_head: bool) -> PreTrainedModel:
 
 def check_vocabulary(transformer: PreTrainedModel, tokenizer: Tokenizer, backbone: str) -> None:
     """InputError where the tokenizer knows tokens that the model has no embedding for."""
-    rows = transformer.get_input_embeddings().num_embeddings
+    rows = cast(nn.Embedding, transformer.get_input_embeddings()).num_embeddings
     if len(tokenizer) > rows:
         raise InputError(
             f"backbone={backbone}: its tokenizer has {len(tokenizer)} tokens, and the model embeddings for {rows}. "
