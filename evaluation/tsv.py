@@ -1,15 +1,27 @@
 """Reads a tab-separated table strictly: whatever is wrong is named with its file and line."""
 
+import gzip
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contracts import InputError
 
 
+SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
+
+
+def table(root: Path, name: str, senteval: bool = False) -> Path:
+    """``SST2/train`` -> ``root/SST2/train.tsv``, or the same with ``.gz`` where only that is there."""
+    path = root / f"{name}{'.senteval' if senteval else ''}.tsv"
+    packed = path.with_name(f"{path.name}.gz")
+    return packed if packed.is_file() and not path.is_file() else path
+
+
 def read_rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Yields ("file:line", the ``wanted`` columns) for each row below the header.
 
-    UTF-8, one header line, no quoting: the published sets hold lone quotation marks, which a CSV reader takes for
+    UTF-8, gzipped or not, one header line, no quoting: the published sets hold lone quotation marks, which a CSV reader takes for
     the start of a field that swallows lines. Lines end at ``\\n`` alone, since the texts hold other control characters.
     """
     lines = _lines(path)
@@ -45,6 +57,10 @@ def read_number(where: str, column: str, cell: str, low: float, high: float) -> 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
     try:
         data = path.read_bytes()
+        if path.suffix == ".gz":
+            data = gzip.decompress(data)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: damaged or cut short ({error}); fetch or copy it again.") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); wanted a tab-separated table.") from None
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
