@@ -1,0 +1,270 @@
+"""The supervised relatedness regressor against modules, autograd and optimisers of torch, and against real data."""
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import pearsonr, spearmanr
+from torch import Tensor, nn
+
+from contracts import InputError, PairTask
+from evaluation.embed import embed_pool
+from evaluation.relatedness import (
+    Relatedness,
+    batch_order,
+    features,
+    fit,
+    gradient_of_logits,
+    initial_weight,
+    predict,
+    tai_encoding,
+)
+from evaluation.relatedness_data import ENTRIES
+from evaluation.task import Classifiers, How
+
+CPU = torch.device("cpu")
+
+
+def pairs_of(count: int, seed: int, low: float = 0.0) -> PairTask:
+    """Sentences of unequal length, rated by the words they share, on a grid so that there are ties."""
+    rng = np.random.default_rng(seed)
+    words = [f"w{i}" for i in range(30)]
+    left, right, gold = [], [], []
+    for _ in range(count):
+        size, shared = int(rng.integers(2, 9)), rng.uniform()
+        a = list(rng.choice(words, size=size))
+        b = [word if rng.uniform() < shared else str(rng.choice(words)) for word in a][: int(rng.integers(1, 9))]
+        left.append(" ".join(a))
+        right.append(" ".join(b))
+        gold.append(float(np.clip(np.round(5 * shared + rng.normal(0, 0.5), 1), low, 5)))
+    return PairTask("pairs", left, right, np.array(gold), ["pairs"] * count)
+
+
+def slow_encoding(rating: float) -> list[float]:
+    """Tai et al. 2015, equation 14, with no class below 1."""
+    row = [0.0] * 5
+    whole = int(rating)
+    if whole >= 1:
+        row[whole - 1] = whole - rating + 1
+    if whole < 5:
+        row[whole] = rating - whole
+    return row
+
+
+def slow_fit(
+    train: PairTask, dev: PairTask, embed: Callable, select: Callable, seed: int, checks: list[int]
+) -> nn.Module:
+    """The protocol as one would write it: modules, autograd, an optimiser and global seeds, in float64."""
+    order = sorted(
+        zip(train.left, train.right, train.gold, strict=True),
+        key=lambda row: (len(row[0].split(" ")), len(row[1].split(" ")), row[2]),
+    )
+    a, b = embed([row[0] for row in order]), embed([row[1] for row in order])
+    x, y = torch.cat([(a - b).abs(), a * b], 1), torch.tensor([slow_encoding(row[2]) for row in order]).double()
+    da, db = embed(dev.left), embed(dev.right)
+    dev_x = torch.cat([(da - db).abs(), da * db], 1)
+    torch.manual_seed(seed)
+    rng = np.random.RandomState(seed)
+    model = nn.Sequential(nn.Linear(x.shape[1], 5), nn.Softmax(dim=1)).double()
+    optimizer = torch.optim.Adam(model.parameters())
+    best, kept, failures, epoch, stop = -1.0, None, 0, 0, False
+    while not stop and epoch <= 1000:
+        for _ in range(50):
+            shuffled = rng.permutation(len(x))
+            for start in range(0, len(x), 64):
+                rows = torch.from_numpy(shuffled[start : start + 64])
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(x[rows]), y[rows]).backward()
+                optimizer.step()
+        epoch += 50
+        with torch.no_grad():
+            value = select(slow_predict(model, dev_x), dev.gold)[0]
+        if value > best:
+            best, kept = value, copy.deepcopy(model)
+        else:
+            stop = failures >= 3
+            failures += 1
+    checks.append(epoch)
+    assert kept is not None
+    return kept
+
+
+def slow_predict(model: nn.Module, x: Tensor) -> np.ndarray:
+    with torch.no_grad():
+        return np.dot(model(x).numpy(), np.arange(1, 6))
+
+
+class Doubles:
+    """An embedder of float64 rows: what the reference and the task are both given."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def embed(self, texts: list[str]) -> Tensor:
+        def word(text: str) -> np.ndarray:
+            return np.random.default_rng(sum(map(ord, text))).standard_normal(self.width)
+
+        return torch.from_numpy(np.stack([np.mean([word(w) for w in text.split()], 0) for text in texts]))
+
+
+def double_pool(embedder: Doubles, *sets: PairTask):
+    pool = embed_pool(embedder, [texts for pairs in sets for texts in (pairs.left, pairs.right)])
+    vectors = embedder.embed(list(pool.row_of))
+    return pool._replace(vectors_UD=vectors)
+
+
+@pytest.mark.parametrize(("select", "oracle"), [("pearson", pearsonr), ("spearman", spearmanr)])
+def test_equals_modules_and_optimiser_in_float64(select, oracle):
+    """Same weights to begin with, same batches, same early stopping: the same predicted ratings."""
+    train, dev, test = (
+        pairs._replace(name=name)
+        for pairs, name in zip(
+            (pairs_of(150, 1), pairs_of(40, 2), pairs_of(50, 3)), ("toy-train", "toy-dev", "toy"), strict=True
+        )
+    )
+    embedder = Doubles(6)
+    pool = double_pool(embedder, train, dev, test)
+    checks: list[int] = []
+    model = slow_fit(train, dev, embedder.embed, oracle, seed=1111, checks=checks)
+    a, b = embedder.embed(test.left), embedder.embed(test.right)
+    wanted = slow_predict(model, torch.cat([(a - b).abs(), a * b], 1))
+
+    ordered, dev_rows = batch_order(train), features(dev, pool)
+    fitted = fit(
+        features(ordered, pool),
+        tai_encoding(ordered.gold),
+        lambda weight: float(oracle(predict(weight, dev_rows), dev.gold)[0]),
+        seed=1111,
+    )
+    assert fitted.epochs == checks[0]
+    np.testing.assert_allclose(predict(fitted.weight_5F, features(test, pool)), wanted, rtol=0, atol=1e-10)
+
+    scores = Relatedness("toy-regressor", train, dev, test, select=select).score(pool, How(CPU, intervals=True))
+    assert scores["toy/regressor/spearman"].value == pytest.approx(100 * spearmanr(wanted, test.gold)[0], abs=1e-5)
+    assert scores["toy/regressor/pearson"].value == pytest.approx(100 * pearsonr(wanted, test.gold)[0], abs=1e-5)
+    assert scores["toy/regressor/mse"].value == pytest.approx(np.mean((wanted - test.gold) ** 2), abs=1e-9)
+    low, high = scores["toy/regressor/spearman"].interval()
+    assert low < scores["toy/regressor/spearman"].value < high
+
+
+def test_stops_at_the_fourth_failure_and_keeps_the_best():
+    rows, target = torch.randn(10, 3), np.full((10, 5), 0.2)
+    values = iter([0.1, 0.5, 0.4, 0.5, 0.6, 0.6, 0.2, 0.9])  # failures at 3, 4, 6 and 7: never set back, ties count
+    seen = []
+
+    def check(weight: Tensor) -> float:
+        seen.append(weight.clone())
+        return next(values)
+
+    fitted = fit(rows, target, check, seed=5)
+    assert (len(seen), fitted.epochs, fitted.best_epoch) == (7, 350, 250)
+    assert torch.equal(fitted.weight_5F, seen[4])
+    assert not torch.equal(fitted.weight_5F, seen[6])
+
+
+def test_trains_1050_epochs_at_most():
+    rising = iter(range(100))
+    fitted = fit(torch.randn(3, 2), np.zeros((3, 5)), lambda weight: next(rising), seed=0)
+    assert (fitted.epochs, fitted.best_epoch) == (1050, 1050)
+
+
+@pytest.mark.parametrize("batch", [1, 53, 64])
+def test_gradient_is_what_autograd_finds(batch):
+    rng = np.random.default_rng(batch)
+    logits, target = rng.normal(0, 3, (5, batch)), tai_encoding(rng.uniform(0, 5, batch)).T
+    leaf = torch.tensor(logits, requires_grad=True)
+    nn.functional.mse_loss(torch.softmax(leaf, 0), torch.from_numpy(target)).backward()
+    np.testing.assert_allclose(gradient_of_logits(logits, target), leaf.grad.numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_initial_weights_are_those_of_a_seeded_linear_layer():
+    before = torch.random.get_rng_state()
+    weight = initial_weight(25, 1111)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(1111)
+    layer = nn.Linear(24, 5)
+    torch.random.set_rng_state(before)
+    assert torch.equal(weight, torch.cat([layer.weight, layer.bias[:, None]], 1))
+
+
+def test_encoding_of_ratings():
+    gold = np.array([0.0, 0.25, 1.0, 1.2, 2.5, 3.8, 4.999, 5.0])
+    np.testing.assert_allclose(tai_encoding(gold), [slow_encoding(y) for y in gold], atol=1e-15)
+    mean_rating = tai_encoding(gold) @ np.arange(1, 6)
+    np.testing.assert_allclose(mean_rating, gold)  # 0.25 too: its row sums to 0.25
+    np.testing.assert_array_equal(tai_encoding(np.array([0.25]))[0], [0.25, 0, 0, 0, 0])
+
+
+def test_vectors_that_are_not_finite_do_not_spoil_the_rest(caplog):
+    train, dev, test = pairs_of(80, 1), pairs_of(30, 2), pairs_of(30, 3)
+    pool = double_pool(Doubles(4), train, dev, test)
+    pool.vectors_UD[pool.row_of[test.left[0]]] = float("nan")
+    pool.vectors_UD[pool.row_of[train.left[0]]] = float("inf")
+    scores = Relatedness("t", train, dev, test._replace(name="test")).score(pool, How(CPU, intervals=False))
+    assert all(np.isfinite(one.value) for one in scores.values())
+    assert scores["test/regressor/spearman"].value > 10
+    assert "not finite" in caplog.text
+
+
+def test_a_collapsed_encoder_scores_zero():
+    train, dev, test = pairs_of(80, 1), pairs_of(30, 2), pairs_of(30, 3)
+    pool = double_pool(Doubles(4), train, dev, test)
+    pool.vectors_UD.fill_(0.5)
+    scores = Relatedness("t", train, dev, test).score(pool, How(CPU, intervals=True))
+    assert scores["pairs/regressor/spearman"].value == 0
+    assert scores["pairs/regressor/pearson"].value == 0
+
+
+def write(root, folder, counts, ending=".tsv", low=0.0):
+    for seed, (split, count) in enumerate(counts.items()):
+        pairs = pairs_of(count, seed, low)
+        lines = ["sentence1\tsentence2\tscore"]
+        lines += [f"{a}\t{b}\t{y:g}" for a, b, y in zip(pairs.left, pairs.right, pairs.gold, strict=True)]
+        (root / folder).mkdir(exist_ok=True)
+        (root / folder / f"{split}{ending}").write_text("\n".join(lines) + "\n")
+
+
+def test_reads_both_sets_and_both_forms_of_text(tmp_path, bag_of_words):
+    counts = {"train": 70, "dev": 20, "test": 21}
+    write(tmp_path, "STSBenchmark", counts)
+    write(tmp_path, "STSBenchmark", counts, ".senteval.tsv")
+    write(tmp_path, "SICK", counts, low=1.0)
+    for name, begin in {
+        "stsb-regressor": "stsb/regressor",
+        "stsb-regressor@senteval": "stsb@senteval/regressor",
+        "sickr-regressor": "sickr/regressor",
+        "stsb-regressor-spearman": "stsb/regressor-spearman",
+    }.items():
+        task = ENTRIES[name.removesuffix("@senteval")].read(tmp_path, name, Classifiers(seed=7))
+        assert (len(task.train.gold), len(task.dev.gold), len(task.test.gold)) == (70, 20, 21)
+        assert (task.name, task.seed) == (name, 7)
+        assert task.select == ("spearman" if "-spearman" in name else "pearson")
+        scores = task.score(embed_pool(bag_of_words, task.texts()), How(CPU))
+        assert list(scores) == task.score_names()
+        assert f"{begin}/spearman" in scores
+        assert begin.replace("/", "-dev/", 1).replace("@senteval-dev", "-dev@senteval") + "/pearson" in scores
+    assert ENTRIES["stsb-regressor"].senteval
+    assert not ENTRIES["sickr-regressor"].senteval
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("sentence1\tsentence2\tscore\n", "no rows"),
+        ("sentence1\tsentence2\tscore\na\tb\t5.5\n", "dev.tsv:2: score is '5.5'; wanted a number from 1 to 5"),
+        ("sentence1\tsentence2\tscore\na\t\t2\n", "sentence2 is empty"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, content, said):
+    write(tmp_path, "SICK", {"train": 70, "dev": 20, "test": 21}, low=1.0)
+    (tmp_path / "SICK" / "dev.tsv").write_text(content)
+    with pytest.raises(InputError, match=said):
+        ENTRIES["sickr-regressor"].read(tmp_path, "sickr-regressor", Classifiers())
+
+
+def test_official_numbers_of_rows(real_data):
+    for name, entry in ENTRIES.items():
+        task = entry.read(real_data, name, Classifiers())
+        assert [len(pairs.gold) for pairs in (task.train, task.dev, task.test)] == list(entry.rows.values())
