@@ -1,9 +1,11 @@
 """Load a pretrained transformer and its tokenizer, or say in one sentence why that cannot be done."""
 
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -18,7 +20,7 @@ def load_tokenizer(backbone: str) -> Tokenizer:
     Raises:
         InputError: there is none, or it has no pad token.
     """
-    tokenizer = _from_pretrained(AutoTokenizer, run_encoder(backbone) or backbone)
+    tokenizer = from_pretrained(AutoTokenizer, run_encoder(backbone) or backbone)
     if tokenizer.pad_token_id is None:
         raise InputError(
             f"backbone={backbone}: its tokenizer has no pad token, so sentences of different length cannot share a "
@@ -38,11 +40,11 @@ def load_masked_lm(backbone: str, *, lm_head: bool) -> PreTrainedModel:
     if run:
         return _from_run(Path(backbone), run, lm_head=lm_head)
     if not lm_head:
-        return _without_pooler(_from_pretrained(AutoModel, backbone, dtype=torch.float32))
-    config = _from_pretrained(AutoConfig, backbone)
+        return _without_pooler(from_pretrained(AutoModel, backbone, dtype=torch.float32))
+    config = from_pretrained(AutoConfig, backbone)
     if type(config) not in AutoModelForMaskedLM._model_mapping:
         raise _no_head(backbone, f"a {config.model_type} model has none")
-    model, info = _from_pretrained(AutoModelForMaskedLM, backbone, dtype=torch.float32, output_loading_info=True)
+    model, info = from_pretrained(AutoModelForMaskedLM, backbone, dtype=torch.float32, output_loading_info=True)
     missing = sorted(info["missing_keys"])
     if missing:
         raise _no_head(backbone, f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
@@ -67,14 +69,14 @@ def run_encoder(backbone: str) -> str | None:
 
 def _from_run(folder: Path, encoder: str, *, lm_head: bool) -> PreTrainedModel:
     if not lm_head:
-        return _without_pooler(_from_pretrained(AutoModel, encoder, dtype=torch.float32))
+        return _without_pooler(from_pretrained(AutoModel, encoder, dtype=torch.float32))
     state = torch.load(folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True, mmap=True)
     weights = {
         name.removeprefix("encoder.transformer."): value
         for name, value in state["state_dict"].items()
         if name.startswith("encoder.transformer.")
     }
-    config = _from_pretrained(AutoConfig, encoder)
+    config = from_pretrained(AutoConfig, encoder)
     if type(config) not in AutoModelForMaskedLM._model_mapping:
         raise _no_head(str(folder), f"a {config.model_type} model has none")
     model = AutoModelForMaskedLM.from_config(config, dtype=torch.float32)
@@ -97,16 +99,21 @@ def _no_head(backbone: str, why: str) -> InputError:
     )
 
 
-def _from_pretrained(factory: Any, name: str, **options: Any) -> Any:
+def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **options: Any) -> Any:
+    """A config, tokenizer or model of transformers; ``setting`` is what the message calls a name that does not load."""
     verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()  # its loading report lists keys that we drop on purpose
+    transformers_logging.disable_progress_bar()  # of a few milliseconds
     try:
         return factory.from_pretrained(name, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"backbone={name} could not be loaded: {reason} Pass the id of a model on the Hugging Face hub, or a "
+            f"{setting}={name} could not be loaded: {reason} Pass the id of a model on the Hugging Face hub, or a "
             "folder with config.json, model.safetensors and the tokenizer (needed where the hub is out of reach)."
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()

@@ -69,3 +69,18 @@ def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) ->
 
 def concatenate(parts: list[Ragged]) -> Ragged:
     return Ragged(torch.cat([part.ids for part in parts]), np.concatenate([part.lengths for part in parts]))
+
+
+def distinct(sequences: Ragged) -> tuple[Ragged, Tensor]:
+    """Each different sequence once, and (sequences,) the place of each of the given ones among them."""
+    flat = sequences.ids.numpy()
+    ends = np.cumsum(sequences.lengths)
+    place_of: dict[bytes, int] = {}
+    kept, places = [], []
+    for row, (start, end) in enumerate(zip((ends - sequences.lengths).tolist(), ends.tolist(), strict=True)):
+        place = place_of.setdefault(flat[start:end].tobytes(), len(place_of))
+        places.append(place)
+        if place == len(kept):
+            kept.append(row)
+    parts = [flat[ends[row] - sequences.lengths[row] : ends[row]] for row in kept]
+    return Ragged(torch.from_numpy(np.concatenate(parts)), sequences.lengths[kept]), torch.tensor(places)

@@ -4,19 +4,24 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
+from tqdm import tqdm
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders.chunks import chunk_cost, padded, plan_chunks
+from encoders.chunks import chunk_cost, distinct, padded, plan_chunks
+from encoders.fingerprint import described_config, described_tokenizer, fingerprint
 from encoders.masked_rows import states_and_logits
 from encoders.pooling import POOLERS
 from losses.mlm import masked_lm_sum
@@ -34,7 +39,11 @@ class Encoded(NamedTuple):
 
 
 class SentenceEncoder(nn.Module):
-    """``transformer`` is a masked LM, or a trunk alone where no head is trained."""
+    """``transformer`` is a masked LM, or a trunk alone where no head is trained.
+
+    ``prompt`` goes before each text, ``normalize`` makes unit vectors, ``progress`` draws a bar on a terminal: of
+    ``embed`` alone, training knows none of them. ``origin`` says in ``description`` where the weights came from.
+    """
 
     def __init__(
         self,
@@ -45,6 +54,10 @@ class SentenceEncoder(nn.Module):
         max_length: int = 512,
         token_budget: int | None = None,
         recompute: str = "auto",
+        prompt: str = "",
+        normalize: bool = False,
+        progress: bool = False,
+        origin: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         if pooling not in POOLERS:
@@ -57,6 +70,8 @@ class SentenceEncoder(nn.Module):
             raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
         self.transformer, self.tokenizer = transformer, tokenizer
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
+        self.prompt, self.normalize, self.progress = prompt, normalize, progress
+        self.origin = dict(origin or {})
         self.longest = longest_input(transformer, tokenizer)
         self.max_length = min(max_length, self.longest)
 
@@ -102,22 +117,66 @@ class SentenceEncoder(nn.Module):
     def width(self) -> int:
         return int(self.transformer.config.hidden_size)
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What shapes a vector besides the weights and the tokenizer."""
+        return {
+            "pooling": self.pooling,
+            "normalize": str(self.normalize).lower(),
+            "prompt": self.prompt,
+            "max_length": str(self.max_length),
+            "precision": precision_of(self.trunk.dtype),
+        }
+
+    @property
+    def description(self) -> dict[str, str]:
+        return {**self.origin, **self.settings}
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over all that `embed` depends on, computed anew: training changes it."""
+        described = {"config": described_config(self.trunk.config), "tokenizer": described_tokenizer(self.tokenizer)}
+        return fingerprint(self.trunk.state_dict(), **described, **self.settings)
+
     @torch.no_grad()
     def embed(self, texts: Sequence[str]) -> Tensor:
-        """N texts -> (N, D) float32 rows on the CPU, in input order; the train/eval mode is left as it was."""
+        """N texts -> (N, D) float32 rows on the CPU, in input order; the train/eval mode is left as it was.
+
+        Texts that the tokenizer does not tell apart are encoded once. A text without any token, which only tokenizers
+        without special tokens know, is the zero vector.
+        """
         if not len(texts):
             return torch.zeros(0, self.width)
-        device, training = next(self.parameters()).device, self.training
+        training = self.training
         self.eval()
-        sequences = self.tokenize(texts)
+        try:
+            sequences, place_N = distinct(self.tokenize([self.prompt + text for text in texts]))
+            vectors_UD = self._embed_sequences(sequences)
+        finally:
+            self.train(training)
+        if self.normalize:
+            vectors_UD = torch.nn.functional.normalize(vectors_UD, dim=-1)
+        return vectors_UD[place_N]
+
+    def _embed_sequences(self, sequences: Ragged) -> Tensor:
+        """(U, D) float32 on the CPU."""
+        device = next(self.parameters()).device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
         chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))
         ids = padded(sequences.ids.to(device), sequences.lengths, chunks, self.tokenizer.pad_token_id)
-        vectors_ND = torch.empty(len(texts), self.width)
-        for chunk, (ids_BT, mask_BT) in zip(chunks, ids, strict=True):
-            vectors_ND[torch.from_numpy(chunk.rows)] = self.encode_chunk(ids_BT, mask_BT, None)[0].float().cpu()
-        self.train(training)
-        return vectors_ND
+        vectors_UD = torch.zeros(len(sequences.lengths), self.width)
+        with self._bar(len(sequences.lengths)) as bar:
+            for chunk, (ids_BT, mask_BT) in zip(chunks, ids, strict=True):
+                if chunk.width:
+                    vectors_UD[torch.from_numpy(chunk.rows)] = self.encode_chunk(ids_BT, mask_BT, None)[0].float().cpu()
+                bar.update(len(chunk.rows))
+        return vectors_UD
+
+    def _bar(self, total: int) -> Any:
+        """Silent for what takes a moment, for a file that takes stderr, and on all ranks but the first."""
+        first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+        shown = self.progress and first and sys.stderr.isatty()
+        return tqdm(total=total, desc="encoding", unit=" texts", delay=2, leave=False, disable=not shown)
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """With special tokens, cut at ``max_length`` tokens; the text as it is, as sentence-transformers takes it."""
@@ -125,7 +184,7 @@ class SentenceEncoder(nn.Module):
             "input_ids"
         ]
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-        flat = np.fromiter((token for ids in encoded for token in ids), dtype=np.int64, count=int(lengths.sum()))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
         return Ragged(torch.from_numpy(flat), lengths)
 
     def _refuse_too_long(self, lengths: np.ndarray) -> None:
@@ -151,6 +210,10 @@ def attention_for(ids_BT: Tensor) -> contextlib.AbstractContextManager[None]:
     if ids_BT.is_cpu and torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
         return sdpa_kernel(SDPBackend.MATH)
     return contextlib.nullcontext()
+
+
+def precision_of(dtype: torch.dtype) -> str:
+    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
 
 
 def affordable_tokens(transformer: PreTrainedModel) -> int:

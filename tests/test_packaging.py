@@ -23,6 +23,7 @@ PACKAGES = find_packages(str(ROOT), include=PYPROJECT["tool"]["setuptools"]["pac
 MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
 IMPORT_NAMES = {"hydra-core": "hydra", "scikit-learn": "sklearn"}  # where it is not the name of the distribution
 NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
+OPTIONAL = ("sentence-transformers",)  # extras whose import fails with advice
 COMES_WITH = {"lightning_fabric": "pytorch_lightning"}  # two packages in one distribution
 SOURCES = [ROOT / f"{name}.py" for name in MODULES] + [
     path for package in PACKAGES for path in (ROOT / package.replace(".", "/")).glob("*.py")
@@ -64,7 +65,8 @@ def test_every_package_and_module_is_packaged():
 
 def test_every_import_is_a_declared_dependency():
     ours = {*MODULES, *PACKAGES}
-    undeclared = imported_roots() - ours - set(sys.stdlib_module_names) - {import_name(r) for r in CORE}
+    optional = {Requirement(line) for name in OPTIONAL for line in EXTRAS[name]}
+    undeclared = imported_roots() - ours - set(sys.stdlib_module_names) - {import_name(r) for r in {*CORE, *optional}}
     assert not undeclared, f"pyproject.toml does not have {sorted(undeclared)}"
 
 

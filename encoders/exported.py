@@ -1,0 +1,151 @@
+"""Read what a sentence-transformers folder says about itself, in the layouts of versions 2 to 6.
+
+Most folders are a transformer, one way of pooling and perhaps unit length: those our own encoder can be. What is more
+than that is named, so that the library can be asked instead.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from transformers.utils.hub import cached_file
+
+from contracts import InputError
+from encoders.pooling import POOLERS
+
+LIBRARY = "sentence_transformers."
+MODES = {  # as versions before 6 spell them
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+OPTIONS = (*(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
+           "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json")  # fmt: skip
+# Options of the transformer that change no vector, or that we follow
+FOLLOWED = {"max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name",
+            "model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs",
+            "processing_kwargs", "unpad_inputs", "query_length", "document_length", "query_expansion"}  # fmt: skip
+HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype", "trust_remote_code"}
+
+
+class Exported(NamedTuple):
+    """A sentence-transformers model that our encoder can be."""
+
+    transformer: str  # folder or hub id
+    pooling: str
+    normalize: bool
+    max_length: int | None  # None: as long as the tokenizer and the model allow
+    lowercase: bool
+    prompt: str
+
+
+class BeyondUs(Exception):
+    """A model of sentence-transformers that is more than a transformer and a pooling; the message names the rest."""
+
+
+def read_exported(name: str, prompt: str | None) -> Exported | None:
+    """What ``modules.json`` of a folder or hub id describes; None where there is no such file.
+
+    Raises:
+        BeyondUs: only the library itself can run it.
+        InputError: a file is damaged, or the folder wants to run code of its own.
+    """
+    modules = read_json(name, "modules.json")
+    if modules is None:
+        return None
+    if not isinstance(modules, list) or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
+        raise InputError(
+            f"encoder={name}: modules.json must be a list of objects with a type and a path. Fetch it again."
+        )
+    _refuse_foreign_code(name, modules)
+    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise BeyondUs(f"its modules are {', '.join(kinds)}")
+    transformer, options = _transformer(name, modules[0]["path"])
+    pooling, includes_prompt = _pooling(name, modules[1]["path"])
+    prompt = _default_prompt(name) if prompt is None else prompt
+    if prompt and not includes_prompt:
+        raise BeyondUs("its pooling leaves the prompt out")
+    length = options.get("max_seq_length")
+    return Exported(transformer, pooling, "Normalize" in kinds, length, bool(options.get("do_lower_case")), prompt)
+
+
+def read_json(name: str, path: str) -> Any:
+    """The content of a JSON file of a folder or hub id, None where there is no such file."""
+    try:
+        found = cached_file(name, path, _raise_exceptions_for_missing_entries=False)
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"encoder={name} is no file and no folder here, and could not be had from the Hugging Face hub: {reason} "
+            "Give the path of a run, checkpoint, encoder folder or word-vector file, or a hub id while the hub can be "
+            "reached (or once its files are in the cache)."
+        ) from error
+    if found is None:
+        return None
+    try:
+        return json.loads(Path(cast(str, found)).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"encoder={name}: {path} is no JSON ({error}). Fetch or export it again.") from error
+
+
+def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:
+    types = [module["type"] for module in modules]
+    for module in modules:
+        router = read_json(name, f"{module['path']}/router_config.json") if module["path"] else None
+        types += list((router or {}).get("types", {}).values())
+    foreign = [kind for kind in types if not str(kind).startswith(LIBRARY)]
+    if foreign:
+        raise InputError(
+            f"encoder={name}: modules.json names {foreign[0]}, code that is not part of sentence-transformers. "
+            "It is never run; use a model that consists of the library's own modules."
+        )
+
+
+def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
+    """The folder or hub id of the transformer, and its options."""
+    if path and not Path(name).is_dir():
+        raise BeyondUs("its transformer lies in a folder of its own")
+    folder = str(Path(name) / path) if path else name
+    options: dict[str, Any] = next((found for file in OPTIONS if (found := read_json(folder, file))), {})
+    unknown = sorted(options.keys() - FOLLOWED)
+    if unknown:
+        raise BeyondUs(f"its transformer has the option {unknown[0]}")
+    for group in ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"):
+        foreign = sorted((options.get(group) or {}).keys() - HARMLESS_ARGUMENTS)
+        if foreign:
+            raise BeyondUs(f"its transformer is loaded with {foreign[0]}")
+    modality = options.get("modality_config", {"text": {}}).get("text")
+    plain = modality is not None and modality.get("method_output_name", "last_hidden_state") == "last_hidden_state"
+    if options.get("transformer_task", "feature-extraction") != "feature-extraction" or not plain:
+        raise BeyondUs("its transformer is more than a text encoder")
+    if options.get("processing_kwargs"):
+        raise BeyondUs("its texts are processed by options of its own")
+    return folder, options
+
+
+def _pooling(name: str, path: str) -> tuple[str, bool]:
+    """Its name and whether the tokens of a prompt are pooled along."""
+    options = read_json(name, f"{path}/config.json") or {}
+    mode = options.get("pooling_mode")
+    if mode is None:
+        mode = [short for long, short in MODES.items() if options.get(long)] or ["mean"]
+    modes = [mode] if isinstance(mode, str) else list(mode)
+    if len(modes) != 1 or modes[0] not in POOLERS:
+        raise BeyondUs(f"its pooling is {' and '.join(modes)}")
+    return modes[0], bool(options.get("include_prompt", True))
+
+
+def _default_prompt(name: str) -> str:
+    options = read_json(name, "config_sentence_transformers.json") or {}
+    chosen = options.get("default_prompt_name")
+    prompts = options.get("prompts") or {}
+    if chosen is not None and chosen not in prompts:
+        raise InputError(
+            f"encoder={name}: config_sentence_transformers.json has default_prompt_name={chosen!r}, and no such prompt."
+            " Correct it, or say prompt= yourself."
+        )
+    return prompts.get(chosen) or ""

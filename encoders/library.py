@@ -1,0 +1,73 @@
+"""Models of sentence-transformers that our encoder cannot be, run by the library itself.
+
+An optional extra, imported when such a model is asked for. No code of the model's own is run.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contracts import InputError
+from encoders.fingerprint import described_config, described_tokenizer, fingerprint
+from encoders.sentence_encoder import precision_of
+
+
+class LibraryEncoder:
+    """``why`` says what our own encoder lacks."""
+
+    def __init__(
+        self,
+        name: str,
+        why: str,
+        *,
+        prompt: str | None,
+        max_length: int | None,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise InputError(
+                f"encoder={name}: {why}, which needs the sentence-transformers library. Install it: "
+                "pip install 'contrastive-encoders[sentence-transformers]'."
+            ) from error
+        try:
+            self.model = SentenceTransformer(name, device=str(device), trust_remote_code=False)
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise InputError(f"encoder={name} could not be loaded by sentence-transformers: {reason}") from error
+        self.model.to(dtype)
+        if max_length is not None:
+            self.model.max_seq_length = max_length
+        self._prompt = prompt
+        default = self.model.prompts.get(self.model.default_prompt_name or "", "")
+        self.description = {
+            "kind": "sentence-transformers library",
+            "backbone": name,
+            "pooling": why,
+            "prompt": default if prompt is None else prompt,
+            "max_length": str(self.model.max_seq_length),
+            "precision": precision_of(dtype),
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        described: dict[str, Any] = {"modules": repr(self.model)}
+        transformer = getattr(self.model[0], "auto_model", None)
+        if transformer is not None:
+            described["config"] = described_config(transformer.config)
+            described["tokenizer"] = described_tokenizer(self.model.tokenizer)
+        settings = {key: value for key, value in self.description.items() if key != "backbone"}
+        return fingerprint(self.model.state_dict(), **described, **settings)
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """N texts -> (N, width) float32 on the CPU."""
+        distinct = list(dict.fromkeys(texts))
+        place_of = {text: place for place, text in enumerate(distinct)}
+        rows = self.model.encode(
+            distinct, prompt=self._prompt, convert_to_tensor=True, show_progress_bar=False
+        )  # fmt: skip
+        return rows.float().cpu()[torch.tensor([place_of[text] for text in texts], dtype=torch.long)]

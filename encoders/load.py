@@ -1,0 +1,213 @@
+"""``load_encoder``: whatever makes vectors of texts, by its name.
+
+A run or checkpoint of ours, a sentence-transformers folder or hub id, any other transformers folder or hub id, or a
+file of word vectors.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from contracts import InputError
+from encoders.backbones import check_vocabulary, load_tokenizer
+from encoders.exported import BeyondUs, Exported, read_exported, read_json
+from encoders.pooling import POOLERS
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.trunks import load_trunk, read_checkpoint, trunk_of_checkpoint
+from encoders.word_vectors import WordVectors, is_word_vector_file
+
+log = logging.getLogger(__name__)
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+USUAL_LENGTH = 512
+AS_LONG_AS_POSSIBLE = 10**9
+WANTED = (
+    "Wanted one of: a run's folder (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers "
+    "folder (modules.json), a transformers folder (config.json), a hub id, or word vectors "
+    "(*.txt, *.vec, or either with .gz)."
+)
+
+
+class LoadedEncoder(Protocol):
+    """An `Embedder` that can say what it is."""
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over weights, tokenizer and all settings that change a vector."""
+        ...
+
+    @property
+    def description(self) -> dict[str, str]:
+        """kind, backbone, pooling, prompt, max_length, precision."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Tensor: ...
+
+
+class _Options(NamedTuple):
+    pooling: str | None
+    prompt: str | None
+    max_length: int | None
+    precision: str
+    device: torch.device
+
+
+def load_encoder(
+    name: str | Path,
+    *,
+    pooling: str | None = None,
+    prompt: str | None = None,
+    max_length: int | None = None,
+    precision: str = "fp32",
+    device: str | torch.device | None = None,
+) -> LoadedEncoder:
+    """None takes what the encoder was made with; of a plain transformer that is mean pooling and 512 tokens.
+
+    ``prompt`` is put before every text as it is, blanks included; "" is none where the encoder has one of its own.
+    ``max_length`` counts tokens. ``device=None`` is the GPU where there is one. ``precision="bf16"`` holds weights and
+    states in 16 bits; pooling and what comes out stay float32.
+
+    Raises:
+        InputError: there is no such encoder, it is damaged, or it does not go with an option.
+    """
+    name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    options = _Options(pooling, prompt, max_length, precision, torch.device(device))
+    _check(options)
+    if Path(name).is_file():
+        return _from_file(Path(name), options)
+    if Path(name).is_dir():
+        return _from_folder(Path(name), options)
+    if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or name.startswith((".", "/")) or name.count("/") > 1:
+        raise InputError(f"encoder={name}: no such file or folder. {WANTED}")
+    return _from_transformers(name, options)
+
+
+def _check(options: _Options) -> None:
+    if options.pooling is not None and options.pooling not in POOLERS:
+        raise InputError(f"pooling={options.pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
+    if options.precision not in PRECISIONS:
+        raise InputError(f"precision={options.precision!r} is unknown; choose one of {', '.join(PRECISIONS)}.")
+    if options.max_length is not None and options.max_length < 1:
+        raise InputError(f"max_length={options.max_length}: wanted a number of tokens, at least 1.")
+
+
+def _from_file(path: Path, options: _Options) -> LoadedEncoder:
+    if path.suffix == ".ckpt":
+        return _from_checkpoint(path, options)
+    if not is_word_vector_file(path.name):
+        raise InputError(f"encoder={path} is a file that is neither checkpoint nor word vectors. {WANTED}")
+    given = {"prompt": options.prompt, "max_length": options.max_length}
+    unfit = [f"{key}={value}" for key, value in given.items() if value]
+    unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean"))
+    unfit += [f"precision={options.precision}"] * (options.precision != "fp32")
+    if unfit:
+        raise InputError(f"encoder={path}: word vectors are averaged in fp32 and know no {unfit[0]}; leave it out.")
+    return WordVectors(path)
+
+
+def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
+    if (folder / "encoder" / "modules.json").is_file():
+        return _from_transformers(str(folder / "encoder"), options, kind="run", backbone=str(folder))
+    for checkpoint in ("best.ckpt", "last.ckpt", "previous.ckpt"):
+        if (path := folder / "checkpoints" / checkpoint).is_file():
+            return _from_checkpoint(path, options)
+    if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
+        holds = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
+        raise InputError(f"encoder={folder} is a folder without an encoder; it holds {holds}. {WANTED}")
+    return _from_transformers(str(folder), options)
+
+
+def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
+    """The config and the tokenizer are those that the run exported, made, or was given."""
+    trained = read_checkpoint(path)
+    run = path.resolve().parent.parent
+    own = [folder for name in ("encoder", "backbone") if ((folder := run / name) / "config.json").is_file()]
+    architecture = str(own[0]) if own else trained.backbone
+    if not own and Path(trained.backbone).is_absolute() and not Path(trained.backbone).exists():
+        raise InputError(
+            f"encoder={path}: the run began with backbone={trained.backbone}, which is not there any more; its config "
+            "and tokenizer are needed. Put it back, or use the encoder/ folder of a finished run."
+        )
+    transformer = trunk_of_checkpoint(path, trained, architecture)
+    exported = Exported(architecture, trained.pooling, False, trained.max_length, False, "")
+    return _build(transformer, load_tokenizer(architecture), exported, options, kind="checkpoint", backbone=str(path))
+
+
+def _from_transformers(
+    name: str, options: _Options, kind: str = "sentence-transformers", backbone: str | None = None
+) -> LoadedEncoder:
+    """A folder or hub id."""
+    try:
+        exported = read_exported(name, options.prompt)
+    except BeyondUs as reason:
+        log.info("encoder=%s goes through the sentence-transformers library: %s.", name, reason)
+        return _from_library(name, options, str(reason))
+    if exported is None:
+        if read_json(name, "config.json") is None:
+            raise InputError(f"encoder={name} has neither modules.json nor config.json. {WANTED}")
+        kind, exported = "transformers", Exported(name, "mean", False, USUAL_LENGTH, False, "")
+    transformer, tokenizer = load_trunk(exported.transformer), load_tokenizer(exported.transformer)
+    if kind != "transformers" and exported.max_length is not None:
+        tokenizer.model_max_length = exported.max_length  # even where the tokenizer says less, as the library does
+    return _build(transformer, tokenizer, exported, options, kind=kind, backbone=backbone or name)
+
+
+def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
+    from encoders.library import LibraryEncoder  # the only one to import sentence-transformers
+
+    if options.pooling is not None:
+        raise InputError(
+            f"encoder={name}: {why}, so pooling={options.pooling} cannot be put in its place; leave pooling out."
+        )
+    return LibraryEncoder(
+        name,
+        why,
+        prompt=options.prompt,
+        max_length=options.max_length,
+        dtype=PRECISIONS[options.precision],
+        device=options.device,
+    )
+
+
+def _build(
+    transformer: PreTrainedModel,
+    tokenizer: Tokenizer,
+    exported: Exported,
+    options: _Options,
+    *,
+    kind: str,
+    backbone: str,
+) -> SentenceEncoder:
+    check_vocabulary(transformer, tokenizer, backbone)
+    if exported.lowercase:
+        _lowercase(tokenizer)
+    encoder = SentenceEncoder(
+        transformer,
+        tokenizer,
+        pooling=options.pooling or exported.pooling,
+        max_length=options.max_length or exported.max_length or AS_LONG_AS_POSSIBLE,
+        prompt=exported.prompt if options.prompt is None else options.prompt,
+        normalize=exported.normalize,
+        progress=True,
+        origin={"kind": kind, "backbone": backbone},
+    )
+    return encoder.eval().requires_grad_(False).to(options.device, PRECISIONS[options.precision])
+
+
+def _lowercase(tokenizer: Tokenizer) -> None:
+    """``do_lower_case`` of a sentence-transformers folder: before everything else, unless the tokenizer does it."""
+    backend = tokenizer.backend_tokenizer
+    steps = list(backend.normalizer) if isinstance(backend.normalizer, Normalizers) else [backend.normalizer]
+    steps = [step for step in steps if step is not None]
+    if not any(isinstance(step, Lowercase) for step in steps):
+        backend.normalizer = Normalizers([Lowercase(), *steps])
