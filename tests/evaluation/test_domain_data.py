@@ -1,0 +1,197 @@
+"""The on-disk tables of the domain tasks, small ones written here and the published ones where they are."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contracts import InputError
+from evaluation.domain_data import ENTRIES, FORUMS, read_askubuntu
+from evaluation.embed import embed_pool
+from evaluation.task import Classifiers, How
+from evaluation.tsv import read_rows, table
+
+
+def write(root: Path, name: str, *rows: str) -> None:
+    path = root / f"{name}.tsv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(row.split("|")) + "\n" for row in rows), encoding="utf-8")
+
+
+def read(root: Path, name: str):
+    return ENTRIES[name].read(root, name, Classifiers())
+
+
+# ------------------------------------------------------------------------------------- AskUbuntu
+
+
+@pytest.fixture
+def askubuntu(tmp_path) -> Path:
+    write(
+        tmp_path,
+        "AskUbuntu/test",
+        "query_id|positive_ids|candidate_ids",
+        "1|3 4|2 3 4",
+        "2||1 3 4",  # nothing similar: not a query
+        "5|1|4 1",
+    )
+    titles = {1: "no sound", 2: "wifi lost", 3: "sound gone", 4: "", 5: "no sound at all", 6: "not used"}
+    write(tmp_path, "AskUbuntu/texts", "id|title|body", *(f"{i}|{title}|body {i}" for i, title in titles.items()))
+    return tmp_path
+
+
+def test_askubuntu_has_titles_in_the_order_of_the_file(askubuntu):
+    first, second = read(askubuntu, "askubuntu").queries
+    assert first.query == "no sound"
+    assert first.texts == ["wifi lost", "sound gone", "."]
+    assert first.relevant == [False, True, True]
+    assert (second.query, second.texts, second.relevant) == ("no sound at all", [".", "no sound"], [False, True])
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("body", "body 1"), ("title+body", "no sound body 1")])
+def test_askubuntu_with_other_texts(askubuntu, text, wanted):
+    assert read_askubuntu("test", askubuntu, "askubuntu", Classifiers(), text).queries[0].query == wanted
+
+
+def test_askubuntu_runs(askubuntu, bag_of_words):
+    task = read(askubuntu, "askubuntu")
+    scores = task.score(embed_pool(bag_of_words, task.texts()), How())
+    # both questions share words with a similar one that is not the file's first candidate
+    assert scores["askubuntu/cosine/p@1"].value == 100
+    assert scores["askubuntu/cosine/mrr"].value == 100
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("1|3|2 3 99", r"test\.tsv:2: question 99 is not in AskUbuntu/texts"),
+        ("1|6|2 3", r"test\.tsv:2: none of the positive_ids is among the candidate_ids"),
+        ("1|3|3 2 3", r"test\.tsv:2: a candidate is named twice"),
+        ("1||2 3", "no query has a similar question"),
+    ],
+)
+def test_damaged_askubuntu(askubuntu, row, message):
+    write(askubuntu, "AskUbuntu/test", "query_id|positive_ids|candidate_ids", row)
+    with pytest.raises(InputError, match=message):
+        read(askubuntu, "askubuntu")
+
+
+def test_the_published_ids_have_189_and_186_queries(real_data, tmp_path):
+    """Texts are made up: every id is its own title."""
+    ids = set()
+    for split in ("dev", "test"):
+        source = real_data / "AskUbuntu_ids" / f"{split}.ids.tsv"
+        if not source.is_file():
+            pytest.skip(f"{source} is not there")
+        write(tmp_path, "AskUbuntu/" + split)
+        table(tmp_path, "AskUbuntu/" + split).write_bytes(source.read_bytes())
+        for _, (query, candidates) in read_rows(source, ["query_id", "candidate_ids"]):
+            ids |= {query, *candidates.split()}
+    write(tmp_path, "AskUbuntu/texts", "id|title|body", *(f"{i}|title {i}|" for i in sorted(ids)))
+    dev, test = read(tmp_path, "askubuntu-dev"), read(tmp_path, "askubuntu")
+    assert (len(dev.queries), len(test.queries)) == (189, 186)
+    assert {len(one.texts) for one in (*dev.queries, *test.queries)} == {20}
+
+
+# ----------------------------------------------------------------------------------- CQADupStack
+
+
+@pytest.fixture
+def cqadupstack(tmp_path) -> Path:
+    rows = [f"{forum}|{i}|{forum} text {i}" for forum in FORUMS for i in range(6)]
+    write(tmp_path, "CQADupStack/corpus", "forum|id|text", *rows)
+    for split in ("valid", "test"):
+        asked = [row for forum in FORUMS for row in (f"{forum}|0|3 1", f"{forum}|1|0", f"{forum}|5|4 2")]
+        write(tmp_path, f"CQADupStack/{split}", "forum|query_id|relevant_ids", *asked)
+    return tmp_path
+
+
+def test_a_forum_s_documents_are_all_its_questions_but_the_queries(cqadupstack):
+    android, *rest = read(cqadupstack, "cqadupstack").forums
+    assert [android.name, *(forum.name for forum in rest)] == FORUMS
+    assert android.queries == ["android text 0", "android text 1", "android text 5"]
+    assert android.documents == ["android text 2", "android text 3", "android text 4"]
+    assert android.relevant == [[1], [], [2, 0]]  # queries are no documents, even where they are duplicates
+    assert android.duplicates == [2, 1, 2]
+
+
+def test_cqadupstack_s_names(cqadupstack, bag_of_words):
+    for name, forum in (("cqadupstack", "cqadupstack-tex"), ("cqadupstack-dev", "cqadupstack-tex-dev")):
+        task = read(cqadupstack, name)
+        scores = task.score(embed_pool(bag_of_words, task.texts()), How())
+        assert list(scores) == task.score_names()
+        assert {f"{name}/cosine/map@100", f"{forum}/cosine/ndcg@10"} <= set(scores)
+        assert len(scores) == 2 * (12 + 1)
+
+
+def test_fewer_forums_are_said(cqadupstack, caplog):
+    write(cqadupstack, "CQADupStack/test", "forum|query_id|relevant_ids", "gis|0|3")
+    assert [forum.name for forum in read(cqadupstack, "cqadupstack").forums] == ["gis"]
+    assert "1 forums, the papers' mean is over 12" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["gis|77|3"], r"test\.tsv:2: question '77' of forum 'gis' is not in CQADupStack/corpus"),
+        (["golf|1|3"], r"test\.tsv:2: question '1' of forum 'golf' is not in"),
+        (["gis|0|3", "gis|0|4"], r"test\.tsv:3: query 0 of forum gis stands twice"),
+        (["gis|0|90,91"], "none of the relevant_ids of forum gis is in its corpus"),
+        ([f"gis|{i}|3" for i in range(6)], "every question of forum gis is a query"),
+        ([], "no rows below the header"),
+    ],
+)
+def test_damaged_cqadupstack(cqadupstack, rows, message):
+    write(cqadupstack, "CQADupStack/test", "forum|query_id|relevant_ids", *rows)
+    with pytest.raises(InputError, match=message):
+        read(cqadupstack, "cqadupstack")
+
+
+def test_an_id_twice_in_the_corpus(cqadupstack):
+    write(cqadupstack, "CQADupStack/corpus", "forum|id|text", "gis|0|a", "tex|0|b", "gis|0|c")
+    with pytest.raises(InputError, match=r"corpus\.tsv:4: forum gis has id 0 twice"):
+        read(cqadupstack, "cqadupstack")
+
+
+# -------------------------------------------------------------------------- TwitterPara, BIOSSES
+
+
+def test_votes_out_of_range_and_empty_tables(tmp_path):
+    header = "votes_of_6|sentence1|sentence2"
+    write(tmp_path, "TwitterURL/test_with_debatable", header, "7|a|b")
+    with pytest.raises(InputError, match=r"test_with_debatable\.tsv:2: votes_of_6 is '7'"):
+        read(tmp_path, "twitterurl")
+    write(tmp_path, "TwitterURL/test_with_debatable", header)
+    with pytest.raises(InputError, match="has a header but no rows"):
+        read(tmp_path, "twitterurl")
+
+
+def test_the_published_twitter_sets_agree_with_their_labels(real_data):
+    turl = read(real_data, "twitterurl").pairs
+    labels = [
+        (left, right, label == "1")
+        for _, (left, right, label) in read_rows(real_data / "TwitterURL/test.tsv", ["sentence1", "sentence2", "label"])
+    ]
+    decided = [
+        (left, right, votes > 3)
+        for left, right, votes in zip(turl.left, turl.right, turl.gold, strict=True)
+        if votes != 3
+    ]
+    assert len(turl.gold) == 10120
+    assert decided == labels
+    pit = read(real_data, "pit").pairs
+    given = [label for _, [label] in read_rows(real_data / "PIT2015/test.tsv", ["label"])]
+    assert len(given) == 972
+    assert given == [{-1: "0", 0: "-1", 1: "1"}[int(np.sign(score - 3))] for score in pit.gold]
+
+
+def test_the_published_biosses(real_data):
+    task = read(real_data, "biosses")
+    assert len(task.pairs.gold) == 100
+    assert {"biosses/cosine/spearman", "biosses/cosine/pearson"} <= set(task.score_names())
+
+
+def test_entries_name_tables_that_are_there(real_data):
+    for name in ("twitterurl", "pit", "biosses"):
+        for one, rows in ENTRIES[name].rows.items():
+            assert sum(1 for _ in read_rows(table(real_data, one), [])) == rows

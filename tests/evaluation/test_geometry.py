@@ -1,0 +1,185 @@
+"""Closed forms of hand-built vectors, and the definitions written out."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import entropy
+
+from contracts import InputError, PairTask
+from evaluation import geometry
+from evaluation.embed import Pool
+from evaluation.geometry import ENTRIES, Geometry, effective_rank, kernel_sums, read_geometry, uniformities
+from evaluation.task import Classifiers, How
+
+NO_INTERVALS = How(intervals=False)
+
+
+def task_of(pairs: list[tuple[str, str, float]], threshold: float = 4.0) -> Geometry:
+    left, right, gold = zip(*pairs, strict=True)
+    return Geometry("geometry", PairTask("stsb", [*left], [*right], np.array(gold), ["stsb"] * len(gold)), threshold)
+
+
+def values(task: Geometry, vectors: dict[str, list[float]], how: How = NO_INTERVALS) -> dict[str, float]:
+    pool = Pool({text: row for row, text in enumerate(vectors)}, torch.tensor(list(vectors.values())).float())
+    return {name.removeprefix("stsb/geometry/"): one.value for name, one in task.score(pool, how).items()}
+
+
+def test_orthonormal_vectors():
+    """Squared distance 2 between any two: uniformity -4; all singular values equal: full rank."""
+    found = values(task_of([("a", "b", 5), ("c", "d", 1)]), dict(zip("abcd", torch.eye(4).tolist(), strict=True)))
+    wanted = {
+        "alignment": 2, "uniformity": -4, "uniformity-distinct": -4, "anisotropy": 0,
+        "effective-rank": 4, "effective-rank-centred": 3, "norm": 1, "norm-std": 0,
+    }  # fmt: skip
+    assert found == pytest.approx(wanted, abs=1e-6)
+
+
+def test_identical_vectors():
+    found = values(task_of([("a", "b", 5), ("c", "d", 1)]), {text: [3.0, 4.0] for text in "abcd"})
+    wanted = {
+        "alignment": 0, "uniformity": 0, "uniformity-distinct": 0, "anisotropy": 1,
+        "effective-rank": 1, "effective-rank-centred": 0, "norm": 5, "norm-std": 0,
+    }  # fmt: skip
+    assert found == pytest.approx(wanted, abs=1e-6)
+
+
+def test_antipodal_vectors():
+    found = values(task_of([("a", "b", 4.5)]), {"a": [0.0, 2.0], "b": [0.0, -4.0]})
+    wanted = {
+        "alignment": 4, "uniformity": -8, "uniformity-distinct": -8, "anisotropy": -1,
+        "effective-rank": 1, "effective-rank-centred": 1, "norm": 3, "norm-std": 1,
+    }  # fmt: skip
+    assert found == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_text_in_two_rows_counts_twice_but_is_not_compared_with_itself_within_one():
+    """a, b orthogonal; sentences a b a b: of six pairs two are equal texts."""
+    found = values(task_of([("a", "b", 5), ("a", "b", 2)]), {"a": [1.0, 0.0], "b": [0.0, 1.0]})
+    assert found["uniformity"] == pytest.approx(math.log((2 * 1 + 4 * math.exp(-4)) / 6))
+    assert found["uniformity-distinct"] == pytest.approx(-4)
+
+
+def test_only_pairs_above_the_threshold_align():
+    pairs = [("a", "b", 4.0), ("a", "c", 4.2), ("b", "c", 3.5)]
+    vectors = {"a": [1.0, 0.0], "b": [0.0, 1.0], "c": [1.0, 0.0]}
+    assert values(task_of(pairs), vectors)["alignment"] == pytest.approx(0)  # exactly 4 is not above 4
+    found = values(task_of(pairs, threshold=3), vectors)
+    assert found["alignment>3"] == pytest.approx((2 + 0 + 2) / 3)
+
+
+@pytest.fixture
+def random_rows() -> tuple[Geometry, dict[str, list[float]]]:
+    rng = np.random.default_rng(1)
+    names = [f"t{i}" for i in range(60)]
+    pairs = [(str(rng.choice(names)), str(rng.choice(names)), float(rng.uniform(0, 5))) for _ in range(70)]
+    return task_of(pairs), {name: (rng.standard_normal(6) + 0.3).tolist() for name in names}
+
+
+def test_definitions_written_out(random_rows, monkeypatch):
+    monkeypatch.setattr(geometry, "BLOCK", 7)
+    task, vectors = random_rows
+    rows = {text: np.float32(vector).astype(np.float64) for text, vector in vectors.items()}
+    unit = {text: row / np.linalg.norm(row) for text, row in rows.items()}
+    sentences = [*task.pairs.left, *task.pairs.right]
+    distinct = sorted(set(sentences))
+
+    def log_mean_kernel(texts: list[str]) -> float:
+        distances = torch.pdist(torch.from_numpy(np.stack([unit[text] for text in texts])), p=2)
+        return float(distances.pow(2).mul(-2).exp().mean().log())
+
+    matrix = np.stack([rows[text] for text in distinct])
+    spectra = [np.linalg.svd(one, compute_uv=False) for one in (matrix, matrix - matrix.mean(0))]
+    norms = np.linalg.norm(matrix, axis=1)
+    aligned = [
+        np.sum((unit[a] - unit[b]) ** 2)
+        for a, b, score in zip(task.pairs.left, task.pairs.right, task.pairs.gold, strict=True)
+        if score > 4
+    ]
+    found = values(task, vectors)
+    wanted = {
+        "alignment": np.mean(aligned),
+        "uniformity": log_mean_kernel(sentences),
+        "uniformity-distinct": log_mean_kernel(distinct),
+        "anisotropy": np.mean([unit[a] @ unit[b] for a, b in itertools.combinations(distinct, 2)]),
+        "effective-rank": np.exp(entropy(spectra[0])),
+        "effective-rank-centred": np.exp(entropy(spectra[1])),
+        "norm": norms.mean(),
+        "norm-std": norms.std(),
+    }
+    # a text compared with itself in another row is at distance 1e-8 for pdist, 0 here
+    assert found == pytest.approx(wanted, abs=1e-7)
+
+
+def test_blocks_do_not_change_the_kernel(monkeypatch):
+    units = torch.nn.functional.normalize(torch.randn(50, 5, generator=torch.Generator().manual_seed(1)).double())
+    weights = torch.rand(50, 2, generator=torch.Generator().manual_seed(2)).double()
+    whole = kernel_sums(units, weights)
+    monkeypatch.setattr(geometry, "BLOCK", 8)
+    torch.testing.assert_close(kernel_sums(units, weights), whole, rtol=1e-12, atol=0)
+
+
+def test_uniformity_s_interval_is_that_of_the_full_bootstrap_over_rows():
+    """Rows are drawn again and the whole statistic computed, pairs of one row within one draw of it alone."""
+    rng = np.random.default_rng(3)
+    rows = 150
+    units = torch.nn.functional.normalize(torch.from_numpy(rng.normal([1, 0, 0, 0], 1, (2 * rows, 4))))
+    pairs = torch.arange(2 * rows).view(rows, 2)
+    estimate, _ = uniformities(units, pairs, "stsb")
+    kernel = torch.exp(-2 * torch.cdist(units, units).square()).numpy()
+    between = kernel.reshape(rows, 2, rows, 2).sum((1, 3))
+    within = kernel.reshape(rows, 2, rows, 2)[np.arange(rows), 0, np.arange(rows), 1]
+    np.fill_diagonal(between, 0)
+    drawn = rng.multinomial(rows, np.full(rows, 1 / rows), size=2000).astype(float)
+    sums = np.einsum("ri,ij,rj->r", drawn, between, drawn) + 2 * drawn @ within
+    counts = 4 * (rows**2 - (drawn**2).sum(1)) + 2 * rows
+    low, high = np.quantile(np.log(sums / counts), [0.025, 0.975])
+    assert estimate.interval() == pytest.approx([low, high], abs=0.1 * (high - low))
+
+
+def test_which_scores_have_intervals(random_rows):
+    task, vectors = random_rows
+    pool = Pool({text: row for row, text in enumerate(vectors)}, torch.tensor(list(vectors.values())).float())
+    found = task.score(pool, How())
+    assert list(found) == task.score_names()
+    without = {name.removeprefix("stsb/geometry/") for name, one in found.items() if one.interval() is None}
+    assert without == {"effective-rank", "effective-rank-centred", "norm-std"}
+    for one in found.values():
+        low, high = one.interval() or (one.value - 1, one.value + 1)
+        assert low < one.value < high
+
+
+def test_effective_rank_does_not_depend_on_scale():
+    matrix = torch.randn(20, 6, generator=torch.Generator().manual_seed(4)).double()
+    assert effective_rank(1000 * matrix) == pytest.approx(effective_rank(matrix))
+    assert 1 < effective_rank(matrix) < 6
+
+
+def test_vectors_that_are_not_finite_are_named_and_zero(caplog):
+    found = values(task_of([("a", "b", 5)]), {"a": [float("nan"), 0.0], "b": [0.0, 2.0]})
+    assert "1 of 2 vectors are not finite" in caplog.text
+    assert all(math.isfinite(value) for value in found.values())
+    assert found["norm"] == pytest.approx(1)
+
+
+def test_no_pair_above_the_threshold_is_an_error():
+    with pytest.raises(InputError, match="no pair of stsb is rated above 4"):
+        task_of([("a", "b", 3.0)])
+
+
+def test_splits_and_text_forms(data_root, tsv, tmp_path):
+    for split, rows in (("train", 31), ("dev", 30), ("test", 41)):
+        for ending in ("", ".senteval"):
+            tsv(tmp_path / "STSBenchmark" / f"{split}{ending}.tsv", rows, rows)
+    sizes = {"geometry": 41, "geometry-dev": 30, "geometry-all": 102}
+    assert list(ENTRIES) == list(sizes)
+    for name, rows in sizes.items():
+        for ending in ("", "@senteval"):
+            task = ENTRIES[name].read(tmp_path, name + ending, Classifiers())
+            assert task.name == name + ending
+            assert len(task.pairs.gold) == rows
+            stem = name.replace("geometry", "stsb") + ending
+            assert task.score_names()[0] == f"{stem}/geometry/alignment"
+    assert read_geometry("", tmp_path, "geometry", Classifiers(), threshold=3).threshold == 3
