@@ -38,7 +38,7 @@ FAILURES = 4  # checks in all, not in a row, that are no better than the best be
 SELECT: dict[str, Callable[[Tensor, Tensor], Estimate]] = {"pearson": pearson, "spearman": spearman}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Relatedness:
     """Trains on one set of pairs, stops by a second, and scores both the second and a third."""
 

@@ -1,0 +1,307 @@
+"""Caption retrieval against loops: the ranking, the loss, the random others, and a whole training."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import nn
+
+from contracts import InputError
+from evaluation.captions import (
+    CaptionRetrieval,
+    Maps,
+    Ranks,
+    Sizes,
+    Vectors,
+    epoch_of_indices,
+    fit,
+    fold_ranks,
+    hinge,
+    initial_maps,
+    median_rank,
+    ranks_of,
+)
+from evaluation.captions_data import ENTRIES, FILES, read_captions
+from evaluation.embed import embed_pool
+from evaluation.task import Classifiers, How
+
+CPU = torch.device("cpu")
+SMALL = Sizes(width=7, batch=16, others=3, folds=2, fold_images=12)
+
+
+def vectors(images: int, seed: int, dtype=torch.float64) -> Vectors:
+    """Captions that are noisy views of what is in the image."""
+    rng = np.random.default_rng(seed)
+    meaning = rng.standard_normal((images, 4))
+    to_image, to_caption = np.random.default_rng(99).standard_normal((2, 4, 6))
+    pictures = meaning @ to_image
+    told = np.repeat(meaning, 5, 0) @ to_caption[:, :5] + rng.standard_normal((5 * images, 5))
+    return Vectors(torch.from_numpy(pictures).to(dtype), torch.from_numpy(told).to(dtype))
+
+
+# ---------------------------------------------------------------------------------------- slow
+
+
+def slow_ranks(scores: np.ndarray) -> tuple[list[int], list[int]]:
+    """One sorted list per question, the last of equals first."""
+    images, captions = scores.shape
+    of_images, of_captions = [], []
+    for i in range(images):
+        listed = list(np.argsort(scores[i], kind="stable")[::-1])
+        of_images.append(min(listed.index(c) for c in range(5 * i, 5 * i + 5)))
+    for c in range(captions):
+        listed = list(np.argsort(scores[:, c], kind="stable")[::-1])
+        of_captions.append(listed.index(c // 5))
+    return of_images, of_captions
+
+
+def slow_loss(image_map, caption_map, data, picked, other_images, other_captions, margin):
+    def unit(rows):
+        return rows / rows.pow(2).sum(-1, keepdim=True).sqrt()
+
+    total = torch.zeros((), dtype=torch.float64)
+    for place, c in enumerate(picked):
+        image, caption = unit(image_map(data.images_IV[c // 5])), unit(caption_map(data.captions_CD[c]))
+        for wrong in other_captions[place]:
+            total = total + torch.relu(margin - image @ caption + image @ unit(caption_map(data.captions_CD[wrong])))
+        for wrong in other_images[place]:
+            total = total + torch.relu(margin - image @ caption + caption @ unit(image_map(data.images_IV[wrong // 5])))
+    return total
+
+
+def slow_recalls(image_map, caption_map, data, sizes) -> list[float]:
+    sums = [0.0] * 6
+    for fold in range(sizes.folds):
+        span = range(fold * sizes.fold_images, (fold + 1) * sizes.fold_images)
+        with torch.no_grad():
+            images = nn.functional.normalize(image_map(data.images_IV[list(span)]), dim=1)
+            told = data.captions_CD[5 * span.start : 5 * span.stop]
+            scores = images @ nn.functional.normalize(caption_map(told), dim=1).T
+        for side, ranks in enumerate(slow_ranks(scores.numpy())):
+            for place, cutoff in enumerate((1, 5, 10)):
+                sums[3 * side + place] += 100 * sum(rank < cutoff for rank in ranks) / len(ranks) / sizes.folds
+    return sums
+
+
+def slow_fit(train, dev, sizes, seed):
+    """Modules, autograd, the random calls that a list of the captions outside the batch would lead to."""
+    torch.manual_seed(seed)
+    rng = np.random.RandomState(seed)
+    image_map = nn.Linear(train.images_IV.shape[1], sizes.width)
+    caption_map = nn.Linear(train.captions_CD.shape[1], sizes.width)
+    both = nn.ModuleList([image_map, caption_map]).double()
+    optimizer = torch.optim.Adam(both.parameters())
+    best, kept, failures, epochs, stop = -1.0, None, 0, 0, False
+    while not stop and epochs <= 20:
+        order = list(rng.permutation(len(train.captions_CD)))
+        for start in range(0, len(order), sizes.batch):
+            picked = order[start : start + sizes.batch]
+            outside = order[:start] + order[start + sizes.batch :]
+            others = [rng.choice(outside, sizes.others * len(picked)).reshape(len(picked), -1) for _ in range(2)]
+            optimizer.zero_grad()
+            slow_loss(image_map, caption_map, train, picked, *others, sizes.margin).backward()
+            optimizer.step()
+        epochs += 1
+        value = sum(slow_recalls(image_map, caption_map, dev, sizes))
+        if value > best + 1e-9:  # a sum of fractions may exceed itself in the last bit
+            best, kept = value, copy.deepcopy(both)
+        else:
+            stop = failures >= 3
+            failures += 1
+    return kept
+
+
+# ------------------------------------------------------------------------------------- against it
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 2**31))
+def test_ranks_are_those_of_sorted_lists(images, levels, seed):
+    """With few levels nearly all scores tie."""
+    scores = np.random.default_rng(seed).integers(0, 3**levels, (images, 5 * images)).astype(np.float32)
+    found = ranks_of(torch.from_numpy(scores))
+    of_images, of_captions = slow_ranks(scores)
+    assert found.of_images_I.tolist() == of_images
+    assert found.of_captions_C.tolist() == of_captions
+
+
+def test_a_collapsed_or_broken_encoder_is_not_perfect():
+    for value in (0.3, float("nan")):
+        found = ranks_of(torch.full((40, 200), value))
+        assert int((found.of_images_I < 1).sum()) <= 1  # of 40
+        assert int((found.of_captions_C < 1).sum()) <= 5  # of 200
+
+
+def test_median_rank_counts_from_one_and_averages_folds():
+    # medians 1.5 and 4: floored and counted from 1 they are 2 and 5
+    assert median_rank(torch.tensor([0, 1, 2, 9, 4, 4, 4, 0]), folds=2) == 3.5
+
+
+def test_training_equals_a_slow_one_in_float64():
+    train, dev, test = vectors(20, 1), vectors(24, 2), vectors(25, 3)
+    wanted = slow_fit(train, dev, SMALL, seed=1111)
+    maps = fit(train, dev, SMALL, seed=1111)
+    for ours, theirs in zip(maps, wanted.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs.detach(), rtol=0, atol=1e-10)
+    found = fold_ranks(maps, test, SMALL)
+    recalls = slow_recalls(*wanted, test, SMALL)
+    for side, ranks in enumerate((found.of_images_I, found.of_captions_C)):
+        for place, cutoff in enumerate((1, 5, 10)):
+            assert 100 * float((ranks < cutoff).double().mean()) == pytest.approx(recalls[3 * side + place])
+
+
+def test_loss_is_the_sum_of_hinges():
+    data = vectors(30, 5)
+    maps = Maps(*(one.double().requires_grad_() for one in initial_maps(6, 5, 7, seed=3)))
+    indices = next(epoch_of_indices(150, SMALL, np.random.RandomState(0)))
+    image_map, caption_map = nn.Linear(6, 7).double(), nn.Linear(5, 7).double()
+    with torch.no_grad():
+        for target, source in zip((*image_map.parameters(), *caption_map.parameters()), maps, strict=True):
+            target.copy_(source)
+    wanted = slow_loss(image_map, caption_map, data, *(one.tolist() for one in indices), margin=0.2)
+    assert float(hinge(maps, data, indices, 0.2).detach()) == pytest.approx(float(wanted.detach()), rel=1e-12)
+
+
+def test_others_are_never_of_the_batch():
+    draws = np.random.RandomState(4)
+    seen = []
+    for picked_B, *others in epoch_of_indices(70, SMALL, draws):
+        seen += picked_B.tolist()
+        for other_BK in others:
+            assert other_BK.shape == (len(picked_B), SMALL.others)
+            assert not set(other_BK.flatten().tolist()) & set(picked_B.tolist())
+    assert sorted(seen) == list(range(70))
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+def write_split(root, split, images, seed=0, width=6):
+    rng = np.random.default_rng(seed)
+    folder = root / "COCO"
+    folder.mkdir(exist_ok=True)
+    names = "tea salt gull drum moss lamp rope fern coal bell".split()
+    topics = rng.integers(0, len(names), (images, 2))
+    lines = [f"{i}\t{names[a]} {names[b]} {k}" for i, (a, b) in enumerate(topics) for k in range(5)]
+    (folder / f"{split}.tsv").write_text("\n".join(["image\tcaption", *lines]) + "\n")
+    of_name = np.random.default_rng(7).standard_normal((len(names), width))
+    rows = of_name[topics[:, 0]] + of_name[topics[:, 1]] + 0.1 * rng.standard_normal((images, width))
+    save_file({"images": torch.from_numpy(rows.astype(np.float32))}, folder / f"{split}.safetensors")
+
+
+@pytest.fixture
+def coco(tmp_path):
+    for seed, (split, images) in enumerate({"train": 60, "valid": 24, "test": 26}.items()):
+        write_split(tmp_path, split, images, seed)
+    return tmp_path
+
+
+def read(root, sizes=SMALL) -> CaptionRetrieval:
+    return read_captions(root, "coco", Classifiers(seed=11), sizes)
+
+
+def test_scores_of_files(coco, bag_of_words):
+    task = read(coco, SMALL._replace(width=32))
+    assert task.test.captions[:2] == [line.split("\t")[1] + " ." for line in
+                                      (coco / "COCO/test.tsv").read_text().split("\n")[1:3]]  # fmt: skip
+    pool = embed_pool(bag_of_words, task.texts())
+    scores = task.score(pool, How(CPU))
+    assert list(scores) == task.score_names()
+    with torch.inference_mode():  # as in a callback
+        again = task.score(pool, How(CPU, intervals=False))
+    assert {name: one.value for name, one in again.items()} == {name: one.value for name, one in scores.items()}
+    recalls = [one.value for name, one in scores.items() if name.startswith("coco/default/recall@")]
+    assert len(recalls) == 6
+    assert scores["coco/default/recall"].value == pytest.approx(np.mean(recalls))
+    chance = np.mean(
+        [1 - np.prod([(60 - 5 - j) / (60 - j) for j in range(k)]) for k in (1, 5, 10)] + [1 / 12, 5 / 12, 10 / 12]
+    )
+    assert scores["coco/default/recall"].value > 120 * chance
+    low, high = scores["coco/default/recall"].interval()
+    assert low < scores["coco/default/recall"].value < high
+    assert scores["coco/default/median-rank-i2t"].interval() is None
+    assert scores["coco/default/median-rank-i2t"].value >= 1
+
+
+def test_captions_without_a_finite_vector(coco, bag_of_words, caplog):
+    task = read(coco)
+    pool = embed_pool(bag_of_words, task.texts())
+    pool.vectors_UD[pool.row_of[task.train.captions[3]]] = float("nan")
+    scores = task.score(pool, How(CPU, intervals=False))
+    assert all(np.isfinite(one.value) for one in scores.values())
+    assert "not finite" in caplog.text
+
+
+def test_order_of_rows_does_not_matter_between_images(coco):
+    wanted = read(coco).dev.captions
+    path = coco / "COCO/valid.tsv"
+    header, *lines = path.read_text().splitlines()
+    lines.sort(key=lambda line: -int(line.split("\t")[0]))
+    path.write_text("\n".join([header, *lines]) + "\n")
+    assert read(coco).dev.captions == wanted
+
+
+def spoil(root, split, tensor=None, name="images", table=None):
+    if tensor is not None:
+        save_file({name: tensor}, root / "COCO" / f"{split}.safetensors")
+    if table is not None:
+        (root / "COCO" / f"{split}.tsv").write_text(table)
+
+
+NAN = torch.zeros(24, 6)
+NAN[7, 2] = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tensor": torch.zeros(23, 6)}, r"\(23, 6\); wanted 'images' of shape \(24, width\)"),
+        ({"tensor": torch.zeros(24, 6, dtype=torch.float16)}, "F16 of shape"),
+        ({"tensor": torch.zeros(24)}, r"F32 of shape \(24,\)"),
+        ({"tensor": torch.zeros(24, 6), "name": "pictures"}, "holds pictures; wanted 'images'"),
+        ({"tensor": torch.zeros(24, 5)}, "6, 5 and 6 wide"),
+        ({"tensor": NAN}, "image 7 has a value that is not finite"),
+        ({"table": "image\tcaption\n"}, "no rows"),
+        ({"table": "image\tcaption\n" + "0\tone\n" * 4}, "image 0 has 4 captions; wanted 5"),
+        ({"table": "image\tcaption\n" + "0\tone\n" * 6}, "image 0 has 6 captions; wanted 5"),
+        ({"table": "image\tcaption\n" + "1\tone\n" * 5}, "image 0 has 0 captions; wanted 5"),
+        ({"table": "image\tcaption\n-1\tone\n"}, "valid.tsv:2: image is '-1'"),
+        ({"table": "image\tcaption\n0\t \n"}, "valid.tsv:2: caption is empty"),
+        ({"table": "image\tcaption\n" + "0\tone\n" * 5, "tensor": torch.zeros(1, 6)}, "1 images; wanted 24"),
+    ],
+)
+def test_what_is_wrong_is_said(coco, change, said):
+    spoil(coco, "valid", **change)
+    with pytest.raises(InputError, match=said):
+        read(coco)
+
+
+def test_files_that_are_absent_cut_short_or_too_small(coco):
+    path = coco / FILES[2]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"test.safetensors: no safetensors file, or cut short"):
+        read(coco)
+    path.unlink()
+    with pytest.raises(InputError, match=r"test.safetensors is not there"):
+        read(coco)
+    write_split(coco, "test", 26)
+    with pytest.raises(InputError, match="more than 400 captions to train on"):
+        read(coco, SMALL._replace(batch=400))
+
+
+def test_the_catalogued_task_wants_the_official_sizes(coco):
+    entry = ENTRIES["coco"]
+    assert sum(entry.rows.values()) == 5 * 123_287  # images of COCO 2014 train and validation
+    with pytest.raises(InputError, match="wanted 5000, for 5 folds of 1000"):
+        entry.read(coco, "coco", Classifiers())
+
+
+def test_ranks_hold_all_folds():
+    found = fold_ranks(Maps(*(one.double() for one in initial_maps(6, 5, 7, 1))), vectors(30, 1), SMALL)
+    assert isinstance(found, Ranks)
+    assert (len(found.of_images_I), len(found.of_captions_C)) == (24, 120)
+    assert int(found.of_captions_C.max()) < 12
