@@ -12,10 +12,8 @@ from evaluation.tsv import SENTEVAL, read_number, read_rows, read_text, table
 
 # Score's beginning, its folder, the lowest rating, official rows of train, dev and test
 _SETS = {"stsb": ("STSBenchmark", 0.0, (5749, 1500, 1379)), "sickr": ("SICK", 1.0, (4500, 500, 4927))}
-_PROTOCOLS = {
-    "regressor": "pearson",
-    "regressor-spearman": "spearman",
-}  # by which correlation of the dev pairs it stops
+# Protocol, and the correlation of the dev pairs by which it stops
+_PROTOCOLS = {"regressor": "pearson", "regressor-spearman": "spearman"}
 _SPLITS = {"train": "-train", "dev": "-dev", "test": ""}
 
 

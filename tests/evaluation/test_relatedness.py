@@ -179,6 +179,17 @@ def test_gradient_is_what_autograd_finds(batch):
     np.testing.assert_allclose(gradient_of_logits(logits, target), leaf.grad.numpy(), rtol=1e-12, atol=1e-15)
 
 
+def test_threads_are_given_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    seen = []
+    fit(torch.randn(3, 2), np.zeros((3, 5)), lambda weight: seen.append(torch.get_num_threads()) or 0.0, seed=0)
+    after = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert after == 2
+    assert set(seen) == {2}
+
+
 def test_initial_weights_are_those_of_a_seeded_linear_layer():
     before = torch.random.get_rng_state()
     weight = initial_weight(25, 1111)
