@@ -78,18 +78,21 @@ def read_json(name: str, path: str) -> Any:
     try:
         found = cached_file(name, path, _raise_exceptions_for_missing_entries=False)
     except OSError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"encoder={name} is no file and no folder here, and could not be had from the Hugging Face hub: {reason} "
-            "Give the path of a run, checkpoint, encoder folder or word-vector file, or a hub id while the hub can be "
-            "reached (or once its files are in the cache)."
-        ) from error
+        raise not_found(name, str(error).strip().splitlines()[0]) from error
     if found is None:
         return None
     try:
         return json.loads(Path(cast(str, found)).read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"encoder={name}: {path} is no JSON ({error}). Fetch or export it again.") from error
+
+
+def not_found(name: str, reason: str) -> InputError:
+    return InputError(
+        f"encoder={name} is no file and no folder here, and could not be had from the Hugging Face hub: {reason} "
+        "Give the path of a run, checkpoint, encoder folder or word-vector file, or a hub id while the hub can be "
+        "reached (or once its files are in the cache)."
+    )
 
 
 def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:

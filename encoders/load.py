@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
 from encoders.backbones import check_vocabulary, load_tokenizer
-from encoders.exported import BeyondUs, Exported, read_exported, read_json
+from encoders.exported import BeyondUs, Exported, not_found, read_exported, read_json
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.trunks import load_trunk, read_checkpoint, trunk_of_checkpoint
@@ -153,8 +153,8 @@ def _from_transformers(
         log.info("encoder=%s goes through the sentence-transformers library: %s.", name, reason)
         return _from_library(name, options, str(reason))
     if exported is None:
-        if read_json(name, "config.json") is None:
-            raise InputError(f"encoder={name} has neither modules.json nor config.json. {WANTED}")
+        if not Path(name).is_dir() and read_json(name, "config.json") is None:
+            raise not_found(name, "it has no config.json there, or the hub is out of reach.")
         kind, exported = "transformers", Exported(name, "mean", False, USUAL_LENGTH, False, "")
     transformer, tokenizer = load_trunk(exported.transformer), load_tokenizer(exported.transformer)
     if kind != "transformers" and exported.max_length is not None:

@@ -17,7 +17,6 @@ from encoders.backbones import from_pretrained
 
 UNREADABLE = (RuntimeError, OSError, EOFError, pickle.UnpicklingError, KeyError, ValueError)
 OF_OUR_ENCODER = "encoder.transformer."  # what the weights' names begin with in a checkpoint
-UNUSED = ("pooler.", "decoder.", "lm_head.")
 
 
 class Trained(NamedTuple):
@@ -37,7 +36,8 @@ def load_trunk(name: str) -> PreTrainedModel:
     """
     options: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True, "setting": "encoder"}
     model, info = from_pretrained(AutoModel, name, **options)
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith(UNUSED))
+    unused = ("pooler.", "decoder.") if _has_two_halves(model) else ("pooler.",)
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(unused))
     if missing or info["mismatched_keys"]:
         wrong = missing or sorted(str(key[0]) for key in info["mismatched_keys"])
         raise InputError(
@@ -50,11 +50,16 @@ def load_trunk(name: str) -> PreTrainedModel:
 
 def without_extras(model: PreTrainedModel) -> PreTrainedModel:
     """The encoder alone where there is a decoder, too, and no pooler."""
-    if model.config.is_encoder_decoder:
+    if _has_two_halves(model):
         model = cast(PreTrainedModel, model.get_encoder())
     if getattr(model, "pooler", None) is not None:
         model.register_module("pooler", None)
     return model
+
+
+def _has_two_halves(model: PreTrainedModel) -> bool:
+    """Not config.is_encoder_decoder: a T5 that was saved as its encoder alone has false there."""
+    return getattr(model, "encoder", None) is not None and getattr(model, "decoder", None) is not None
 
 
 def read_checkpoint(path: Path) -> Trained:

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import logging
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -23,7 +24,7 @@ from contracts import InputError
 log = logging.getLogger(__name__)
 
 ENDINGS = (".txt", ".vec", ".txt.gz", ".vec.gz")
-LINES_LOOKED_AT = 100  # to find the width: a word may hold blanks, so the shortest line tells it
+LINES_LOOKED_AT = 100  # to find the width: what most have, for a word may hold blanks
 
 
 class _Shape(NamedTuple):
@@ -64,17 +65,13 @@ class WordVectors:
             InputError: a line of the file is damaged.
         """
         words_of = [text.split() for text in texts]
-        forms = {word: (word.encode("utf-8", "replace"), word.lower().encode("utf-8", "replace"))
-                 for words in words_of for word in words}  # fmt: skip
+        forms = {word: (_bytes(word), _bytes(word.lower())) for words in words_of for word in words}
         self._read({form for pair in forms.values() for form in pair} - self._looked_for)
         row_of = {word: self._row_of.get(exact, self._row_of.get(lower)) for word, (exact, lower) in forms.items()}
         rows_of = [[row for word in words if (row := row_of[word]) is not None] for words in words_of]
         found, wanted = sum(map(len, rows_of)), sum(map(len, words_of))
-        log.log(
-            logging.INFO if found or not wanted else logging.WARNING,
-            "%s: %d of %d words of %d texts have a vector (%.1f %%)",
-            *(self.path.name, found, wanted, len(texts), 100 * found / max(wanted, 1)),
-        )
+        share = f"{found} of {wanted} words of {len(texts)} texts have a vector ({100 * found / max(wanted, 1):.1f} %)"
+        log.log(logging.INFO if found or not wanted else logging.WARNING, "%s: %s", self.path.name, share)
         if not found:
             return torch.zeros(len(texts), self.width)
         starts = np.cumsum([0, *map(len, rows_of[:-1])])
@@ -91,6 +88,10 @@ class WordVectors:
                 vectors.append(vector[None])
         self._vectors = np.concatenate(vectors)
         self._looked_for |= wanted
+
+
+def _bytes(word: str) -> bytes:
+    return word.encode("utf-8", "replace")
 
 
 def is_word_vector_file(name: str) -> bool:
@@ -133,7 +134,7 @@ def _bad(path: Path, number: int, shape: _Shape, got: str) -> InputError:
 
 
 def _shape(path: Path) -> _Shape:
-    """From the header where there is one, else from the shortest of the first lines."""
+    """From the header where there is one, else from the first lines."""
     first: list[bytes] = []
     for _, line in _lines(path, skip=False):
         first.append(line)
@@ -144,7 +145,8 @@ def _shape(path: Path) -> _Shape:
     header = first[0].split(b" ")
     if len(header) == 2 and all(column.isdigit() for column in header):
         return _Shape(int(header[1]), int(header[0]))
-    width = min(line.count(b" ") for line in first)
+    columns = Counter(line.count(b" ") for line in first)
+    width = max(columns, key=lambda number: (columns[number], number))
     if width < 2:
         number = 1 + [line.count(b" ") for line in first].index(width)
         raise InputError(

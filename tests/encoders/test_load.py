@@ -1,0 +1,522 @@
+"""Truth: what sentence-transformers and transformers themselves make of the same folder."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from contracts import InputError
+from encoders import load_encoder
+from encoders.backbones import load_masked_lm, load_tokenizer
+from encoders.sentence_encoder import SentenceEncoder
+from export.sentence_transformers import export_encoder
+
+TEXTS = [
+    "The ferry leaves the harbour before the market opens.",
+    "the ferry leaves the harbour before the market opens.",
+    "",
+    "   ",
+    "rain " * 10_000,
+    "🎻 needs a string 👩‍👩‍👧",
+    "العبارة تغادر المرفأ",
+    "[MASK] [SEP] [PAD] <s> </s> <pad> <mask>",
+    " two  blanks ",
+    "line\nbreak\ttab\x00null",
+]
+
+
+def by_the_library(folder, texts=TEXTS, **options):
+    from sentence_transformers import SentenceTransformer
+
+    with torch.random.fork_rng():
+        model = SentenceTransformer(str(folder), device="cpu")
+    return model.encode(texts, convert_to_tensor=True, show_progress_bar=False, **options)
+
+
+def same(found, expected):
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=0)
+
+
+def export(folder, backbone, **options):
+    encoder = SentenceEncoder(load_masked_lm(str(backbone), lm_head=False), load_tokenizer(str(backbone)))
+    settings = {"pooling": "mean", "max_length": 40, **options}
+    return export_encoder(folder, transformer=encoder.trunk, tokenizer=encoder.tokenizer, **settings)
+
+
+def change(path: Path, **entries):
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **entries}))
+
+
+# ------------------------------------------------------------------------------ sentence-transformers
+
+
+def test_the_packaged_minilm_gives_the_librarys_vectors(minilm_path):
+    encoder = load_encoder(minilm_path)
+    assert isinstance(encoder, SentenceEncoder)
+    same(encoder.embed(TEXTS), by_the_library(minilm_path))
+    assert encoder.description == {
+        "kind": "sentence-transformers",
+        "backbone": str(minilm_path),
+        "pooling": "mean",
+        "normalize": "true",
+        "prompt": "",
+        "max_length": "256",
+        "precision": "fp32",
+    }
+
+
+def test_bf16_stays_near(minilm_path):
+    texts = [text for text in TEXTS if text.strip()]
+    found = load_encoder(minilm_path, precision="bf16").embed(texts)
+    assert found.dtype == torch.float32
+    assert (found * by_the_library(minilm_path, texts)).sum(-1).min() > 0.999
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_what_we_export_comes_back(tmp_path, tiny_mlm, pooling, normalize):
+    folder = export(tmp_path / "e", tiny_mlm, pooling=pooling, normalize=normalize)
+    encoder = load_encoder(folder)
+    assert (encoder.description["pooling"], encoder.description["max_length"]) == (pooling, "40")
+    same(encoder.embed(TEXTS), by_the_library(folder))
+
+
+@pytest.mark.parametrize("backbone", ["tiny_mlm", "tiny_bert"])
+def test_folders_that_version_6_writes(tmp_path, request, backbone):
+    from sentence_transformers import SentenceTransformer
+
+    SentenceTransformer(str(export(tmp_path / "e", request.getfixturevalue(backbone))), device="cpu").save(
+        str(tmp_path / "six"), create_model_card=False
+    )
+    modules = json.loads((tmp_path / "six" / "modules.json").read_text())
+    assert modules[0]["type"].startswith("sentence_transformers.base.")  # the layout is the new one
+    encoder = load_encoder(tmp_path / "six")
+    assert isinstance(encoder, SentenceEncoder)
+    assert encoder.max_length == 40
+    same(encoder.embed(TEXTS), by_the_library(tmp_path / "six"))
+
+
+def test_the_transformer_may_lie_in_a_folder_of_its_own(tmp_path, tiny_mlm):
+    flat = export(tmp_path / "e", tiny_mlm)
+    deep = tmp_path / "deep"
+    (deep / "0_Transformer").mkdir(parents=True)
+    for path in flat.iterdir():
+        target = deep if path.name in ("modules.json", "1_Pooling", "config_sentence_transformers.json") else None
+        shutil.move(path, (target or deep / "0_Transformer") / path.name)
+    modules = json.loads((deep / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (deep / "modules.json").write_text(json.dumps(modules))
+    assert isinstance(load_encoder(deep), SentenceEncoder)
+    same(load_encoder(deep).embed(TEXTS), by_the_library(deep))
+
+
+def test_lower_case_of_the_folder(tmp_path, tiny_mlm):
+    folder = export(tmp_path / "e", tiny_mlm)
+    plain = load_encoder(folder)
+    change(folder / "sentence_bert_config.json", do_lower_case=True)
+    encoder = load_encoder(folder)
+    texts = ["The FERRY Leaves", "the ferry leaves", "ΟΔΟΣ İstanbul"]
+    same(encoder.embed(texts), by_the_library(folder, texts))
+    assert torch.equal(*encoder.embed(texts[:2]))
+    assert not torch.equal(*plain.embed(texts[:2]))
+    assert encoder.fingerprint != plain.fingerprint
+
+
+def test_a_length_beyond_what_the_tokenizer_says_is_the_folders(tmp_path, tiny_mlm):
+    folder = export(tmp_path / "e", tiny_mlm, max_length=20)
+    change(folder / "sentence_bert_config.json", max_seq_length=100)
+    assert load_encoder(folder).max_length == 100
+    same(load_encoder(folder).embed(TEXTS), by_the_library(folder))
+    assert load_encoder(folder, max_length=10).max_length == 10
+
+
+def test_prompts(tmp_path, tiny_mlm):
+    folder = export(tmp_path / "e", tiny_mlm, prompts={"default": "query: "})
+    plain = export(tmp_path / "p", tiny_mlm)
+    same(load_encoder(folder).embed(TEXTS), by_the_library(folder))
+    assert load_encoder(folder).description["prompt"] == "query: "
+    same(load_encoder(folder, prompt="").embed(TEXTS), by_the_library(plain))
+    same(load_encoder(plain, prompt="x: ").embed(TEXTS), by_the_library(plain, prompt="x: "))
+    prints = {load_encoder(plain, prompt=prompt).fingerprint for prompt in (None, "", "x: ", "x:")}
+    assert len(prints) == 3
+
+
+def test_a_default_prompt_that_is_not_there(tmp_path, tiny_mlm):
+    folder = export(tmp_path / "e", tiny_mlm)
+    change(folder / "config_sentence_transformers.json", default_prompt_name="passage")
+    with pytest.raises(InputError, match=r"default_prompt_name='passage'.*prompt="):
+        load_encoder(folder)
+
+
+def with_dense(folder):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model.append(Dense(in_features=32, out_features=5))
+    model.save(str(folder.with_name("dense")), create_model_card=False)
+    return folder.with_name("dense")
+
+
+def two_poolings(folder):
+    change(folder / "1_Pooling" / "config.json", pooling_mode_cls_token=True)
+    return folder
+
+
+def last_token(folder):
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"embedding_dimension": 32, "pooling_mode": "lasttoken"})
+    )
+    return folder
+
+
+def prompt_left_out(folder):
+    change(folder / "1_Pooling" / "config.json", include_prompt=False)
+    change(folder / "config_sentence_transformers.json", prompts={"q": "query: "}, default_prompt_name="q")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("make", "width", "why"),
+    [
+        (with_dense, 5, "Dense"),
+        (two_poolings, 64, "cls and mean"),
+        (last_token, 32, "lasttoken"),
+        (prompt_left_out, 32, "prompt"),
+    ],
+)
+def test_what_is_more_than_our_encoder_goes_through_the_library(tmp_path, tiny_mlm, make, width, why):
+    folder = make(export(tmp_path / "e", tiny_mlm))
+    encoder = load_encoder(folder)
+    assert not isinstance(encoder, SentenceEncoder)
+    assert why in encoder.description["pooling"]
+    texts = [*TEXTS, TEXTS[0]]
+    found = encoder.embed(texts)
+    assert found.shape == (len(texts), width)
+    same(found, by_the_library(folder, texts))
+    assert encoder.fingerprint == load_encoder(folder).fingerprint != load_encoder(folder, prompt="a").fingerprint
+    with pytest.raises(InputError, match="leave pooling out"):
+        load_encoder(folder, pooling="mean")
+
+
+def test_without_the_library_its_installation_is_advised(tmp_path, tiny_mlm, monkeypatch):
+    folder = two_poolings(export(tmp_path / "e", tiny_mlm))
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(InputError, match=r"pip install 'contrastive-encoders\[sentence-transformers\]'"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize("router", [False, True])
+def test_code_of_the_folder_is_never_run(tmp_path, tiny_mlm, router):
+    folder = export(tmp_path / "e", tiny_mlm)
+    (folder / "evil.py").write_text(
+        f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\nclass Bad: pass\n"
+    )
+    modules = json.loads((folder / "modules.json").read_text())
+    if router:
+        modules[1] = {"idx": 1, "name": "1", "path": "1_R", "type": "sentence_transformers.models.Router"}
+        (folder / "1_R").mkdir()
+        (folder / "1_R" / "router_config.json").write_text(json.dumps({"types": {"a": "evil.Bad"}, "structure": {}}))
+    else:
+        modules.append({"idx": 2, "name": "2", "path": "", "type": "evil.Bad"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InputError, match=r"evil\.Bad.*never run"):
+        load_encoder(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+# --------------------------------------------------------------------------------------- transformers
+
+
+def mean_by_transformers(model, tokenizer, texts, length=512):
+    rows = []
+    for text in texts:
+        inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=length, return_token_type_ids=False)
+        with torch.no_grad():
+            rows.append(model(**inputs).last_hidden_state[0].mean(0))
+    return torch.stack(rows)
+
+
+def test_a_transformers_folder_is_pooled_by_its_mean(tiny_mlm):
+    encoder = load_encoder(tiny_mlm)
+    model = transformers.AutoModel.from_pretrained(tiny_mlm).eval()
+    same(encoder.embed(TEXTS), mean_by_transformers(model, transformers.AutoTokenizer.from_pretrained(tiny_mlm), TEXTS))
+    assert encoder.description["kind"] == "transformers"
+    assert encoder.description["pooling"] == "mean"
+    assert encoder.description["max_length"] == "512"
+    assert load_encoder(tiny_mlm, pooling="cls").description["pooling"] == "cls"
+
+
+SIZES = {"d_model": 16, "num_layers": 2, "num_heads": 2, "d_ff": 24, "d_kv": 8, "vocab_size": 400}
+FAMILIES = {
+    "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**SIZES)),
+    "t5 encoder": lambda: transformers.T5EncoderModel(transformers.T5Config(**SIZES)),
+    "bart": lambda: transformers.BartModel(
+        transformers.BartConfig(
+            vocab_size=400, d_model=16, encoder_layers=2, decoder_layers=1, encoder_attention_heads=2,
+            decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=600,
+        )
+    ),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=400, n_embd=16, n_layer=2, n_head=2, n_positions=600)
+    ),
+}  # fmt: skip
+
+
+def save(folder, family, tokenizer_from):
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model = FAMILIES[family]().eval()
+    model.save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(tokenizer_from).save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_encoder_of_an_encoder_decoder_and_decoders_alone(tmp_path, tiny_bert, family):
+    model = save(tmp_path, family, tiny_bert)
+    trunk = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+    encoder = load_encoder(tmp_path)
+    expected = mean_by_transformers(trunk, encoder.tokenizer, TEXTS)
+    same(encoder.embed(TEXTS), expected)
+    if family.startswith("t5"):
+        assert not any("decoder" in name for name in encoder.state_dict())
+
+
+def test_a_text_without_tokens_is_the_zero_vector(tmp_path, tiny_mlm):
+    save(tmp_path, "gpt2", tiny_mlm)
+    encoder = load_encoder(tmp_path)
+    encoder.tokenizer.backend_tokenizer.post_processor = None  # no special tokens, as GPT-2 has none
+    transformers.logging.set_verbosity_error()
+    found = encoder.embed(["", "rain", ""])
+    assert torch.equal(found[0], torch.zeros(16))
+    assert torch.equal(found[2], torch.zeros(16))
+    assert found[1].norm() > 0
+
+
+def test_a_decoder_without_a_pad_token_says_so(tmp_path, tiny_mlm):
+    save(tmp_path, "gpt2", tiny_mlm)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings.pop("pad_token")
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "special_tokens_map.json").unlink(missing_ok=True)
+    with pytest.raises(InputError, match=r"no pad token.*Set one"):
+        load_encoder(tmp_path)
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_read_without_running_it(tmp_path, tiny_mlm):
+    folder = shutil.copytree(tiny_mlm, tmp_path / "e")
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    same(load_encoder(folder).embed(TEXTS[:2]), load_encoder(tiny_mlm).embed(TEXTS[:2]))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(tmp_path / "ran")))
+    with pytest.raises(InputError, match="could not be loaded"):
+        load_encoder(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+# ---------------------------------------------------------------------------------- runs, checkpoints
+
+
+@pytest.fixture
+def run(tmp_path, tiny_mlm):
+    """The folder of an unfinished run as train.py leaves it, and the encoder that it holds."""
+    return make_run(tmp_path / "run", tiny_mlm, lm_head=True)
+
+
+def make_run(folder, backbone, *, lm_head, pooling="cls", max_length=30):
+    shutil.copytree(backbone, folder / "backbone")
+    model = SentenceEncoder(
+        load_masked_lm(str(backbone), lm_head=lm_head),
+        load_tokenizer(str(backbone)),
+        pooling=pooling,
+        max_length=max_length,
+    )
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(11)
+        for weight in model.parameters():
+            weight.add_(0.05 * torch.randn_like(weight))
+    state = {f"encoder.{name}": value for name, value in model.state_dict().items()}
+    settings = {"backbone": "outputs/elsewhere/backbone", "pooling": pooling, "max_length": max_length}
+    (folder / "checkpoints").mkdir()
+    torch.save({"state_dict": state, "hyper_parameters": settings}, folder / "checkpoints" / "last.ckpt")
+    return folder, model
+
+
+@pytest.mark.parametrize("lm_head", [True, False])
+def test_a_checkpoint_is_the_encoder_that_was_trained(tmp_path, tiny_mlm, lm_head):
+    folder, model = make_run(tmp_path / "run", tiny_mlm, lm_head=lm_head)
+    for name in (folder, folder / "checkpoints" / "last.ckpt"):
+        encoder = load_encoder(name)
+        same(encoder.embed(TEXTS), model.embed(TEXTS))
+        assert (encoder.pooling, encoder.max_length) == ("cls", 30)
+        assert encoder.description["kind"] == "checkpoint"
+    assert load_encoder(folder).fingerprint == load_encoder(folder / "checkpoints" / "last.ckpt").fingerprint
+    assert load_encoder(folder).fingerprint != load_encoder(tiny_mlm, pooling="cls", max_length=30).fingerprint
+
+
+def test_the_best_checkpoint_before_the_last_and_the_export_before_both(run, tiny_mlm):
+    folder, model = run
+    last = folder / "checkpoints" / "last.ckpt"
+    content = torch.load(last, weights_only=True)
+    for value in content["state_dict"].values():
+        value.mul_(1.1)
+    torch.save(content, folder / "checkpoints" / "best.ckpt")
+    best = load_encoder(folder).embed(TEXTS)
+    assert not torch.allclose(best, model.embed(TEXTS), atol=1e-3)
+    same(load_encoder(last).embed(TEXTS), model.embed(TEXTS))
+    export(folder / "encoder", tiny_mlm)
+    assert load_encoder(folder).description["kind"] == "run"
+    same(load_encoder(folder).embed(TEXTS), by_the_library(folder / "encoder"))
+
+
+def test_a_checkpoint_that_was_cut_short(run):
+    path = run[0] / "checkpoints" / "last.ckpt"
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(InputError, match=r"last\.ckpt: wanted a whole checkpoint.*cut short.*Use another"):
+        load_encoder(run[0])
+
+
+def test_a_checkpoint_of_something_else(tmp_path):
+    torch.save({"state_dict": {"layer.weight": torch.zeros(2)}}, tmp_path / "x.ckpt")
+    with pytest.raises(InputError, match="checkpoint of a run here"):
+        load_encoder(tmp_path / "x.ckpt")
+
+
+def test_a_checkpoint_whose_backbone_changed(run):
+    change(run[0] / "backbone" / "config.json", num_hidden_layers=3)
+    with pytest.raises(InputError, match=r"not of the architecture.*it has no encoder\.layer\.2"):
+        load_encoder(run[0])
+    change(run[0] / "backbone" / "config.json", num_hidden_layers=2, intermediate_size=48)
+    with pytest.raises(InputError, match=r"not of the architecture.*size mismatch"):
+        load_encoder(run[0])
+
+
+# --------------------------------------------------------------------------------------- bad names
+
+
+def empty(folder):
+    (folder / "notes.md").touch()
+    return folder
+
+
+def truncated(folder):
+    shutil.copytree(Path(folder).parent / "source", folder, dirs_exist_ok=True)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    return folder
+
+
+def weights_missing(folder):
+    shutil.copytree(Path(folder).parent / "source", folder, dirs_exist_ok=True)
+    kept = load_file(folder / "model.safetensors")
+    save_file({k: v for k, v in kept.items() if "layer.1" not in k}, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (empty, r"without an encoder; it holds notes\.md.*modules\.json.*config\.json.*\.vec"),
+        (truncated, "could not be loaded"),
+        (weights_missing, r"do not fit its config\.json: .*layer\.1.*fetch it again"),
+        (lambda folder: folder / "nowhere", r"no such file or folder.*hub id"),
+        (lambda folder: "./nowhere", r"no such file or folder"),
+        (lambda folder: "vectors.txt", r"no such file or folder"),
+        (lambda folder: "nobody/has-such-a-model", r"could not be had from the Hugging Face hub.*hub id while"),
+    ],
+)
+def test_what_cannot_be_loaded_says_what_could(tmp_path, tiny_mlm, make, message):
+    shutil.copytree(tiny_mlm, tmp_path / "source")
+    (tmp_path / "e").mkdir()
+    with pytest.raises(InputError, match=message):
+        load_encoder(make(tmp_path / "e"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": "sum"}, "pooling='sum' is unknown; choose one of cls, max, mean"),
+        ({"precision": "int8"}, "precision='int8' is unknown; choose one of fp32, bf16"),
+        ({"max_length": 0}, "max_length=0"),
+    ],
+)
+def test_bad_options_name_the_good_ones(tiny_mlm, options, message):
+    with pytest.raises(InputError, match=message):
+        load_encoder(tiny_mlm, **options)
+
+
+# ------------------------------------------------------------------------- fingerprint, equal texts
+
+
+def test_the_fingerprint_changes_with_whatever_changes_a_vector(tmp_path, tiny_mlm):
+    folder = shutil.copytree(tiny_mlm, tmp_path / "e")
+    original = load_encoder(folder).fingerprint
+    assert load_encoder(tiny_mlm).fingerprint == original  # not where it lies
+    for options in ({"pooling": "cls"}, {"prompt": "x"}, {"max_length": 100}, {"precision": "bf16"}):
+        assert load_encoder(folder, **options).fingerprint != original
+    change(folder / "config.json", hidden_act="relu")
+    assert load_encoder(folder).fingerprint != original
+    change(folder / "config.json", hidden_act="gelu")
+    assert load_encoder(folder).fingerprint == original
+    weights = load_file(folder / "model.safetensors")
+    weights["roberta.encoder.layer.1.output.dense.bias"][0] += 1e-4
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    assert load_encoder(folder).fingerprint != original
+
+
+def test_the_fingerprint_is_the_same_in_another_process_and_after_use(tiny_mlm):
+    encoder = load_encoder(tiny_mlm)
+    before = encoder.fingerprint
+    encoder.embed(TEXTS)
+    assert encoder.fingerprint == before
+    code = f"from encoders import load_encoder; print(load_encoder({str(tiny_mlm)!r}).fingerprint)"
+    root = Path(__file__).resolve().parents[2]
+    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == before
+
+
+def test_texts_with_the_same_tokens_are_encoded_once(tiny_bert, monkeypatch):
+    encoder = load_encoder(tiny_bert)
+    rows = []
+    once = encoder.encode_chunk
+    monkeypatch.setattr(encoder, "encode_chunk", lambda ids, *rest: (rows.append(len(ids)), once(ids, *rest))[1])
+    found = encoder.embed(["The Ferry", "rain", "the ferry", "  THE  ferry ", "rain"])
+    assert sum(rows) == 2
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[0], found[3])
+    assert torch.equal(found[1], found[4])
+
+
+def test_vectors_can_be_learned_from(tiny_mlm):
+    vectors = load_encoder(tiny_mlm).embed(TEXTS[:2])
+    layer = torch.nn.Linear(vectors.shape[1], 1)
+    layer(vectors).sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_importing_the_package_is_light():
+    code = "import sys, encoders; print([n for n in ('torch', 'transformers') if n in sys.modules])"
+    root = Path(__file__).resolve().parents[2]
+    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,152 @@
+"""Truth: averages taken by hand and by NumPy."""
+
+import gzip
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from contracts import InputError
+from encoders import load_encoder
+from encoders.word_vectors import WordVectors
+
+VECTORS = {"the": [1.0, 0.0, 0.0], "The": [0.0, 8.0, 0.0], "ferry": [0.0, 2.0, -4.0], ",": [0.5, 0.25, 1e-3]}
+
+
+def text_of(vectors, header=False, end="\n"):
+    lines = [f"{word} {' '.join(map(repr, vector))}" for word, vector in vectors.items()]
+    return end.join([f"{len(vectors)} 3"] * header + lines) + end
+
+
+@pytest.fixture(params=["glove", "fasttext", "glove.gz"])
+def path(request, tmp_path):
+    if request.param == "fasttext":
+        path = tmp_path / "v.vec"
+        path.write_text(text_of(VECTORS, header=True, end=" \n"), encoding="utf-8")
+    elif request.param == "glove":
+        path = tmp_path / "v.txt"
+        path.write_text(text_of(VECTORS), encoding="utf-8")
+    else:
+        path = tmp_path / "v.txt.gz"
+        path.write_bytes(gzip.compress(text_of(VECTORS).encode()))
+    return path
+
+
+def test_a_text_is_the_average_of_its_words(path):
+    found = load_encoder(path).embed(
+        ["the ferry", "The ferry", "Ferry ,", "the the ferry unknown", "unknown", "", " \t"]
+    )
+    expected = [
+        [0.5, 1, -2],
+        [0, 5, -2],  # exact before lower case
+        [0.25, 1.125, (-4 + 1e-3) / 2],
+        [2 / 3, 2 / 3, -4 / 3],
+        [0, 0, 0],
+        [0, 0, 0],
+        [0, 0, 0],
+    ]
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+def test_texts_without_a_known_word_and_no_texts(path):
+    encoder = load_encoder(path)
+    assert torch.equal(encoder.embed(["zzz", ""]), torch.zeros(2, 3))
+    assert encoder.embed([]).shape == (0, 3)
+
+
+def test_words_that_come_later_are_looked_up_then(path):
+    encoder = load_encoder(path)
+    first = encoder.embed(["the"])
+    both = encoder.embed(["ferry", "the", "ferry the"])
+    assert torch.equal(first[0], both[1])
+    torch.testing.assert_close(both, torch.tensor([[0.0, 2, -4], [1, 0, 0], [0.5, 1, -2]]))
+
+
+def test_words_with_blanks_and_odd_letters_do_not_disturb(tmp_path):
+    path = tmp_path / "glove.840B.txt"
+    path.write_bytes(
+        b", 1 1 1\n. 2 2 2\n. . . 9 9 9\nat name@domain.com 3 3 3\n\xc2\x85 4 4 4\ne\xc2\xa0f 5 5 5\n"
+        b"\xe2\x80\xa8 6 6 6\nend 7 7 7\n"
+    )
+    found = WordVectors(path).embed([".", "at", "end", "name@domain.com"])
+    torch.testing.assert_close(found, torch.tensor([[2.0] * 3, [0.0] * 3, [7.0] * 3, [0.0] * 3]))
+
+
+def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("a 1 1\nb 3 3\na 9 9\n")
+    assert WordVectors(path).embed(["a"]).tolist() == [[1, 1]]
+
+
+def test_a_large_table_agrees_with_numpy(tmp_path):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(500, 20)).astype(np.float32)
+    path = tmp_path / "v.txt"
+    path.write_text("".join(f"w{i} {' '.join(map(str, row))}\n" for i, row in enumerate(table)))
+    picks = [rng.integers(0, 500, rng.integers(1, 30)) for _ in range(50)]
+    found = WordVectors(path).embed([" ".join(f"w{i}" for i in pick) for pick in picks])
+    np.testing.assert_allclose(found.numpy(), [table[pick].mean(0) for pick in picks], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a 1 2 3\nb 1 2\n", r"v\.txt:2: wanted a word and 3 numbers"),
+        ("a 1 2 3\nb 1 x 3\n", r"v\.txt:2: wanted a word and 3 numbers.*'x'"),
+        ("a 1 2 3\nb 1 nan 3\n", r"v\.txt:2: .*not finite"),
+        ("3 3\na 1 2 3\nb 1 2 3\n", r"promises 3 words, and 2 are there.*cut short"),
+        ("2 3\na 1 2 3\nb 1 2\n", r"v\.txt:3: wanted a word and 3 numbers.*got 3 columns"),
+        ("", r"v\.txt is empty"),
+        ("The ferry.\nOr not\n", r"v\.txt:1: wanted word vectors as text.*\.vec"),
+    ],
+)
+def test_a_damaged_file_names_the_line(tmp_path, content, message):
+    path = tmp_path / "v.txt"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        load_encoder(path).embed(["a b"])
+
+
+def test_a_packed_file_that_was_cut_short(tmp_path):
+    rng = np.random.default_rng(0)
+    whole = gzip.compress("".join(f"w{i} {a} {b}\n" for i, (a, b) in enumerate(rng.normal(size=(2000, 2)))).encode())
+    path = tmp_path / "v.txt.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"v\.txt\.gz: cannot be unpacked behind line \d+.*Fetch it again"):
+        load_encoder(path).embed(["w1"])
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ({"prompt": "query: "}, "prompt=query"),
+        ({"max_length": 5}, "max_length=5"),
+        ({"pooling": "cls"}, "pooling=cls"),
+        ({"precision": "bf16"}, "precision=bf16"),
+    ],
+)
+def test_options_that_word_vectors_do_not_know_are_refused(path, option, named):
+    with pytest.raises(InputError, match=f"know no {named}.*leave it out"):
+        load_encoder(path, **option)
+
+
+def test_the_share_of_known_words_is_logged(path, caplog):
+    encoder = load_encoder(path)
+    with caplog.at_level(logging.INFO, logger="encoders.word_vectors"):
+        encoder.embed(["the ferry zzz", "zzz"])
+    assert "2 of 4 words of 2 texts have a vector (50.0 %)" in caplog.text
+    caplog.clear()
+    encoder.embed(["zzz"])
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path):
+    a, b, c = (tmp_path / name for name in ("a.txt", "b.txt", "c.txt"))
+    a.write_text(text_of(VECTORS))
+    b.write_text(text_of(VECTORS))
+    c.write_text(text_of({**VECTORS, "the": [1.0, 0.0, 1e-7]}))
+    prints = [load_encoder(path).fingerprint for path in (a, b, c)]
+    assert prints[0] == prints[1] != prints[2]
+    assert load_encoder(a).description["kind"] == "word vectors"
