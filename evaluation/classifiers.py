@@ -1,0 +1,157 @@
+"""SentEval's two kinds of classifier behind one interface: its own, and scikit-learn's logistic regression."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts import InputError
+from evaluation import linear_probe
+from evaluation.folds import validation_split
+from evaluation.linear_probe import Features, Settings, Split
+from evaluation.task import Classifiers
+
+if TYPE_CHECKING:  # it takes a second to import
+    from sklearn.linear_model import LogisticRegression
+
+
+class Values(NamedTuple):
+    """Regularisation values that a scheme tries (validation.py), the weakest first for SentEval's own classifier."""
+
+    own: tuple[float, ...]  # weight decay
+    sklearn: tuple[float, ...]  # C
+
+
+_OWN = (1e-5, 1e-4, 1e-3, 1e-2)
+GRID = Values(_OWN, tuple(2.0**power for power in range(-2, 4)))  # nested folds, given splits
+KFOLD_GRID = Values(_OWN, tuple(2.0**power for power in range(-1, 6)))
+NO_REGULARISATION = Values((1e-9,), (1e9,))  # SNLI
+
+# https://github.com/facebookresearch/SentEval, "SentEval parameters": those for scores, and those for prototyping
+SETTINGS = {"default": Settings("adam", 64, 5, 4), "fast": Settings("rmsprop", 128, 3, 2)}
+FOLDS = {"default": 10, "fast": 5, "sklearn": 10}
+
+
+class Fits(Protocol):
+    """Classifiers for each split (F) and regularisation value (R)."""
+
+    @property
+    def accuracy_FR(self) -> np.ndarray:
+        """Of the dev rows, 0..1."""
+        ...
+
+    @property
+    def hits(self) -> Sequence[Tensor]:
+        """Per split (R, dev rows): which dev rows are right."""
+        ...
+
+    def predict(self, split: int, member: int, features: Features, rows_N: Tensor) -> Tensor:
+        """(N,) classes on the CPU."""
+        ...
+
+
+class Trainer(Protocol):
+    def values(self, grid: Values) -> tuple[float, ...]:
+        """The regularisation values to try."""
+        ...
+
+    def whole(self, rows_N: np.ndarray) -> Split:
+        """How all of ``rows_N`` are used once the value is chosen."""
+        ...
+
+    def fit(
+        self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
+    ) -> Fits: ...
+
+
+class Own:
+    """Linear or with a hidden layer, trained by Adam or RMSprop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def values(self, grid: Values) -> tuple[float, ...]:
+        return grid.own
+
+    def whole(self, rows_N: np.ndarray) -> Split:
+        return validation_split(rows_N, self.settings.seed)
+
+    def fit(
+        self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
+    ) -> Fits:
+        return linear_probe.fit(features, labels_N, classes, splits, values_FR, self.settings)
+
+
+class LogisticRegressions(NamedTuple):
+    accuracy_FR: np.ndarray
+    hits: list[Tensor]
+    models: list[list["LogisticRegression"]]
+
+    def predict(self, split: int, member: int, features: Features, rows_N: Tensor) -> Tensor:
+        return torch.from_numpy(self.models[split][member].predict(_plain(features, rows_N)))
+
+
+class Sklearn:
+    """``LogisticRegression(C=..., random_state=seed)`` with whatever else the installed scikit-learn has as defaults.
+
+    SentEval says no more; the solver was liblinear before scikit-learn 0.22, and is lbfgs since.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def values(self, grid: Values) -> tuple[float, ...]:
+        return grid.sklearn
+
+    def whole(self, rows_N: np.ndarray) -> Split:
+        return Split(torch.from_numpy(rows_N), torch.empty(0, dtype=torch.long))
+
+    def fit(
+        self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
+    ) -> Fits:
+        fits = LogisticRegressions(np.full(tuple(values_FR.shape), np.nan), [], [])
+        for place, split in enumerate(splits):
+            train, dev = (_plain(features, rows) for rows in (split.train_N, split.dev_N))
+            models = [self._one(train, labels_N[split.train_N].numpy(), float(c)) for c in values_FR[place]]
+            fits.models.append(models)
+            if len(dev):
+                gold = labels_N[split.dev_N].numpy()
+                hits_RN = np.stack([model.predict(dev) == gold for model in models])
+                fits.accuracy_FR[place] = hits_RN.mean(1)
+                fits.hits.append(torch.from_numpy(hits_RN))
+        return fits
+
+    def _one(self, rows: np.ndarray, labels: np.ndarray, c: float) -> "LogisticRegression":
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+
+        with warnings.catch_warnings():
+            # 100 iterations are what the protocol has, enough or not
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return LogisticRegression(C=c, random_state=self.seed).fit(rows, labels)
+
+
+def trainer(classifiers: Classifiers, hidden: int, changes: Mapping[str, Any]) -> Trainer:
+    """``changes`` replace settings where a task has its own.
+
+    Raises:
+        InputError: an unknown protocol, or one that knows no hidden units.
+    """
+    if classifiers.protocol == "sklearn":
+        if hidden:
+            raise InputError(
+                f"classifiers: nhid={hidden} with protocol=sklearn; wanted nhid=0, since a logistic regression has no "
+                "hidden units. Take protocol=default or fast for them."
+            )
+        return Sklearn(classifiers.seed)
+    if classifiers.protocol not in SETTINGS:
+        raise InputError(f"classifiers: protocol={classifiers.protocol!r}; wanted one of {', '.join(FOLDS)}.")
+    return Own(SETTINGS[classifiers.protocol]._replace(hidden=hidden, seed=classifiers.seed, **changes))
+
+
+def _plain(features: Features, rows_N: Tensor) -> np.ndarray:
+    """(N, D), without the column of ones."""
+    return features.take(rows_N.to(features.index_device))[:, :-1].cpu().numpy()

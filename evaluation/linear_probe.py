@@ -1,0 +1,251 @@
+"""SentEval's classifiers, all at once: each regularisation value on each split of the data is a member of one batch.
+
+The members of one split draw the same rows in the same order, because SentEval sets the seed anew for each classifier:
+a batch is gathered once per split and multiplied with all of their weights. Initial weights, batch order, updates and
+early stopping are those of ``senteval/tools/classifier.py`` (Conneau and Kiela 2018), so that in float64 the decisions
+are the same. Members that have stopped leave the batch.
+
+Shape letters: F splits, G of them that are trained at a time, R classifiers on each, B rows of a batch, T rows of a
+pass (whole batches), N items, E width of a feature row and its final 1.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evaluation.probe_steps import OPTIMIZERS, Binary, Hidden, Softmax
+
+# SentEval counts a failure whenever the accuracy does not rise, never sets the counter back when it does, and looks at
+# it before counting: the (tenacity + 1)-th failure of the whole training ends it (classifier.py, fit).
+FAILURES_ARE_FORGOTTEN = False
+CPU_SPLITS = 16  # trained at a time: their batches stay in the processor's cache from the logits to the gradients
+DEV_ROWS = 8192  # scored at a time
+
+
+class Settings(NamedTuple):
+    """How a classifier is trained."""
+
+    optimizer: str = "adam"  # or rmsprop
+    batch: int = 64
+    tenacity: int = 5
+    passes: int = 4  # over the training rows, between two looks at the dev rows ("epoch_size")
+    max_epoch: int = 200  # no further look is prepared once more passes than this are done
+    hidden: int = 0
+    seed: int = 1111
+
+
+class Split(NamedTuple):
+    """What one classifier is trained on, and what stops it: row numbers of the features."""
+
+    train_N: Tensor
+    dev_N: Tensor
+    drawn: int = 0  # length of the permutation that SentEval drew to make this split, before the first pass
+
+
+class Features(Protocol):
+    """Rows that classifiers are trained on, wherever they are kept."""
+
+    width: int  # E
+    device: torch.device  # of the rows that ``take`` gives
+    index_device: torch.device  # where ``take`` wants row numbers
+    dtype: torch.dtype
+
+    def take(self, rows: Tensor) -> Tensor:
+        """(..., E) for row numbers (...)."""
+        ...
+
+
+class Dense:
+    """All rows on the device."""
+
+    def __init__(self, rows_ND: Tensor, device: torch.device | str = "cpu") -> None:
+        self.rows_NE = torch.cat([rows_ND, rows_ND.new_ones(len(rows_ND), 1)], dim=1).to(device)
+        self.width, self.device, self.dtype = self.rows_NE.shape[1], self.rows_NE.device, self.rows_NE.dtype
+        self.index_device = self.device
+
+    def take(self, rows: Tensor) -> Tensor:
+        return self.rows_NE.index_select(0, rows.flatten()).view(*rows.shape, self.width)
+
+
+class Fits(NamedTuple):
+    """Every member at its best look."""
+
+    accuracy_FR: np.ndarray  # of the dev rows, 0..1
+    hits: list[Tensor]  # per split (R, dev rows) bool on the CPU
+    weights: list[Tensor]
+    model: Softmax
+
+    def predict(self, split: int, member: int, features: Features, rows_N: Tensor) -> Tensor:
+        """(N,) classes, on the CPU."""
+        weights = [weight[split : split + 1, member : member + 1] for weight in self.weights]
+        return _predict(self.model, weights, features, rows_N)[0]
+
+
+def fit(
+    features: Features,
+    labels_N: Tensor,
+    classes: int,
+    splits: Sequence[Split],
+    l2_FR: Tensor,
+    settings: Settings,
+) -> Fits:
+    """Trains ``l2_FR.numel()`` classifiers; ``l2_FR`` (float64) holds each one's weight decay, the bias' too."""
+    with torch.no_grad():
+        return _Training(features, labels_N, classes, splits, l2_FR, settings).run()
+
+
+class _Order:
+    """The rows' order in each pass, as SentEval draws it from NumPy's legacy generator."""
+
+    def __init__(self, seed: int, drawn: int, length: int) -> None:
+        self.rng, self.length = np.random.RandomState(seed), length
+        if drawn:
+            self.rng.permutation(drawn)
+
+    def draw(self, passes: int) -> list[Tensor]:
+        return [torch.from_numpy(self.rng.permutation(self.length)) for _ in range(passes)]
+
+
+class _Training:
+    def __init__(
+        self,
+        features: Features,
+        labels_N: Tensor,
+        classes: int,
+        splits: Sequence[Split],
+        l2_FR: Tensor,
+        settings: Settings,
+    ) -> None:
+        self.features, self.labels_N, self.splits, self.settings = features, labels_N, splits, settings
+        self.model = _model(classes, settings.hidden)
+        self.update, moments = OPTIMIZERS[settings.optimizer]
+        self.l2_FR = l2_FR.to(features.device, features.dtype)
+        start = self.model.initial(features.width - 1, torch.Generator().manual_seed(settings.seed))
+        self.weights = [one.to(self.l2_FR).expand(*l2_FR.shape, *one.shape).clone() for one in start]
+        self.moments = [[torch.zeros_like(one) for _ in range(moments)] for one in self.weights]
+        self.best = [one.clone() for one in self.weights]
+        self.hits = [torch.zeros(l2_FR.shape[1], len(split.dev_N), dtype=torch.bool) for split in splits]
+        self.best_FR = np.full(tuple(l2_FR.shape), -1.0)
+        self.failures_FR = np.zeros(tuple(l2_FR.shape), dtype=int)
+        self.alive_FR = np.ones(tuple(l2_FR.shape), dtype=bool)
+        keys = [(split.drawn, len(split.train_N)) for split in splits]
+        self.orders = {key: _Order(settings.seed, *key) for key in sorted(set(keys))}
+        self.keys = keys
+
+    def run(self) -> Fits:
+        done = 0
+        while self.alive_FR.any() and done <= self.settings.max_epoch:
+            orders = {key: order.draw(self.settings.passes) for key, order in self.orders.items()}
+            for splits_G, members_GR in self._groups():
+                self._train(splits_G, members_GR, orders, done)
+            done += self.settings.passes
+        return Fits(self.best_FR, self.hits, self.best, self.model)
+
+    def _groups(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Splits with as many batches and about as many members left: (G,), and (G, R) numbers of members.
+
+        Where a split has fewer left than its neighbours, stopped members keep it company; nobody looks at them.
+        """
+        left_F = self.alive_FR.sum(1)
+        steps_F = np.array([_steps(split, self.settings.batch) for split in self.splits])
+        alive = [split for split in np.lexsort((left_F, steps_F)) if left_F[split]]
+        most = CPU_SPLITS if self.features.device.type == "cpu" else len(alive)
+        start = 0
+        while start < len(alive):
+            stop = start + 1
+            while stop < len(alive) and stop - start < most and steps_F[alive[stop]] == steps_F[alive[start]]:
+                stop += 1
+            splits_G = np.array(alive[start:stop])
+            members = np.argsort(~self.alive_FR[splits_G], axis=1, kind="stable")[:, : left_F[splits_G].max()]
+            yield splits_G, members
+            start = stop
+
+    def _train(
+        self,
+        splits_G: np.ndarray,
+        members_GR: np.ndarray,
+        orders: dict[tuple[int, int], list[Tensor]],
+        done: int,
+    ) -> None:
+        """``passes`` passes of some members, then a look at the dev rows."""
+        place = (torch.from_numpy(splits_G)[:, None], torch.from_numpy(members_GR))
+        weights = [one[place] for one in self.weights]
+        moments = [[one[place] for one in pair] for pair in self.moments]
+        l2 = self.l2_FR[place][:, :, None, None]
+        batch, steps = self.settings.batch, _steps(self.splits[splits_G[0]], self.settings.batch)
+        for number in range(self.settings.passes):
+            rows_GT, share_GT = self._pass(splits_G, orders, number, steps)
+            y_GT = self._labels(rows_GT)
+            rows_GT = rows_GT.to(self.features.index_device)
+            for step in range(steps):
+                part = slice(step * batch, (step + 1) * batch)
+                x_GBE = self.features.take(rows_GT[:, part])
+                gradients = self.model.gradients(weights, x_GBE, y_GT[:, part], share_GT[:, part])
+                count = (done + number) * steps + step + 1
+                for weight, gradient, pair in zip(weights, gradients, moments, strict=True):
+                    self.update(weight, gradient.addcmul_(weight, l2), pair, count)
+        for whole, part_G in zip(self.weights, weights, strict=True):
+            whole[place] = part_G
+        for pair, part_pair in zip(self.moments, moments, strict=True):
+            for whole, part_G in zip(pair, part_pair, strict=True):
+                whole[place] = part_G
+        self._look(splits_G, members_GR, weights)
+
+    def _pass(
+        self, splits_G: np.ndarray, orders: dict[tuple[int, int], list[Tensor]], number: int, steps: int
+    ) -> tuple[Tensor, Tensor]:
+        """Row numbers in the order of a pass, and each row's share in its batch's mean; the last batch is filled up."""
+        batch = self.settings.batch
+        rows_GT = torch.zeros(len(splits_G), steps * batch, dtype=torch.long)
+        share_GT = torch.full(rows_GT.shape, 1.0 / batch, dtype=self.features.dtype)
+        for place, split in enumerate(splits_G):
+            train_N = self.splits[split].train_N
+            rows_GT[place, : len(train_N)] = train_N[orders[self.keys[split]][number]]
+            share_GT[place, (steps - 1) * batch :] = 1.0 / (len(train_N) - (steps - 1) * batch)
+            share_GT[place, len(train_N) :] = 0.0
+        return rows_GT, share_GT.to(self.features.device)
+
+    def _labels(self, rows_GT: Tensor) -> Tensor:
+        labels = self.labels_N[rows_GT].to(self.features.device)
+        return labels.to(self.features.dtype) if isinstance(self.model, Binary) else labels
+
+    def _look(self, splits_G: np.ndarray, members_GR: np.ndarray, weights: Sequence[Tensor]) -> None:
+        """Accuracy on the dev rows; keeps what is better than before, counts what is not."""
+        for place, split in enumerate(splits_G):
+            dev_N = self.splits[split].dev_N
+            predicted_RN = _predict(self.model, [one[place : place + 1] for one in weights], self.features, dev_N)
+            hits_RN = predicted_RN == self.labels_N[dev_N]
+            for slot, member in enumerate(members_GR[place]):
+                if not self.alive_FR[split, member]:
+                    continue
+                accuracy = int(hits_RN[slot].sum()) / len(dev_N)
+                if accuracy > self.best_FR[split, member]:
+                    self.best_FR[split, member] = accuracy
+                    self.hits[split][member] = hits_RN[slot]
+                    for kept, now in zip(self.best, weights, strict=True):
+                        kept[split, member] = now[place, slot]
+                    if FAILURES_ARE_FORGOTTEN:
+                        self.failures_FR[split, member] = 0
+                else:
+                    self.alive_FR[split, member] = self.failures_FR[split, member] < self.settings.tenacity
+                    self.failures_FR[split, member] += 1
+
+
+def _predict(model: Softmax, weights: Sequence[Tensor], features: Features, rows_N: Tensor) -> Tensor:
+    """(R, N) classes of one split's members, on the CPU."""
+    blocks = rows_N.to(features.index_device).split(DEV_ROWS)
+    parts = [model.predict(weights, features.take(block[None]))[0].cpu() for block in blocks]
+    return torch.cat(parts, dim=1)
+
+
+def _model(classes: int, hidden: int) -> Softmax:
+    if hidden:
+        return Hidden(classes, hidden)
+    return Binary() if classes == 2 else Softmax(classes)
+
+
+def _steps(split: Split, batch: int) -> int:
+    return -(-len(split.train_N) // batch)

@@ -1,0 +1,241 @@
+"""Truth: SentEval's schemes with one classifier at a time, in float64 on small sizes; scikit-learn for the rest."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.model_selection import StratifiedKFold
+
+from benchmarks import senteval_reference
+from benchmarks.senteval_reference import Rules
+from contracts import InputError
+from evaluation.classification import Classification, Part, Recipe, best
+from evaluation.embed import Pool
+from evaluation.features import Inference, features_of
+from evaluation.task import Classifiers, How
+
+RULES = {"default": Rules(), "fast": Rules("rmsprop", 128, 3, 2)}
+FOLDS = {"default": 10, "fast": 5}
+CPU = torch.device("cpu")
+
+
+class World:
+    """Texts whose vectors tell their class, with noise."""
+
+    def __init__(self, classes, width=6, seed=0, noise=1.6):
+        self.classes, self.width, self.noise, self.rng = classes, width, noise, np.random.default_rng(seed)
+        self.centres = self.rng.standard_normal((classes, width))
+        self.rows, self.row_of = [], {}
+
+    def part(self, name, items, sides=1):
+        labels = np.tile(np.arange(self.classes), items)[:items]
+        texts = tuple(
+            [self._text(f"{name} {side} {n}", label) for n, label in enumerate(labels)] for side in range(sides)
+        )
+        return Part(f"{name}.tsv", texts, labels)
+
+    def _text(self, text, label):
+        self.row_of[text] = len(self.rows)
+        self.rows.append(self.centres[label] + self.noise * self.rng.standard_normal(self.width))
+        return text
+
+    @property
+    def pool(self):
+        """float64, so that the decisions can be compared."""
+        return Pool(self.row_of, torch.from_numpy(np.array(self.rows)))
+
+    def pair(self, part):
+        return self.pool.of(part.sides[0]), torch.from_numpy(part.labels_N)
+
+
+def task(name, parts, protocol, classes, recipe=None, nhid=0):
+    names = [str(number) for number in range(classes)]
+    return Classification(name, recipe or Recipe(), names, parts, Classifiers(protocol, nhid))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "folds", "items", "nhid"), [("default", 3, 130, 0), ("fast", 5, 160, 0), ("fast", 4, 90, 3)]
+)
+def test_nested_folds_decide_as_the_original(protocol, folds, items, nhid):
+    world = World(2, seed=1)
+    part = world.part("all", items)
+    one = task("mr", {"all": part}, protocol, 2, nhid=nhid)
+    assert one.folds == FOLDS[protocol]
+    one.folds = folds  # the original's loop over ten times ten folds takes too long here
+    found = one.score(world.pool, How(CPU, intervals=False))
+    rules = RULES[protocol]._replace(hidden=nhid)
+    truth = senteval_reference.nested(*world.pair(part), 2, folds, rules)
+    assert found[f"mr/{protocol}/accuracy"].value == truth.test
+    assert found[f"mr-dev/{protocol}/accuracy"].value == truth.dev
+
+
+@pytest.mark.parametrize(("protocol", "classes"), [("default", 2), ("fast", 3)])
+def test_folds_of_train_decide_as_the_original(protocol, classes):
+    world = World(classes, seed=2)
+    train, test = world.part("train", 160), world.part("test", 71)
+    found = task("trec", {"train": train, "test": test}, protocol, classes).score(world.pool, How())
+    truth = senteval_reference.kfold(*world.pair(train), world.pair(test), classes, FOLDS[protocol], RULES[protocol])
+    assert found[f"trec/{protocol}/accuracy"].value == truth.test
+    assert found[f"trec-dev/{protocol}/accuracy"].value == truth.dev
+
+
+@pytest.mark.parametrize(("protocol", "classes"), [("default", 5), ("fast", 2)])
+def test_given_splits_decide_as_the_original(protocol, classes):
+    world = World(classes, seed=3)
+    parts = {name: world.part(name, items) for name, items in (("train", 200), ("dev", 60), ("test", 77))}
+    found = task("sst", parts, protocol, classes).score(world.pool, How())
+    truth = senteval_reference.given(*(world.pair(part) for part in parts.values()), classes, RULES[protocol])
+    assert found[f"sst/{protocol}/accuracy"].value == truth.test
+    assert found[f"sst-dev/{protocol}/accuracy"].value == truth.dev
+
+
+def test_pairs_and_f1():
+    world = World(2, seed=4)
+    train, test = world.part("train", 120, sides=2), world.part("test", 61, sides=2)
+
+    def features(part):
+        a, b = (world.pool.of(side) for side in part.sides)
+        return torch.cat([torch.abs(a - b), a * b], 1), torch.from_numpy(part.labels_N)
+
+    found = task("mrpc", {"train": train, "test": test}, "fast", 2, Recipe("pair", f1=True)).score(world.pool, How())
+    truth = senteval_reference.kfold(*features(train), features(test), 2, 5, RULES["fast"])
+    assert found["mrpc/fast/accuracy"].value == truth.test
+    assert found["mrpc/fast/f1"].value == pytest.approx(100 * f1_score(test.labels_N, truth.predicted[0]), abs=0.0051)
+
+
+def test_inference_features_by_the_batch():
+    world = World(3, width=4, seed=5)
+    part = world.part("train", 50, sides=2)
+    features = features_of("inference", world.pool, part.sides, CPU)
+    assert isinstance(features, Inference)
+    a, b = (world.pool.of(side) for side in part.sides)
+    whole = torch.cat([a, b, a * b, torch.abs(a - b), torch.ones(50, 1)], 1)
+    rows = torch.tensor([[3, 1, 4], [1, 5, 9]])
+    assert torch.equal(features.take(rows), whole[rows])
+
+
+def test_snli_has_one_weak_regularisation_and_its_own_settings():
+    world = World(3, width=4, seed=6)
+    parts = {name: world.part(name, items, sides=2) for name, items in (("train", 150), ("dev", 60), ("test", 66))}
+    recipe = Recipe("inference", changes={"max_epoch": 15, "passes": 1}, regularised=False)
+    found = task("snli", parts, "default", 3, recipe).score(world.pool, How())
+
+    def features(part):
+        a, b = (world.pool.of(side) for side in part.sides)
+        return torch.cat([a, b, a * b, torch.abs(a - b)], 1)
+
+    x = torch.cat([features(part) for part in parts.values()])
+    y = torch.from_numpy(np.concatenate([part.labels_N for part in parts.values()]))
+    rows = torch.arange(150), torch.arange(150, 210)
+    rules = Rules(passes=1, max_epoch=15)
+    dev, model, _ = senteval_reference.train_alone(x, y, 3, rows, 0, 1e-9, rules)
+    right = senteval_reference.right(model, x[210:], y[210:], 64)
+    assert found["snli-dev/default/accuracy"].value == round(100 * dev, 2)
+    assert found["snli/default/accuracy"].value == round(100 * right / 66, 2)
+
+
+def test_sklearn_nested():
+    world = World(2, seed=7)
+    part = world.part("all", 130)
+    x, y = world.pool.of(part.sides[0]).numpy(), part.labels_N
+    folds = StratifiedKFold(10, shuffle=True, random_state=1111)
+    tests, devs = [], []
+    for train, test in folds.split(x, y):
+        scores = []
+        for power in range(-2, 4):
+            inner = folds.split(x[train], y[train])
+            fits = [
+                LogisticRegression(C=2.0**power).fit(x[train][a], y[train][a]).score(x[train][b], y[train][b])
+                for a, b in inner
+            ]
+            scores.append(round(100 * np.mean(fits), 2))
+        c = 2.0 ** (int(np.argmax(scores)) - 2)
+        devs.append(max(scores))
+        tests.append(round(100 * LogisticRegression(C=c).fit(x[train], y[train]).score(x[test], y[test]), 2))
+    found = task("mr", {"all": part}, "sklearn", 2).score(world.pool, How(CPU, intervals=False))
+    assert found["mr/sklearn/accuracy"].value == pytest.approx(np.mean(tests), abs=0.0051)
+    assert found["mr-dev/sklearn/accuracy"].value == pytest.approx(np.mean(devs), abs=0.0051)
+
+
+def test_sklearn_on_test_sets_uses_all_of_train():
+    world = World(3, seed=8)
+    train, dev, test = (world.part(name, 70) for name in ("train", "dev", "test"))
+    x, y = world.pool.of(train.sides[0]), train.labels_N
+    given = task("sst5", {"train": train, "dev": dev, "test": test}, "sklearn", 3).score(world.pool, How())
+    models = [LogisticRegression(C=2.0**power).fit(x, y) for power in range(-2, 4)]
+    scores = [round(100 * model.score(world.pool.of(dev.sides[0]), dev.labels_N), 2) for model in models]
+    truth = models[int(np.argmax(scores))].score(world.pool.of(test.sides[0]), test.labels_N)
+    assert given["sst5-dev/sklearn/accuracy"].value == max(scores)
+    assert given["sst5/sklearn/accuracy"].value == pytest.approx(100 * truth, abs=0.0051)
+
+
+def test_equal_to_two_decimals_is_a_tie_and_the_first_wins():
+    assert best(np.array([[0.50001, 0.50002, 0.3]])) == (0, 50.0)
+    assert best(np.array([[0.5001, 0.5002, 0.3]]))[0] == 1
+
+
+@pytest.mark.parametrize(
+    "parts", [{"all": 60}, {"train": 50, "test": 40}, {"train": 50, "dev": 30, "test": 40}], ids=str
+)
+def test_every_score_has_an_interval_around_it(parts):
+    world = World(2, seed=9)
+    one = task("mr@senteval", {name: world.part(name, size) for name, size in parts.items()}, "fast", 2)
+    found = one.score(world.pool, How())
+    assert list(found) == one.score_names() == ["mr@senteval/fast/accuracy", "mr-dev@senteval/fast/accuracy"]
+    for estimate in found.values():
+        low, high = estimate.interval()
+        assert low < estimate.value < high
+        # the items' values average to the score, which the original rounds
+        assert estimate.replicates_R.mean() == pytest.approx(estimate.value, abs=1.5)
+    assert all(one.replicates_R is None for one in one.score(world.pool, How(intervals=False)).values())
+
+
+def test_an_empty_sentence_is_encoded_as_a_full_stop():
+    part = Part("x.tsv", (["", *(f"t{n}" for n in range(59))],), np.tile([0, 1], 30))
+    assert next(iter(task("cr", {"all": part}, "fast", 2).texts()))[:2] == [".", "t0"]
+
+
+def test_nothing_of_the_global_generators_is_used_or_moved():
+    world = World(2, seed=10)
+    one = task("mr", {"all": world.part("all", 60)}, "fast", 2)
+    found = []
+    for seed in (1, 2):
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+        found.append({name: e.value for name, e in one.score(world.pool, How()).items()})
+        assert np.array_equal(np.random.get_state()[1], before[0])  # noqa: NPY002
+        assert torch.equal(torch.get_rng_state(), before[1])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("counts", "protocol", "message"),
+    [
+        ({"all": [40, 11]}, "default", "x.tsv: 11 rows have the label 1; wanted at least 12"),
+        ({"all": [40, 6]}, "fast", "x.tsv: 6 rows have the label 1; wanted at least 7"),
+        ({"train": [40, 9], "test": [5, 5]}, "default", "9 rows have the label 1; wanted at least 10"),
+        ({"train": [40, 0], "dev": [5, 5], "test": [5, 5]}, "default", "0 rows have the label 1"),
+        ({"train": [8, 8], "test": [5, 5]}, "fast", "16 rows; wanted at least 20"),
+        ({"train": [8, 8], "dev": [0, 0], "test": [5, 5]}, "fast", "header but no rows"),
+        ({"all": [40, 40]}, "slow", "protocol='slow'; wanted one of default, fast, sklearn"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_clear_message(counts, protocol, message):
+    parts = {}
+    for name, (zeros, ones) in counts.items():
+        texts = [f"{name} {n}" for n in range(zeros + ones)]
+        parts[name] = Part("x.tsv", (texts,), np.array([0] * zeros + [1] * ones, dtype=np.int64))
+    with pytest.raises(InputError, match="wanted") as caught:
+        task("mr", parts, protocol, 2)
+    assert message in str(caught.value)
+
+
+def test_no_hidden_units_for_scikit_learn_nor_where_a_task_forbids_them():
+    world = World(2)
+    parts = {"all": world.part("all", 60)}
+    with pytest.raises(InputError, match="nhid=3"):
+        task("mr", parts, "sklearn", 2, nhid=3)
+    one = task("wordcontent", parts, "default", 2, Recipe(linear_only=True), nhid=3)
+    assert one.trainer.settings.hidden == 0

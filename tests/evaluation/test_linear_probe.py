@@ -1,0 +1,86 @@
+"""Truth: one classifier at a time, a torch module trained by torch.optim."""
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.senteval_reference import Rules, train_alone
+from evaluation.linear_probe import Dense, Settings, Split, fit
+
+DEFAULT = Settings()
+FAST = Settings("rmsprop", batch=128, tenacity=3, passes=2)
+L2 = [1e-5, 1e-4, 1e-3, 1e-2]
+
+
+def reference(x, y, classes, split, l2, settings):
+    return train_alone(x, y, classes, (split.train_N, split.dev_N), split.drawn, l2, Rules(**settings._asdict()))
+
+
+def problem(classes, items=230, width=9, seed=0, noise=1.5):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=items)
+    centres = rng.standard_normal((classes, width))
+    x = centres[y] + noise * rng.standard_normal((items, width))
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+def random_splits(items, seed, sizes=(150, 151, 128, 129, 192)):
+    """Of several lengths, so that the last batches and the numbers of batches differ."""
+    rng = np.random.default_rng(seed)
+    orders = [torch.from_numpy(rng.permutation(items)) for _ in sizes]
+    return [
+        Split(order[:size], order[size:], drawn=items if number % 2 else 0)
+        for number, (order, size) in enumerate(zip(orders, sizes, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+@pytest.mark.parametrize("settings", [DEFAULT, FAST, DEFAULT._replace(hidden=5), FAST._replace(hidden=4)], ids=str)
+def test_every_member_decides_as_if_it_were_trained_alone(classes, settings):
+    x, y = problem(classes, seed=classes)
+    splits = random_splits(len(x), classes)
+    fits = fit(Dense(x), y, classes, splits, torch.tensor([L2] * len(splits), dtype=torch.float64), settings)
+    everything = torch.arange(len(x))
+    stops = set()
+    for place, split in enumerate(splits):
+        for member, l2 in enumerate(L2):
+            best, model, looks = reference(x, y, classes, split, l2, settings)
+            stops.add(looks)
+            assert fits.accuracy_FR[place, member] == best
+            with torch.no_grad():
+                predicted = model(x).argmax(1)
+            assert torch.equal(fits.predict(place, member, Dense(x), everything), predicted)
+            assert torch.equal(fits.hits[place][member], (predicted == y)[split.dev_N])
+    assert len(stops) > 1, "members must stop at different looks for this to say anything"
+
+
+def test_members_of_a_split_may_each_have_a_weight_decay_of_their_own_and_splits_theirs():
+    x, y = problem(2, seed=11)
+    splits = random_splits(len(x), 3, sizes=(100, 140))
+    fits = fit(Dense(x), y, 2, splits, torch.tensor([[1e-2], [0.3]], dtype=torch.float64), DEFAULT)
+    for place, l2 in enumerate([1e-2, 0.3]):
+        best, model, _ = reference(x, y, 2, splits[place], l2, DEFAULT)
+        assert fits.accuracy_FR[place, 0] == best
+        with torch.no_grad():
+            expected = model[0].weight, model[0].bias
+        torch.testing.assert_close(fits.weights[0][place, 0, :, :-1], expected[0], rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(fits.weights[0][place, 0, :, -1], expected[1], rtol=1e-9, atol=1e-12)
+
+
+def test_training_ends_after_the_look_that_follows_the_last_allowed_pass():
+    x, y = problem(2, noise=0.5, seed=5)
+    splits = random_splits(len(x), 1, sizes=(150,))
+    endless = DEFAULT._replace(tenacity=10**9, max_epoch=11)
+    fits = fit(Dense(x), y, 2, splits, torch.tensor([[1e-3]], dtype=torch.float64), endless)
+    best, _, looks = reference(x, y, 2, splits[0], 1e-3, endless)
+    assert looks == 3  # 4, 8 and 12 passes
+    assert fits.accuracy_FR[0, 0] == best
+
+
+def test_float32_stays_near_float64():
+    x, y = problem(2, items=400, seed=8)
+    splits = random_splits(len(x), 4, sizes=(300, 300))
+    l2 = torch.tensor([L2] * 2, dtype=torch.float64)
+    wide = fit(Dense(x), y, 2, splits, l2, DEFAULT)
+    narrow = fit(Dense(x.float()), y, 2, splits, l2, DEFAULT)
+    assert np.abs(wide.accuracy_FR - narrow.accuracy_FR).max() <= 0.011
