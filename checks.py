@@ -2,23 +2,24 @@
 
 import difflib
 import inspect
-import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import hydra
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from contracts import InputError, PairTask, RetrievalTask
+from contracts import InputError
+from key_types import check_types
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
 
+    from evaluation.suite import Suite
+
 CONFIGS = Path(__file__).parent / "configs"
 LOGGED_BY_EVERY_RUN = ("train/", "throughput/", "time/")
-ROWS_OF_A_SAMPLE = 4  # enough of a task to see what its scores are called
 
 
 class PlainKeys(TypedDict):
@@ -51,6 +52,7 @@ class CheckpointKeys(TypedDict):
 class EvaluationKeys(TypedDict):
     suite: str | Sequence[str]
     data_root: str | None
+    protocol: Literal["default", "fast", "sklearn"]
     during: str | Sequence[str]
     every_n_steps: int | None
     at_start: bool
@@ -101,7 +103,7 @@ def check_values(cfg: DictConfig) -> None:
         (EvaluationKeys, cfg.evaluation, "evaluation."),
         (TinyKeys, cfg.tiny, "tiny."),
     ):
-        _check_types(node, typing.get_type_hints(keys), prefix)
+        check_types(node, typing.get_type_hints(keys), prefix)
     for group in ("model", "data"):
         signature = inspect.signature(hydra.utils.get_object(cfg[group]._target_))
         known = {name: parameter.annotation for name, parameter in signature.parameters.items()}
@@ -112,7 +114,7 @@ def check_values(cfg: DictConfig) -> None:
                 f"{group}.{unknown[0]}: {cfg[group]._target_} has no such key."
                 + (f" The nearest is {group}.{near[0]}." if near else "")
             )
-        _check_types(cfg[group], known, f"{group}.")
+        check_types(cfg[group], known, f"{group}.")
     for key in AT_LEAST_ONE:
         value = OmegaConf.select(cfg, key)
         if value is not None and value < 1:
@@ -121,49 +123,6 @@ def check_values(cfg: DictConfig) -> None:
         raise InputError(f"max_steps={cfg.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
     if cfg.seed < 0:
         raise InputError(f"seed={cfg.seed}: wanted 0 or more.")
-
-
-def _check_types(node: DictConfig, types_: Mapping[str, Any], prefix: str) -> None:
-    for key, wanted in types_.items():
-        if key not in node:
-            continue
-        value = node[key]
-        value = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
-        if not _fits(value, wanted):
-            raise InputError(f"{prefix}{key}={value!r}: wanted {_described(wanted)}, got {type(value).__name__}.")
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    origin = typing.get_origin(wanted)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in typing.get_args(wanted))
-    if origin is Literal:
-        return value in typing.get_args(wanted)
-    wanted = origin or wanted
-    if wanted in (None, types.NoneType):
-        return value is None
-    if wanted is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if wanted is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if wanted in (str, Path):
-        return isinstance(value, str)
-    if wanted in (Sequence, list, tuple):
-        return isinstance(value, list | tuple)
-    if wanted in (bool, dict):
-        return isinstance(value, wanted)
-    return True
-
-
-def _described(wanted: Any) -> str:
-    if typing.get_origin(wanted) in (Union, types.UnionType):
-        return " or ".join(_described(one) for one in typing.get_args(wanted))
-    if typing.get_origin(wanted) is Literal:
-        return ", ".join(map(str, typing.get_args(wanted)))
-    if wanted in (None, types.NoneType):
-        return "null"
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    return names.get(wanted, "a list" if typing.get_origin(wanted) in (Sequence, list, tuple) else str(wanted))
 
 
 def check_device(cfg: DictConfig) -> None:
@@ -176,13 +135,12 @@ def check_device(cfg: DictConfig) -> None:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
 
 
-def check_scoring(cfg: DictConfig, tasks: Sequence[PairTask | RetrievalTask]) -> None:
+def check_scoring(cfg: DictConfig, whole: "Suite", during: "Suite") -> None:
     """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
-    names = [task.name for task in tasks]
-    during = [cfg.evaluation.during] if isinstance(cfg.evaluation.during, str) else list(cfg.evaluation.during)
+    names = [task.name for task in whole]
     often = cfg.evaluation.every_n_steps
     if often:
-        for name in during:
+        for name in names_of(cfg.evaluation.during):
             if name not in names:
                 there = f"the tasks of this run are {', '.join(names)}" if names else "this run has no tasks"
                 raise InputError(
@@ -196,7 +154,7 @@ def check_scoring(cfg: DictConfig, tasks: Sequence[PairTask | RetrievalTask]) ->
         raise InputError(
             f"monitor={monitor}: nothing is scored while training. Set evaluation.every_n_steps too, or monitor=null."
         )
-    known = score_names([task for task in tasks if task.name in during])
+    known = sorted(during.score_names())
     if monitor not in known:
         near = difflib.get_close_matches(monitor, known, n=1)
         raise InputError(
@@ -206,29 +164,9 @@ def check_scoring(cfg: DictConfig, tasks: Sequence[PairTask | RetrievalTask]) ->
         )
 
 
-def score_names(tasks: Sequence[PairTask | RetrievalTask]) -> list[str]:
-    """What the scores of these tasks are called, found by scoring a few rows of each with random vectors."""
-    from evaluation.suite import Suite
-
-    return sorted(Suite([_sample(task) for task in tasks]).run(_RandomVectors()).values)
-
-
-def _sample(task: PairTask | RetrievalTask) -> PairTask | RetrievalTask:
-    import numpy as np
-
-    if isinstance(task, RetrievalTask):
-        return RetrievalTask(task.name, task.queries[:ROWS_OF_A_SAMPLE], task.documents[:ROWS_OF_A_SAMPLE])
-    subsets = np.array(task.subsets)
-    rows = np.concatenate([np.flatnonzero(subsets == name)[:ROWS_OF_A_SAMPLE] for name in dict.fromkeys(task.subsets)])
-    texts = [[f"{side} {row}" for row in rows] for side in ("left", "right")]
-    return PairTask(task.name, *texts, np.arange(len(rows), dtype=np.float64), [task.subsets[row] for row in rows])
-
-
-class _RandomVectors:
-    def embed(self, texts: Sequence[str]) -> Any:
-        import torch
-
-        return torch.randn(len(texts), 8, generator=torch.Generator().manual_seed(0))
+def names_of(value: str | Sequence[str]) -> list[str]:
+    """A key that takes one name or a list of them."""
+    return [value] if isinstance(value, str) else list(value)
 
 
 def check_checkpoint(path: str, model: "pl.LightningModule") -> None:

@@ -39,8 +39,12 @@ _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 
 
 @contextlib.contextmanager
-def exit_statuses(hydra: bool = False, failed: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def exit_statuses(
+    hydra: bool = False, failed: tuple[type[Exception], ...] = (), config: str = "train"
+) -> Iterator[None]:
     """Turn what goes wrong inside into a message and an exit status; ``failed`` are the errors of status 1.
+
+    ``config`` is the command's file in ``configs/``, whose keys a typo is compared with.
 
     Put around Hydra's ``main`` (``hydra=True``: it must raise instead of printing) for what it refuses itself, and
     around its body, because Hydra prints about whatever leaves it.
@@ -51,7 +55,7 @@ def exit_statuses(hydra: bool = False, failed: tuple[type[Exception], ...] = ())
         yield
     except (InputError, HydraException, OmegaConfBaseException) as error:
         cause = _input_error(error) or error
-        _leave(2, str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause)))
+        _leave(2, str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause), config))
     except failed as error:
         _leave(1, str(error))
     except KeyboardInterrupt:
@@ -64,10 +68,15 @@ def _leave(status: int, message: str = "") -> NoReturn:
     if message and _USERS_FULL_ERROR == "1":
         traceback.print_exc()
     if message:
-        sys.stderr.write(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}\n")
+        sys.stderr.write(f"{_program()}: {' '.join(message.split())}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)
+
+
+def _program() -> str:
+    path = Path(sys.argv[0])
+    return path.parent.name if path.stem == "__main__" else path.name
 
 
 def _input_error(error: BaseException | None) -> BaseException | None:
@@ -85,14 +94,14 @@ def _first_paragraph(error: BaseException) -> str:
     return " ".join(line for line in lines if not re.match(r"(full_key|object_type|reference_type)\b", line))
 
 
-def _with_nearest_key(message: str) -> str:
+def _with_nearest_key(message: str, config: str) -> str:
     """Hydra says which key it does not know; add the known key that looks most like it."""
     override = re.search(r"Could not override '([^']+)'", message)
     group = re.search(r"In '[^']*': Could not find '([^']+)'|Could not find '([^']+)'", message)
     if override:
         key = override.group(1)
-        near = difflib.get_close_matches(key, list(known_keys()), n=1, cutoff=0.5)
-        advice = f"The nearest key is {near[0]}." if near else "python train.py --help lists the keys."
+        near = difflib.get_close_matches(key, list(known_keys(config)), n=1, cutoff=0.5)
+        advice = f"The nearest key is {near[0]}." if near else f"{_command(config)} --help lists the keys."
         return f"there is no key {key!r}. {advice}"
     if group:
         wanted = next(found for found in group.groups() if found)
@@ -105,12 +114,16 @@ def _with_nearest_key(message: str) -> str:
         )
     unknown_group = re.search(r"Could not override '?([\w/]+)'?\.?\s*No match in the defaults list", message)
     if unknown_group:
-        near = difflib.get_close_matches(unknown_group.group(1), list(known_keys()), n=1, cutoff=0.4)
+        near = difflib.get_close_matches(unknown_group.group(1), list(known_keys(config)), n=1, cutoff=0.4)
         return f"there is no key {unknown_group.group(1)!r}." + (f" The nearest key is {near[0]}." if near else "")
     return message
 
 
-def known_keys() -> Iterator[str]:
+def _command(config: str) -> str:
+    return "python train.py" if config == "train" else f"python -m {config}"
+
+
+def known_keys(config: str = "train") -> Iterator[str]:
     """All keys of the config that the group choices on the command line lead to, dotted."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -118,9 +131,9 @@ def known_keys() -> Iterator[str]:
     GlobalHydra.instance().clear()
     choices = [a for a in sys.argv[1:] if re.match(r"(model|data|trainer|logger|experiment|recipe)=", a)]
     with initialize_config_dir(str(Path(__file__).resolve().parent / "configs"), version_base="1.3"):
-        config = compose("train", overrides=choices)
-    yield from ("model", "data", "trainer", "logger", "experiment")
-    yield from _dotted(config, "")
+        composed = compose(config, overrides=choices)
+    yield from ("model", "data", "trainer", "logger", "experiment") if config == "train" else ()
+    yield from _dotted(composed, "")
 
 
 def _dotted(node: Any, prefix: str) -> Iterator[str]:

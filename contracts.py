@@ -133,7 +133,11 @@ class Spent(TypedDict):
 
 
 class Results(TypedDict):
-    """``results.json`` of a finished run. Scores are in 0..100, named ``task[-split]/protocol/metric``."""
+    """``results.json`` of a finished run or of an evaluation.
+
+    Scores are in 0..100, named ``task[-split][@senteval]/protocol/metric``; those of protocol ``geometry``, ranks and errors
+    are in their own units.
+    """
 
     version: int
     objective: str
@@ -143,6 +147,8 @@ class Results(TypedDict):
     intervals: dict[str, list[float]]  # 95 %, same names as scores
     scores_before: NotRequired[dict[str, float]]  # of the untrained encoder
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
+    averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
+    skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored
     best_step: int
     spent: Spent
     seeds: list[int]

@@ -16,7 +16,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from checks import check_checkpoint, check_choice, check_device, check_scoring, check_values
+from checks import check_checkpoint, check_choice, check_device, check_scoring, check_values, names_of
 from command_line import exit_statuses, identity
 from runs.failures import TrainingFailed
 from runs.wandb_login import close_wandb
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --he
     from contracts import DataModule, Results
     from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
+    from evaluation.suite import Suite
     from runs.telemetry import Telemetry
 
 log = logging.getLogger("train")
@@ -145,17 +146,17 @@ def fit(
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
     from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
+    from evaluation.suite import Suite
     from runs.checkpoints import RunCheckpoints
     from runs.progress import Progress
     from runs.reseed import Reseed
     from runs.signals import Interruption
     from runs.telemetry import Telemetry
 
-    tasks = load_tasks(cfg, data)
-    check_scoring(cfg, tasks)
-    wanted = [cfg.evaluation.during] if isinstance(cfg.evaluation.during, str) else cfg.evaluation.during
-    during = [task for task in tasks if task.name in wanted]
-    scorer = ScoreCallback(tasks, during, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
+    suite = choose_tasks(cfg, data)
+    during = Suite(task for task in suite if task.name in names_of(cfg.evaluation.during))
+    check_scoring(cfg, suite, during)
+    scorer = ScoreCallback(suite, during, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
         every_n_steps=cfg.checkpoint.every_n_steps,
@@ -185,14 +186,19 @@ def fit(
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
 
 
-def load_tasks(cfg: DictConfig, data: "DataModule") -> list[Any]:
-    from evaluation.data import load_sts
+def choose_tasks(cfg: DictConfig, data: "DataModule") -> "Suite":
+    """What the data module holds out, and the suite of ``evaluation.data_root``."""
+    from evaluation.catalogue import load_tasks
+    from evaluation.suite import Suite
+    from evaluation.task import Classifiers
 
-    tasks = list(data.held_out())
+    tasks: list[Any] = list(data.held_out())
     if cfg.evaluation.data_root is None:
         log.info("evaluation.data_root is not set: no STS scores.")
-        return tasks
-    return tasks + load_sts(cfg.evaluation.data_root, cfg.evaluation.suite)
+    else:
+        classifiers = Classifiers(protocol=cfg.evaluation.protocol)
+        tasks += load_tasks(cfg.evaluation.data_root, names_of(cfg.evaluation.suite), classifiers, prefix="evaluation.").tasks
+    return Suite(tasks)
 
 
 def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
@@ -257,6 +263,8 @@ def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fit
     )
     if fitted.scorer.scores_before:
         results["scores_before"] = fitted.scorer.scores_before
+    if fitted.final.scores.members:
+        results["averages"] = fitted.final.scores.members
     if baselines := suite.baselines():
         results["baselines"] = baselines
     return results

@@ -10,11 +10,14 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from contracts import Embedder
+from contracts import Embedder, PairTask, RetrievalTask
 from evaluation.statistics import Scores
-from evaluation.suite import Suite, Task
+from evaluation.suite import Suite
+from evaluation.task import Task
 
 log = logging.getLogger(__name__)
+
+Scored = Task | PairTask | RetrievalTask
 
 HEADLINES = ("all/spearman", "cosine/spearman", "cosine/mrr")  # what the one line says of a task
 SHOWN = 8  # scores in the one line
@@ -29,8 +32,8 @@ class ScoreCallback(pl.Callback):
 
     def __init__(
         self,
-        suite: Iterable[Task],
-        during: Iterable[Task] | None = None,
+        suite: Iterable[Scored],
+        during: Iterable[Scored] | None = None,
         every_n_steps: int | None = None,
         at_start: bool = True,
     ) -> None:
@@ -42,16 +45,10 @@ class ScoreCallback(pl.Callback):
         self.scores_before: dict[str, float] | None = None
         self._restored = False
 
-    @property
-    def last_scored(self) -> int | None:
-        """The last step that was scored while training."""
-        return max(self.history, default=None)
-
-    def score(self, embedder: Embedder, tasks: Iterable[Task] | None = None) -> Scores:
-        """(values, intervals) of ``tasks``, by default of the whole suite; all ranks must call it."""
-        suite = self.suite if tasks is None else Suite(tasks)
+    def score(self, embedder: Embedder) -> Scores:
+        """Values and intervals of the whole suite; all ranks must call it."""
         with undisturbed(embedder):
-            return suite.run(embedder)
+            return self.suite.run(embedder)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._restored and self.history:
@@ -73,7 +70,9 @@ class ScoreCallback(pl.Callback):
 
     def _score_at(self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite) -> dict[str, float]:
         step, began = trainer.global_step, time.perf_counter()
-        scores = self.score(cast(Embedder, pl_module.encoder), suite).values
+        embedder = cast(Embedder, pl_module.encoder)
+        with undisturbed(embedder):
+            scores = suite.run(embedder, intervals=False).values
         self.history[step] = scores
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps

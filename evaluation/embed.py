@@ -4,13 +4,14 @@ Shape letters: U distinct texts, B rows that one rank sends at a time, D width.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from contracts import Embedder
+from evaluation.vector_store import VectorStore
 
 ROWS_PER_MESSAGE = 8192  # bounds what a gather holds on the device: world x 8192 x width
 
@@ -26,10 +27,12 @@ class Pool(NamedTuple):
         return self.vectors_UD[torch.tensor([self.row_of[text] for text in texts], dtype=torch.long)]
 
 
-def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]]) -> Pool:
+def embed_pool(
+    embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: VectorStore | None = None
+) -> Pool:
     """Embeds the texts of all lists. A collective call when a process group is there: every rank passes the same lists.
 
-    No DistributedSampler: its padding repeats sentences, and a rank then holds vectors that belong to nobody.
+    ``store`` keeps vectors between calls: rank 0's is the one that counts.
     """
     row_of: dict[str, int] = {}
     for texts in lists_of_texts:
@@ -40,23 +43,46 @@ def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]]) -> P
     # Sorted by length before they are dealt, so that every rank gets as many long ones; the longest first, because
     # what does not fit into memory should fail at once.
     texts = sorted(row_of, key=len, reverse=True)
-    rank, world = (dist.get_rank(), dist.get_world_size()) if _distributed() else (0, 1)
-    mine = texts[rank::world]
-    vectors_ND = _embed(embedder, mine) if mine else None
-    if world > 1 or vectors_ND is None:
-        vectors_ND = _gather(vectors_ND, len(texts))
+    known = _from_rank_zero([store.knows(texts) if store is not None else None])
+    if known is None or not any(known):
+        vectors_ND = _embed_dealt(embedder, texts)
+        _keep(store, texts, vectors_ND)
+    else:
+        old, new = ([text for text, here in zip(texts, known, strict=True) if here is side] for side in (True, False))
+        old_ND = _from_rank_zero([store.read(old) if store is not None and _rank() == 0 else None])
+        new_ND = _embed_dealt(embedder, new) if new else old_ND[:0]
+        _keep(store, new, new_ND)
+        vectors_ND, texts = torch.cat([old_ND, new_ND]), old + new
     vectors_UD = torch.empty_like(vectors_ND)
     vectors_UD[torch.tensor([row_of[text] for text in texts])] = vectors_ND
     return Pool(row_of, vectors_UD)
 
 
-def agree(values: Sequence[float]) -> list[float]:
-    """Rank 0's values on every rank: sums taken by different processors may differ in the last bit."""
-    if not _distributed():
-        return list(values)
-    shared = torch.tensor(values, dtype=torch.float64, device=_device())
-    dist.broadcast(shared, src=0)
-    return shared.tolist()
+def _embed_dealt(embedder: Embedder, texts: list[str]) -> Tensor:
+    """(N, D) on every rank, each row computed on one.
+
+    No DistributedSampler: its padding repeats sentences, and a rank then holds vectors that belong to nobody.
+    """
+    rank, world = _rank(), dist.get_world_size() if _distributed() else 1
+    mine = texts[rank::world]
+    vectors_ND = _embed(embedder, mine) if mine else None
+    return _gather(vectors_ND, len(texts)) if world > 1 or vectors_ND is None else vectors_ND
+
+
+def _keep(store: VectorStore | None, texts: list[str], vectors_ND: Tensor) -> None:
+    if store is not None and texts and _rank() == 0:
+        store.add(texts, vectors_ND)
+
+
+def _from_rank_zero(held: list[Any]) -> Any:
+    """Its one object, sent only where there is more than one rank."""
+    if _distributed() and dist.get_world_size() > 1:
+        dist.broadcast_object_list(held, src=0)
+    return held[0]
+
+
+def _rank() -> int:
+    return dist.get_rank() if _distributed() else 0
 
 
 def _distributed() -> bool:

@@ -4,7 +4,7 @@ Shape letters: B queries of one block, Q queries, N documents, D width.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -12,21 +12,37 @@ from torch.nn.functional import normalize
 
 from contracts import RetrievalTask
 from evaluation.embed import Pool
-from evaluation.statistics import Scores, mean_with_interval, share_with_interval
+from evaluation.statistics import Estimate, mean
+from evaluation.task import How
 
 log = logging.getLogger(__name__)
 
 CUTOFF = 10
+METRICS = ("mrr", f"recall@{CUTOFF}")
 BLOCK = 1024  # queries compared with all documents at a time
 TIE = 1e-6  # similarities of equal float32 vectors differ by this much with their place in the matrix
 
 
-def retrieval_scores(task: RetrievalTask, pool: Pool) -> Scores:
-    queries_QD, documents_ND = _unit(pool.of(task.queries)), _unit(pool.of(task.documents))
-    return _scores(task, "cosine", lambda start, stop: queries_QD[start:stop] @ documents_ND.T)
+class Retrieval:
+    def __init__(self, task: RetrievalTask) -> None:
+        self.texts_to_match, self.name = task, task.name
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield self.texts_to_match.queries
+        yield self.texts_to_match.documents
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/cosine/{metric}" for metric in METRICS] if self.texts_to_match.queries else []
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        task = self.texts_to_match
+        queries_QD, documents_ND = _unit(pool.of(task.queries)), _unit(pool.of(task.documents))
+        return _scores(
+            task, "cosine", lambda start, stop: queries_QD[start:stop] @ documents_ND.T, task.name if how.intervals else None
+        )
 
 
-def tfidf_baseline(task: RetrievalTask) -> Scores:
+def tfidf_baseline(task: RetrievalTask) -> dict[str, Estimate]:
     """What counting words achieves; vocabulary and document frequencies come from the documents alone."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import, and only needed here
 
@@ -45,17 +61,14 @@ def _unit(vectors_ND: Tensor) -> Tensor:
     return normalize(torch.where(vectors_ND.isfinite().all(-1, keepdim=True), vectors_ND, 0.0), dim=-1)
 
 
-def _scores(task: RetrievalTask, protocol: str, similarities: Callable[[int, int], Tensor]) -> Scores:
+def _scores(
+    task: RetrievalTask, protocol: str, similarities: Callable[[int, int], Tensor], key: str | None = None
+) -> dict[str, Estimate]:
     if not task.queries:
-        return Scores({}, {})
+        return {}
     ranks_Q = torch.cat(list(_ranks(len(task.queries), similarities)))
-    mrr, mrr_interval = mean_with_interval(1 / ranks_Q)
-    recall, recall_interval = share_with_interval(ranks_Q <= CUTOFF)
-    names = f"{task.name}/{protocol}/mrr", f"{task.name}/{protocol}/recall@{CUTOFF}"
-    return Scores(
-        dict(zip(names, (mrr, recall), strict=True)),
-        dict(zip(names, (mrr_interval, recall_interval), strict=True)),
-    )
+    found = (mean(1 / ranks_Q, key), mean(ranks_Q <= CUTOFF, key))
+    return {f"{task.name}/{protocol}/{metric}": estimate for metric, estimate in zip(METRICS, found, strict=True)}
 
 
 def _ranks(queries: int, similarities: Callable[[int, int], Tensor]) -> Iterator[Tensor]:

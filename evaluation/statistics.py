@@ -25,10 +25,11 @@ CONSTANT = 1e-7
 
 
 class Scores(NamedTuple):
-    """Values in 0..100 (correlations: -100..100) and, under the same names, their [low, high]."""
+    """Values in 0..100 (correlations: -100..100) and, under the same names, their [low, high] where there is one."""
 
     values: dict[str, float]
     intervals: dict[str, list[float]]
+    members: dict[str, list[str]] = {}  # average -> the scores that it holds
 
 
 class Estimate(NamedTuple):
@@ -51,8 +52,10 @@ def spearman(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Est
     value = 0.0 if constant else float(spearman_corrcoef(predicted_N.double(), gold_N.double()))
     if key is None:
         return Estimate(100 * value)
+    if constant:
+        return Estimate(0.0, torch.zeros(RESAMPLES))
     ranks = [_Ranks(predicted_N), _Ranks(gold_N)]
-    parts = [_correlation(w_RN, *(one.under(w_RN) for one in ranks)) for w_RN in _weights(key, len(gold_N))]
+    parts = [_correlation(w_NR, *(one.under(w_NR) for one in ranks)) for w_NR in _weights(key, len(gold_N))]
     return Estimate(100 * value, 100 * torch.cat(parts))
 
 
@@ -64,8 +67,14 @@ def pearson(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
     value = 0.0 if math.isnan(value) else value
     if key is None:
         return Estimate(100 * value)
-    sides = [side.double() - side.double().mean() for side in (predicted_N, gold_N)]
-    parts = [_correlation(w_RN, *(side.float() for side in sides)) for w_RN in _weights(key, len(gold_N))]
+    if constant:
+        return Estimate(0.0, torch.zeros(RESAMPLES))
+    x, y = (side.double() - side.double().mean() for side in (predicted_N, gold_N))
+    moments_N5 = torch.stack([x, y, x * x, y * y, x * y], dim=-1)
+    parts = []
+    for w_NR in _weights(key, len(gold_N)):
+        mean_x, mean_y, xx, yy, xy = moments_N5.T @ w_NR.double() / len(gold_N)
+        parts.append(_ratio(xy - mean_x * mean_y, xx - mean_x**2, yy - mean_y**2))
     return Estimate(100 * value, 100 * torch.cat(parts))
 
 
@@ -75,7 +84,7 @@ def mean(values_N: Tensor, key: str | None = None, *, scale: float = 100.0) -> E
     value = scale * float(values_N.mean())
     if key is None:
         return Estimate(value)
-    parts = [w_RN.double() @ values_N / len(values_N) for w_RN in _weights(key, len(values_N))]
+    parts = [values_N @ w_NR.double() / len(values_N) for w_NR in _weights(key, len(values_N))]
     return Estimate(value, scale * torch.cat(parts))
 
 
@@ -83,14 +92,14 @@ def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     """100 x F1 of the class 1; 0 where nothing of it is found."""
     hit_N, called_N, true_N = (predicted_N == 1) & (gold_N == 1), predicted_N == 1, gold_N == 1
 
-    def of(w_RN: Tensor) -> Tensor:
-        hits, called, true = (w_RN @ side.to(w_RN.dtype) for side in (hit_N, called_N, true_N))
+    def of(w_NR: Tensor) -> Tensor:
+        hits, called, true = (side.to(w_NR.dtype) @ w_NR for side in (hit_N, called_N, true_N))
         return 200 * hits / (called + true).clamp(min=1)
 
-    value = float(of(torch.ones(1, len(gold_N), dtype=torch.float64)))
+    value = float(of(torch.ones(len(gold_N), 1, dtype=torch.float64)))
     if key is None:
         return Estimate(value)
-    return Estimate(value, torch.cat([of(w_RN.double()) for w_RN in _weights(key, len(gold_N))]))
+    return Estimate(value, torch.cat([of(w_NR.double()) for w_NR in _weights(key, len(gold_N))]))
 
 
 def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
@@ -101,17 +110,16 @@ def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = Non
     last_N[:-1] = sorted_N[1:] != sorted_N[:-1]
     ends_K = torch.nonzero(last_N).squeeze(-1)
 
-    def of(w_RN: Tensor) -> Tensor:
-        seen_RK = w_RN.cumsum(-1)[:, ends_K]
-        hits_RK = (w_RN * positive_N).cumsum(-1)[:, ends_K]
-        new_RK = torch.diff(hits_RK, dim=-1, prepend=hits_RK.new_zeros(len(hits_RK), 1))
-        precision_RK = hits_RK / seen_RK.clamp(min=1)
-        return 100 * (precision_RK * new_RK).sum(-1) / hits_RK[:, -1].clamp(min=1)
+    def of(w_NR: Tensor) -> Tensor:
+        seen_KR = w_NR.cumsum(0)[ends_K]
+        hits_KR = (w_NR * positive_N.unsqueeze(-1)).cumsum(0)[ends_K]
+        new_KR = torch.diff(hits_KR, dim=0, prepend=hits_KR.new_zeros(1, w_NR.shape[1]))
+        return 100 * (hits_KR / seen_KR.clamp(min=1) * new_KR).sum(0) / hits_KR[-1].clamp(min=1)
 
-    value = float(of(torch.ones(1, len(gold_N), dtype=torch.float64)))
+    value = float(of(torch.ones(len(gold_N), 1, dtype=torch.float64)))
     if key is None:
         return Estimate(value)
-    return Estimate(value, torch.cat([of(w_RN[:, order_N].double()) for w_RN in _weights(key, len(gold_N))]))
+    return Estimate(value, torch.cat([of(w_NR[order_N].double()) for w_NR in _weights(key, len(gold_N))]))
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:
@@ -133,40 +141,44 @@ class _Ranks:
     """Mid-ranks of N values in a resample, from the order of the whole: nothing is sorted again."""
 
     def __init__(self, values_N: Tensor) -> None:
-        _, self.place_N, _ = torch.unique(values_N.double(), return_inverse=True, return_counts=True)
+        _, self.place_N = torch.unique(values_N.double(), return_inverse=True)
         self.distinct = int(self.place_N.max()) + 1
+        self.order_N = torch.argsort(self.place_N, stable=True)
 
-    def under(self, w_RN: Tensor) -> Tensor:
-        """(R, N) ranks minus their mean, (n + 1) / 2."""
-        size_RK = w_RN.new_zeros(len(w_RN), self.distinct).index_add_(1, self.place_N, w_RN)
-        rank_RK = size_RK.cumsum(1) - (size_RK - 1) / 2
-        return (rank_RK - (w_RN.shape[1] + 1) / 2)[:, self.place_N]
+    def under(self, w_NR: Tensor) -> Tensor:
+        """(N, R) ranks minus their mean, (n + 1) / 2."""
+        if self.distinct == len(w_NR):
+            size_KR = w_NR[self.order_N]
+        else:
+            size_KR = w_NR.new_zeros(self.distinct, w_NR.shape[1]).index_add_(0, self.place_N, w_NR)
+        rank_KR = size_KR.cumsum(0).sub_(size_KR, alpha=0.5).sub_(len(w_NR) / 2)
+        return rank_KR[self.place_N]
 
 
-def _correlation(w_RN: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """(R,) weighted Pearson of x and y, (N,) or (R, N); 0 where a resample has no variance."""
-    total = w_RN.sum(1)
+def _correlation(w_NR: Tensor, x_NR: Tensor, y_NR: Tensor) -> Tensor:
+    """(R,) weighted Pearson of two sides whose weighted means are 0."""
+    wx_NR = w_NR * x_NR
+    xy_R, xx_R = (wx_NR * y_NR).sum(0), wx_NR.mul_(x_NR).sum(0)
+    return _ratio(xy_R, xx_R, (w_NR * y_NR).mul_(y_NR).sum(0))
 
-    def moment(values: Tensor) -> Tensor:
-        return (w_RN * values).sum(1) / total
 
-    mean_x, mean_y = moment(x), moment(y)
-    covariance = moment(x * y) - mean_x * mean_y
-    spread = (moment(x * x) - mean_x**2).clamp(min=0) * (moment(y * y) - mean_y**2).clamp(min=0)
-    return (covariance / spread.sqrt().clamp(min=1e-12)).clamp(-1, 1)
+def _ratio(xy_R: Tensor, xx_R: Tensor, yy_R: Tensor) -> Tensor:
+    """0 where a resample has no variance."""
+    spread_R = (xx_R.clamp(min=0) * yy_R.clamp(min=0)).sqrt()
+    return torch.where(spread_R > 0, xy_R / spread_R.clamp(min=1e-30), 0.0).clamp(-1, 1)
 
 
 def _weights(key: str, items: int) -> Iterator[Tensor]:
-    """(R, N) float32 counts in blocks of resamples."""
-    rows = max(1, BLOCK // max(1, items))
-    for start in range(0, RESAMPLES, rows):
-        yield _counts(key, items, start, min(rows, RESAMPLES - start))
+    """(N, R) float32 counts in blocks of resamples: items come first, so that one item's counts are contiguous."""
+    columns = max(1, BLOCK // max(1, items))
+    for start in range(0, RESAMPLES, columns):
+        yield _counts(key, items, start, min(columns, RESAMPLES - start))
 
 
 @lru_cache(maxsize=4)
-def _counts(key: str, items: int, start: int, rows: int) -> Tensor:
+def _counts(key: str, items: int, start: int, columns: int) -> Tensor:
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     rng = np.random.default_rng((seed, start))
-    drawn_RN = rng.integers(items, size=(rows, items)) + np.arange(rows)[:, None] * items
-    counts_RN = np.bincount(drawn_RN.ravel(), minlength=rows * items).reshape(rows, items)
-    return torch.from_numpy(counts_RN.astype(np.float32))
+    drawn_RN = rng.integers(items, size=(columns, items), dtype=np.int32) + np.arange(0, columns * items, items)[:, None]
+    counts_RN = np.bincount(drawn_RN.ravel(), minlength=items * columns).reshape(columns, items)
+    return torch.from_numpy(counts_RN.astype(np.float32).T.copy())

@@ -2,45 +2,75 @@
 
 A year's test set is several subsets. ``all`` is one correlation over their concatenation (Reimers and Gurevych 2019;
 Gao et al. 2021), ``mean`` and ``wmean`` average the subsets' own correlations, plainly or by their number of pairs
-(SentEval). A set without subsets has ``cosine``.
+(SentEval). A set without subsets has ``cosine``. ``max`` is the best of cosine, dot product, negative Euclidean and negative
+Manhattan distance over the whole set, as sentence-transformers selected checkpoints until version 3.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from contracts import PairTask
-from evaluation.data import SENTEVAL, YEARS
 from evaluation.embed import Pool
-from evaluation.statistics import Estimate, Scores, is_constant, pearson, spearman, weighted
+from evaluation.statistics import Estimate, average, is_constant, pearson, spearman
+from evaluation.task import How
+from evaluation.tsv import SENTEVAL
 
 log = logging.getLogger(__name__)
 
-METRICS: dict[str, Callable[[Tensor, Tensor], Estimate]] = {"spearman": spearman, "pearson": pearson}
-AVERAGE = "sts-avg7"  # the last column of the papers' tables
-AVERAGED = (*(f"{year}/all" for year in YEARS), "stsb/cosine", "sickr/cosine")
+METRICS: dict[str, Callable[[Tensor, Tensor, str | None], Estimate]] = {"spearman": spearman, "pearson": pearson}
 
 
-class _Line(NamedTuple):
-    """One score: its name, its value in -100..100, its interval, and the estimate when it is a single correlation."""
+class Similarity:
+    """An STS set, or any other pairs with a rating."""
 
-    name: str
-    value: float
-    interval: list[float]
-    estimate: Estimate | None = None
+    def __init__(self, pairs: PairTask) -> None:
+        self.pairs, self.name = pairs, pairs.name
+        self.subsets = list(dict.fromkeys(pairs.subsets))
+        # raw text and SentEval's form of it are the same items, and are resampled alike
+        self.key = pairs.name.removesuffix(SENTEVAL)
 
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield self.pairs.left
+        yield self.pairs.right
 
-def sts_scores(tasks: Sequence[PairTask], pool: Pool) -> Scores:
-    """Every protocol of every task, Spearman and Pearson x 100, and the papers' average where its seven are there."""
-    lines: list[_Line] = []
-    for task in tasks:
-        lines.extend(_task_lines(task, pool))
-    lines.extend(_averages({line.name: line for line in lines}))
-    return Scores({line.name: line.value for line in lines}, {line.name: line.interval for line in lines})
+    def score_names(self) -> list[str]:
+        protocols = ("all", "mean", "wmean", "max") if len(self.subsets) > 1 else ("cosine", "max")
+        return [f"{self.name}/{protocol}/{metric}" for metric in METRICS for protocol in protocols]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        gold_N = torch.from_numpy(self.pairs.gold)
+        similarities = {"cosine": cosines(self.pairs, pool), **distances(self.pairs, pool)}
+        cosine_N = similarities["cosine"]
+        if is_constant(cosine_N):
+            log.warning("%s: all pairs have the same cosine (%.4f); the correlation counts as 0", self.name, cosine_N[0])
+        key = self.key if how.intervals else None
+        found = {}
+        for metric, correlate in METRICS.items():
+            whole = correlate(cosine_N, gold_N, key)
+            values = {name: correlate(values_N, gold_N, None).value for name, values_N in similarities.items()}
+            best = max(values, key=lambda name: values[name])  # the first, cosine, where they are equal
+            found[f"max/{metric}"] = whole if best == "cosine" else correlate(similarities[best], gold_N, key)
+            if len(self.subsets) == 1:
+                found[f"cosine/{metric}"] = whole
+                continue
+            found[f"all/{metric}"] = whole
+            parts, sizes = self._parts(correlate, cosine_N, gold_N, key)
+            found[f"mean/{metric}"], found[f"wmean/{metric}"] = average(parts), average(parts, sizes)
+        return {f"{self.name}/{name}": estimate for name, estimate in found.items()}
+
+    def _parts(
+        self, correlate: Callable, cosine_N: Tensor, gold_N: Tensor, key: str | None
+    ) -> tuple[list[Estimate], list[int]]:
+        parts, sizes = [], []
+        for subset in self.subsets:
+            rows_N = torch.tensor([name == subset for name in self.pairs.subsets])
+            parts.append(correlate(cosine_N[rows_N], gold_N[rows_N], key and f"{key}/{subset}"))
+            sizes.append(int(rows_N.sum()))
+        return parts, sizes
 
 
 def cosines(task: PairTask, pool: Pool) -> Tensor:
@@ -55,29 +85,12 @@ def cosines(task: PairTask, pool: Pool) -> Tensor:
     return similarity.nan_to_num(nan=0.0).round(decimals=12)
 
 
-def _task_lines(task: PairTask, pool: Pool) -> Iterator[_Line]:
-    similarity, gold = cosines(task, pool), torch.from_numpy(task.gold)
-    if is_constant(similarity):
-        log.warning("%s: all pairs have the same cosine (%.4f); the correlation counts as 0", task.name, similarity[0])
-    rows_of = {name: torch.tensor([s == name for s in task.subsets]) for name in dict.fromkeys(task.subsets)}
-    sizes = [int(rows.sum()) for rows in rows_of.values()]
-    for metric, correlate in METRICS.items():
-        whole = correlate(similarity, gold)
-        protocol = "all" if len(rows_of) > 1 else "cosine"
-        yield _Line(f"{task.name}/{protocol}/{metric}", 100 * whole.value, whole.interval(), whole)
-        if len(rows_of) > 1:
-            parts = [correlate(similarity[rows], gold[rows]) for rows in rows_of.values()]
-            yield _Line(f"{task.name}/mean/{metric}", *weighted(parts, [1] * len(parts)))
-            yield _Line(f"{task.name}/wmean/{metric}", *weighted(parts, sizes))
-
-
-def _averages(lines: dict[str, _Line]) -> Iterator[_Line]:
-    """The mean of seven numbers that were rounded to 2 decimals before, as the published tables have it."""
-    for ending in ("", SENTEVAL):
-        for metric in METRICS:
-            names = [f"{task}{ending}/{protocol}/{metric}" for task, protocol in (one.split("/") for one in AVERAGED)]
-            if all(name in lines for name in names):
-                parts = [lines[name].estimate for name in names]
-                _, interval = weighted([part for part in parts if part is not None], [1] * len(names))
-                value = sum(round(lines[name].value, 2) for name in names) / len(names)
-                yield _Line(f"{AVERAGE}{ending}/all/{metric}", value, interval)
+def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:
+    """The other three of the four: larger is more similar; (pairs,) float64 each."""
+    left_ND, right_ND = pool.of(task.left).double(), pool.of(task.right).double()
+    found = {
+        "manhattan": -(left_ND - right_ND).abs().sum(-1),
+        "euclidean": -(left_ND - right_ND).square().sum(-1).sqrt(),
+        "dot": (left_ND * right_ND).sum(-1),
+    }
+    return {name: values_N.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for name, values_N in found.items()}

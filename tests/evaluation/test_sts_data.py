@@ -5,10 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts import InputError
-from evaluation.data import load_sts
+from contracts import InputError, PairTask
+from evaluation.catalogue import load_tasks
 from evaluation.tsv import read_rows
 
+
+
+def load(root, suite) -> list[PairTask]:
+    return [task.pairs for task in load_tasks(root, suite).tasks]
+
+
+RAW = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb-dev", "stsb", "sickr"]
 OFFICIAL = {  # SemEval's counts without STS13's SMT, which is not distributed; SentEval and MTEB have the same
     "sts12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
     "sts13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
@@ -34,18 +41,15 @@ OFFICIAL = {  # SemEval's counts without STS13's SMT, which is not distributed; 
 
 
 def test_the_published_sets_have_their_official_rows_and_subsets(real_data):
-    tasks = {task.name: task for task in load_sts(real_data)}
     found = {
-        name: dict(zip(*np.unique(task.subsets, return_counts=True), strict=True))
-        for name, task in tasks.items()
-        if "@" not in name
+        task.name: dict(zip(*np.unique(task.subsets, return_counts=True), strict=True)) for task in load(real_data, RAW)
     }
     assert found == OFFICIAL
-    assert len(load_sts(real_data, "sickr-all")[0].gold) == 9927
+    assert len(load(real_data, "sickr-all")[0].gold) == 9927
 
 
 def test_senteval_text_has_the_same_ratings_and_other_words(real_data):
-    raw, senteval = load_sts(real_data, "sts12,sts12@senteval")
+    raw, senteval = load(real_data, "sts12,sts12@senteval")
     assert raw.subsets == senteval.subsets
     np.testing.assert_array_equal(raw.gold, senteval.gold)
     assert (
@@ -55,38 +59,42 @@ def test_senteval_text_has_the_same_ratings_and_other_words(real_data):
 
 
 def test_a_suite_takes_senteval_text_where_it_is(data_root):
-    names = [task.name for task in load_sts(data_root)]
-    raw = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb-dev", "stsb", "sickr"]
-    assert names == [*raw, "sts12@senteval"]
-    assert [task.name for task in load_sts(data_root, "sts-raw")] == raw
+    chosen = load_tasks(data_root, "sts")
+    names = [task.name for task in chosen.tasks]
+    assert names == [*RAW, "sickr-all", "sickr-regressor", "sts12@senteval"]
+    assert chosen.skipped["sickr-dev@senteval"].endswith("SICK/dev.senteval.tsv is not there")
+    (only,) = load_tasks(data_root, "sts@senteval").tasks
+    assert only.name == "sts12@senteval"
 
 
 @pytest.mark.parametrize("suite", ["stsb-dev, sickr-all", ["stsb-dev", "sickr-all"], ("stsb-dev", "sickr-all")])
 def test_tasks_can_be_named(data_root, suite):
-    assert [(task.name, len(task.gold)) for task in load_sts(data_root, suite)] == [("stsb-dev", 30), ("sickr-all", 68)]
+    assert [(task.name, len(task.gold)) for task in load(data_root, suite)] == [("stsb-dev", 30), ("sickr-all", 68)]
 
 
 def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, caplog):
     tsv(tmp_path / "STSBenchmark" / "test.tsv", 5, 0)
-    with caplog.at_level(logging.INFO, "evaluation.data"):
-        assert [task.name for task in load_sts(tmp_path)] == ["stsb"]
+    with caplog.at_level(logging.INFO, "evaluation.catalogue"):
+        chosen = load_tasks(tmp_path, "sts")
+    assert [task.name for task in chosen.tasks] == ["stsb"]
     assert len(caplog.records) == 1
-    assert "left out: sts12, sts13, sts14, sts15, sts16, stsb-dev, sickr" in caplog.text
+    assert "left out: sts12, sts13, sts14, sts15, sts16, stsb-dev, sickr-dev, sickr, sickr-all" in caplog.text
+    assert chosen.skipped["sts12"] == f"{tmp_path}/STS12/test.tsv is not there"
 
 
 @pytest.mark.parametrize(
     ("suite", "message"),
     [
-        ("stsb-dev", r"stsb-dev: .*STSBenchmark/dev\.tsv is not there; evaluation\.data_root must contain it"),
+        ("stsb-dev", r"stsb-dev: .*STSBenchmark/dev\.tsv is not there; data_root must contain it"),
         ("stsb@senteval", r"test\.senteval\.tsv is not there"),
-        ("sts", r"evaluation\.data_root=.*wanted a folder with STS12/test\.tsv"),
+        ("sts", r"data_root=.*wanted a folder with STS12/test\.tsv"),
         ("stsb-test", r"no suite or task is named 'stsb-test'; did you mean 'stsb"),
         ([], r"an empty suite"),
     ],
 )
 def test_what_is_not_there_is_named(tmp_path, suite, message):
     with pytest.raises(InputError, match=message):
-        load_sts(tmp_path, suite)
+        load(tmp_path, suite)
 
 
 HEADER = b"sentence1\tsentence2\tscore\n"
@@ -114,21 +122,21 @@ def test_a_broken_file_is_named_with_its_line(tmp_path, data, message):
     (tmp_path / "STSBenchmark").mkdir()
     (tmp_path / "STSBenchmark" / "test.tsv").write_bytes(data)
     with pytest.raises(InputError, match=message):
-        load_sts(tmp_path, "stsb")
+        load(tmp_path, "stsb")
 
 
 def test_sick_is_rated_from_one(tmp_path):
     (tmp_path / "SICK").mkdir()
     (tmp_path / "SICK" / "test.tsv").write_bytes(HEADER + b"a\tb\t0.5\n")
     with pytest.raises(InputError, match="from 1 to 5"):
-        load_sts(tmp_path, "sickr")
+        load(tmp_path, "sickr")
 
 
 def test_a_year_without_its_subset_column_is_refused(tmp_path):
     (tmp_path / "STS12").mkdir()
     (tmp_path / "STS12" / "test.tsv").write_bytes(HEADER + b"a\tb\t1\n")
     with pytest.raises(InputError, match="subset missing"):
-        load_sts(tmp_path, "sts12")
+        load(tmp_path, "sts12")
 
 
 CELL = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]))

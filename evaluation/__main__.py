@@ -1,0 +1,212 @@
+"""Score any encoder, or look after the data that it is scored on: ``python -m evaluation encoder=... data_root=...``."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from command_line import exit_statuses
+from contracts import RESULTS_VERSION, InputError, Results, Spent
+from key_types import check_types
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    from evaluation.catalogue import Chosen
+    from evaluation.statistics import Scores
+
+log = logging.getLogger("evaluation")
+
+
+class Keys(TypedDict):
+    action: Literal["score", "list", "check", "fetch"]
+    encoder: str | None
+    pooling: str | None
+    prompt: str | None
+    max_length: int | None
+    precision: Literal["fp32", "bf16"]
+    device: str
+    suite: str | Sequence[str]
+    data_root: str | None
+    protocol: Literal["default", "fast", "sklearn"]
+    nhid: int
+    seed: int
+    intervals: bool
+    output: str | None
+    cache_dir: str | None
+    quiet: bool
+    source: str | None
+
+
+def run(cfg: DictConfig) -> int:
+    check_types(cfg, get_type_hints(Keys), "")
+    if cfg.data_root is None:
+        raise InputError("data_root is not set: it is the folder of the evaluation tables. Say data_root=FOLDER.")
+    return score(cfg) if cfg.action == "score" else look_after_data(cfg)
+
+
+def score(cfg: DictConfig) -> int:
+    """Load, score, print, write. Only rank 0 prints and writes."""
+    if cfg.encoder is None:
+        raise InputError("encoder is not set: a run folder, a model folder, a hub id or a word-vector file; say encoder=...")
+    if cfg.output is not None and not cfg.output.endswith(".json"):
+        raise InputError(f"output={cfg.output}: wanted a name that ends in .json; a Markdown table is written beside it.")
+    began = time.time()
+    with process_group() as rank:
+        from encoders import load_encoder
+        from evaluation.catalogue import load_tasks
+        from evaluation.suite import Suite
+        from evaluation.task import Classifiers
+        from evaluation.vector_store import VectorStore
+
+        names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
+        chosen = load_tasks(cfg.data_root, ",".join(names), Classifiers(cfg.protocol, cfg.nhid, cfg.seed))
+        suite = Suite(chosen.tasks)
+        encoder = load_encoder(
+            cfg.encoder,
+            pooling=cfg.pooling,
+            prompt=cfg.prompt,
+            max_length=cfg.max_length,
+            precision=cfg.precision,
+            device=device_of(cfg.device),
+        )
+        store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
+        found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
+        if rank == 0:
+            leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began))
+    return 0
+
+
+def leave(cfg: DictConfig, results: Results) -> None:
+    """The tables, on the terminal and beside the JSON."""
+    from rich.console import Console
+
+    from evaluation.suite import WITH_FORM
+    from evaluation.tables import markdown, terminal
+    from runs.results import write_results
+
+    console = Console()
+    if not cfg.quiet:
+        for part in terminal(results, WITH_FORM):
+            console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+    if cfg.output:
+        path = Path(cfg.output)
+        write_results(path, results)
+        page = path.with_suffix(".md")
+        part = page.with_name(f".{page.name}.part")
+        part.write_text(markdown(results, WITH_FORM), encoding="utf-8")
+        part.replace(page)
+        if not cfg.quiet:
+            console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
+
+
+def collect(
+    cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dict[str, Any], seconds: float
+) -> Results:
+    import torch.distributed as dist
+
+    from evaluation.acquire import manifest
+    from runs.results import environment, peak_memory_bytes
+
+    made_with = environment()
+    results = Results(
+        version=RESULTS_VERSION,
+        objective=str(description.get("objective", "")),
+        backbone=cfg.encoder,
+        recipe={**OmegaConf.to_container(cfg, resolve=True), "encoder_description": description},  # type: ignore[dict-item]
+        scores=found.values,
+        intervals=found.intervals,
+        best_step=0,
+        spent=Spent(
+            steps=0,
+            examples=0,
+            real_tokens=0,
+            padded_tokens=0,
+            wall_seconds=seconds,
+            peak_memory_bytes=peak_memory_bytes(),
+        ),
+        seeds=[cfg.seed],
+        versions=made_with["versions"],
+        device=made_with["device"],
+        processes=dist.get_world_size() if dist.is_initialized() else 1,
+        git_commit=made_with["git_commit"],
+        data=[manifest(Path(cfg.data_root), [task.name for task in chosen.tasks])],
+        overlap={},
+        averages=found.members,
+        skipped=chosen.skipped,
+    )
+    return results
+
+
+def look_after_data(cfg: DictConfig) -> int:
+    """list, check or fetch; status 2 where something is missing or damaged."""
+    from rich.console import Console
+
+    from evaluation import acquire
+
+    root = Path(cfg.data_root)
+    names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
+    if cfg.action == "fetch":
+        report = acquire.fetch(root, names, cfg.source, quiet=cfg.quiet)
+    else:
+        report = (acquire.check if cfg.action == "check" else acquire.listing)(root, names)
+    console = Console()
+    for part in report.render():
+        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+    return 0 if report.well else 2
+
+
+def say(task: str, seconds: float) -> None:
+    log.info("%s scored in %.1f s", task, seconds)
+
+
+def device_of(name: str) -> str:
+    """``auto`` is this process's GPU where there is one."""
+    import torch
+
+    if name != "auto":
+        try:
+            torch.empty(0, device=name)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
+        return name
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+
+
+@contextmanager
+def process_group() -> Iterator[int]:
+    """This process's rank; a group where torchrun started several."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield 0
+        return
+    import torch
+    import torch.distributed as dist
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield dist.get_rank()
+    finally:
+        dist.destroy_process_group()
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="evaluation")
+def main(cfg: DictConfig) -> None:
+    first = os.environ.get("RANK", "0") == "0"
+    logging.basicConfig(level=logging.INFO if first and not cfg.quiet else logging.WARNING, format="%(message)s")
+    with exit_statuses(config="evaluation"):
+        status = run(cfg)
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    with exit_statuses(hydra=True, config="evaluation"):
+        main()

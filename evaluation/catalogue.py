@@ -1,0 +1,129 @@
+"""Which tasks there are, which of them make a suite, and how the tasks of a suite are read."""
+
+import difflib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts import InputError
+from evaluation import domain_data, geometry, probing_data, relatedness_data, senteval_data, sts_data
+from evaluation import captions_data
+from evaluation.task import Classifiers, Entry, Task
+from evaluation.tsv import SENTEVAL, table
+
+log = logging.getLogger(__name__)
+
+ENTRIES: dict[str, Entry] = {
+    **sts_data.ENTRIES,
+    **relatedness_data.ENTRIES,
+    **senteval_data.ENTRIES,
+    **captions_data.ENTRIES,
+    **probing_data.ENTRIES,
+    **domain_data.ENTRIES,
+    **geometry.ENTRIES,
+}
+_YEARS = tuple(sts_data.YEARS)
+_REGRESSORS = tuple(relatedness_data.ENTRIES)
+_STS = (*_YEARS, "stsb-dev", "stsb", "sickr-dev", "sickr", "sickr-all")
+SUITES: dict[str, tuple[str, ...]] = {
+    "sts": (*_STS, *_REGRESSORS),
+    "transfer": ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"),
+    "senteval": (*senteval_data.ENTRIES, *captions_data.ENTRIES, *_REGRESSORS, *_YEARS),
+    "probing": tuple(probing_data.ENTRIES),
+    "domain": ("askubuntu", "cqadupstack", "twitterurl", "pit", "biosses"),
+    "geometry": tuple(geometry.ENTRIES),
+}
+SUITES["all"] = tuple(dict.fromkeys(name for suite in SUITES.values() for name in suite))
+BOTH_FORMS = ("sts", "all")  # also over SentEval's form of the text, which costs an uncased encoder nothing
+
+
+class Chosen(NamedTuple):
+    tasks: list[Task]
+    skipped: dict[str, str]  # task of a suite -> why it cannot be scored
+
+
+def has_form(name: str) -> bool:
+    """Whether ``NAME@senteval`` exists; a task's own scores may also be called ``NAME-dev``."""
+    return name in ENTRIES and ENTRIES[name].senteval
+
+
+def load_tasks(
+    data_root: str | Path, suite: str | Sequence[str], classifiers: Classifiers | None = None, *, prefix: str = ""
+) -> Chosen:
+    """Reads the tasks of suites and tasks that are named in a list or separated by commas.
+
+    ``NAME@senteval`` is the same with the text in the form that SentEval feeds to an encoder, where that differs. A task
+    of a suite that is not there is left out with its reason; one asked for by its own name is an error. ``prefix`` stands
+    before the keys in messages.
+
+    Raises:
+        InputError: an unknown name, a task that is not there or is damaged, or nothing at all to score.
+    """
+    root, classifiers = Path(data_root), classifiers or Classifiers()
+    names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
+    chosen = Chosen([], {})
+    for name, by_name in _expand(names, prefix).items():
+        missing = [path for path in tables(root, name) if not path.is_file()]
+        if not missing:
+            entry = ENTRIES[name.removesuffix(SENTEVAL)]
+            chosen.tasks.append(entry.read(root, name, classifiers))
+        elif by_name:
+            raise InputError(
+                f"task {name}: {missing[0]} is not there; {prefix}data_root must contain it. "
+                "`python -m evaluation action=list data_root=...` says where it comes from."
+            )
+        else:
+            chosen.skipped[name] = f"{missing[0]} is not there"
+    if not chosen.tasks:
+        raise InputError(
+            f"{prefix}data_root={root}: none of the tasks of {', '.join(names) or 'an empty suite'} is there; wanted a folder with "
+            "STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and so on: "
+            "`python -m evaluation action=list data_root=...` shows the tables, action=fetch gets them."
+        )
+    # a second form of the text is used where it is there, and not missed
+    absent = [name for name in chosen.skipped if not name.endswith(SENTEVAL)]
+    if absent:
+        log.info("not in %s and left out: %s", root, ", ".join(absent))
+    return chosen
+
+
+def tables(root: Path, name: str) -> Iterator[Path]:
+    """The files that a task is read from."""
+    for one in ENTRIES[name.removesuffix(SENTEVAL)].rows:
+        yield table(root, one, senteval=name.endswith(SENTEVAL))
+
+
+def _expand(names: Sequence[str], prefix: str) -> dict[str, bool]:
+    """Task name -> whether it was asked for by its own name; in order, each once."""
+    wanted: dict[str, bool] = {}
+    for name in names:
+        plain, ending = name.removesuffix(SENTEVAL), SENTEVAL if name.endswith(SENTEVAL) else ""
+        if plain in SUITES:
+            for member in _members(plain, ending):
+                wanted.setdefault(member, False)
+        elif plain in ENTRIES and (not ending or has_form(plain)):
+            wanted[name] = True
+        else:
+            raise _unknown(name, plain, prefix)
+    return wanted
+
+
+def _members(suite: str, ending: str) -> list[str]:
+    plain = SUITES[suite]
+    other = [name + SENTEVAL if has_form(name) else name for name in plain]
+    if ending:
+        return other
+    return [*plain, *(name for name in other if name.endswith(SENTEVAL))] if suite in BOTH_FORMS else list(plain)
+
+
+def _unknown(name: str, plain: str, prefix: str) -> InputError:
+    if plain in ENTRIES:
+        return InputError(f"{prefix}suite: {plain} has one form of its text, so there is no {name}; say {plain}.")
+    known = [*SUITES, *ENTRIES]
+    near = difflib.get_close_matches(plain.lower(), known, n=1, cutoff=0.5)
+    return InputError(
+        f"{prefix}suite: no suite or task is named {name!r}"
+        + (f"; did you mean {near[0]!r}?" if near else ".")
+        + f" There are {', '.join(known)}, and NAME{SENTEVAL}."
+    )

@@ -1,0 +1,170 @@
+"""The averages of the papers' tables, recomputed from their rows."""
+
+import pytest
+
+from evaluation.averages import AVERAGES, averages
+from evaluation.catalogue import ENTRIES
+from evaluation.statistics import Estimate
+from evaluation.suite import WITH_FORM
+
+# Giorgi et al. 2021, table 2: CR MR MPQA SUBJ SST2 SST5 TREC MRPC(acc, F1) SICK-E SICK-R STS-B COCO STS12..16; Avg
+DECLUTR = {
+    "GloVe": (
+        [78.78, 77.70, 87.76, 91.25, 80.29, 44.48, 83.00, (73.39, 81.45)],
+        [78.89, 72.30, 62.86, 0.40, 53.44, 51.24, 55.71, 59.62, 57.93],
+        65.47,
+    ),
+    "Transformer-small": (
+        [86.60, 82.12, 87.04, 94.77, 88.03, 49.50, 91.60, (74.55, 81.75)],
+        [81.96, 77.51, 70.31, 60.48, 53.99, 45.53, 57.23, 65.57, 63.51],
+        72.58,
+    ),
+    "Transformer-base": (
+        [88.19, 84.35, 86.49, 95.28, 89.46, 51.27, 93.20, (74.20, 81.44)],
+        [80.29, 76.84, 69.62, 60.14, 53.28, 46.10, 56.17, 64.69, 62.79],
+        72.70,
+    ),
+    "DeCLUTR-small": (
+        [87.52, 82.79, 87.87, 94.96, 87.64, 48.42, 90.80, (75.36, 82.70)],
+        [83.46, 77.66, 77.51, 60.85, 63.66, 68.93, 70.40, 78.25, 77.74],
+        77.50,
+    ),
+    "DeCLUTR-base": (
+        [90.68, 85.16, 88.52, 95.78, 90.01, 51.18, 93.20, (74.61, 82.65)],
+        [83.84, 78.62, 79.39, 62.35, 63.56, 72.58, 71.70, 79.95, 79.59],
+        79.10,
+    ),
+}
+PROBING = {  # table 3
+    "GloVe": ([57.82, 81.10, 31.41, 62.70, 49.74, 83.58, 78.39, 76.31, 49.55, 53.62], 62.42),
+    "InferSent": ([78.76, 89.50, 37.72, 80.16, 61.41, 88.56, 86.83, 83.91, 52.11, 66.88], 72.58),
+    "DeCLUTR-base": ([84.62, 68.98, 38.35, 74.78, 87.85, 88.82, 86.56, 83.88, 65.08, 67.54], 74.65),
+}
+CONCATENATED = {  # STS12..16, STS-B, SICK-R; Schick and Schuetze 2021, table 1, and Chen et al. 2022, table 2
+    "Avg. GloVe": ([55.14, 70.66, 59.73, 68.25, 63.66, 58.02, 53.76], 61.32),
+    "DINO x2": ([70.27, 81.26, 71.25, 80.49, 77.18, 77.82, 68.09], 75.20),
+    "DINO x1x2": ([64.87, 78.30, 66.38, 79.60, 76.47, 76.51, 74.26], 73.77),
+    "GenSE": ([80.72, 87.43, 83.96, 88.63, 85.19, 87.65, 79.87], 84.78),
+    "GenSE+": ([80.65, 88.18, 84.69, 89.03, 85.82, 87.88, 80.10], 85.19),
+}
+MEAN_OVER_SUBSETS = {  # Schick and Schuetze 2021, table 5
+    "CLEAR": ([49.0, 48.9, 57.4, 63.6, 65.6], 56.9),
+    "DeCLUTR": ([64.2, 70.4, 70.0, 77.5, 75.4], 71.5),
+    "DINO x2": ([65.3, 71.8, 72.7, 75.9, 76.9], 72.5),
+}
+DOMAIN = {  # Chen et al. 2022, table 3: AskUbuntu CQADupStack TURL PIT BIOSSES
+    "SimCSE-BERT": ([53.5, 12.4, 75.6, 66.9, 68.4], 55.4),
+    "GenSE": ([58.2, 15.3, 76.3, 75.9, 73.1], 59.8),
+    "TSDAE": ([59.4, 14.5, 76.8, 69.2, 47.4], 53.5),
+    "GenSE adapted": ([60.3, 16.0, 76.7, 76.7, 77.9], 61.5),
+}
+TASKS = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
+YEARS = tuple(f"sts{year}" for year in range(12, 17))
+PROBES = (
+    "length", "wordcontent", "depth", "topconstituents", "bigramshift",
+    "tense", "subjnumber", "objnumber", "oddmanout", "coordinationinversion",
+)  # fmt: skip
+
+
+def computed(scores: dict[str, float]) -> dict[str, float]:
+    return {
+        one.name: one.estimate.value
+        for one in averages({name: Estimate(value) for name, value in scores.items()}, WITH_FORM)
+    }
+
+
+def declutr_scores(row: str) -> dict[str, float]:
+    sentences, pairs, _ = DECLUTR[row]
+    *accuracies, (accuracy, f1) = sentences
+    sicke, sickr, stsb, coco, *years = pairs
+    return {
+        **{f"{task}/default/accuracy": value for task, value in zip(TASKS, accuracies, strict=True)},
+        "mrpc/default/accuracy": accuracy,
+        "mrpc/default/f1": f1,
+        "sicke/default/accuracy": sicke,
+        "sickr/regressor/spearman": sickr,
+        "stsb/regressor/spearman": stsb,
+        "coco/default/recall": coco,
+        **{f"{year}/mean/spearman": value for year, value in zip(YEARS, years, strict=True)},
+    }
+
+
+@pytest.mark.parametrize("row", DECLUTR)
+def test_declutrs_seventeen(row):
+    assert computed(declutr_scores(row))["declutr-avg17/default/score"] == pytest.approx(DECLUTR[row][2], abs=0.0051)
+
+
+def test_sixteen_of_them_are_called_so_and_named():
+    scores = declutr_scores("DeCLUTR-base")
+    coco = scores.pop("coco/default/recall")
+    (found,) = [
+        one
+        for one in averages({name: Estimate(value) for name, value in scores.items()}, WITH_FORM)
+        if one.name.startswith("declutr")
+    ]
+    assert found.name == "declutr-avg16/default/score"
+    assert "coco/default/recall" not in found.members
+    assert set(found.members) == set(scores)
+    assert (16 * found.estimate.value + coco) / 17 == pytest.approx(79.10, abs=0.0051)
+
+
+@pytest.mark.parametrize("row", PROBING)
+def test_probing(row):
+    values, expected = PROBING[row]
+    found = computed({f"{task}/fast/accuracy": value for task, value in zip(PROBES, values, strict=True)})
+    assert found == {"probing-avg10/fast/accuracy": pytest.approx(expected, abs=0.0051)}
+
+
+@pytest.mark.parametrize("row", CONCATENATED)
+def test_seven_sts_tasks(row):
+    values, expected = CONCATENATED[row]
+    names = [*(f"{year}/all/spearman" for year in YEARS), "stsb/cosine/spearman", "sickr/cosine/spearman"]
+    found = computed(dict(zip(names, values, strict=True)))
+    # DINO's are averages of numbers that were not yet rounded
+    assert found == {"sts-avg7/all/spearman": pytest.approx(expected, abs=0.01)}
+
+
+def test_the_seven_are_rounded_first():
+    names = [*(f"{year}/all/spearman" for year in YEARS), "stsb/cosine/spearman", "sickr/cosine/spearman"]
+    assert computed(dict.fromkeys(names, 70.0049))["sts-avg7/all/spearman"] == pytest.approx(70.0, abs=1e-9)
+    assert computed(dict.fromkeys(names[:6], 70.0)) == {}
+
+
+@pytest.mark.parametrize("row", MEAN_OVER_SUBSETS)
+def test_five_years(row):
+    values, expected = MEAN_OVER_SUBSETS[row]
+    found = computed({f"{year}/mean/spearman": value for year, value in zip(YEARS, values, strict=True)})
+    assert found["sts-avg5/mean/spearman"] == pytest.approx(expected, abs=0.051)
+
+
+@pytest.mark.parametrize("row", DOMAIN)
+def test_domain(row):
+    values, expected = DOMAIN[row]
+    names = [
+        "askubuntu/cosine/map",
+        "cqadupstack/cosine/map@100",
+        "twitterurl/cosine/ap",
+        "pit/cosine/ap",
+        "biosses/cosine/spearman",
+    ]
+    found = computed(dict(zip(names, values, strict=True)))
+    assert found == {"domain-avg5/cosine/score": pytest.approx(expected, abs=0.0501)}
+
+
+def test_another_form_of_the_text_is_another_average():
+    scores = declutr_scores("DeCLUTR-base")
+    senteval = {f"{name.split('/')[0]}@senteval/{name.split('/', 1)[1]}": value - 1 for name, value in scores.items()}
+    plain = [name for name in scores if name.split("/")[0] not in WITH_FORM]
+    assert plain, "some tasks have one form only"
+    found = computed({**scores, **{name: value for name, value in senteval.items() if name.split("@")[0] in WITH_FORM}})
+    with_form = 17 - len({name.split("/")[0] for name in plain})
+    assert found["declutr-avg17/default/score"] == pytest.approx(79.10, abs=0.0051)
+    assert found["declutr-avg17@senteval/default/score"] == pytest.approx(79.10 - with_form / 17, abs=0.0051)
+
+
+def test_every_member_is_a_score_of_some_task():
+    tasks = {name.removesuffix("-regressor") for name in ENTRIES}
+    for kind in AVERAGES:
+        for member in kind.members:
+            for name in [member] if isinstance(member, str) else member:
+                assert name.split("/")[0].removesuffix("-dev") in tasks

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+
+from contracts import InputError
+from evaluation.embed import embed_pool
+from evaluation.vector_store import VectorStore
+
+TEXTS = ["", "a", "naïve", "\ud800 lone", "x" * 5000]
+
+
+def vectors(count: int, seed: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(count, 7)).astype(np.float32))
+
+
+def test_what_was_added_is_read_back_also_by_another_process(tmp_path):
+    first, second = vectors(5, 0), vectors(2, 1)
+    store = VectorStore(tmp_path, "abc")
+    store.add(TEXTS, first)
+    store.add(["b", "c"], second)
+    for found in (store, VectorStore(tmp_path, "abc")):
+        assert len(found) == 7
+        assert found.knows(["c", "d", ""]) == [True, False, True]
+        assert torch.equal(found.read(["c", "", "naïve"]), torch.stack([second[1], first[0], first[2]]))
+
+
+def test_encoders_do_not_share(tmp_path):
+    VectorStore(tmp_path, "abc").add(["a"], vectors(1, 0))
+    assert VectorStore(tmp_path, "other").knows(["a"]) == [False]
+
+
+def test_the_second_time_only_new_texts_are_encoded(tmp_path, bag_of_words):
+    lists = [["tea salt", "gull"], ["tea salt", "drum"]]
+    first = embed_pool(bag_of_words, lists, VectorStore(tmp_path, "abc"))
+    again = embed_pool(bag_of_words, [*lists, ["moss"]], VectorStore(tmp_path, "abc"))
+    assert [sorted(call) for call in bag_of_words.calls] == [["drum", "gull", "tea salt"], ["moss"]]
+    for text in ("tea salt", "gull", "drum"):
+        assert torch.equal(first.of([text]), again.of([text]))
+    assert torch.equal(again.of(["moss"]), bag_of_words.embed(["moss"]))
+    embed_pool(bag_of_words, lists, VectorStore(tmp_path, "abc"))
+    assert len(bag_of_words.calls) == 3
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    store = VectorStore(tmp_path, "abc")
+    store.add(["a", "b"], vectors(2, 0))
+    (path,) = store.folder.iterdir()
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(InputError, match=rf"{path.name}: cannot be read .* delete it"):
+        VectorStore(tmp_path, "abc")
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="cache_dir=.*name another folder"):
+        VectorStore(tmp_path / "file", "abc")
