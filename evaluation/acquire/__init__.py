@@ -1,0 +1,9 @@
+"""The data of the evaluation: where each set comes from, how it becomes a table, and whether a table is whole."""
+
+from evaluation.acquire.check import check
+from evaluation.acquire.fetch import fetch
+from evaluation.acquire.listing import listing
+from evaluation.acquire.manifest import manifest
+from evaluation.acquire.report import Report, Row
+
+__all__ = ["Report", "Row", "check", "fetch", "listing", "manifest"]

@@ -1,0 +1,137 @@
+"""Reads the members of archives in memory: nothing is unpacked to disk, and nothing in them is run.
+
+A member is found by how its path ends, since the same archive lies around with and without its outermost folder.
+"""
+
+import gzip
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+LARGEST = 4 << 30  # bytes of a member; the largest official one is a third of it
+
+Reader = Callable[[], bytes]
+
+
+class BadArchive(ValueError):
+    """An archive that cannot be read, must not be, or lacks a member."""
+
+
+class Members:
+    """The files inside some archives, or the files themselves; a folder counts as an unpacked archive."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        self._readers: dict[str, Reader] = {}
+        for path in paths:
+            for name, reader in _open(path):
+                self._readers.setdefault(_safe(path, name), reader)
+
+    def has(self, ending: str) -> bool:
+        return bool(self._found(ending))
+
+    def _found(self, ending: str) -> list[str]:
+        return [name for name in self._readers if name == ending or name.endswith(f"/{ending}")]
+
+    def read(self, ending: str) -> bytes:
+        """The bytes of the member whose path is ``ending`` or ends in it; of several the one least deep."""
+        found = self._found(ending)
+        if not found:
+            raise BadArchive(f"{', '.join(path.name for path in self.paths)}: no member {ending}")
+        name = min(found, key=lambda one: (one.count("/"), one))
+        try:
+            return self._readers[name]()
+        except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError) as error:
+            raise BadArchive(f"{ending}: damaged or cut short ({error})") from None
+
+    def lines(self, ending: str, encoding: str = "utf-8") -> list[str]:
+        """Its lines, without a byte order mark; they end at ``\\n`` or ``\\r\\n`` alone."""
+        return _decoded(self.read(ending), ending, encoding)
+
+    def raw_lines(self, ending: str) -> list[bytes]:
+        lines = self.read(ending).split(b"\n")
+        return [line.removesuffix(b"\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def _decoded(data: bytes, name: str, encoding: str) -> list[str]:
+    try:
+        lines = data.removeprefix(b"\xef\xbb\xbf").decode(encoding).split("\n")
+    except UnicodeDecodeError as error:
+        raise BadArchive(f"{name}: byte {error.start} is no {encoding}") from None
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def _safe(archive: Path, name: str) -> str:
+    """The member's path with forward slashes; an archive that points outside of itself was not made in good faith."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        raise BadArchive(f"{archive.name}: refused, since its member {name!r} points outside of the archive")
+    return str(path)
+
+
+def _open(path: Path) -> Iterator[tuple[str, Reader]]:
+    try:
+        if path.is_dir():
+            yield from _folder(path)
+        elif path.name.endswith(".zip"):
+            yield from _zip(path)
+        elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
+            yield from _tar(path)
+        elif path.suffix == ".gz":
+            yield path.stem, partial(_unzipped, path)
+        else:
+            yield path.name, path.read_bytes
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise BadArchive(f"{path.name}: no readable archive ({error}); delete {path} to fetch it again") from None
+
+
+def _unzipped(path: Path) -> bytes:
+    with gzip.open(path, "rb") as file:
+        return _limited(path.name, file.read(LARGEST + 1))
+
+
+def _folder(path: Path) -> Iterator[tuple[str, Reader]]:
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            yield file.relative_to(path).as_posix(), file.read_bytes
+
+
+def _zip(path: Path) -> Iterator[tuple[str, Reader]]:
+    archive = zipfile.ZipFile(path)
+    for info in archive.infolist():
+        if not info.is_dir() and not _litter(info.filename):
+            yield info.filename, partial(_from_zip, archive, info)
+
+
+def _tar(path: Path) -> Iterator[tuple[str, Reader]]:
+    archive = tarfile.open(path)  # noqa: SIM115  # read as long as the members are
+    for info in archive.getmembers():  # a damaged or short archive shows here
+        if not info.isfile() or _litter(info.name):
+            continue  # links could name a file outside of the archive, and none of the official archives has one
+        yield info.name, partial(_from_tar, archive, info)
+
+
+def _from_zip(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with archive.open(info) as file:
+        return _limited(info.filename, file.read(LARGEST + 1))
+
+
+def _from_tar(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(info)
+    assert file is not None, "regular files have contents"
+    with file:
+        return _limited(info.name, file.read(LARGEST + 1))
+
+
+def _litter(name: str) -> bool:
+    """What macOS adds to an archive."""
+    return name.startswith("__MACOSX/") or PurePosixPath(name).name.startswith("._")
+
+
+def _limited(name: str, data: bytes) -> bytes:
+    if len(data) > LARGEST:
+        raise BadArchive(f"{name}: larger than {LARGEST >> 30} GiB unpacked; refused")
+    return data

@@ -1,0 +1,210 @@
+"""The domain sets: AskUbuntu, CQADupStack, Twitter URL and PIT-2015 as TSDAE's package useb has them."""
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from evaluation.acquire.archives import BadArchive, Members
+from evaluation.acquire.download import File
+from evaluation.acquire.origin import Alternative, Maker, Origin, github
+from evaluation.acquire.sts_sets import cells
+from evaluation.acquire.tables import Rows, Table
+
+USEB = File(
+    "data-eval.zip",
+    "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation/data-eval.zip",
+)
+_USEB = "data-eval.zip of useb"
+_UNDECIDED = 3  # votes or rating between paraphrase and none
+
+# ----------------------------------------------------------------------------------------- AskUbuntu
+
+
+def _questions(split: str, members: Members) -> Rows:
+    """Candidates best first by BM25; ties in the order of the file."""
+    name = f"{split}.txt"
+    for query, similar, candidates, scores, *_ in cells(members.lines(_askubuntu(members, name)), 4, name):
+        ids, values = candidates.split(), [float(score) for score in scores.split()]
+        if len(ids) != len(values):
+            raise BadArchive(f"{name}: query {query} has {len(ids)} candidates, but {len(values)} BM25 scores")
+        ranked = sorted(zip(ids, values, strict=True), key=lambda pair: -pair[1])
+        yield query, " ".join(similar.split()), " ".join(one for one, _ in ranked)
+
+
+def _texts(members: Members) -> Rows:
+    name = "text_tokenized.txt"
+    for key, title, body, *_ in cells(members.lines(_askubuntu(members, name)), 3, name):
+        yield key, title, body
+
+
+def _askubuntu(members: Members, name: str) -> str:
+    """In useb's archive the files share their names with those of other sets."""
+    return f"askubuntu/{name}" if members.has(f"askubuntu/{name}") else name
+
+
+def _askubuntu_origin() -> Origin:
+    columns = ("query_id", "positive_ids", "candidate_ids")
+    tables = (
+        Table("AskUbuntu/dev", columns, 200, empty=None),
+        Table("AskUbuntu/test", columns, 200, empty=None),
+        Table("AskUbuntu/texts", ("id", "title", "body"), None, empty=None, packed=True),
+    )
+    made: dict[str, Maker] = {
+        "AskUbuntu/dev": partial(_questions, "dev"),
+        "AskUbuntu/test": partial(_questions, "test"),
+        "AskUbuntu/texts": _texts,
+    }
+    taolei = ("taolei87/askubuntu", "4d0a9169ef0bfa4c93ff1aa9f25bc426a7fa559e")
+    files = ("dev.txt", "test.txt", "text_tokenized.txt.gz")
+    return Origin(
+        "AskUbuntu",
+        "texts CC BY-SA 3.0 (Stack Exchange)",
+        tables,
+        (
+            Alternative(_USEB, (USEB,), made),
+            Alternative(
+                "GitHub taolei87/askubuntu", tuple(github(*taolei, name, f"askubuntu/{name}") for name in files), made
+            ),
+        ),
+        note="mteb/AskUbuntuDupQuestions is another protocol (361 queries)",
+    )
+
+
+# --------------------------------------------------------------------------------------- CQADupStack
+
+
+def _json(members: Members, name: str) -> Any:
+    try:
+        return json.loads(members.read(f"cqadupstack/{name}"))
+    except ValueError as error:
+        raise BadArchive(f"{name}: no readable JSON ({error})") from None
+
+
+def _corpus(members: Members) -> Rows:
+    for forum, texts in _json(members, "corpus.json").items():
+        for key, text in texts.items():
+            yield forum, key, text
+
+
+def _asked(split: str, members: Members) -> Rows:
+    for forum, queries in _json(members, "retrieval_split.json")[split].items():
+        for query, relevant in queries.items():
+            yield forum, query, " ".join(relevant)
+
+
+def _cqadupstack_origin() -> Origin:
+    columns = ("forum", "query_id", "relevant_ids")
+    made: dict[str, Maker] = {
+        "CQADupStack/corpus": _corpus,
+        "CQADupStack/valid": partial(_asked, "valid"),
+        "CQADupStack/test": partial(_asked, "test"),
+    }
+    tables = (
+        Table("CQADupStack/corpus", ("forum", "id", "text"), None, empty=None, packed=True),
+        Table("CQADupStack/valid", columns, None, empty=None),
+        Table("CQADupStack/test", columns, None, empty=None),
+    )
+    return Origin(
+        "CQADupStack",
+        "texts CC BY-SA 3.0 (Stack Exchange)",
+        tables,
+        (Alternative(_USEB, (USEB,), made),),
+        note="BEIR's and mteb's form is another protocol",
+    )
+
+
+# ------------------------------------------------------------------------------------------- Twitter
+
+_VOTES = re.compile(r"\(\s*(\d)\s*,\s*\d\s*\)")
+
+
+def votes(cell: str) -> int:
+    """``(4, 6)`` -> 4, ``4`` -> 4"""
+    match = _VOTES.fullmatch(cell.strip())
+    if not match and not cell.strip().isdigit():
+        raise BadArchive(f"votes are {cell!r}, wanted for example (4, 6)")
+    return int(match[1] if match else cell)
+
+
+def _twitter_url(file: str, decided: bool, members: Members) -> Rows:
+    for left, right, of_6, *_ in cells([line.strip() for line in members.lines(file)], 3, file):
+        count = votes(of_6)
+        if not decided:
+            yield str(count), left, right
+        elif count != _UNDECIDED:
+            yield str(int(count > _UNDECIDED)), str(count), left, right
+
+
+def _twitter_origin() -> Origin:
+    tables = (
+        Table("TwitterURL/test_with_debatable", ("votes_of_6", "sentence1", "sentence2"), 10120),
+        Table(
+            "TwitterURL/test",
+            ("label", "votes_of_6", "sentence1", "sentence2"),
+            9334,
+            labels={"1": 1821, "0": 7513},
+        ),
+    )
+
+    def made(file: str) -> dict[str, Maker]:
+        return {tables[0].name: partial(_twitter_url, file, False), tables[1].name: partial(_twitter_url, file, True)}
+
+    name, larger = "Twitter_URL_Corpus_test.txt", "Twitter_URL_Corpus_testNew.larger.txt"
+    own = github("lanwuwei/Twitter-URL-Corpus", "ea41a9cd3710c774d6ebf969c7c7788227488761", name)
+    castor = github("castorini/data", "056cbbcbf997cc0b35032430110c5e5e5525700a", f"twitterPPDB/{larger}")
+    return Origin(
+        "TwitterURL",
+        "CC BY-NC-SA 3.0 and Twitter's terms",
+        tables,
+        (
+            Alternative(_USEB, (USEB,), made(f"twitterpara/{name}")),
+            Alternative("GitHub lanwuwei/Twitter-URL-Corpus", (own,), made(name)),
+            Alternative("GitHub castorini/data", (castor,), made(larger)),
+        ),
+        note="mteb's TwitterURLCorpus is train and test together",
+    )
+
+
+def _pit(file: str, label_of: Callable[[int], int], members: Members) -> Rows:
+    """One column holds the experts' rating of a test pair, 0 to 5, and the votes on a dev pair, ``(2, 3)``."""
+    for topic_id, topic, left, right, rating, *_ in cells([one.strip() for one in members.lines(file)], 5, file):
+        score = votes(rating)
+        yield topic_id, topic, str(label_of(score)), str(score), left, right
+
+
+def _of_votes(score: int) -> int:
+    return -1 if score == 2 else int(score > 2)
+
+
+def _of_rating(score: int) -> int:
+    return -1 if score == _UNDECIDED else int(score > _UNDECIDED)
+
+
+def _pit_origin() -> Origin:
+    columns = ("topic_id", "topic", "label", "score", "sentence1", "sentence2")
+    tables = (
+        Table("PIT2015/test", columns, 972, labels={"1": 175, "0": 663, "-1": 134}, scores=(0, 5)),
+        Table("PIT2015/dev", columns, 4727, labels={"1": 1470, "0": 2672, "-1": 585}, scores=(0, 5)),
+    )
+    copy = ("tochenan/Twitter-Paraphrase-and-Semantic-Similarity", "7e40bff3e09ae94948a537f6918c6bb3728be33d")
+    files = tuple(github(*copy, f"data/{split}.data", f"PIT2015/{split}.data") for split in ("test", "dev"))
+    test, dev = partial(_pit, label_of=_of_rating), partial(_pit, label_of=_of_votes)
+    return Origin(
+        "PIT2015",
+        "not stated (SemEval 2015 task 1); Twitter's terms",
+        tables,
+        (
+            Alternative(_USEB, (USEB,), {tables[0].name: partial(test, "twitterpara/test.data")}),
+            Alternative(
+                "GitHub tochenan",
+                files,
+                {tables[0].name: partial(test, "test.data"), tables[1].name: partial(dev, "dev.data")},
+            ),
+        ),
+        note="label -1: undecided",
+    )
+
+
+ORIGINS = (_askubuntu_origin(), _cqadupstack_origin(), _twitter_origin(), _pit_origin())
