@@ -1,0 +1,178 @@
+"""What is read of SentEval's and the probing tables, in which order, and what is said of damaged ones."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from contracts import InputError
+from evaluation import probing_data, senteval_data
+from evaluation.task import Classifiers
+
+FAST = Classifiers("fast")
+
+
+def write(path, header, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(row) + "\n" for row in [header, *rows]), encoding="utf-8")
+
+
+def read(root, name, classifiers=FAST):
+    entry = {**senteval_data.ENTRIES, **probing_data.ENTRIES}[name.removesuffix("@senteval")]
+    return entry.read(root, name, classifiers)
+
+
+def movies(count=40):
+    """Lengths 1, 2, 3, 1, ...; labels alternate."""
+    return [[str(n % 2), " ".join(["word"] * (n % 3) + [f"w{n}"])] for n in range(count)]
+
+
+def test_rows_come_by_words_then_label_then_in_the_order_of_the_file(tmp_path):
+    rows = movies()
+    write(tmp_path / "MR/all.tsv", ["label", "sentence"], rows)
+    part = read(tmp_path, "mr").parts["all"]
+    truth = sorted(
+        zip([row[1].split() for row in rows], [int(row[0]) for row in rows], strict=True),
+        key=lambda z: (len(z[0]), z[1]),
+    )
+    assert [text.split() for text in part.sides[0]] == [words for words, _ in truth]
+    assert part.labels_N.tolist() == [label for _, label in truth]
+    assert part.labels_N.dtype == np.int64
+
+
+def test_the_second_form_of_a_text(tmp_path):
+    write(tmp_path / "MR/all.tsv", ["label", "sentence"], movies())
+    write(tmp_path / "MR/all.senteval.tsv", ["label", "sentence"], [[label, f"{text} !"] for label, text in movies()])
+    task = read(tmp_path, "mr@senteval")
+    assert all(text.endswith(" !") for text in task.parts["all"].sides[0])
+    assert task.score_names() == ["mr@senteval/fast/accuracy", "mr-dev@senteval/fast/accuracy"]
+
+
+def test_objective_sentences_are_subjs_positive_ones(tmp_path):
+    write(
+        tmp_path / "SUBJ/all.tsv", ["label", "sentence"], [[label, f"{label} {n}"] for n in range(30) for label in "10"]
+    )
+    part = read(tmp_path, "subj").parts["all"]
+    assert [text[0] for text in part.sides[0]] == ["0" if label else "1" for label in part.labels_N]
+
+
+@pytest.mark.parametrize("name", ["cr", "mpqa"])
+def test_the_official_empty_sentences_stay(tmp_path, name):
+    rows = [*movies(), ["1", ""], ["0", "  "]]
+    write(tmp_path / name.upper() / "all.tsv", ["label", "sentence"], rows)
+    task = read(tmp_path, name)
+    assert len(task.parts["all"].labels_N) == 42
+    assert next(iter(task.texts()))[:2] == [".", "."]
+
+
+def test_pairs_go_by_the_words_of_the_first_sentence_then_the_second(tmp_path):
+    header = ["label", "id1", "id2", "sentence1", "sentence2"]
+    rows = [[str(n % 2), "1", "2", "a " * (n % 3) + "b", "c " * (n % 4) + f"d{n}"] for n in range(40)]
+    for split in ("train", "test"):
+        write(tmp_path / f"MRPC/{split}.tsv", header, rows)
+    task = read(tmp_path, "mrpc")
+    key = [
+        (len(a.split()), len(b.split()), label)
+        for a, b, label in zip(*task.parts["train"].sides, task.parts["train"].labels_N, strict=True)
+    ]
+    assert key == sorted(key)
+    assert task.score_names() == ["mrpc/fast/accuracy", "mrpc-dev/fast/accuracy", "mrpc/fast/f1"]
+    assert len(list(task.texts())) == 4
+
+
+def test_snli_goes_by_the_hypothesis_first_and_by_the_labels_word(tmp_path):
+    words = ["neutral", "entailment", "contradiction"]
+    rows = [[words[n % 3], "p " * (n % 4) + "q", "h " * (n % 2) + f"i{n}"] for n in range(36)]
+    for split in ("train", "dev", "test"):
+        write(tmp_path / f"SNLI/{split}.tsv", ["label", "premise", "hypothesis"], rows)
+    task = read(tmp_path, "snli")
+    names = ["entailment", "neutral", "contradiction"]
+    key = [
+        (len(h.split()), len(p.split()), names[label])
+        for p, h, label in zip(*task.parts["dev"].sides, task.parts["dev"].labels_N, strict=True)
+    ]
+    assert key == sorted(key)
+    settings = task.trainer.settings
+    assert (settings.max_epoch, settings.passes, settings.batch) == (15, 1, 128)
+
+
+def test_a_gzipped_table(tmp_path):
+    for split in ("train", "dev", "test"):
+        write(tmp_path / f"SST2/{split}.tsv", ["label", "sentence"], movies())
+    plain = tmp_path / "SST2/train.tsv"
+    plain.with_name("train.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    whole = read(tmp_path, "sst2").parts["train"]
+    plain.unlink()
+    packed = read(tmp_path, "sst2").parts["train"]
+    assert packed.sides == whole.sides
+    assert packed.labels_N.tolist() == whole.labels_N.tolist()
+
+
+def probing_rows(labels, count=12):
+    return [
+        [split, labels[n % len(labels)], f"{split} words {n}"] for split in ("tr", "va", "te") for n in range(count)
+    ]
+
+
+def test_probing_labels_are_those_of_the_training_rows_in_alphabetical_order(tmp_path):
+    write(tmp_path / "PROBING/tense.tsv", ["split", "label", "sentence"], probing_rows(["PRES", "PAST"]))
+    task = read(tmp_path, "tense")
+    assert list(task.parts) == ["train", "dev", "test"]
+    assert task.classes == ["PAST", "PRES"]
+    assert task.parts["test"].labels_N.tolist() == [0] * 6 + [1] * 6
+    assert task.score_names() == ["tense/fast/accuracy", "tense-dev/fast/accuracy"]
+
+
+def test_word_content_has_no_hidden_units(tmp_path):
+    for name in ("wordcontent", "depth"):
+        write(tmp_path / f"PROBING/{name}.tsv", ["split", "label", "sentence"], probing_rows(["5", "6"]))
+    hidden = Classifiers("fast", nhid=7)
+    assert read(tmp_path, "wordcontent", hidden).trainer.settings.hidden == 0
+    assert read(tmp_path, "depth", hidden).trainer.settings.hidden == 7
+
+
+def test_the_ten_probing_tasks_are_the_averages_ten():
+    from evaluation.averages import PROBING
+
+    assert tuple(probing_data.ENTRIES) == PROBING
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "message"),
+    [
+        ("MR/all", [*movies(), ["2", "word"]], "all.tsv:42: label is '2'; wanted one of 0, 1. Correct it"),
+        ("MR/all", [*movies(), ["1", ""]], "all.tsv:42: sentence is empty; wanted a text"),
+        ("MR/all", [*movies(), ["1", "a", "b"]], "all.tsv:42: wanted 2 tab-separated columns"),
+        ("MR/all", [["1", f"word {n}"] for n in range(40)], "0 rows have the label 0; wanted at least"),
+        ("MR/all", [], "wanted"),
+        ("PROBING/tense", [["xx", "A", "b"]], "tense.tsv:2: split is 'xx'; wanted tr, va or te"),
+        ("PROBING/tense", [["tr", "A", "b"]], "have 1 labels; wanted at least 2"),
+        (
+            "PROBING/tense",
+            [*probing_rows(["A", "B"]), ["te", "C", "word"]],
+            "tense.tsv:38: label is 'C'; wanted one of A, B",
+        ),
+        ("PROBING/tense", [["tr", "A", "b"], ["tr", "B", "b"], ["te", "A", "c"]], "split va: there is a header but no"),
+    ],
+)
+def test_damage_is_one_clear_message(tmp_path, name, rows, message):
+    header = ["label", "sentence"] if name == "MR/all" else ["split", "label", "sentence"]
+    write(tmp_path / f"{name}.tsv", header, rows)
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "mr" if name == "MR/all" else "tense")
+    assert message in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name in senteval_data.ENTRIES if name != "snli"])
+def test_the_published_tables(real_data, name):
+    """Also SentEval's form of the text, where it is there, holds the same labels row by row of the file."""
+    entry = senteval_data.ENTRIES[name]
+    task = read(real_data, name)
+    assert [len(part.labels_N) for part in task.parts.values()] == list(entry.rows.values())
+    for part in task.parts.values():
+        assert set(part.labels_N.tolist()) == set(range(len(task.classes)))
+    if entry.senteval and name != "sicke":
+        other = read(real_data, f"{name}@senteval")
+        for mine, theirs in zip(task.parts.values(), other.parts.values(), strict=True):
+            assert np.array_equal(np.bincount(mine.labels_N), np.bincount(theirs.labels_N))
