@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from contracts import InputError
+from evaluation import captions
 from evaluation.captions import (
     CaptionRetrieval,
     Maps,
@@ -152,6 +153,28 @@ def test_training_equals_a_slow_one_in_float64():
     for side, ranks in enumerate((found.of_images_I, found.of_captions_C)):
         for place, cutoff in enumerate((1, 5, 10)):
             assert 100 * float((ranks < cutoff).double().mean()) == pytest.approx(recalls[3 * side + place])
+
+
+@pytest.mark.parametrize(
+    ("hits", "epochs", "best"),
+    [
+        (list(range(30)), 21, 21),
+        ([1, 5, 4, 5, 6, 6, 2, 9], 7, 5),  # failures at 3, 4, 6 and 7: never set back, ties count
+    ],
+)
+def test_stopping(monkeypatch, hits, epochs, best):
+    remaining, weights = iter(hits), []
+
+    def told(maps: Maps, *_: object) -> Maps:
+        weights.append(maps.image_PV.detach().clone())
+        return maps
+
+    monkeypatch.setattr(captions, "fold_ranks", told)
+    monkeypatch.setattr(captions, "_hits", lambda _: next(remaining))
+    maps = fit(vectors(4, 1), vectors(4, 2), SMALL._replace(batch=8), seed=1)
+    assert len(weights) == epochs
+    assert torch.equal(maps.image_PV, weights[best - 1])
+    assert not torch.equal(weights[0], weights[1])
 
 
 def test_loss_is_the_sum_of_hinges():
