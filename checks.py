@@ -87,10 +87,11 @@ def check_choice(cfg: DictConfig) -> Any:
     if missing := sorted(OmegaConf.missing_keys(cfg)):
         raise InputError(f"{missing[0]} has no value, and has to be given: {missing[0]}=...")
     model, data = hydra.utils.get_class(cfg.model._target_), hydra.utils.get_object(cfg.data._target_)
-    if model.consumes is not data.yields:
+    consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)
+    if data.yields not in consumes:
         raise InputError(
-            f"model={model.objective} learns from {model.consumes.__name__}, but data={cfg.data._target_} yields "
-            f"{data.yields.__name__}. Choose a data that fits."
+            f"model={model.objective} learns from {' or '.join(one.__name__ for one in consumes)}, but "
+            f"data={cfg.data._target_} yields {data.yields.__name__}. Choose a data that fits."
         )
     return model
 

@@ -49,6 +49,41 @@ class SpanBatch(NamedTuple):
     documents: "np.ndarray"  # (N,) int64 rows of the token store, to name a batch in a message
 
 
+class SentenceBatch(NamedTuple):
+    """Single texts: unsupervised SimCSE."""
+
+    sentences: Ragged
+    rows: "np.ndarray"  # (N,) int64 rows of the store, to name a batch in a message; the same below
+
+
+class ScoredPairBatch(NamedTuple):
+    """Two texts and how similar they are: DINO's data, STS."""
+
+    left: Ragged
+    right: Ragged
+    scores: "Tensor"  # (N,) float32, 0..1
+    rows: "np.ndarray"
+
+
+class NLIBatch(NamedTuple):
+    """Premise and hypothesis with their relation."""
+
+    premises: Ragged
+    hypotheses: Ragged
+    labels: "Tensor"  # (N,) int64: 0 entailment, 1 neutral, 2 contradiction
+    rows: "np.ndarray"
+
+
+class TripletBatch(NamedTuple):
+    """An anchor, a text that should be near it, and one that should not."""
+
+    anchors: Ragged
+    positives: Ragged
+    negatives: Ragged | None  # None: the data has two columns
+    groups: "Tensor"  # (N,) int64, equal where the anchors are the same text
+    rows: "np.ndarray"
+
+
 class StepOutput(TypedDict):
     """What every ``training_step`` returns; the telemetry callback reduces it over ranks and logs it."""
 
@@ -71,7 +106,7 @@ class Embedder(Protocol):
 class DataModule(Protocol):
     """What ``train.py`` asks of a data module beyond Lightning's own methods."""
 
-    yields: type  # the batch it makes, compared with the model's ``consumes``
+    yields: type  # the batch it makes; one of those that the model ``consumes``
 
     def prepare_data(self) -> None:
         """Read, tokenise and store; one process does it while the others wait for its file lock."""
