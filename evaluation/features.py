@@ -1,5 +1,6 @@
-"""What a classifier sees of one or two sentences' vectors. Shape letters: N rows, D width of a vector, E of a row."""
+"""What a classifier sees of one or two sentences' vectors. Shape letters: N rows, U texts, D width of a vector."""
 
+import logging
 from collections.abc import Sequence
 from typing import Literal
 
@@ -9,28 +10,44 @@ from torch import Tensor
 from evaluation.embed import Pool
 from evaluation.linear_probe import Dense, Features
 
+log = logging.getLogger(__name__)
+
 # sentence: u. pair: |a - b|, a * b. inference: a, b, a * b, |a - b|, made for each batch: SNLI has 569,000 rows
 Combination = Literal["sentence", "pair", "inference"]
 
 
 class Inference:
-    """The four parts of InferSent (Conneau et al. 2017), of a batch's rows at a time."""
+    """The four parts of InferSent's features (Conneau et al. 2017), of one batch's rows at a time."""
 
-    def __init__(self, left_ND: Tensor, right_ND: Tensor, device: torch.device | str = "cpu") -> None:
-        self.left_ND, self.right_ND = left_ND, right_ND
-        self.width, self.dtype = 4 * left_ND.shape[1] + 1, left_ND.dtype
+    def __init__(self, pool: Pool, left: Sequence[str], right: Sequence[str], device: torch.device | str) -> None:
+        self.vectors_UD = _finite(pool.vectors_UD)
+        self.places = [torch.tensor([pool.row_of[text] for text in side], dtype=torch.long) for side in (left, right)]
+        self.width, self.dtype = 4 * self.vectors_UD.shape[1] + 1, self.vectors_UD.dtype
         self.device, self.index_device = torch.device(device), torch.device("cpu")
 
     def take(self, rows: Tensor) -> Tensor:
-        a, b = (side.index_select(0, rows.flatten()).to(self.device) for side in (self.left_ND, self.right_ND))
-        flat = torch.cat([a, b, a * b, (a - b).abs(), a.new_ones(len(a), 1)], dim=1)
-        return flat.view(*rows.shape, self.width)
+        """(..., 4 D + 1) for row numbers (...)."""
+        flat = rows.flatten()
+        a, b = (self.vectors_UD.index_select(0, place_N[flat]).to(self.device) for place_N in self.places)
+        return torch.cat([a, b, a * b, (a - b).abs(), a.new_ones(len(a), 1)], dim=1).view(*rows.shape, self.width)
 
 
 def features_of(combination: Combination, pool: Pool, sides: Sequence[Sequence[str]], device: torch.device) -> Features:
-    if combination == "sentence":
-        return Dense(pool.of(sides[0]), device)
-    left_ND, right_ND = (pool.of(side) for side in sides)
+    """The features of N rows; ``sides`` holds one list of N texts, or two."""
     if combination == "inference":
-        return Inference(left_ND, right_ND, device)
-    return Dense(torch.cat([(left_ND - right_ND).abs(), left_ND * right_ND], dim=1), device)
+        left, right = sides
+        return Inference(pool, left, right, device)
+    first_ND, *others = (_finite(pool.of(side)) for side in sides)
+    if combination == "sentence":
+        return Dense(first_ND, device)
+    (second_ND,) = others
+    return Dense(torch.cat([(first_ND - second_ND).abs(), first_ND * second_ND], dim=1), device)
+
+
+def _finite(vectors_ND: Tensor) -> Tensor:
+    """Zeros for a vector that is not finite, with a line in the log: one would spoil every classifier."""
+    good_N = vectors_ND.isfinite().all(1)
+    if bool(good_N.all()):
+        return vectors_ND
+    log.warning("%d of %d vectors are not finite; they count as zeros", int((~good_N).sum()), len(good_N))
+    return torch.where(good_N[:, None], vectors_ND, 0.0)

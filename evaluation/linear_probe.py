@@ -21,8 +21,10 @@ from evaluation.probe_steps import OPTIMIZERS, Binary, Hidden, Softmax
 # SentEval counts a failure whenever the accuracy does not rise, never sets the counter back when it does, and looks at
 # it before counting: the (tenacity + 1)-th failure of the whole training ends it (classifier.py, fit).
 FAILURES_ARE_FORGOTTEN = False
-CPU_SPLITS = 16  # trained at a time: their batches stay in the processor's cache from the logits to the gradients
-DEV_ROWS = 8192  # scored at a time
+# On a CPU as many splits are trained at a time as have batches that stay in its cache from the logits to the gradients,
+# and never so few that calling an operation takes longer than doing it.
+CPU_BATCH_BYTES, FEWEST_SPLITS = 4 * 2**20, 4
+DEV_ROWS = 4096  # scored at a time
 
 
 class Settings(NamedTuple):
@@ -93,7 +95,7 @@ def fit(
     settings: Settings,
 ) -> Fits:
     """Trains ``l2_FR.numel()`` classifiers; ``l2_FR`` (float64) holds each one's weight decay, the bias' too."""
-    with torch.no_grad():
+    with torch.inference_mode():
         return _Training(features, labels_N, classes, splits, l2_FR, settings).run()
 
 
@@ -152,7 +154,7 @@ class _Training:
         left_F = self.alive_FR.sum(1)
         steps_F = np.array([_steps(split, self.settings.batch) for split in self.splits])
         alive = [split for split in np.lexsort((left_F, steps_F)) if left_F[split]]
-        most = CPU_SPLITS if self.features.device.type == "cpu" else len(alive)
+        most = self._splits_at_a_time()
         start = 0
         while start < len(alive):
             stop = start + 1
@@ -162,6 +164,12 @@ class _Training:
             members = np.argsort(~self.alive_FR[splits_G], axis=1, kind="stable")[:, : left_F[splits_G].max()]
             yield splits_G, members
             start = stop
+
+    def _splits_at_a_time(self) -> int:
+        if self.features.device.type != "cpu":
+            return len(self.splits)
+        row = self.features.width * self.features.dtype.itemsize
+        return max(FEWEST_SPLITS, CPU_BATCH_BYTES // (self.settings.batch * row))
 
     def _train(
         self,
@@ -175,16 +183,12 @@ class _Training:
         weights = [one[place] for one in self.weights]
         moments = [[one[place] for one in pair] for pair in self.moments]
         l2 = self.l2_FR[place][:, :, None, None]
-        batch, steps = self.settings.batch, _steps(self.splits[splits_G[0]], self.settings.batch)
+        steps = _steps(self.splits[splits_G[0]], self.settings.batch)
         for number in range(self.settings.passes):
-            rows_GT, share_GT = self._pass(splits_G, orders, number, steps)
-            y_GT = self._labels(rows_GT)
-            rows_GT = rows_GT.to(self.features.index_device)
-            for step in range(steps):
-                part = slice(step * batch, (step + 1) * batch)
-                x_GBE = self.features.take(rows_GT[:, part])
-                gradients = self.model.gradients(weights, x_GBE, y_GT[:, part], share_GT[:, part])
-                count = (done + number) * steps + step + 1
+            first = (done + number) * steps + 1
+            batches = zip(*self._pass(splits_G, orders, number, steps), strict=True)
+            for count, (rows_GB, y_GB, share_GB) in enumerate(batches, start=first):
+                gradients = self.model.gradients(weights, self.features.take(rows_GB), y_GB, share_GB)
                 for weight, gradient, pair in zip(weights, gradients, moments, strict=True):
                     self.update(weight, gradient.addcmul_(weight, l2), pair, count)
         for whole, part_G in zip(self.weights, weights, strict=True):
@@ -196,8 +200,8 @@ class _Training:
 
     def _pass(
         self, splits_G: np.ndarray, orders: dict[tuple[int, int], list[Tensor]], number: int, steps: int
-    ) -> tuple[Tensor, Tensor]:
-        """Row numbers in the order of a pass, and each row's share in its batch's mean; the last batch is filled up."""
+    ) -> list[tuple[Tensor, ...]]:
+        """Row numbers, labels and each row's share in its batch's mean, by batches; the last one is filled up."""
         batch = self.settings.batch
         rows_GT = torch.zeros(len(splits_G), steps * batch, dtype=torch.long)
         share_GT = torch.full(rows_GT.shape, 1.0 / batch, dtype=self.features.dtype)
@@ -206,11 +210,12 @@ class _Training:
             rows_GT[place, : len(train_N)] = train_N[orders[self.keys[split]][number]]
             share_GT[place, (steps - 1) * batch :] = 1.0 / (len(train_N) - (steps - 1) * batch)
             share_GT[place, len(train_N) :] = 0.0
-        return rows_GT, share_GT.to(self.features.device)
-
-    def _labels(self, rows_GT: Tensor) -> Tensor:
-        labels = self.labels_N[rows_GT].to(self.features.device)
-        return labels.to(self.features.dtype) if isinstance(self.model, Binary) else labels
+        y_GT = self.labels_N[rows_GT]
+        if isinstance(self.model, Binary):
+            y_GT = y_GT.to(self.features.dtype)
+        device, index_device = self.features.device, self.features.index_device
+        whole = rows_GT.to(index_device), y_GT.to(device), share_GT.to(device)
+        return [one.view(len(splits_G), steps, batch).transpose(0, 1).contiguous().unbind(0) for one in whole]
 
     def _look(self, splits_G: np.ndarray, members_GR: np.ndarray, weights: Sequence[Tensor]) -> None:
         """Accuracy on the dev rows; keeps what is better than before, counts what is not."""

@@ -239,3 +239,18 @@ def test_no_hidden_units_for_scikit_learn_nor_where_a_task_forbids_them():
         task("mr", parts, "sklearn", 2, nhid=3)
     one = task("wordcontent", parts, "default", 2, Recipe(linear_only=True), nhid=3)
     assert one.trainer.settings.hidden == 0
+
+
+@pytest.mark.parametrize("protocol", ["fast", "sklearn"])
+@pytest.mark.parametrize("combination", ["sentence", "pair", "inference"])
+def test_vectors_that_are_not_finite_count_as_zeros(protocol, combination, caplog):
+    world = World(2, seed=11)
+    sides = 1 if combination == "sentence" else 2
+    parts = {name: world.part(name, 40, sides) for name in ("train", "dev", "test")}
+    one, pool = task("sst2", parts, protocol, 2, Recipe(combination)), world.pool
+    pool.vectors_UD[3] = float("nan")
+    pool.vectors_UD[50, 2] = float("inf")
+    found = one.score(pool, How())
+    assert "not finite" in caplog.text
+    pool.vectors_UD[[3, 50]] = 0.0
+    assert {name: e.value for name, e in found.items()} == {name: e.value for name, e in one.score(pool, How()).items()}
