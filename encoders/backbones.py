@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
+from encoders.hub import only_local
 
 
 def load_tokenizer(backbone: str) -> Tokenizer:
@@ -106,7 +107,7 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
     transformers_logging.set_verbosity_error()  # its loading report lists keys that we drop on purpose
     transformers_logging.disable_progress_bar()  # of a few milliseconds
     try:
-        return factory.from_pretrained(name, trust_remote_code=False, **options)
+        return factory.from_pretrained(name, trust_remote_code=False, local_files_only=only_local(name), **options)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from transformers.utils.hub import cached_file
 
 from contracts import InputError
+from encoders.hub import only_local
 from encoders.pooling import POOLERS
 
 LIBRARY = "sentence_transformers."
@@ -76,7 +77,7 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
 def read_json(name: str, path: str) -> Any:
     """The content of a JSON file of a folder or hub id, None where there is no such file."""
     try:
-        found = cached_file(name, path, _raise_exceptions_for_missing_entries=False)
+        found = cached_file(name, path, local_files_only=only_local(name), _raise_exceptions_for_missing_entries=False)
     except OSError as error:
         raise not_found(name, str(error).strip().splitlines()[0]) from error
     if found is None:

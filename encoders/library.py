@@ -11,6 +11,7 @@ from torch import Tensor
 
 from contracts import InputError
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
+from encoders.hub import only_local
 from encoders.sentence_encoder import precision_of
 
 
@@ -35,7 +36,9 @@ class LibraryEncoder:
                 "pip install 'contrastive-encoders[sentence-transformers]'."
             ) from error
         try:
-            self.model = SentenceTransformer(name, device=str(device), trust_remote_code=False)
+            self.model = SentenceTransformer(
+                name, device=str(device), trust_remote_code=False, local_files_only=only_local(name)
+            )
         except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(f"encoder={name} could not be loaded by sentence-transformers: {reason}") from error

@@ -31,6 +31,7 @@ def records(path):
         ("declutr_step", "P2", 2),
         ("padding", "P5", 1),
         ("chunk_memory", "P6", 3),
+        ("sts_speed", "P7", 2),
         ("start_up", "P11", 0),
     ],
 )
