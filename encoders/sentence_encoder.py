@@ -170,6 +170,7 @@ class SentenceEncoder(nn.Module):
                 if chunk.width:
                     vectors_UD[torch.from_numpy(chunk.rows)] = self.encode_chunk(ids_BT, mask_BT, None)[0].float().cpu()
                 bar.update(len(chunk.rows))
+        vectors_UD[torch.from_numpy(sequences.lengths == 0)] = 0
         return vectors_UD
 
     def _bar(self, total: int) -> Any:

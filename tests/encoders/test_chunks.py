@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import Ragged
-from encoders.chunks import concatenate, padded, plan_chunks
+from encoders.chunks import concatenate, distinct, padded, plan_chunks
 
 LENGTHS = st.lists(st.integers(1, 600), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
 
@@ -44,3 +44,12 @@ def test_concatenate_keeps_order():
     both = concatenate([Ragged(torch.tensor([1, 2, 3]), np.array([2, 1])), Ragged(torch.tensor([4]), np.array([1]))])
     assert both.ids.tolist() == [1, 2, 3, 4]
     assert both.lengths.tolist() == [2, 1, 1]
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=4), min_size=1, max_size=30))
+def test_distinct_keeps_each_sequence_once_and_knows_its_place(rows):
+    flat = torch.tensor([token for row in rows for token in row], dtype=torch.long)
+    kept, places = distinct(Ragged(flat, np.array([len(row) for row in rows])))
+    parts = [tuple(part.tolist()) for part in kept.ids.split(kept.lengths.tolist())]
+    assert parts == list(dict.fromkeys(map(tuple, rows)))
+    assert [parts[place] for place in places] == [tuple(row) for row in rows]

@@ -297,9 +297,10 @@ def test_the_encoder_of_an_encoder_decoder_and_decoders_alone(tmp_path, tiny_ber
         assert not any("decoder" in name for name in encoder.state_dict())
 
 
-def test_a_text_without_tokens_is_the_zero_vector(tmp_path, tiny_mlm):
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_a_text_without_tokens_is_the_zero_vector(tmp_path, tiny_mlm, pooling):
     save(tmp_path, "gpt2", tiny_mlm)
-    encoder = load_encoder(tmp_path)
+    encoder = load_encoder(tmp_path, pooling=pooling)
     encoder.tokenizer.backend_tokenizer.post_processor = None  # no special tokens, as GPT-2 has none
     transformers.logging.set_verbosity_error()
     found = encoder.embed(["", "rain", ""])
@@ -558,3 +559,12 @@ def test_importing_the_package_is_light():
     root = Path(__file__).resolve().parents[2]
     found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("terminal", "asked", "drawn"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_a_bar_is_drawn_on_a_terminal_only(tiny_mlm, monkeypatch, terminal, asked, drawn):
+    encoder = load_encoder(tiny_mlm)
+    encoder.progress = asked
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with encoder._bar(10) as bar:
+        assert bar.disable is not drawn
