@@ -95,7 +95,8 @@ def fit(
     settings: Settings,
 ) -> Fits:
     """Trains ``l2_FR.numel()`` classifiers; ``l2_FR`` (float64) holds each one's weight decay, the bias' too."""
-    with torch.inference_mode():
+    # a trainer that evaluates between its steps may have autocast on
+    with torch.inference_mode(), torch.autocast(features.device.type, enabled=False):
         return _Training(features, labels_N, classes, splits, l2_FR, settings).run()
 
 

@@ -18,8 +18,8 @@ RMSPROP_RATE, RMSPROP_ALPHA, RMSPROP_EPS = 1e-2, 0.99, 1e-8  # defaults of torch
 
 def initial_layer(width: int, outputs: int, generator: torch.Generator) -> Tensor:
     """(outputs, width + 1): what ``nn.Linear(width, outputs)`` would draw, its bias last."""
-    weights = torch.empty(outputs, width + 1)
-    kernel, bias = torch.empty(outputs, width), torch.empty(outputs)
+    weights = torch.empty(outputs, width + 1, dtype=torch.float32)
+    kernel, bias = torch.empty_like(weights[:, :width]), torch.empty_like(weights[:, width])
     nn.init.kaiming_uniform_(kernel, a=math.sqrt(5), generator=generator)
     nn.init.uniform_(bias, -1 / math.sqrt(width), 1 / math.sqrt(width), generator=generator)
     weights[:, :width], weights[:, width] = kernel, bias

@@ -77,6 +77,30 @@ def test_training_ends_after_the_look_that_follows_the_last_allowed_pass():
     assert fits.accuracy_FR[0, 0] == best
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("settings", [DEFAULT, FAST, DEFAULT._replace(hidden=5)], ids=str)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_gpu_decides_as_the_cpu(classes, settings):
+    x, y = problem(classes, seed=classes)
+    splits = random_splits(len(x), classes)
+    l2 = torch.tensor([L2] * len(splits), dtype=torch.float64)
+    here, there = (fit(Dense(x, device), y, classes, splits, l2, settings) for device in ("cpu", "cuda"))
+    assert np.array_equal(here.accuracy_FR, there.accuracy_FR)
+    for place in range(len(splits)):
+        assert torch.equal(here.hits[place], there.hits[place])
+
+
+def test_autocast_around_it_changes_nothing():
+    x, y = problem(2, seed=9)
+    splits = random_splits(len(x), 2, sizes=(150,))
+    l2 = torch.tensor([L2], dtype=torch.float64)
+    outside = fit(Dense(x.float()), y, 2, splits, l2, FAST)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = fit(Dense(x.float()), y, 2, splits, l2, FAST)
+    assert torch.equal(outside.weights[0], inside.weights[0])
+
+
 def test_float32_stays_near_float64():
     x, y = problem(2, items=400, seed=8)
     splits = random_splits(len(x), 4, sizes=(300, 300))
