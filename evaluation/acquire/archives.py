@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-LARGEST = 4 << 30  # bytes of a member; the largest official one is a third of it
+LARGEST = 4 << 30  # bytes of a member unpacked; COCO's vectors, the most there are, need less than half of it
 
 Reader = Callable[[], bytes]
 

@@ -167,7 +167,7 @@ def _twitter_origin() -> Origin:
     )
 
 
-def _pit(file: str, label_of: Callable[[int], int], members: Members) -> Rows:
+def _pit(label_of: Callable[[int], int], file: str, members: Members) -> Rows:
     """One column holds the experts' rating of a test pair, 0 to 5, and the votes on a dev pair, ``(2, 3)``."""
     for topic_id, topic, left, right, rating, *_ in cells([one.strip() for one in members.lines(file)], 5, file):
         score = votes(rating)
@@ -190,7 +190,7 @@ def _pit_origin() -> Origin:
     )
     copy = ("tochenan/Twitter-Paraphrase-and-Semantic-Similarity", "7e40bff3e09ae94948a537f6918c6bb3728be33d")
     files = tuple(github(*copy, f"data/{split}.data", f"PIT2015/{split}.data") for split in ("test", "dev"))
-    test, dev = partial(_pit, label_of=_of_rating), partial(_pit, label_of=_of_votes)
+    test, dev = partial(_pit, _of_rating), partial(_pit, _of_votes)
     return Origin(
         "PIT2015",
         "not stated (SemEval 2015 task 1); Twitter's terms",

@@ -70,7 +70,9 @@ class Downloads:
     def _download(self, url: str, path: Path) -> None:
         part = path.with_name(f"{path.name}.part")
         part.parent.mkdir(parents=True, exist_ok=True)
-        for attempt in range(ATTEMPTS):
+        failures = 0
+        while True:
+            before = part.stat().st_size if part.is_file() else 0
             try:
                 self._go_on(url, part)
                 part.replace(path)
@@ -80,10 +82,13 @@ class Downloads:
                 raise NotGot(f"{url}: HTTP {error.code} {error.reason}") from None
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
-                if not part.is_file() or attempt == ATTEMPTS - 1:  # nothing arrived, or again nothing more
-                    kind = NotGot if part.is_file() else NoAnswer
-                    raise kind(f"{url}: {reason}") from None
-                log.info("%s: %s; going on from byte %d", url, reason, part.stat().st_size)
+                if not part.is_file():
+                    raise NoAnswer(f"{url}: {reason}") from None
+                have = part.stat().st_size
+                failures = 1 if have - before > CHUNK else failures + 1  # a line that breaks often may still bring all
+                if failures == ATTEMPTS:
+                    raise NotGot(f"{url}: {reason}") from None
+                log.info("%s: %s; going on from byte %d", url, reason, have)
 
     def _go_on(self, url: str, part: Path) -> None:
         """Appends what is missing to ``part``; a server that changed the file, or knows no ranges, sends all of it."""

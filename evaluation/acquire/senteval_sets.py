@@ -6,6 +6,7 @@ Latin-1, backticks and apostrophes deleted; SST and MRPC as they are.
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from evaluation.acquire.archives import BadArchive, Members
@@ -198,7 +199,7 @@ _MRPC = {"train": {"1": 2753, "0": 1323}, "test": {"1": 1147, "0": 578}}
 
 
 def _mrpc(name: str, members: Members) -> Rows:
-    for label, one, two, left, right, *_ in list(cells(members.lines(name), 5, name))[1:]:
+    for label, one, two, left, right, *_ in islice(cells(members.lines(name), 5, name), 1, None):
         yield label, one, two, left, right
 
 
@@ -231,7 +232,7 @@ _SNLI_ROWS = {"train": 549367, "dev": 9842, "test": 9824}
 def _snli(split: str, members: Members) -> Rows:
     """Pairs that have no gold label ("-") are left out."""
     name = f"snli_1.0_{split}.txt"
-    for label, *_, left, right in (row[:7] for row in list(cells(members.lines(name), 7, name))[1:]):
+    for label, *_, left, right in (row[:7] for row in islice(cells(members.lines(name), 7, name), 1, None)):
         if label != "-":
             yield label, treebank(left), treebank(right)
 

@@ -6,6 +6,7 @@ SentEval's form is Moses-tokenised; lower-cased for STS12-16 and the benchmark, 
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from itertools import islice
 
 from evaluation.acquire.archives import BadArchive, Members
 from evaluation.acquire.download import File
@@ -157,7 +158,7 @@ def _benchmark_origin() -> Origin:
 
 def _sick(part: str, members: Members) -> Rows:
     name = f"SICK_{part}.txt"
-    for key, left, right, score, label, *_ in list(cells(members.lines(name), 5, name))[1:]:
+    for key, left, right, score, label, *_ in islice(cells(members.lines(name), 5, name), 1, None):
         yield key, left, right, number(score), label
 
 

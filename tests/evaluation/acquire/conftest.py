@@ -1,0 +1,325 @@
+"""The sets' archives as their authors laid them out, made of given rows, and a server that hands them out."""
+
+import gzip
+import io
+import json
+import os
+import pickle
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluation.acquire import registry
+from evaluation.acquire.registry import ORIGINS
+
+SHARED = Path(os.environ.get("SHARED_DATA", Path(__file__).resolve().parents[4] / "shared" / "data")) / "eval"
+
+Rows = Mapping[str, Sequence[Sequence[str]]]
+
+YEARS = {  # archive, folder inside, beginning of the files' names
+    "STS12": ("STS2012-en-test.zip", "test-gold", "STS"),
+    "STS13": ("STS2013-en-test.zip", "test-gs", "STS"),
+    "STS14": ("STS2014-en-test.zip", "sts-en-test-gs-2014", "STS"),
+    "STS15": ("STS2015-en-test.zip", "test_evaluation_task2a", "STS"),
+    "STS16": ("STS2016-en-test.zip", "sts2016-english-with-gs-v1.0", "STS2016"),
+}
+SUBSETS = {
+    "STS12": ["MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"],
+    "STS13": ["FNWN", "headlines", "OnWN"],
+    "STS14": ["deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"],
+    "STS15": ["answers-forums", "answers-students", "belief", "headlines", "images"],
+    "STS16": ["answer-answer", "headlines", "plagiarism", "postediting", "question-question"],
+}
+BINARY = {
+    "MR": ("rt10662", "rt-polarity.pos", "rt-polarity.neg"),
+    "CR": ("customerr", "custrev.pos", "custrev.neg"),
+    "SUBJ": ("subj", "subj.subjective", "subj.objective"),
+    "MPQA": ("mpqa", "mpqa.pos", "mpqa.neg"),
+}
+UNDEFINED = {0x81, 0x8D, 0x8F, 0x90, 0x9D}  # in Windows-1252
+
+
+def windows(text: str) -> bytes:
+    return b"".join(bytes([ord(c)]) if ord(c) in UNDEFINED else c.encode("cp1252") for c in text)
+
+
+def lines(rows: Sequence[Sequence[str]], end: str = "\n") -> bytes:
+    return "".join("\t".join(row) + end for row in rows).encode()
+
+
+def zipped(path: Path, files: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+
+
+def tarred(path: Path, files: Mapping[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+def official(folder: Path, rows: Rows) -> None:
+    """Writes the authors' archives of every set that ``rows`` has tables of."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in YEARS:
+        if f"{name}/test" in rows:
+            zipped(folder / YEARS[name][0], year_files(name, rows[f"{name}/test"]))
+    if "STSBenchmark/test" in rows:
+        csv = {f"stsbenchmark/sts-{split}.csv": benchmark(rows[f"STSBenchmark/{split}"]) for split in SPLITS}
+        tarred(folder / "Stsbenchmark.tar.gz", {"stsbenchmark/readme.txt": b"read me", **csv})
+    if "SICK/test" in rows:
+        for split, part in {"train": "train", "dev": "trial", "test": "test_annotated"}.items():
+            header = ["pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"]
+            data = lines([header, *rows[f"SICK/{split}"]], "\r\n")
+            zipped(folder / f"sick_{part}.zip", {f"SICK_{part}.txt": data, "readme.txt": b"read me"})
+    binary = {
+        f"data/{inside}/{file}": b"".join(
+            windows(text) + b"\n" for label, text in rows[f"{name}/all"] if label == which
+        )
+        for name, (inside, one, zero) in BINARY.items()
+        if f"{name}/all" in rows
+        for which, file in (("1", one), ("0", zero))
+    }
+    if binary:
+        zipped(folder / "datasmall_NB_ACL12.zip", {**binary, "__MACOSX/data/._subj": b"litter"})
+    single_files(folder, rows)
+    useb(folder, rows)
+
+
+def year_files(name: str, rows: Sequence[Sequence[str]]) -> dict[str, bytes]:
+    _, inside, prefix = YEARS[name]
+    files = {}
+    for subset in SUBSETS[name]:
+        own = [row for row in rows if row[0] == subset]
+        # STS15 and 16 hold many pairs that were not rated; 16 names the texts' sources behind them
+        extra = ["source a", "source b"] if name == "STS16" else []
+        pairs = [[left, right, *extra] for _, left, right, _ in own] + [["not", "rated", *extra]]
+        files[f"{inside}/{prefix}.input.{subset}.txt"] = lines(pairs)
+        files[f"{inside}/{prefix}.gs.{subset}.txt"] = "".join(f"{row[3]}\n" for row in own).encode() + b"\n"
+    return files
+
+
+SPLITS = ("train", "dev", "test")
+
+
+def benchmark(rows: Sequence[Sequence[str]]) -> bytes:
+    """Some rows name their sources in further columns; the score stands before the texts."""
+    return lines(
+        [[*row[:4], f"{float(row[6]):.4f}", row[4], row[5], *["source"] * (at % 3)] for at, row in enumerate(rows)]
+    )
+
+
+def single_files(folder: Path, rows: Rows) -> None:
+    for split in SPLITS:
+        if f"SST2/{split}" in rows:
+            (folder / f"sentiment-{split}").write_bytes(lines([[text, label] for label, text in rows[f"SST2/{split}"]]))
+        for table, name in {"SST5/{}": "stsa.fine.{}", "SST2/{}.sentences": "stsa.binary.{}"}.items():
+            if table.format(split) in rows:
+                data = "".join(f"{label} {text}\n" for label, text in rows[table.format(split)])
+                (folder / name.format(split)).write_text(data, encoding="utf-8", newline="")
+    for split, name in {"train": "train_5500.label", "test": "TREC_10.label"}.items():
+        if f"TREC/{split}" in rows:
+            data = "".join(f"{label}:{fine} {text}\n" for label, fine, text in rows[f"TREC/{split}"])
+            (folder / name).write_bytes(data.encode("latin-1"))
+    for split in ("train", "test"):
+        if f"MRPC/{split}" in rows:
+            header = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+            data = b"\xef\xbb\xbf" + lines([header, *rows[f"MRPC/{split}"]], "\r\n")
+            (folder / f"msr_paraphrase_{split}.txt").write_bytes(data)
+    if "BIOSSES/test" in rows:
+        (folder / "BIOSSES").mkdir(exist_ok=True)
+        quoted = [
+            [key, *(f'"{text.replace(chr(34), chr(34) * 2)}"' for text in texts), score]
+            for key, *texts, score in rows["BIOSSES/test"]
+        ]
+        (folder / "BIOSSES" / "all.tsv").write_bytes(lines([["", "sentence1", "sentence2", "score"], *quoted]))
+    for table, file in {"PROBING/length": "sentence_length", "PROBING/tense": "past_present"}.items():
+        if table in rows:
+            (folder / "probing").mkdir(exist_ok=True)
+            (folder / "probing" / f"{file}.txt").write_bytes(lines(rows[table]))
+
+
+def useb(folder: Path, rows: Rows) -> None:
+    files: dict[str, bytes] = {}
+    if "AskUbuntu/texts" in rows:
+        files["data-eval/askubuntu/text_tokenized.txt"] = lines(rows["AskUbuntu/texts"])
+        for split in ("dev", "test"):
+            files[f"data-eval/askubuntu/{split}.txt"] = lines([shuffled(*row) for row in rows[f"AskUbuntu/{split}"]])
+    if "CQADupStack/corpus" in rows:
+        corpus: dict[str, dict[str, str]] = {}
+        for forum, key, text in rows["CQADupStack/corpus"]:
+            corpus.setdefault(forum, {})[key] = text
+        splits: dict[str, dict[str, dict[str, list[str]]]] = {"train": {}, "valid": {}, "test": {}}
+        for split in ("valid", "test"):
+            for forum, query, relevant in rows[f"CQADupStack/{split}"]:
+                splits[split].setdefault(forum, {})[query] = relevant.split()
+        files["data-eval/cqadupstack/corpus.json"] = json.dumps(corpus).encode()
+        files["data-eval/cqadupstack/retrieval_split.json"] = json.dumps(splits).encode()
+    if "TwitterURL/test_with_debatable" in rows:
+        pairs = [[a, b, f"({votes}, 6)", "https://t.co/x"] for votes, a, b in rows["TwitterURL/test_with_debatable"]]
+        files["data-eval/twitterpara/Twitter_URL_Corpus_test.txt"] = lines(pairs)
+    if "PIT2015/test" in rows:
+        rated = [[number, topic, a, b, score, "tags", "tags"] for number, topic, _, score, a, b in rows["PIT2015/test"]]
+        files["data-eval/twitterpara/test.data"] = lines(rated)
+    if files:
+        zipped(folder / "data-eval.zip", files)
+
+
+def shuffled(query: str, similar: str, candidates: str) -> list[str]:
+    """A line of AskUbuntu: candidates not in BM25's order, their scores behind them."""
+    ids = candidates.split()
+    scores = [f"{100 - at / 7:.5f}" for at in range(len(ids))]
+    turned = [*range(1, len(ids)), 0] if ids else []
+    return [query, similar, " ".join(ids[at] for at in turned), " ".join(scores[at] for at in turned)]
+
+
+def senteval_tar(path: Path, rows: Rows, folder: str = "") -> None:
+    """SimCSE's archive: the sets as SentEval's script leaves them, of tables in that form."""
+    files: dict[str, bytes] = {}
+    for name in YEARS:
+        for subset in SUBSETS[name] if f"{name}/test.senteval" in rows else ():
+            own = [row for row in rows[f"{name}/test.senteval"] if row[0] == subset]
+            files[f"STS/{name}-en-test/STS.input.{subset}.txt"] = lines([row[1:3] for row in own])
+            files[f"STS/{name}-en-test/STS.gs.{subset}.txt"] = lines([row[3:] for row in own])
+    if "STSBenchmark/test.senteval" in rows:
+        for split in SPLITS:
+            files[f"STS/STSBenchmark/sts-{split}.csv"] = benchmark(rows[f"STSBenchmark/{split}.senteval"])
+    for name, (_, one, zero) in BINARY.items():
+        for which, file in (("1", one), ("0", zero)) if f"{name}/all.senteval" in rows else ():
+            texts = [text for label, text in rows[f"{name}/all.senteval"] if label == which]
+            files[f"{name}/{file}"] = "".join(f"{text} \n" for text in texts).encode()
+    if "SNLI/test" in rows:
+        for split in SPLITS:
+            for column, part in enumerate(("labels", "s1", "s2")):
+                files[f"SNLI/{part}.{split}"] = "".join(
+                    f"{row[column]}\n" for row in rows.get(f"SNLI/{split}", ())
+                ).encode()
+    tarred(path, {f"{folder}{name}": data for name, data in files.items()})
+
+
+def coco_pickle(images: int, width: int) -> bytes:
+    """Like SentEval's: written by Python 2, six captions for some images, texts and vectors by number."""
+    ids = {image: [image * 10 + at for at in range(5 + image % 2)] for image in range(images)}
+    return pickle.dumps(
+        {
+            "features": {image: np.full(width, image, dtype=np.float64) for image in range(images)},
+            "image_to_caption_ids": ids,
+            "captions": {key: {"cleaned_caption": f"caption {key}"} for keys in ids.values() for key in keys},
+        },
+        protocol=2,
+    )
+
+
+def read(path: Path) -> list[list[str]]:
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [line.split("\t") for line in data.decode().split("\n")[:-1]]
+
+
+@pytest.fixture
+def small(monkeypatch) -> Callable[[Rows], None]:
+    """``small(rows)``: from now on the official number of rows of each table is what ``rows`` has."""
+
+    def shrink(rows: Rows) -> None:
+        for name, origin in list(ORIGINS.items()):
+            tables = tuple(
+                table._replace(rows=len(rows[table.name]), labels={}, empty=None) if table.name in rows else table
+                for table in origin.tables
+            )
+            monkeypatch.setitem(registry.ORIGINS, name, origin._replace(tables=tables))
+
+    return shrink
+
+
+class Server:
+    """Serves a folder; can break off, know no ranges, or answer with an error."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.asked: list[tuple[str, str | None]] = []  # path, Range
+        self.break_off_after: list[int] = []  # bytes of the next answers after which the connection ends
+        self.ranges = True
+        self.tag: str | None = '"first"'
+        handler = type("Handler", (Handler,), {"server_of": self})
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server_of: Server
+
+    def do_GET(self) -> None:
+        server, wanted = self.server_of, self.headers.get("Range")
+        server.asked.append((self.path, wanted))
+        path = server.folder / self.path.lstrip("/")
+        if not path.is_file():
+            self.send_error(404)
+            return
+        data, start = path.read_bytes(), 0
+        total = len(data)
+        if wanted and server.ranges and self.headers.get("If-Range") == server.tag:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(total - start))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
+        if server.tag:
+            self.send_header("ETag", server.tag)
+        self.end_headers()
+        stop = server.break_off_after.pop(0) if server.break_off_after else total
+        self.wfile.write(data[start : start + stop])
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[Server]:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    server = Server(folder)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def real_rows() -> dict[str, list[list[str]]]:
+    """The published tables, in the columns that a fetched table has."""
+    if not (SHARED / "STS12").is_dir():
+        pytest.skip(f"the published sets are not in {SHARED.parent}; set SHARED_DATA")
+    found = {}
+    for name, table in registry.TABLES.items():
+        path = table.path(SHARED)
+        if path.is_file():
+            header, *rows = read(path)
+            at = [header.index(column) for column in table.columns]
+            found[name] = [[row[column] for column in at] for row in rows]
+    return found
+
+
+@pytest.fixture
+def layouts() -> dict[str, Callable[..., object]]:
+    return {
+        "official": official,
+        "senteval_tar": senteval_tar,
+        "coco": coco_pickle,
+        "read": read,
+        "zip": zipped,
+        "tar": tarred,
+        "year": year_files,
+    }
