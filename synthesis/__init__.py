@@ -1,0 +1,1 @@
+"""Data sets made by a language model: prompts, decoding with self-debiasing, shards, and the report beside them."""
