@@ -80,8 +80,9 @@ def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
 def _failed(origin: Origin, table: Table, reasons: Mapping[str, list[str]]) -> Row:
     raw = table.key.removesuffix(FORM)
     said = [*(f"no {raw} to make it of" for _ in range(raw != table.key)), *reasons[table.key]]
-    files = dict.fromkeys(file.name for place in origin.alternatives for file in place.files if raw in place.tables)
-    said.append(f"put {' or '.join(files)} into a folder and say source=FOLDER")
+    places = (place for place in origin.alternatives if {raw, table.key} & set(place.tables))
+    files = dict.fromkeys(" and ".join(file.name for file in place.files) for place in places)
+    said.append(f"put {', or '.join(files)} into a folder and say source=FOLDER")
     return Row(table.key, "failed", "; ".join(said))
 
 

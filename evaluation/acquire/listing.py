@@ -6,7 +6,7 @@ from pathlib import Path
 from evaluation.acquire.origin import Origin
 from evaluation.acquire.registry import chosen
 from evaluation.acquire.report import Report, Row
-from evaluation.acquire.tables import Table
+from evaluation.acquire.tables import FORM, Table
 
 
 def listing(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
@@ -17,7 +17,11 @@ def listing(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
 
 def _row(root: Path, origin: Origin, table: Table) -> Row:
     places = list(dict.fromkeys(place.name for place in origin.alternatives if table.key in place.tables))
-    said = [f"{table.rows} rows" if table.rows else "rows: not stated", f"from {', or '.join(places)}"]
+    places = [
+        *([f"made of {table.name.removesuffix(FORM)}"] if table.change else []),
+        *(f"from {one}" for one in places),
+    ]
+    said = [f"{table.rows} rows" if table.rows else "rows: not stated", ", or ".join(places)]
     said.append(f"licence: {origin.licence}")
     if origin.note:
         said.append(origin.note)
