@@ -68,12 +68,13 @@ def test_members_of_a_split_may_each_have_a_weight_decay_of_their_own_and_splits
 
 
 def test_training_ends_after_the_look_that_follows_the_last_allowed_pass():
-    x, y = problem(2, noise=0.5, seed=5)
+    x, y = problem(2, items=600, noise=2.5, seed=5)
     splits = random_splits(len(x), 1, sizes=(150,))
-    endless = DEFAULT._replace(tenacity=10**9, max_epoch=11)
+    endless = DEFAULT._replace(tenacity=10**9, max_epoch=8)
     fits = fit(Dense(x), y, 2, splits, torch.tensor([[1e-3]], dtype=torch.float64), endless)
     best, _, looks = reference(x, y, 2, splits[0], 1e-3, endless)
-    assert looks == 3  # 4, 8 and 12 passes
+    assert looks == 3  # after 4, 8 and 12 passes
+    assert best > reference(x, y, 2, splits[0], 1e-3, endless._replace(max_epoch=4))[0], "the last look is the best"
     assert fits.accuracy_FR[0, 0] == best
 
 
