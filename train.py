@@ -227,6 +227,7 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
         transformer=model.encoder.trunk,
         tokenizer=model.encoder.tokenizer,
         pooling=model.encoder.pooling,
+        head=model.encoder.head,
         max_length=model.encoder.max_length,
         card=model_card(results),
     )

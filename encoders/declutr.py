@@ -3,25 +3,20 @@
 Shape letters: N documents, A anchors per document, P positives per anchor, D width; AN stands for A * N rows.
 """
 
-import math
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
-from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.chunks import concatenate
-from encoders.optim import adamw, make_schedule, planned_steps
-from encoders.sentence_encoder import SentenceEncoder
+from encoders.objective import Objective, check_choice, check_temperature, step_output
 from losses.contrastive import Contrast, nt_xent
-from losses.diagnostics import contrast_diagnostics
-from losses.gather import gather_rows, global_mean
+from losses.gather import global_mean
 from losses.metric_learning import metric_loss
 
 
-class DeCLUTR(pl.LightningModule):
+class DeCLUTR(Objective):
     """Loss = contrastive_weight x NT-Xent of anchors and their averaged positives + mlm_weight x MLM of anchors.
 
     ``mask_anchors_for_contrast``: the masked anchor is also the contrastive one, so one forward serves both losses, as
@@ -32,7 +27,6 @@ class DeCLUTR(pl.LightningModule):
 
     objective = "declutr"
     consumes = SpanBatch
-    tiny_backbone = "masked_lm"
 
     def __init__(
         self,
@@ -63,16 +57,7 @@ class DeCLUTR(pl.LightningModule):
         super().__init__()
         self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
         _check(self.hparams)
-        transformer, tokenizer = load_masked_lm(backbone, lm_head=mlm_weight > 0), load_tokenizer(backbone)
-        check_vocabulary(transformer, tokenizer, backbone)
-        self.encoder = SentenceEncoder(
-            transformer,
-            tokenizer,
-            pooling=pooling,
-            max_length=max_length,
-            token_budget=token_budget,
-            recompute=recompute,
-        )
+        self.encoder = self.make_encoder(lm_head=mlm_weight > 0)
         self._metric_loss = _named_metric_loss(metric_loss, metric_miner, metric_options or {})
 
     def training_step(self, batch: SpanBatch, batch_idx: int) -> StepOutput:
@@ -86,41 +71,7 @@ class DeCLUTR(pl.LightningModule):
             contrast, described = self._contrast(encoded.vectors, batch)
             loss = loss + self.hparams.contrastive_weight * contrast
             metrics |= described
-        spent = {
-            "examples": len(batch.documents),
-            "real_tokens": int(sequences.lengths.sum()),
-            "padded_tokens": encoded.padded_tokens,
-        }
-        return {"loss": loss, "metrics": metrics, "spent": spent}
-
-    def configure_optimizers(self) -> dict[str, Any]:
-        hparams, trainer = self.hparams, self.trainer
-        # Not trainer.estimated_stepping_batches: under max_epochs it sets the loader up before its state is restored,
-        # and a continued run would begin its epoch anew.
-        steps_per_epoch = len(trainer.datamodule.train_dataloader())
-        total_steps = planned_steps(trainer.max_steps, trainer.max_epochs, steps_per_epoch)
-        schedule = make_schedule(
-            hparams.lr_schedule,
-            total_steps=total_steps,
-            steps_per_epoch=steps_per_epoch,
-            epochs=math.ceil(total_steps / steps_per_epoch),
-            instances=trainer.datamodule.num_examples,
-            cut_fraction=hparams.cut_fraction,
-            ratio=hparams.schedule_ratio,
-        )
-        betas = (hparams.betas[0], hparams.betas[1])
-        return adamw(
-            self.encoder,
-            lr=hparams.lr,
-            weight_decay=hparams.weight_decay,
-            betas=betas,
-            eps=hparams.eps,
-            bias_correction=hparams.bias_correction,
-            schedule=schedule,
-        )
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["objective"] = self.objective
+        return step_output(loss, metrics, examples=len(batch.documents), sequences=sequences, encoded=encoded)
 
     def _sequences(self, batch: SpanBatch) -> tuple[Ragged, Tensor | None]:
         """All that this step encodes, the contrastive anchors first, then the positives, then what only MLM needs."""
@@ -153,10 +104,7 @@ class DeCLUTR(pl.LightningModule):
             )
             loss, described["accuracy"] = contrast.loss, contrast.accuracy
         described["contrastive"] = loss.detach()
-        if (self.global_step + 1) % self.hparams.log_every_n_steps == 0:  # an eigendecomposition: not at every step
-            left, _ = gather_rows(anchors_AND.detach())
-            right, _ = gather_rows(positives_AND.detach())
-            described |= contrast_diagnostics(left, right)
+        described |= self.diagnostics(anchors_AND, positives_AND)
         return loss, described
 
 
@@ -165,17 +113,15 @@ def _unlabelled(sequences: Ragged) -> Tensor:
 
 
 def _check(hparams: Any) -> None:
-    if hparams.temperature <= 0:
-        raise InputError(f"model.temperature={hparams.temperature} must be above 0; the paper uses 0.05.")
+    check_temperature(hparams.temperature)
     weights = (hparams.contrastive_weight, hparams.mlm_weight)
     if min(weights) < 0 or max(weights) == 0:
         raise InputError(
             f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and "
             "one must be above 0, or there is nothing to learn."
         )
-    for key, choices in (("reduction", ("mean", "sum")), ("loss_scale", ("exact", "paper"))):
-        if hparams[key] not in choices:
-            raise InputError(f"model.{key}={hparams[key]!r} is unknown; choose {' or '.join(choices)}.")
+    check_choice("reduction", hparams.reduction, ("mean", "sum"))
+    check_choice("loss_scale", hparams.loss_scale, ("exact", "paper"))
     if hparams.metric_miner and not hparams.metric_loss:
         raise InputError(f"model.metric_miner={hparams.metric_miner} needs a model.metric_loss to mine for.")
 

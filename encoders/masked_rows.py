@@ -1,8 +1,8 @@
 """Let the language-model head see only the tokens that are predicted.
 
 Over a vocabulary of 50,000 the head is as dear as several layers; 15 % of the anchors' tokens need it. A hook on the
-model's trunk keeps the full states for pooling and hands the chosen rows to the head: the same for every architecture,
-whatever its head is called.
+model's trunk pools the full states and hands the chosen rows to the head: the same for every architecture, whatever its
+head is called.
 
 Shape letters: B sequences, T tokens, D width, M chosen tokens, V vocabulary.
 """
@@ -14,26 +14,29 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from encoders.pooling import Pooler
+
 
 @contextlib.contextmanager
-def _only_rows(trunk: nn.Module, chosen_BT: Tensor, kept: list[Tensor]) -> Iterator[None]:
+def _only_rows(trunk: nn.Module, pooler: Pooler, mask_BT: Tensor, chosen_BT: Tensor) -> Iterator[list[Tensor]]:
+    pooled: list[Tensor] = []
+
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        kept.append(output.last_hidden_state)
+        pooled.append(pooler(output, mask_BT))
         output.last_hidden_state = output.last_hidden_state[chosen_BT].unsqueeze(0)
         return output
 
     handle = trunk.register_forward_hook(hook, with_kwargs=True)
     try:
-        yield
+        yield pooled
     finally:
         handle.remove()
 
 
-def states_and_logits(
-    model: PreTrainedModel, ids_BT: Tensor, mask_BT: Tensor, chosen_BT: Tensor
+def vectors_and_logits(
+    model: PreTrainedModel, pooler: Pooler, ids_BT: Tensor, mask_BT: Tensor, chosen_BT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One forward of a masked LM: all last hidden states (B, T, D) and the logits (M, V) of the chosen tokens."""
-    kept: list[Tensor] = []
-    with _only_rows(model.base_model, chosen_BT, kept):
-        logits = model(input_ids=ids_BT, attention_mask=mask_BT.long()).logits
-    return kept[0], logits[0]
+    """One forward of a masked LM: the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
+    with _only_rows(model.base_model, pooler, mask_BT, chosen_BT) as pooled:
+        logits = model(input_ids=ids_BT, attention_mask=mask_BT.long(), **pooler.options).logits
+    return pooled[0], logits[0]

@@ -39,8 +39,8 @@ def published_constant(steps_per_epoch: int, epochs: int, *, cut_fraction: float
 
 
 def linear(total_steps: int, *, cut_fraction: float) -> Schedule:
-    """Linear warm-up over ``cut_fraction`` of the steps, then linear to zero."""
-    cut = int(total_steps * cut_fraction)
+    """Linear warm-up over ``cut_fraction`` of the steps, rounded up, then linear to zero."""
+    cut = math.ceil(total_steps * cut_fraction)
 
     def factor(step: int) -> float:
         return (step + 1) / cut if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))

@@ -1,14 +1,13 @@
-"""From token states to one vector a sequence: functions, picked by name.
+"""From token states to one vector a sequence: which layers are averaged, then how the tokens are; picked by name.
 
 Shape letters: B sequences, T tokens, D width.
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
-Pooler = Callable[[Tensor, Tensor], Tensor]
 
 
 def mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -28,4 +27,34 @@ def maximum(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
     return states.masked_fill(mask_BT.unsqueeze(-1) == 0, torch.finfo(states.dtype).min).amax(1)
 
 
-POOLERS: dict[str, Pooler] = {"mean": mean, "cls": cls, "max": maximum}
+LAST_LAYER = (-1,)
+
+
+class Pooler(NamedTuple):
+    """``layers`` index the hidden states of transformers: 0 is the embedding layer, 1 the first layer, -1 the last."""
+
+    over_tokens: Callable[[Tensor, Tensor], Tensor]
+    layers: tuple[int, ...] = LAST_LAYER
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """What the backbone has to be called with."""
+        return {} if self.layers == LAST_LAYER else {"output_hidden_states": True}
+
+    def __call__(self, output: Any, mask_BT: Tensor) -> Tensor:
+        """A backbone's output -> (B, D) float32."""
+        if self.layers == LAST_LAYER:
+            return self.over_tokens(output.last_hidden_state, mask_BT)
+        states = [output.hidden_states[layer].float() for layer in self.layers]
+        return self.over_tokens(torch.stack(states).mean(0), mask_BT)
+
+
+POOLERS: dict[str, Pooler] = {
+    "mean": Pooler(mean),
+    "cls": Pooler(cls),
+    "max": Pooler(maximum),
+    "cls_before_pooler": Pooler(cls),  # SimCSE's name
+    "avg_top2": Pooler(mean, (-1, -2)),
+    "avg_first_last": Pooler(mean, (1, -1)),  # SimCSE since its correction
+    "avg_embedding_last": Pooler(mean, (0, -1)),  # what SimCSE before that and GenSE call avg_first_last
+}

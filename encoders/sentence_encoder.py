@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.chunks import chunk_cost, distinct, padded, plan_chunks
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
-from encoders.masked_rows import states_and_logits
+from encoders.masked_rows import vectors_and_logits
 from encoders.pooling import POOLERS
 from losses.mlm import masked_lm_sum
 
@@ -39,7 +39,8 @@ class Encoded(NamedTuple):
 
 
 class SentenceEncoder(nn.Module):
-    """``transformer`` is a masked LM, or a trunk alone where no head is trained.
+    """``transformer`` is a masked LM, or a trunk alone where none is trained. ``head`` maps what was pooled, (B, D) to
+    (B, D), and belongs to the encoder wherever it goes.
 
     ``prompt`` goes before each text, ``normalize`` makes unit vectors, ``progress`` draws a bar on a terminal: of
     ``embed`` alone, training knows none of them. ``origin`` says in ``description`` where the weights came from.
@@ -51,6 +52,7 @@ class SentenceEncoder(nn.Module):
         tokenizer: Tokenizer,
         *,
         pooling: str = "mean",
+        head: nn.Module | None = None,
         max_length: int = 512,
         token_budget: int | None = None,
         recompute: str = "auto",
@@ -68,7 +70,7 @@ class SentenceEncoder(nn.Module):
             token_budget = affordable_tokens(transformer)
         if token_budget < 1:
             raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
-        self.transformer, self.tokenizer = transformer, tokenizer
+        self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
         self.origin = dict(origin or {})
@@ -100,14 +102,17 @@ class SentenceEncoder(nn.Module):
 
     def encode_chunk(self, ids_BT: Tensor, mask_BT: Tensor, labels_BT: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
-        if labels_BT is None:
-            with attention_for(ids_BT):
-                states_BTD = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long()).last_hidden_state
-            return POOLERS[self.pooling](states_BTD, mask_BT), states_BTD.new_zeros((), dtype=torch.float32)
-        chosen_BT = labels_BT != IGNORED_LABEL
+        pooler = POOLERS[self.pooling]
         with attention_for(ids_BT):
-            states_BTD, logits_MV = states_and_logits(self.transformer, ids_BT, mask_BT, chosen_BT)
-        return POOLERS[self.pooling](states_BTD, mask_BT), masked_lm_sum(logits_MV, labels_BT[chosen_BT])
+            if labels_BT is None:
+                output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **pooler.options)
+                vectors_BD = pooler(output, mask_BT)
+                mlm = vectors_BD.new_zeros(())
+            else:
+                chosen_BT = labels_BT != IGNORED_LABEL
+                vectors_BD, logits_MV = vectors_and_logits(self.transformer, pooler, ids_BT, mask_BT, chosen_BT)
+                mlm = masked_lm_sum(logits_MV, labels_BT[chosen_BT])
+        return vectors_BD if self.head is None else self.head(vectors_BD), mlm
 
     @property
     def trunk(self) -> PreTrainedModel:
@@ -136,7 +141,8 @@ class SentenceEncoder(nn.Module):
     def fingerprint(self) -> str:
         """sha256 over all that `embed` depends on, computed anew: training changes it."""
         described = {"config": described_config(self.trunk.config), "tokenizer": described_tokenizer(self.tokenizer)}
-        return fingerprint(self.trunk.state_dict(), **described, **self.settings)
+        head = {} if self.head is None else self.head.state_dict(prefix="head.")
+        return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.settings)
 
     @torch.no_grad()
     def embed(self, texts: Sequence[str]) -> Tensor:

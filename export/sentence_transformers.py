@@ -1,6 +1,6 @@
 """Write an encoder as an ordinary sentence-transformers folder, by hand.
 
-The folder holds weights, a tokenizer and five small JSON files. Writing them here keeps sentence-transformers out of
+The folder holds weights, a tokenizer and small JSON files. Writing them here keeps sentence-transformers out of
 training, and keeps to the file format that every version since 3.0 reads: what version 6 writes itself, version 5.3
 refuses.
 """
@@ -13,16 +13,19 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
+from encoders.head import TanhHead
+from encoders.pooling import LAST_LAYER, POOLERS, Pooler, cls, maximum, mean
 
 FORMAT_OF = "3.0.0"  # of sentence-transformers: the first that reads similarity_fn_name
-POOLINGS = ("cls", "max", "mean")
+TANH = "torch.nn.modules.activation.Tanh"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -33,6 +36,7 @@ def export_encoder(
     tokenizer: PreTrainedTokenizerBase,
     pooling: str,
     max_length: int,
+    head: TanhHead | None = None,
     prompts: Mapping[str, str] | None = None,
     normalize: bool = False,
     similarity: str = "cosine",
@@ -40,27 +44,30 @@ def export_encoder(
 ) -> Path:
     """Write ``folder`` whole or not at all; an earlier export there is replaced.
 
-    ``transformer`` is the base model without LM head and stays as it is: a float32 copy on the CPU is written.
+    ``transformer`` is the base model without LM head and stays as it is: a float32 copy on the CPU is written. Layers
+    that are averaged become the library's WeightedLayerPooling, ``head`` its Dense.
     ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
     that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
     """
     folder = Path(folder)
     _check(pooling, similarity, max_length)
     with _replaced_whole(folder) as unfinished:
-        _write_transformer(unfinished, transformer)
+        modules = list(_modules(transformer, POOLERS[pooling], head, normalize))
+        _write_transformer(unfinished, transformer, all_layers=POOLERS[pooling].layers != LAST_LAYER)
         _write_tokenizer(unfinished, tokenizer, max_length)
-        for name, content in _descriptions(transformer, pooling, max_length, prompts or {}, normalize, similarity):
-            path = unfinished / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        _write_json(unfinished / "modules.json", _listed(modules))
+        _write_json(unfinished / "config_sentence_transformers.json", _top_level(prompts or {}, similarity))
+        _write_json(unfinished / "sentence_bert_config.json", _transformer_options(transformer, max_length))
+        for place, module in enumerate(modules, 1):
+            _write_module(unfinished / f"{place}_{module.kind}", module)
         if card is not None:
             (unfinished / "README.md").write_text(card, encoding="utf-8")
     return folder
 
 
 def _check(pooling: str, similarity: str, max_length: int) -> None:
-    if pooling not in POOLINGS:
-        raise InputError(f"export: pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}.")
+    if pooling not in POOLERS:
+        raise InputError(f"export: pooling must be one of {', '.join(sorted(POOLERS))}, got {pooling!r}.")
     if similarity not in SIMILARITIES:
         raise InputError(f"export: similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}.")
     if max_length < 1:
@@ -90,9 +97,12 @@ def _replaced_whole(folder: Path) -> Iterator[Path]:
         shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _write_transformer(folder: Path, transformer: PreTrainedModel) -> None:
+def _write_transformer(folder: Path, transformer: PreTrainedModel, *, all_layers: bool) -> None:
     # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
-    copy.deepcopy(transformer).cpu().float().save_pretrained(folder)
+    written = copy.deepcopy(transformer).cpu().float()
+    if all_layers:
+        written.config.output_hidden_states = True  # by this the library knows that a later module needs them
+    written.save_pretrained(folder)
 
 
 def _write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
@@ -105,28 +115,48 @@ def _write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, max_lengt
     plain.save_pretrained(folder)
 
 
-def _descriptions(
-    transformer: PreTrainedModel,
-    pooling: str,
-    max_length: int,
-    prompts: Mapping[str, str],
-    normalize: bool,
-    similarity: str,
-) -> Iterator[tuple[str, Any]]:
-    """The JSON files: (name, content)."""
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * normalize
-    yield (
-        "modules.json",
-        [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-            for i, (path, name) in enumerate(modules)
-        ],
-    )
-    yield "config_sentence_transformers.json", _top_level(prompts, similarity)
-    yield "sentence_bert_config.json", _transformer_options(transformer, max_length)
-    yield "1_Pooling/config.json", _pooling_options(transformer.config.hidden_size, pooling)
+class _Module(NamedTuple):
+    """What follows the transformer."""
+
+    kind: str  # a class of the library
+    options: dict[str, Any]
+    weights: dict[str, torch.Tensor]
+
+
+def _modules(transformer: PreTrainedModel, pooler: Pooler, head: TanhHead | None, normalize: bool) -> Iterator[_Module]:
+    width, layers = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
+    if pooler.layers != LAST_LAYER:
+        weights = torch.zeros(layers + 1)
+        weights[list(pooler.layers)] = 1
+        options = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
+        yield _Module("WeightedLayerPooling", options, {"layer_weights": weights})
+    yield _Module("Pooling", _pooling_options(width, pooler), {})
+    if head is not None:
+        options = {"in_features": width, "out_features": width, "bias": True}
+        weights_of_head = {name: weight.detach().float().cpu() for name, weight in head.state_dict().items()}
+        yield _Module("Dense", {**options, "activation_function": TANH}, weights_of_head)
     if normalize:
-        yield "2_Normalize/config.json", {}
+        yield _Module("Normalize", {}, {})
+
+
+def _listed(modules: list[_Module]) -> list[dict[str, Any]]:
+    kinds = ["Transformer", *(module.kind for module in modules)]
+    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], 1))]
+    return [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+
+
+def _write_module(folder: Path, module: _Module) -> None:
+    folder.mkdir()
+    _write_json(folder / "config.json", module.options)
+    if module.weights:
+        save_file(module.weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _top_level(prompts: Mapping[str, str], similarity: str) -> dict[str, Any]:
@@ -152,12 +182,12 @@ def _transformer_options(transformer: PreTrainedModel, max_length: int) -> dict[
     return options
 
 
-def _pooling_options(width: int, pooling: str) -> dict[str, Any]:
+def _pooling_options(width: int, pooler: Pooler) -> dict[str, Any]:
     return {
         "word_embedding_dimension": width,
-        "pooling_mode_cls_token": pooling == "cls",
-        "pooling_mode_max_tokens": pooling == "max",
-        "pooling_mode_mean_tokens": pooling == "mean",
+        "pooling_mode_cls_token": pooler.over_tokens is cls,
+        "pooling_mode_max_tokens": pooler.over_tokens is maximum,
+        "pooling_mode_mean_tokens": pooler.over_tokens is mean,
         "pooling_mode_mean_sqrt_len_tokens": False,
         "include_prompt": True,
     }

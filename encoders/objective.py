@@ -1,0 +1,102 @@
+"""What every objective shares: the encoder it trains, the optimiser, and what a step reports.
+
+A new objective is a subclass with ``objective``, ``consumes`` and a ``training_step``; its constructor names the keys
+of its config, among them those read here.
+"""
+
+import math
+from typing import Any, ClassVar
+
+import pytorch_lightning as pl
+from torch import Tensor, nn
+
+from contracts import InputError, Ragged, StepOutput
+from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
+from encoders.optim import adamw, make_schedule, planned_steps
+from encoders.sentence_encoder import Encoded, SentenceEncoder
+from losses.diagnostics import contrast_diagnostics
+from losses.gather import gather_rows
+
+
+class Objective(pl.LightningModule):
+    """``hparams`` holds backbone, pooling, max_length, token_budget, recompute, lr, weight_decay, betas, eps,
+    bias_correction, lr_schedule, cut_fraction (of the steps: warm-up), and, where a triangle may be asked for,
+    schedule_ratio; log_every_n_steps where the step calls ``diagnostics``.
+    """
+
+    objective: ClassVar[str]
+    consumes: ClassVar[type | tuple[type, ...]]
+    tiny_backbone: ClassVar[str] = "masked_lm"
+    encoder: SentenceEncoder
+
+    def make_encoder(self, *, lm_head: bool = False, head: nn.Module | None = None) -> SentenceEncoder:
+        """Raises InputError where the backbone cannot be loaded, or an option is unknown."""
+        hparams = self.hparams
+        transformer = load_masked_lm(hparams.backbone, lm_head=lm_head)
+        tokenizer = load_tokenizer(hparams.backbone)
+        check_vocabulary(transformer, tokenizer, hparams.backbone)
+        return SentenceEncoder(
+            transformer,
+            tokenizer,
+            pooling=hparams.pooling,
+            head=head,
+            max_length=hparams.max_length,
+            token_budget=hparams.token_budget,
+            recompute=hparams.recompute,
+        )
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        hparams, trainer = self.hparams, self.trainer
+        # Not trainer.estimated_stepping_batches: under max_epochs it sets the loader up before its state is restored,
+        # and a continued run would begin its epoch anew.
+        steps_per_epoch = len(trainer.datamodule.train_dataloader())
+        total_steps = planned_steps(trainer.max_steps, trainer.max_epochs, steps_per_epoch)
+        schedule = make_schedule(
+            hparams.lr_schedule,
+            total_steps=total_steps,
+            steps_per_epoch=steps_per_epoch,
+            epochs=math.ceil(total_steps / steps_per_epoch),
+            instances=trainer.datamodule.num_examples,
+            cut_fraction=hparams.cut_fraction,
+            ratio=hparams.get("schedule_ratio", 32.0),
+        )
+        return adamw(
+            self,
+            lr=hparams.lr,
+            weight_decay=hparams.weight_decay,
+            betas=(hparams.betas[0], hparams.betas[1]),
+            eps=hparams.eps,
+            bias_correction=hparams.bias_correction,
+            schedule=schedule,
+        )
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["objective"] = self.objective
+
+    def diagnostics(self, left: Tensor, right: Tensor) -> dict[str, Tensor]:
+        """Of the pairs of all ranks, at steps that are logged: it takes an eigendecomposition."""
+        if (self.global_step + 1) % self.hparams.log_every_n_steps:
+            return {}
+        return contrast_diagnostics(gather_rows(left.detach())[0], gather_rows(right.detach())[0])
+
+
+def step_output(
+    loss: Tensor, metrics: dict[str, Tensor], *, examples: int, sequences: Ragged, encoded: Encoded
+) -> StepOutput:
+    """``sequences`` are those that were encoded as ``encoded``."""
+    spent = {
+        "examples": examples,
+        "real_tokens": int(sequences.lengths.sum()),
+        "padded_tokens": encoded.padded_tokens,
+    }
+    return {"loss": loss, "metrics": metrics, "spent": spent}
+
+
+def check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"model.{key}={value!r} is unknown; choose {' or '.join(choices)}.")
+
+
+def check_temperature(temperature: float) -> None:
+    if not 0 < temperature < math.inf:
+        raise InputError(f"model.temperature={temperature} must be above 0; the papers use 0.05.")

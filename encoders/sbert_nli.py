@@ -1,0 +1,56 @@
+"""SBERT on NLI: a softmax over u, v and |u - v| tells entailment, neutral and contradiction apart.
+
+Reimers and Gurevych, 2019, section 3. The classifier is thrown away after training.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from contracts import NLIBatch, StepOutput
+from encoders.chunks import concatenate
+from encoders.objective import Objective, step_output
+from losses.pair_softmax import pair_softmax
+
+CLASSES = 3
+
+
+class SBERT_NLI(Objective):
+    """Loss = mean cross-entropy of the three classes. ``seed`` draws the classifier's first weights."""
+
+    objective = "sbert_nli"
+    consumes = NLIBatch
+
+    def __init__(
+        self,
+        backbone: str,
+        pooling: str = "mean",
+        max_length: int = 128,
+        lr: float = 2e-5,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        bias_correction: bool = False,
+        lr_schedule: str = "linear",
+        cut_fraction: float = 0.1,
+        token_budget: int | None = None,
+        recompute: str = "auto",
+        seed: int = 1,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        self.encoder = self.make_encoder()
+        self.classifier = nn.Linear(3 * self.encoder.width, CLASSES)
+        bound = 1 / math.sqrt(self.classifier.in_features)  # torch's own, but from a seed
+        drawn = torch.Generator().manual_seed(seed)
+        for weight in self.classifier.parameters():
+            nn.init.uniform_(weight, -bound, bound, generator=drawn)
+
+    def training_step(self, batch: NLIBatch, batch_idx: int) -> StepOutput:
+        sequences = concatenate([batch.premises, batch.hypotheses])
+        encoded = self.encoder.encode(sequences)
+        left, right = encoded.vectors.chunk(2)
+        found = pair_softmax(left, right, batch.labels, self.classifier.weight, self.classifier.bias)
+        metrics = {"accuracy": found.accuracy}
+        return step_output(found.loss, metrics, examples=len(batch.labels), sequences=sequences, encoded=encoded)

@@ -1,0 +1,91 @@
+"""SimCSE (Gao, Yao and Chen, EMNLP 2021): each sentence must find its own other view among those of the batch.
+
+Unsupervised, the other view is the same sentence under another dropout mask; supervised, it is a text that follows from
+it, and texts that contradict join the candidates. Two columns without contradictions are multiple-negatives ranking.
+"""
+
+from torch import nn
+
+from contracts import InputError, Ragged, SentenceBatch, StepOutput, TripletBatch
+from encoders.chunks import concatenate
+from encoders.head import TanhHead
+from encoders.objective import Objective, check_temperature, step_output
+from losses.contrastive import info_nce
+
+
+class SimCSE(Objective):
+    """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder.
+
+    ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times. ``exclude_same_anchor`` takes
+    the positives of an equal anchor out of the candidates. ``seed`` draws the MLP's first weights.
+    """
+
+    objective = "simcse"
+    consumes = (SentenceBatch, TripletBatch)
+
+    def __init__(
+        self,
+        backbone: str,
+        pooling: str = "cls",
+        mlp: bool = True,
+        mlp_only_train: bool = True,
+        max_length: int = 32,
+        temperature: float = 0.05,
+        hard_negative_weight: float = 0.0,
+        exclude_same_anchor: bool = False,
+        lr: float = 3e-5,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        bias_correction: bool = True,
+        lr_schedule: str = "linear",
+        cut_fraction: float = 0.0,
+        token_budget: int | None = None,
+        recompute: str = "auto",
+        log_every_n_steps: int = 50,
+        seed: int = 1,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        check_temperature(temperature)
+        self.encoder = self.make_encoder()
+        self.mlp = TanhHead(self.encoder.width, seed=seed) if mlp else nn.Identity()
+        if mlp and not mlp_only_train:
+            self.encoder.head, self.mlp = self.mlp, nn.Identity()
+
+    def training_step(self, batch: SentenceBatch | TripletBatch, batch_idx: int) -> StepOutput:
+        views = self._views(batch)
+        sequences = concatenate(views)
+        encoded = self.encoder.encode(sequences)
+        vectors = self.mlp(encoded.vectors).chunk(len(views))
+        contrast = info_nce(
+            *vectors,
+            temperature=self.hparams.temperature,
+            hard_negative_weight=self.hparams.hard_negative_weight,
+            groups=batch.groups if self.hparams.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
+        )
+        metrics = {"accuracy": contrast.accuracy, **self.diagnostics(vectors[0], vectors[1])}
+        return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)
+
+    def _views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
+        """Two views, or three with hard negatives; of one length each."""
+        if isinstance(batch, SentenceBatch):
+            if self.training and not has_dropout(self.encoder):
+                raise InputError(
+                    f"model=simcse on single sentences needs dropout: without it both views of a sentence are the "
+                    f"same, and backbone={self.hparams.backbone} has none. Set hidden_dropout_prob in its config.json "
+                    "(0.1 is usual; tiny.dropout=0.1 of backbone=tiny), or take data of two columns."
+                )
+            views, negatives = [batch.sentences, batch.sentences], None
+        else:
+            views, negatives = [batch.anchors, batch.positives], batch.negatives
+        if negatives is None and self.hparams.hard_negative_weight:
+            raise InputError(
+                f"model.hard_negative_weight={self.hparams.hard_negative_weight}: this data has no hard negatives to "
+                "weigh. Set it to 0, or take data of three columns."
+            )
+        return views if negatives is None else [*views, negatives]
+
+
+def has_dropout(encoder: nn.Module) -> bool:
+    return any(isinstance(module, nn.Dropout) and module.p > 0 for module in encoder.modules())

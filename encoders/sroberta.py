@@ -1,0 +1,40 @@
+"""S-RoBERTa as DINO trains it: the cosine of two sentences is regressed on their score (Schick and Schütze, 2021)."""
+
+from contracts import ScoredPairBatch, StepOutput
+from encoders.chunks import concatenate
+from encoders.objective import Objective, step_output
+from losses.regression import cosine_regression
+
+
+class SRoBERTa(Objective):
+    """Loss = mean squared difference of cosine and score; any backbone, whatever the name says."""
+
+    objective = "sroberta"
+    consumes = ScoredPairBatch
+
+    def __init__(
+        self,
+        backbone: str,
+        pooling: str = "mean",
+        max_length: int = 128,
+        lr: float = 2e-5,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        bias_correction: bool = False,
+        lr_schedule: str = "linear",
+        cut_fraction: float = 0.1,
+        token_budget: int | None = None,
+        recompute: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        self.encoder = self.make_encoder()
+
+    def training_step(self, batch: ScoredPairBatch, batch_idx: int) -> StepOutput:
+        sequences = concatenate([batch.left, batch.right])
+        encoded = self.encoder.encode(sequences)
+        left, right = encoded.vectors.chunk(2)
+        found = cosine_regression(left, right, batch.scores)
+        metrics = {"cosine": found.cosine, "score": batch.scores.float().mean()}
+        return step_output(found.loss, metrics, examples=len(batch.scores), sequences=sequences, encoded=encoded)
