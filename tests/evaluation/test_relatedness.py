@@ -59,7 +59,7 @@ def slow_fit(
     """The protocol as one would write it: modules, autograd, an optimiser and global seeds, in float64."""
     order = sorted(
         zip(train.left, train.right, train.gold, strict=True),
-        key=lambda row: (len(row[0].split(" ")), len(row[1].split(" ")), row[2]),
+        key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]),
     )
     a, b = embed([row[0] for row in order]), embed([row[1] for row in order])
     x, y = torch.cat([(a - b).abs(), a * b], 1), torch.tensor([slow_encoding(row[2]) for row in order]).double()
