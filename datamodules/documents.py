@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytorch_lightning as pl
-from transformers import AutoTokenizer
 
 from contracts import InputError, RetrievalTask, SpanBatch
 from datamodules.order import nested_subset
@@ -20,6 +19,7 @@ from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, S
 from datamodules.spans import Positive, Window
 from datamodules.stream import BatchStream
 from datamodules.token_store import TokenStore, build_or_open
+from datamodules.tokenizer_loading import load_tokenizer
 from datamodules.words import word_start_table
 
 log = logging.getLogger(__name__)
@@ -209,16 +209,7 @@ class DocumentSpans(pl.LightningDataModule):
         return max(shortest or 0, self._length_rule().tokens_needed)
 
     def _tokenizer(self) -> Any:
-        name = self.tokenizer_name
-        if (Path(name) / "checkpoints" / "best.ckpt").is_file():  # the folder of a finished run
-            name = str(Path(name) / "encoder")
-        try:
-            return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # left open, it asks at a prompt
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"backbone={name}: no tokenizer could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
-                "transformers wrote, or an id of the hub that can be reached."
-            ) from error
+        return load_tokenizer(self.tokenizer_name)
 
     def _warn_of_cut_spans(self, longest: int) -> None:
         if self.rule.max_span > longest:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from contracts import InputError
+from datamodules.row_store import RowStore, TextToIds
 from datamodules.text_to_ids import normalised, plain_backend
 from datamodules.token_store import TokenStore
 
@@ -29,7 +30,21 @@ def count_overlap(store: TokenStore, tokenizer: Any, sentences: Sequence[str], m
     return {"checked": len(long_enough), "found": int(contained(store, long_enough, min_tokens).sum())}
 
 
-def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
+def count_row_overlap(store: RowStore, tokenizer: Any, sentences: Sequence[str], min_tokens: int = 8) -> dict[str, int]:
+    """The same of rows of texts, which a sentence may also be the whole of: with no space in front."""
+    text_to_ids = TextToIds(tokenizer)
+    alone, within = (_split(*text_to_ids([front + sentence for sentence in sentences])) for front in ("", " "))
+    checked = [place for place, ids in enumerate(alone) if len(ids) >= min_tokens]
+    forms = [(place, form[place]) for form in (alone, within) for place in checked if len(form[place]) >= min_tokens]
+    found = contained(store, [ids for _, ids in forms], min_tokens)
+    return {"checked": len(checked), "found": len({forms[index][0] for index in np.flatnonzero(found)})}
+
+
+def _split(flat: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    return np.split(flat, np.cumsum(lengths)[:-1]) if len(lengths) else []
+
+
+def contained(store: TokenStore | RowStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
     """(needles,) bool: whether one document contains these ids in a row. Each has at least ``min_tokens``.
 
     Every window of the text is hashed at once; where it meets the beginning of a needle, the ids themselves decide.

@@ -124,7 +124,7 @@ class TextSource:
         for file in self.files:
             whole = self.document == "file" or (self.document is None and file.in_folder)
             yield from tally.sort(read_rows(file.path, whole), str(file.path))
-        tally.refuse_nothing(_names(self.files[0].path, len(self.files)))
+        tally.refuse_nothing(names_of(self.files[0].path, len(self.files)))
 
     def texts(self) -> Iterator[str]:
         return (document.text for document in self.documents())
@@ -133,7 +133,7 @@ class TextSource:
         stats = [(file.path.resolve(), file.path.stat(), file.in_folder) for file in self.files]
         return {
             "kind": "text",
-            "files": [[*_identity(path, stat), in_folder] for path, stat, in_folder in stats],
+            "files": [[*identity_of(path, stat), in_folder] for path, stat, in_folder in stats],
             "document": self.document,
             "split": self.tally.split,
             "on_error": self.tally.on_error,
@@ -141,7 +141,7 @@ class TextSource:
 
     def manifest(self) -> dict[str, Any]:
         files = [
-            {"path": str(file.path), "bytes": file.path.stat().st_size, "sha256": _sha256(file.path)}
+            {"path": str(file.path), "bytes": file.path.stat().st_size, "sha256": sha256_of(file.path)}
             for file in self.files
         ]
         together = hashlib.sha256("".join(str(file["sha256"]) for file in files).encode()).hexdigest()
@@ -159,16 +159,16 @@ class TextSource:
         return []
 
 
-def _identity(path: Path, stat: os.stat_result) -> list[str | int]:
+def identity_of(path: Path, stat: os.stat_result) -> list[str | int]:
     """The change time besides: rsync and tar set the modification time back, to what an older content may have had."""
     return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def _names(first: Path, number: int) -> str:
+def names_of(first: Path, number: int) -> str:
     return str(first) if number == 1 else f"{first} and {number - 1} more file(s)"
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -241,7 +241,7 @@ class HubSource:
             "kind": "hub",
             **self.asked,
             "text_column": self.text_column,
-            "files": [_identity(path.resolve(), stat) for path, stat in stats],
+            "files": [identity_of(path.resolve(), stat) for path, stat in stats],
         }
 
     def manifest(self) -> dict[str, Any]:

@@ -38,23 +38,23 @@ class BadRow(NamedTuple):
     line: int
 
 
-def suffix_of(path: Path) -> str:
+def suffix_of(path: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
     """ ".jsonl.gz" for "a.b.jsonl.gz"; empty if the file is none of ours."""
     name = path.name.lower()
-    return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), "")
+    return next((suffix for suffix in sorted(suffixes, key=len, reverse=True) if name.endswith(suffix)), "")
 
 
-def list_files(paths: Sequence[str | Path]) -> list[TextFile]:
+def list_files(paths: Sequence[str | Path], suffixes: Sequence[str] = SUFFIXES) -> list[TextFile]:
     """Files as given, folders walked in sorted order; InputError where there is nothing to read."""
     files: list[TextFile] = []
     for given in paths:
         path = Path(given).expanduser()
         if path.is_dir():
-            files += [TextFile(found, True) for found in _walk(path)]
+            files += [TextFile(found, True) for found in _walk(path, suffixes)]
         elif path.exists():
-            if not suffix_of(path):
+            if not suffix_of(path, suffixes):
                 raise InputError(
-                    f"{path}: cannot tell what this file is by its name. Wanted one of {', '.join(SUFFIXES)}; "
+                    f"{path}: cannot tell what this file is by its name. Wanted one of {', '.join(suffixes)}; "
                     f"got {path.name!r}. Rename or convert it."
                 )
             files.append(TextFile(path, False))
@@ -65,14 +65,14 @@ def list_files(paths: Sequence[str | Path]) -> list[TextFile]:
     return files
 
 
-def _walk(folder: Path) -> list[Path]:
+def _walk(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     everything = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     visible = [path for path in everything if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    found = [path for path in visible if suffix_of(path)]
+    found = [path for path in visible if suffix_of(path, suffixes)]
     if not found:
         seen = f"{len(visible)} other file(s), e.g. {visible[0].name}" if visible else "an empty folder"
         raise InputError(
-            f"{folder}: no file to read. Wanted {', '.join(SUFFIXES)} in this folder or below; got {seen}."
+            f"{folder}: no file to read. Wanted {', '.join(suffixes)} in this folder or below; got {seen}."
         )
     return found
 
@@ -99,7 +99,7 @@ def read_rows(path: Path, whole_file: bool) -> Iterator[Row | BadRow]:
         yield from _json_rows(path)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes] | BadRow]:
+def lines_of(path: Path) -> Iterator[tuple[int, bytes] | BadRow]:
     """Lines are cut at \\n only: str.splitlines would also cut at U+2028 and its like, inside a document."""
     number = 0
     is_gzip = path.name.lower().endswith(".gz")
@@ -118,7 +118,7 @@ def _broken_gzip(error: Exception) -> str:
     return f"not a sound gzip stream ({error}). Copy it again, or drop the .gz from its name if it is not compressed"
 
 
-def _decode(line: bytes, number: int) -> str | BadRow:
+def decoded(line: bytes, number: int) -> str | BadRow:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -128,12 +128,12 @@ def _decode(line: bytes, number: int) -> str | BadRow:
 
 
 def _text_rows(path: Path) -> Iterator[Row | BadRow]:
-    for item in _lines(path):
+    for item in lines_of(path):
         if isinstance(item, BadRow):
             yield item
             continue
         number, line = item
-        text = _decode(line, number)
+        text = decoded(line, number)
         yield text if isinstance(text, BadRow) else Row(text, number, None)
 
 
@@ -148,12 +148,12 @@ def _whole_text(path: Path) -> Iterator[Row | BadRow]:
 
 
 def _json_rows(path: Path) -> Iterator[Row | BadRow]:
-    for item in _lines(path):
+    for item in lines_of(path):
         if isinstance(item, BadRow):
             yield item
             continue
         number, line = item
-        text = _decode(line, number)
+        text = decoded(line, number)
         if isinstance(text, BadRow):
             yield text
         elif not text.strip():

@@ -102,7 +102,7 @@ def write_documents(
     """Writes ``ids.bin`` and ``offsets.npy`` into the folder. Memory: one batch, and the offsets."""
     if rule.unit not in ("tokens", "words"):
         raise InputError(f"data.length_unit: wanted tokens or words, got {rule.unit!r}")
-    with (folder / "ids.bin").open("wb") as file, _progress(quiet) as progress:
+    with (folder / "ids.bin").open("wb") as file, tokenising_bar(quiet) as progress:
         task = progress.add_task("tokenising", total=None, rate="")
         writer = _Writer(file, backend, rule)
         for batch in _batches(documents):
@@ -195,7 +195,7 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def _progress(quiet: bool) -> Progress:
+def tokenising_bar(quiet: bool) -> Progress:
     """Drawn on a terminal only."""
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.fields[rate]}"), TimeElapsedColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty())

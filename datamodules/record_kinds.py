@@ -1,0 +1,101 @@
+"""The kinds of rows that objectives learn from: the names of their columns and how their labels are read."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from contracts import InputError
+
+
+class NoExample(NamedTuple):
+    """A row that is sound, and is left out and counted under this reason."""
+
+    reason: str
+
+
+class Label(NamedTuple):
+    """How the label of a row is read; ``read`` raises ValueError with what was wanted."""
+
+    columns: tuple[str, ...]  # names that it goes by
+    read: Callable[[object], float | NoExample]
+
+
+class RowKind(NamedTuple):
+    """What a row is made of. Of ``columns``, sets of names that mean the same, the first that a file has is taken."""
+
+    name: str
+    columns: tuple[tuple[str, ...], ...]
+    label: Label | None = None
+    drop_blank: bool = False  # leave rows with an empty text out; else they are errors
+
+
+def score(value: object) -> float:
+    """A similarity in 0..1; the published generator of DINO writes it as a text."""
+    wanted = 'wanted a number from 0 to 1, or its text ("0", "0.5", "1")'
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(wanted)
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(wanted) from None
+    if math.isfinite(number) and number > 1:
+        raise ValueError(f"{wanted}; divide ratings from 0 to 5 by 5")
+    if not 0 <= number <= 1:  # false for NaN as well
+        raise ValueError(wanted)
+    return number
+
+
+RELATIONS = ("entailment", "neutral", "contradiction")
+_RELATION_OF = {**{name: i for i, name in enumerate(RELATIONS)}, **{str(i): i for i in range(3)}}
+_NO_GOLD = ("-1", "-", "")
+
+
+def relation(value: object) -> float | NoExample:
+    """0 entailment, 1 neutral, 2 contradiction; -1 and "-" are SNLI's marks of pairs that the raters disagreed on."""
+    text = value
+    if isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer():
+        text = str(int(value))
+    if isinstance(text, str):
+        text = text.strip().lower()
+        if text in _NO_GOLD:
+            return NoExample("no gold label")
+        if text in _RELATION_OF:
+            return _RELATION_OF[text]
+    raise ValueError(f"wanted {', '.join(RELATIONS)}, or 0, 1, 2 in that order (-1 or - for none)")
+
+
+SENTENCES = RowKind("sentences", (("text",), ("sentence",)))
+PAIRS = RowKind(
+    "pairs",
+    (("text_a", "text_b"), ("sentence1", "sentence2")),
+    Label(("label", "score"), score),
+    drop_blank=True,  # the published generator leaves texts of blanks in its files
+)
+TRIPLETS = RowKind(
+    "triplets",
+    (
+        ("premise", "entailment", "contradiction"),
+        ("sent0", "sent1", "hard_neg"),
+        ("anchor", "positive", "negative"),
+        ("premise", "entailment"),
+        ("sent0", "sent1"),
+        ("anchor", "positive"),
+    ),
+)
+NLI = RowKind("nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), Label(("label", "gold_label"), relation))
+QA = RowKind("qa", (("question", "answer"), ("anchor", "positive")))
+
+
+def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
+    widths = sorted({len(names) for names in kind.columns})
+    if len(columns) not in widths or len(set(columns)) < len(columns):
+        raise InputError(
+            f"data.columns={list(columns)}: wanted {' or '.join(map(str, widths))} different names, of the columns "
+            f"that stand for {', '.join(kind.columns[0])}."
+        )
+    return tuple(columns)
+
+
+def described(kind: RowKind) -> str:
+    sets = " or ".join(", ".join(names) for names in kind.columns)
+    return sets + (f", with {' or '.join(kind.label.columns)}" if kind.label else "")

@@ -1,0 +1,263 @@
+"""Pairs with their similarity as batches: post-processed once, a tenth held out (Schick and Schuetze 2021)."""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from contracts import InputError, PairTask, ScoredPairBatch
+from datamodules.build_once import build_once
+from datamodules.dino_postprocess import STEPS, Pair, Report, Settings, postprocess, split_dev
+from datamodules.record_kinds import PAIRS
+from datamodules.records import Record, RecordSource
+from datamodules.row_store import RowSource, RowStore
+from datamodules.text_rows import TextRows
+
+PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
+RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes
+MOST_LABELS_SHOWN = 6
+VALID = "valid"  # the split that is the development set where the data has one
+
+log = logging.getLogger(__name__)
+
+
+class ScoredPairs(TextRows):
+    """Pairs with a label in 0..1: DINO's, raw or post-processed, or any others.
+
+    ``postprocess="auto"`` runs ``steps`` if and only if every label is 0, 0.5 or 1; for what they do see
+    `dino_postprocess`. ``dev_share`` of the pairs, or the rows with split "valid" where there are any, become the task
+    "dino-dev".
+    """
+
+    yields = ScoredPairBatch
+    kind = PAIRS
+
+    def __init__(
+        self,
+        path: str | Sequence[str],
+        tokenizer: str,
+        batch_size: int,
+        postprocess: Literal["auto", "on", "off"] = "auto",
+        steps: Sequence[str] = STEPS,
+        normalise: bool = False,
+        smoothing: float = 0.2,
+        cap: int = 2,
+        random_pairs: int = 2,
+        variant: Literal["paper", "published"] = "paper",
+        postprocess_seed: int = 42,
+        dev_share: float = 0.1,
+        split_by: Literal["pair", "x1"] = "pair",
+        columns: Sequence[str] | None = None,
+        split: str = "train",
+        on_error: Literal["fail", "skip"] = "fail",
+        seed: int = 1,
+        max_length: int = 128,
+        fraction: float = 1.0,
+        cache_dir: str | None = None,
+        num_workers: int = 0,
+        quiet: bool = False,
+    ) -> None:
+        super().__init__(
+            path,
+            tokenizer,
+            batch_size,
+            columns,
+            split,
+            on_error,
+            seed,
+            max_length,
+            fraction,
+            cache_dir,
+            num_workers,
+            quiet,
+        )
+        self.postprocess, self.dev_share, self.split_by = postprocess, dev_share, split_by
+        self.settings = Settings(
+            tuple(steps), normalise, float(smoothing), cap, random_pairs, variant, postprocess_seed
+        )
+        self._check()
+
+    def prepare_data(self) -> None:
+        prepared = self._prepared()
+        if not self.quiet:
+            prepared.announce()
+        super().prepare_data()
+
+    def source(self) -> RowSource:
+        return self._prepared()
+
+    def texts(self) -> Iterator[str]:
+        """Of the pairs that are trained on."""
+        return (text for record in self._prepared() for text in record.texts)
+
+    def held_out(self) -> Sequence[Any]:
+        pairs = self._prepared().dev()
+        if len({pair.score for pair in pairs}) < 2:
+            log.warning("dino-dev: %d held-out pairs have no two different labels: it is not scored", len(pairs))
+            return []
+        left, right, scores = zip(*pairs, strict=True)
+        return [PairTask("dino-dev", list(left), list(right), np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
+
+    def make_batch(self, store: RowStore, rows: np.ndarray) -> ScoredPairBatch:
+        assert store.labels is not None
+        scores = torch.from_numpy(store.labels[rows].astype(np.float32))
+        return ScoredPairBatch(self.sequences(store, rows, 0), self.sequences(store, rows, 1), scores, rows)
+
+    def _check(self) -> None:
+        self.settings.check()
+        if self.postprocess not in ("auto", "on", "off"):
+            raise InputError(f"data.postprocess={self.postprocess!r}: wanted auto, on or off.")
+        if self.split_by not in ("pair", "x1"):
+            raise InputError(f"data.split_by={self.split_by!r}: wanted pair or x1.")
+        if not 0 <= self.dev_share < 1:
+            raise InputError(f"data.dev_share={self.dev_share}: wanted 0 (nothing held out) or more, less than 1.")
+
+    def _prepared(self) -> "PreparedPairs":
+        """The pairs after post-processing and split, made if they are not there."""
+        key = {
+            "version": PREPARED_VERSION,
+            "source": self.records.fingerprint(),
+            "postprocess": self.postprocess,
+            "settings": self.settings._asdict(),
+            "dev": [self.dev_share, self.split_by, self.seed],
+        }
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        directory = self.cache_dir / f"pairs-{digest}"
+        build_once(directory, PreparedPairs.is_whole, self._prepare)
+        return PreparedPairs(directory, digest)
+
+    def _prepare(self, folder: Path) -> None:
+        raw = read_pairs(self.records)
+        labels = Counter(pair.score for pair in raw)
+        if len(labels) == 1:
+            raise InputError(
+                f"{self.records.name}: every label is {next(iter(labels)):g}, from which no regression can learn. Give "
+                "pairs with different labels."
+            )
+        run, why = decide(self.postprocess, labels, self.settings.smoothing)
+        source = self.records.manifest()
+        pairs, reports = postprocess(raw, self.settings if run else self.settings._replace(steps=()))
+        train, dev = split_dev(pairs, self.dev_share, self.seed, self.split_by)
+        if self.records.other_splits.get(VALID):
+            train, dev = pairs, read_pairs(self._valid())
+        refuse_nothing(train, self.records.name, reports)
+        write_pairs(folder / "train.jsonl", train)
+        write_pairs(folder / "dev.jsonl", dev)
+        report = {
+            "postprocess": "on" if run else "off",
+            "why": why,
+            "settings": self.settings._asdict() if run else {},
+            "raw_labels": {f"{label:g}": number for label, number in labels.most_common(MOST_LABELS_SHOWN)},
+            "raw": len(raw),
+            "steps": [report._asdict() for report in reports],
+            "train": len(train),
+            "dev": len(dev),
+            "source": source,
+        }
+        (folder / "report.json").write_text(json.dumps(report, indent=1))
+
+    def _valid(self) -> RecordSource:
+        records = self.records
+        columns = None if records.kind == PAIRS else records.kind.columns[0]
+        return RecordSource(records.paths, PAIRS, columns=columns, split=VALID, on_error=records.on_error)
+
+
+class PreparedPairs:
+    """A folder of the pairs to train on, those held out, and how they came about. A source of rows."""
+
+    width = 2
+
+    def __init__(self, directory: Path, digest: str) -> None:
+        self.directory, self.digest = directory, digest
+        self.report: dict[str, Any] = json.loads((directory / "report.json").read_text())
+
+    @staticmethod
+    def is_whole(directory: Path) -> bool:
+        return all((directory / name).is_file() for name in ("train.jsonl", "dev.jsonl", "report.json"))
+
+    def __iter__(self) -> Iterator[Record]:
+        for line, pair in enumerate(_read(self.directory / "train.jsonl"), start=1):
+            yield Record((pair.left, pair.right), pair.score, f"{self.directory / 'train.jsonl'}:{line}")
+
+    def dev(self) -> list[Pair]:
+        return list(_read(self.directory / "dev.jsonl"))
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"kind": "scored pairs", "digest": self.digest}
+
+    def manifest(self) -> dict[str, Any]:
+        return {**self.report, "rows": self.report["train"]}
+
+    def announce(self) -> None:
+        """Whether the pairs were post-processed, and what each step dropped or added."""
+        found = self.report
+        log.info("data.postprocess: %s, because %s", found["postprocess"], found["why"])
+        table = [("read", 0, 0, found["raw"])]
+        table += [(one["step"], one["dropped"], one["added"], one["left"]) for one in found["steps"]]
+        lines = [f"{'step':16}{'dropped':>9}{'added':>9}{'pairs':>9}"]
+        lines += [f"{step:16}{dropped:9,}{added:9,}{left:9,}" for step, dropped, added, left in table]
+        log.info("%s\n%d pairs to train on, %d held out as dino-dev", "\n".join(lines), found["train"], found["dev"])
+
+
+def decide(postprocess: str, labels: Iterable[float], smoothing: float) -> tuple[bool, str]:
+    """Whether to post-process, and the reason. InputError where labels would be smoothed a second time."""
+    others = sorted(set(labels) - RAW_LABELS)
+    shown = ", ".join(f"{label:g}" for label in others[:MOST_LABELS_SHOWN]) + (
+        ", ..." if len(others) > MOST_LABELS_SHOWN else ""
+    )
+    if postprocess == "off":
+        if not others:
+            log.warning(
+                "data.postprocess=off, but every label is 0, 0.5 or 1: these look like a generator's raw pairs, on "
+                "which training does much worse. Post-process them: data.postprocess=auto."
+            )
+        return False, "you said so"
+    if postprocess == "on" and others and smoothing:
+        raise InputError(
+            f"data.postprocess=on: wanted labels 0, 0.5 and 1, which are smoothed, got others ({shown}); published "
+            "files named -postprocessed hold smoothed labels. Say data.postprocess=off, or data.smoothing=0 for the "
+            "other steps."
+        )
+    if postprocess == "on":
+        return True, "you said so"
+    if others:
+        return False, f"not every label is 0, 0.5 or 1 ({shown}): these pairs are used as they are"
+    return True, "every label is 0, 0.5 or 1: a generator's raw pairs"
+
+
+def read_pairs(records: Iterable[Record]) -> list[Pair]:
+    return [Pair(record.texts[0], record.texts[1], float(record.label or 0)) for record in records]
+
+
+def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
+    """JSON lines of text_a, text_b, label."""
+    with path.open("w", encoding="utf-8") as file:
+        for left, right, score in pairs:
+            file.write(json.dumps({"text_a": left, "text_b": right, "label": score}, ensure_ascii=False) + "\n")
+
+
+def _read(path: Path) -> Iterator[Pair]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            record = json.loads(line)
+            yield Pair(record["text_a"], record["text_b"], record["label"])
+
+
+def refuse_nothing(train: Sequence[Pair], name: str, reports: Sequence[Report]) -> None:
+    """InputError where no two different labels are left to train on."""
+    steps = "; ".join(f"{one.step} dropped {one.dropped} and added {one.added}" for one in reports) or "no step ran"
+    if not train:
+        raise InputError(
+            f"{name}: no pair is left to train on ({steps}). Give more pairs, or leave out a step: data.steps=[...]."
+        )
+    if len({pair.score for pair in train}) == 1:
+        raise InputError(
+            f"{name}: every pair that is left to train on has the label {train[0].score:g}, from which no regression "
+            f"can learn ({steps}). Give pairs with different labels, or leave out a step: data.steps=[...]."
+        )

@@ -1,0 +1,188 @@
+"""Rows of texts as batches: single sentences, NLI pairs, triplets, questions with answers."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from contracts import NLIBatch, RetrievalTask, SentenceBatch, TripletBatch
+from datamodules.documents import default_cache
+from datamodules.order import nested_subset
+from datamodules.overlap import count_row_overlap
+from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
+from datamodules.records import RecordSource
+from datamodules.row_store import RowSource, RowStore, build_or_open_rows
+from datamodules.sequences import Sequences, text_groups
+from datamodules.stream import BatchStream
+from datamodules.tokenizer_loading import load_tokenizer
+
+log = logging.getLogger(__name__)
+
+
+class TextRows(pl.LightningDataModule):
+    """Rows in a new order every epoch, tokenised once. A subclass says what a row is made of and what a batch is.
+
+    ``path`` is a file, several, or a folder. ``columns`` names the columns of the texts where the names are not known.
+    ``batch_size`` counts rows over all processes; ``max_length`` tokens, special tokens included, capped by the
+    tokenizer's own limit.
+    """
+
+    yields: type
+    kind: RowKind
+
+    def __init__(
+        self,
+        path: str | Sequence[str],
+        tokenizer: str,
+        batch_size: int,
+        columns: Sequence[str] | None = None,
+        split: str = "train",
+        on_error: Literal["fail", "skip"] = "fail",
+        seed: int = 1,
+        max_length: int = 128,
+        fraction: float = 1.0,
+        cache_dir: str | None = None,
+        num_workers: int = 0,
+        quiet: bool = False,
+    ) -> None:
+        super().__init__()
+        self.records = RecordSource(path, self.kind, columns=columns, split=split, on_error=on_error)
+        self.tokenizer_name, self.batch_size, self.seed = tokenizer, batch_size, seed
+        self.max_length, self.fraction = max_length, fraction
+        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
+        self.num_workers, self.quiet = num_workers, quiet
+        nested_subset(1, fraction, seed)  # refuses a fraction that is none
+        self.store: RowStore | None = None
+
+    def source(self) -> RowSource:
+        """What is tokenised."""
+        return self.records
+
+    def make_batch(self, store: RowStore, rows: np.ndarray) -> Any:
+        """(N,) rows of the store -> what the class ``yields``."""
+        raise NotImplementedError
+
+    def prepare_data(self) -> None:
+        """Tokenise into the cache, once; a second call only opens what is there."""
+        self._open_store(quiet=self.quiet)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open the store and fix which rows are drawn from."""
+        if self.store is not None:
+            return
+        store = self._open_store(quiet=True)
+        self.sequences = Sequences(load_tokenizer(self.tokenizer_name), self.max_length)
+        self.subset = nested_subset(len(store), self.fraction, self.seed)
+        self.store = store
+
+    def train_dataloader(self) -> BatchStream:
+        self.setup()
+        assert self.store is not None
+        trainer = self.trainer
+        return BatchStream(
+            self._batch,
+            self.num_examples,
+            self.batch_size,
+            seed=self.seed,
+            rank=trainer.global_rank if trainer else 0,
+            world=trainer.world_size if trainer else 1,
+            epoch=trainer.current_epoch if trainer else 0,
+            data_id=self.store.manifest["rows_sha256"],
+            num_workers=self.num_workers,
+            pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
+        )
+
+    @property
+    def num_examples(self) -> int:
+        """Rows that are drawn from."""
+        return len(self.subset)
+
+    def texts(self) -> Iterator[str]:
+        return self.records.texts()
+
+    def manifest(self) -> dict[str, Any]:
+        """The store's account of the source, and what of it is drawn from."""
+        self.setup()
+        assert self.store is not None
+        return {
+            **self.store.manifest,
+            "used": self.num_examples,
+            "fraction": self.fraction,
+            "rows_per_batch": self.batch_size,
+            "max_length": self.sequences.longest,
+        }
+
+    def held_out(self) -> Sequence[Any]:
+        return list[RetrievalTask]()
+
+    def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
+        self.setup()
+        assert self.store is not None
+        return count_row_overlap(self.store, load_tokenizer(self.tokenizer_name), sentences)
+
+    def _batch(self, pass_index: int, examples: np.ndarray) -> Any:
+        assert self.store is not None
+        return self.make_batch(self.store, self.subset[examples])
+
+    def _open_store(self, quiet: bool) -> RowStore:
+        return build_or_open_rows(
+            self.source(),
+            load_tokenizer(self.tokenizer_name),
+            self.cache_dir,
+            labelled=self.kind.label is not None,
+            quiet=quiet,
+        )
+
+
+class Sentences(TextRows):
+    """Single texts: a line each, or a column "text"."""
+
+    yields = SentenceBatch
+    kind = SENTENCES
+
+    def make_batch(self, store: RowStore, rows: np.ndarray) -> SentenceBatch:
+        return SentenceBatch(self.sequences(store, rows, 0), rows)
+
+
+class NLIPairs(TextRows):
+    """Premise, hypothesis and their relation; pairs without a gold label are left out."""
+
+    yields = NLIBatch
+    kind = NLI
+
+    def make_batch(self, store: RowStore, rows: np.ndarray) -> NLIBatch:
+        assert store.labels is not None
+        labels = torch.from_numpy(store.labels[rows].astype(np.int64))
+        return NLIBatch(self.sequences(store, rows, 0), self.sequences(store, rows, 1), labels, rows)
+
+
+class Triplets(TextRows):
+    """Anchor, positive and, where the data has a third column, hard negative."""
+
+    yields = TripletBatch
+    kind = TRIPLETS
+
+    def setup(self, stage: str | None = None) -> None:
+        first = self.store is None
+        super().setup(stage)
+        if first and self.store is not None and self.store.width == 2 and len(self.kind.columns[0]) == 3:
+            log.info("data: two columns of texts, so there are no hard negatives")
+
+    def make_batch(self, store: RowStore, rows: np.ndarray) -> TripletBatch:
+        return TripletBatch(
+            self.sequences(store, rows, 0),
+            self.sequences(store, rows, 1),
+            self.sequences(store, rows, 2) if store.width == 3 else None,
+            text_groups(store, rows, 0),
+            rows,
+        )
+
+
+class QuestionAnswers(Triplets):
+    """Questions with their answers: triplets of two columns."""
+
+    kind = QA
