@@ -197,7 +197,9 @@ def choose_tasks(cfg: DictConfig, data: "DataModule") -> "Suite":
         log.info("evaluation.data_root is not set: no STS scores.")
     else:
         classifiers = Classifiers(protocol=cfg.evaluation.protocol)
-        tasks += load_tasks(cfg.evaluation.data_root, names_of(cfg.evaluation.suite), classifiers, prefix="evaluation.").tasks
+        tasks += load_tasks(
+            cfg.evaluation.data_root, names_of(cfg.evaluation.suite), classifiers, prefix="evaluation."
+        ).tasks
     return Suite(tasks)
 
 

@@ -53,9 +53,13 @@ def run(cfg: DictConfig) -> int:
 def score(cfg: DictConfig) -> int:
     """Load, score, print, write. Only rank 0 prints and writes."""
     if cfg.encoder is None:
-        raise InputError("encoder is not set: a run folder, a model folder, a hub id or a word-vector file; say encoder=...")
+        raise InputError(
+            "encoder is not set: a run folder, a model folder, a hub id or a word-vector file; say encoder=..."
+        )
     if cfg.output is not None and not cfg.output.endswith(".json"):
-        raise InputError(f"output={cfg.output}: wanted a name that ends in .json; a Markdown table is written beside it.")
+        raise InputError(
+            f"output={cfg.output}: wanted a name that ends in .json; a Markdown table is written beside it."
+        )
     began = time.time()
     with process_group() as rank:
         from encoders import load_encoder
@@ -105,9 +109,7 @@ def leave(cfg: DictConfig, results: Results) -> None:
             console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
 
 
-def collect(
-    cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dict[str, Any], seconds: float
-) -> Results:
+def collect(cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dict[str, Any], seconds: float) -> Results:
     import torch.distributed as dist
 
     from evaluation.acquire import manifest
@@ -174,7 +176,9 @@ def device_of(name: str) -> str:
             torch.empty(0, device=name)
         except (RuntimeError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
+            raise InputError(
+                f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1."
+            ) from None
         return name
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
 

@@ -93,5 +93,5 @@ def _check_vectors(one: Captioned) -> int:
 
 
 ENTRIES: dict[str, Entry] = {
-    "coco": Entry({f"COCO/{split}": CAPTIONS * count for split, count in IMAGES.items()}, read_captions)
+    "coco": Entry({f"COCO/{split}": CAPTIONS * count for split, count in IMAGES.items()}, read_captions, beside=FILES)
 }

@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError
-from evaluation import domain_data, geometry, probing_data, relatedness_data, senteval_data, sts_data
-from evaluation import captions_data
+from evaluation import (
+    captions_data,
+    domain_data,
+    geometry,
+    probing_data,
+    relatedness_data,
+    senteval_data,
+    sts_data,
+)
 from evaluation.task import Classifiers, Entry, Task
 from evaluation.tsv import SENTEVAL, table
 
@@ -17,6 +24,7 @@ log = logging.getLogger(__name__)
 ENTRIES: dict[str, Entry] = {
     **sts_data.ENTRIES,
     **relatedness_data.ENTRIES,
+    **relatedness_data.FORK_ENTRIES,
     **senteval_data.ENTRIES,
     **captions_data.ENTRIES,
     **probing_data.ENTRIES,
@@ -64,7 +72,7 @@ def load_tasks(
     names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
     chosen = Chosen([], {})
     for name, by_name in _expand(names, prefix).items():
-        missing = [path for path in tables(root, name) if not path.is_file()]
+        missing = [path for path in files(root, name) if not path.is_file()]
         if not missing:
             entry = ENTRIES[name.removesuffix(SENTEVAL)]
             chosen.tasks.append(entry.read(root, name, classifiers))
@@ -88,10 +96,12 @@ def load_tasks(
     return chosen
 
 
-def tables(root: Path, name: str) -> Iterator[Path]:
+def files(root: Path, name: str) -> Iterator[Path]:
     """The files that a task is read from."""
-    for one in ENTRIES[name.removesuffix(SENTEVAL)].rows:
+    entry = ENTRIES[name.removesuffix(SENTEVAL)]
+    for one in entry.rows:
         yield table(root, one, senteval=name.endswith(SENTEVAL))
+    yield from (root / one for one in entry.beside)
 
 
 def _expand(names: Sequence[str], prefix: str) -> dict[str, bool]:

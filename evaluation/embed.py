@@ -27,9 +27,7 @@ class Pool(NamedTuple):
         return self.vectors_UD[torch.tensor([self.row_of[text] for text in texts], dtype=torch.long)]
 
 
-def embed_pool(
-    embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: VectorStore | None = None
-) -> Pool:
+def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: VectorStore | None = None) -> Pool:
     """Embeds the texts of all lists. A collective call when a process group is there: every rank passes the same lists.
 
     ``store`` keeps vectors between calls: rank 0's is the one that counts.

@@ -156,5 +156,6 @@ def read_geometry(
 
 
 ENTRIES = {
-    f"geometry{split}": Entry(rows, partial(read_geometry, split), senteval=True) for split, rows in _SPLITS.items()
+    f"stsb{split}-geometry": Entry(rows, partial(read_geometry, split), senteval=True)
+    for split, rows in _SPLITS.items()
 }

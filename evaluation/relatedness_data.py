@@ -20,7 +20,7 @@ _SPLITS = {"train": "-train", "dev": "-dev", "test": ""}
 def _entry(base: str, protocol: str) -> Entry:
     folder, _, counts = _SETS[base]
     rows = {f"{folder}/{split}": count for split, count in zip(_SPLITS, counts, strict=True)}
-    return Entry(rows, _reader(base, protocol), senteval=base == "stsb")
+    return Entry(rows, _reader(base, protocol), senteval=True)
 
 
 def _reader(base: str, protocol: str) -> Callable[[Path, str, Classifiers], Relatedness]:

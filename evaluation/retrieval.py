@@ -38,7 +38,10 @@ class Retrieval:
         task = self.texts_to_match
         queries_QD, documents_ND = _unit(pool.of(task.queries)), _unit(pool.of(task.documents))
         return _scores(
-            task, "cosine", lambda start, stop: queries_QD[start:stop] @ documents_ND.T, task.name if how.intervals else None
+            task,
+            "cosine",
+            lambda start, stop: queries_QD[start:stop] @ documents_ND.T,
+            task.name if how.intervals else None,
         )
 
 

@@ -179,6 +179,8 @@ def _weights(key: str, items: int) -> Iterator[Tensor]:
 def _counts(key: str, items: int, start: int, columns: int) -> Tensor:
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     rng = np.random.default_rng((seed, start))
-    drawn_RN = rng.integers(items, size=(columns, items), dtype=np.int32) + np.arange(0, columns * items, items)[:, None]
+    drawn_RN = (
+        rng.integers(items, size=(columns, items), dtype=np.int32) + np.arange(0, columns * items, items)[:, None]
+    )
     counts_RN = np.bincount(drawn_RN.ravel(), minlength=items * columns).reshape(columns, items)
     return torch.from_numpy(counts_RN.astype(np.float32).T.copy())

@@ -46,7 +46,9 @@ class Similarity:
         similarities = {"cosine": cosines(self.pairs, pool), **distances(self.pairs, pool)}
         cosine_N = similarities["cosine"]
         if is_constant(cosine_N):
-            log.warning("%s: all pairs have the same cosine (%.4f); the correlation counts as 0", self.name, cosine_N[0])
+            log.warning(
+                "%s: all pairs have the same cosine (%.4f); the correlation counts as 0", self.name, cosine_N[0]
+            )
         key = self.key if how.intervals else None
         found = {}
         for metric, correlate in METRICS.items():

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -137,13 +138,13 @@ def _exchanged(mine: dict[str, Estimate], problem: Exception | None) -> dict[str
         if problem:
             raise problem
         return mine
-    said = [None] * dist.get_world_size()
+    said: list[Any] = [None for _ in range(dist.get_world_size())]
     message = None if problem is None else (isinstance(problem, InputError), f"{type(problem).__name__}: {problem}")
     dist.all_gather_object(said, (mine, message))
     if problem:
         raise problem
     whole = dict[str, Estimate]()
-    for theirs, told in said:  # type: ignore[misc]  # every place was filled
+    for theirs, told in said:
         if told is not None:
             raise InputError(told[1]) if told[0] else RuntimeError(f"another process failed while scoring: {told[1]}")
         whole.update(theirs)

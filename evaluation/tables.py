@@ -68,9 +68,7 @@ LAYOUTS = (
             _one("Avg", "sts-avg7/all/spearman"),
         ),
     ),
-    Layout(
-        "STS, Spearman, mean over subsets (DINO table 5)", (*_years("mean"), _one("Avg", "sts-avg5/mean/spearman"))
-    ),
+    Layout("STS, Spearman, mean over subsets (DINO table 5)", (*_years("mean"), _one("Avg", "sts-avg5/mean/spearman"))),
     Layout("SentEval downstream, test (DeCLUTR table 2; Avg without SNLI)", _downstream(""), 6),
     Layout("SentEval downstream, dev (DeCLUTR table 4, figures 2 and 3)", _downstream("-dev"), 6),
     Layout(
@@ -119,7 +117,9 @@ def filled(scores: Mapping[str, float], with_form: Collection[str]) -> Iterator[
         rows = []
         for protocol in (protocols or PROTOCOLS[:1]) if has_protocol else [""]:
             for ending in ("", SENTEVAL):
-                names = [[_named(one, protocol, ending, with_form) for one in column.scores] for column in layout.columns]
+                names = [
+                    [_named(one, protocol, ending, with_form) for one in column.scores] for column in layout.columns
+                ]
                 there = [[name for name in cell if name in scores] for cell in names]
                 if sum(map(bool, there)) < layout.at_least:
                     continue

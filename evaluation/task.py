@@ -52,3 +52,4 @@ class Entry(NamedTuple):
     rows: Mapping[str, int | None]  # table it needs ("MR/all", no ending) -> official number of rows where known
     read: Callable[[Path, str, Classifiers], Task]  # (data_root, task's full name, classifiers)
     senteval: bool = False  # "NAME@senteval" exists, in files that end in .senteval.tsv
+    beside: tuple[str, ...] = ()  # files that are no tables

@@ -27,7 +27,9 @@ class VectorStore:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"cache_dir={folder}: cannot be written ({error.strerror}); name another folder.") from None
+            raise InputError(
+                f"cache_dir={folder}: cannot be written ({error.strerror}); name another folder."
+            ) from None
         for path in sorted(self.folder.glob("*.safetensors")):
             self._know(path)
 
@@ -65,7 +67,9 @@ class VectorStore:
             with safe_open(path, "pt") as file:
                 keys = file.get_tensor("keys").numpy()
         except (SafetensorError, OSError) as error:
-            raise InputError(f"{path}: cannot be read ({error}); delete it, its vectors will be computed again.") from None
+            raise InputError(
+                f"{path}: cannot be read ({error}); delete it, its vectors will be computed again."
+            ) from None
         for row, key in enumerate(keys):
             self.place_of[key.tobytes()] = (path, row)
 

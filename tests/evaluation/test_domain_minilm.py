@@ -55,7 +55,7 @@ def test_tweets_are_the_known_figures(name, minilm, real_data):
 @pytest.mark.slow
 def test_uniformity_and_alignment_are_wang_and_isola_s(minilm, real_data):
     """Their two formulas on all sentences of the development set."""
-    task = geometry.ENTRIES["geometry-dev"].read(real_data, "geometry-dev", Classifiers())
+    task = geometry.ENTRIES["stsb-dev-geometry"].read(real_data, "stsb-dev-geometry", Classifiers())
     pool = embed_pool(minilm, task.texts())
     found = task.score(pool, How(intervals=False))
     left, right = (torch.nn.functional.normalize(pool.of(side)) for side in (task.pairs.left, task.pairs.right))

@@ -173,13 +173,13 @@ def test_splits_and_text_forms(data_root, tsv, tmp_path):
     for split, rows in (("train", 31), ("dev", 30), ("test", 41)):
         for ending in ("", ".senteval"):
             tsv(tmp_path / "STSBenchmark" / f"{split}{ending}.tsv", rows, rows)
-    sizes = {"geometry": 41, "geometry-dev": 30, "geometry-all": 102}
+    sizes = {"stsb-geometry": 41, "stsb-dev-geometry": 30, "stsb-all-geometry": 102}
     assert list(ENTRIES) == list(sizes)
     for name, rows in sizes.items():
         for ending in ("", "@senteval"):
             task = ENTRIES[name].read(tmp_path, name + ending, Classifiers())
             assert task.name == name + ending
             assert len(task.pairs.gold) == rows
-            stem = name.replace("geometry", "stsb") + ending
+            stem = name.removesuffix("-geometry") + ending
             assert task.score_names()[0] == f"{stem}/geometry/alignment"
     assert read_geometry("", tmp_path, "geometry", Classifiers(), threshold=3).threshold == 3
