@@ -1,0 +1,241 @@
+"""Loss and gradient of a whole step: sentence-transformers' losses on the same weights, and the papers' equations."""
+
+import importlib
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from contracts import InputError, NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, TripletBatch
+from encoders.sbert_nli import SBERT_NLI
+from encoders.simcse import SimCSE
+from encoders.sroberta import SRoBERTa
+from export.sentence_transformers import export_encoder
+
+LEFT = ["The ferry leaves the harbour.", "Rain fell on the orchard for three days.", "Bread rises.", "Old maps.", "A"]
+RIGHT = ["A ferry left.", "It rained.", "Dough in a cold kitchen rises slowly today.", "The choir sings.", "B c"]
+THIRD = ["Nobody left the harbour.", "The sun shone.", "The bread is burnt and flat.", "A new map is drawn.", "d"]
+SCORES = torch.tensor([0.9, 0.5, 0.9, 0.1, 0.0])
+LABELS = torch.tensor([0, 2, 1, 2, 0])
+ROWS = np.arange(5)
+OFF = {"token_budget": 10**6, "recompute": "off"}
+
+
+def step(model, batch):
+    """Loss, metrics and gradients by name."""
+    model.zero_grad()
+    found = model.training_step(batch, 0)
+    found["loss"].backward()
+    return found, {name: weight.grad for name, weight in model.named_parameters()}
+
+
+def ragged(model, *columns):
+    return [model.encoder.tokenize(column) for column in columns]
+
+
+def oracle(model, folder):
+    """The same weights as a model of sentence-transformers."""
+    library = pytest.importorskip("sentence_transformers")
+    losses = importlib.import_module("sentence_transformers.sentence_transformer.losses")
+    export_encoder(
+        folder / "encoder",
+        transformer=model.encoder.trunk,
+        tokenizer=model.encoder.tokenizer,
+        pooling=model.encoder.pooling,
+        head=model.encoder.head,
+        max_length=model.encoder.max_length,
+    )
+    return losses, library.SentenceTransformer(str(folder / "encoder"), device="cpu")
+
+
+def assert_same_gradients(ours, theirs, transformer="encoder.transformer."):
+    expected = {name: weight.grad for name, weight in theirs.named_parameters() if weight.grad is not None}
+    pairs = []
+    for name, grad in ours.items():
+        if name.startswith(transformer):
+            found = [g for n, g in expected.items() if n.endswith("." + name.removeprefix(transformer))]
+            assert len(found) == 1, name
+            pairs.append((grad.flatten(), found[0].flatten()))
+    assert len(pairs) > 10
+    mine, other = map(torch.cat, zip(*pairs, strict=True))
+    assert other.norm() > 1e-3
+    assert (mine - other).norm() <= 1e-4 * other.norm()
+
+
+def test_sroberta_is_the_librarys_cosine_similarity_loss(tiny_bert, tmp_path):
+    model = SRoBERTa(str(tiny_bert), **OFF)
+    losses, other = oracle(model, tmp_path)
+    left, right = ragged(model, LEFT, RIGHT)
+    found, gradients = step(model, ScoredPairBatch(left, right, SCORES, ROWS))
+    loss = losses.CosineSimilarityLoss(other)([other.tokenize(LEFT), other.tokenize(RIGHT)], SCORES)
+    loss.backward()
+    torch.testing.assert_close(found["loss"], loss, atol=1e-6, rtol=1e-5)
+    assert_same_gradients(gradients, other)
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+@pytest.mark.parametrize("mlp_only_train", [None, False], ids=["no mlp", "mlp stays"])
+def test_supervised_simcse_is_the_librarys_multiple_negatives_ranking(tiny_bert, tmp_path, columns, mlp_only_train):
+    mlp = mlp_only_train is not None
+    model = SimCSE(str(tiny_bert), pooling="mean", mlp=mlp, mlp_only_train=False, temperature=0.1, **OFF)
+    losses, other = oracle(model, tmp_path)
+    texts = [LEFT, RIGHT, THIRD][:columns]
+    views = [*ragged(model, *texts), None][:3]
+    found, gradients = step(model, TripletBatch(*views, torch.arange(5), ROWS))
+    ranking = losses.MultipleNegativesRankingLoss(other, scale=10)
+    loss = ranking([other.tokenize(column) for column in texts], torch.zeros(5))
+    loss.backward()
+    torch.testing.assert_close(found["loss"], loss, atol=1e-5, rtol=1e-5)
+    assert_same_gradients(gradients, other)
+    if mlp:
+        torch.testing.assert_close(gradients["encoder.head.linear.weight"], other[2].linear.weight.grad)
+
+
+def test_sbert_nli_is_the_librarys_softmax_loss(tiny_bert, tmp_path):
+    model = SBERT_NLI(str(tiny_bert), **OFF)
+    losses, other = oracle(model, tmp_path)
+    softmax = losses.SoftmaxLoss(other, 32, num_labels=3)
+    softmax.classifier.load_state_dict(model.classifier.state_dict())
+    found, gradients = step(model, NLIBatch(*ragged(model, LEFT, RIGHT), LABELS, ROWS))
+    loss = softmax([other.tokenize(LEFT), other.tokenize(RIGHT)], LABELS)
+    loss.backward()
+    torch.testing.assert_close(found["loss"], loss, atol=1e-6, rtol=1e-5)
+    assert_same_gradients(gradients, other)
+    torch.testing.assert_close(gradients["classifier.weight"], softmax.classifier.weight.grad)
+    torch.testing.assert_close(gradients["classifier.bias"], softmax.classifier.bias.grad)
+
+
+def by_the_book(anchors, positives, negatives, temperature, weight):
+    """SimCSE's loss with its hard negative weight as its code has it: a logit on the own hard negative."""
+    total = 0.0
+    for i, anchor in enumerate(anchors):
+        logits = [float(torch.cosine_similarity(anchor, other, dim=0)) / temperature for other in positives]
+        for j, other in enumerate(negatives):
+            logits.append(float(torch.cosine_similarity(anchor, other, dim=0)) / temperature + weight * (i == j))
+        total -= logits[i] - math.log(sum(map(math.exp, logits)))
+    return total / len(anchors)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, -2.0])
+def test_the_hard_negative_weight_is_a_logit_of_the_own_negative(tiny_bert, weight):
+    model = SimCSE(str(tiny_bert), mlp_only_train=False, temperature=0.05, hard_negative_weight=weight, **OFF)
+    vectors = [model.encoder.embed(column) for column in (LEFT, RIGHT, THIRD)]
+    found, _ = step(model, TripletBatch(*ragged(model, LEFT, RIGHT, THIRD), torch.arange(5), ROWS))
+    assert found["loss"].item() == pytest.approx(by_the_book(*vectors, 0.05, weight), rel=1e-4)
+
+
+def test_equal_anchors_may_be_kept_apart(tiny_bert):
+    """Two rows of one anchor: their positives are then no negatives of each other, so nothing is left to lose."""
+    left, right = LEFT[:1] * 2, RIGHT[:2]
+    groups = torch.tensor([7, 7])
+    losses = []
+    for exclude in (False, True):
+        model = SimCSE(str(tiny_bert), exclude_same_anchor=exclude, **OFF)
+        found, _ = step(model, TripletBatch(*ragged(model, left, right), None, groups, ROWS[:2]))
+        losses.append(found["loss"].item())
+    assert losses[0] > 0.1
+    assert losses[1] == 0
+
+
+def test_the_two_views_of_a_sentence_have_dropout_masks_of_their_own(tiny_mlm_with_dropout):
+    """One encoding of the sentences twice over, then the equation; the layers are run by hand, from the same seed."""
+    model = SimCSE(str(tiny_mlm_with_dropout), temperature=0.05, **OFF).train()
+    sentences = model.encoder.tokenize(["The ferry leaves."] * 4)  # of one length: one chunk, in this order
+    torch.manual_seed(3)
+    found, _ = step(model, SentenceBatch(sentences, ROWS[:4]))
+    ids = sentences.ids.view(4, -1).repeat(2, 1)
+    torch.manual_seed(3)
+    states = model.encoder.trunk(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+    vectors = torch.tanh(states.detach() @ model.mlp.linear.weight.T + model.mlp.linear.bias)
+    vectors = vectors.detach()
+    assert (vectors[:4] - vectors[4:]).abs().amax(1).min() > 1e-4
+    expected = by_the_book(vectors[:4], vectors[4:], [], 0.05, 0)
+    assert found["loss"].item() == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_an_mlp_for_training_alone_leaves_the_vectors_as_they_are(tiny_bert):
+    without, trained_only, kept = (
+        SimCSE(str(tiny_bert), **options) for options in ({"mlp": False}, {}, {"mlp_only_train": False})
+    )
+    assert torch.equal(without.encoder.embed(LEFT), trained_only.encoder.embed(LEFT))
+    expected = torch.tanh(kept.encoder.head.linear(without.encoder.embed(LEFT)))
+    torch.testing.assert_close(kept.encoder.embed(LEFT), expected)
+    batch = TripletBatch(*ragged(without, LEFT, RIGHT), None, torch.arange(5), ROWS)
+    losses = [step(model, batch)[0]["loss"].item() for model in (without, trained_only, kept)]
+    assert losses[1] == losses[2] != losses[0]
+
+
+def test_first_weights_come_from_the_seed_alone(tiny_bert):
+    drawn = []
+    for seed, noise in ((1, 5), (1, 6), (2, 5)):
+        torch.manual_seed(noise)
+        models = SimCSE(str(tiny_bert), seed=seed), SBERT_NLI(str(tiny_bert), seed=seed)
+        drawn.append((models[0].mlp.linear.weight, models[1].classifier.weight))
+    for first, second, third in zip(*drawn, strict=True):
+        assert torch.equal(first, second)
+        assert not torch.equal(first, third)
+
+
+MODELS = {
+    "sroberta": (SRoBERTa, {}, lambda m: ScoredPairBatch(*ragged(m, LEFT, RIGHT), SCORES, ROWS)),
+    "sbert_nli": (SBERT_NLI, {}, lambda m: NLIBatch(*ragged(m, LEFT, RIGHT), LABELS, ROWS)),
+    "simcse": (SimCSE, {}, lambda m: SentenceBatch(*ragged(m, LEFT), ROWS)),
+    "simcse_sup": (
+        SimCSE,
+        {"mlp_only_train": False, "hard_negative_weight": 1.0, "pooling": "mean", "temperature": 0.5},
+        lambda m: TripletBatch(*ragged(m, LEFT, RIGHT, THIRD), torch.arange(5), ROWS),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("recompute", ["on", "off"])
+def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(tiny_bert, tiny_mlm_with_dropout, name, recompute):
+    """Where dropout is needed, recomputed chunks are compared with kept ones: others would draw other masks."""
+    kind, options, batch_of = MODELS[name]
+    dropout = name == "simcse"
+    backbone = str(tiny_mlm_with_dropout if dropout else tiny_bert)
+    whole = kind(backbone, **options, token_budget=20 if dropout else 10**6, recompute="off").train()
+    chunked = kind(backbone, **options, token_budget=20, recompute=recompute).train()
+    torch.manual_seed(1)
+    expected, gradients = step(whole, batch_of(whole))
+    torch.manual_seed(1)
+    found, others = step(chunked, batch_of(chunked))
+    torch.testing.assert_close(found["loss"], expected["loss"], rtol=1e-5, atol=1e-6)
+    assert all(grad is not None for grad in gradients.values()), "DDP refuses weights that get no gradient"
+    ours, theirs = (torch.cat([grads[name].flatten() for name in gradients]) for grads in (others, gradients))
+    assert (ours - theirs).norm() <= 1e-4 * theirs.norm()
+    assert found["spent"]["examples"] == 5
+    assert found["spent"]["real_tokens"] == sum(map(int, _lengths(name, chunked)))
+
+
+def _lengths(name, model):
+    columns = {"simcse": [LEFT, LEFT], "simcse_sup": [LEFT, RIGHT, THIRD]}.get(name, [LEFT, RIGHT])
+    return [len(ids) for column in columns for ids in model.encoder.tokenizer(column)["input_ids"]]
+
+
+def test_single_sentences_without_dropout_are_refused(tiny_bert):
+    model = SimCSE(str(tiny_bert)).train()
+    with pytest.raises(InputError, match=r"needs dropout.*hidden_dropout_prob"):
+        model.training_step(SentenceBatch(*ragged(model, LEFT), ROWS), 0)
+
+
+def test_a_weight_without_hard_negatives_is_refused(tiny_bert):
+    model = SimCSE(str(tiny_bert), hard_negative_weight=1.0)
+    batch = TripletBatch(*ragged(model, LEFT, RIGHT), None, torch.arange(5), ROWS)
+    with pytest.raises(InputError, match=r"hard_negative_weight=1\.0: this data has no hard negatives"):
+        model.training_step(batch, 0)
+
+
+@pytest.mark.parametrize("temperature", [0, -0.1, math.inf, math.nan])
+def test_a_temperature_that_cannot_be_is_refused(tiny_bert, temperature):
+    with pytest.raises(InputError, match=r"model\.temperature=.*above 0"):
+        SimCSE(str(tiny_bert), temperature=temperature)
+
+
+def test_a_sequence_may_be_as_short_as_its_special_tokens(tiny_bert):
+    model = SRoBERTa(str(tiny_bert))
+    empty = Ragged(*model.encoder.tokenize(["", ""]))
+    found, _ = step(model, ScoredPairBatch(empty, empty, torch.tensor([1.0, 0.0]), ROWS[:2]))
+    assert found["loss"].item() == pytest.approx(0.5, abs=1e-5)
