@@ -1,28 +1,152 @@
 """Load any causal language model with its tokenizer, by hub id or folder, for decoding."""
 
-from typing import NamedTuple
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
-from transformers import PreTrainedModel
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from contracts import InputError
+from encoders.backbones import from_pretrained
 
-class Generator(NamedTuple):
-    """A language model ready to decode."""
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their config
+ATTENTION = {"full_attention", "sliding_attention"}  # kinds of layers that see only distances and the padding mask
+FOR_MASKED_LM = "ForMaskedLM"
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A language model ready to decode. It may live in any floating-point type."""
 
     name: str
     model: PreTrainedModel
     tokenizer: Tokenizer
-    device: torch.device
-    context: int  # tokens, prompt and continuation together
+    chat_template: bool = False
+    context: int = field(init=False)  # tokens, prompt and continuation together
+    eos: tuple[int, ...] = field(init=False)
+    surplus: tuple[int, ...] = field(init=False)  # rows of the vocabulary that no token of the tokenizer uses
+    accepts: frozenset[str] = field(init=False)  # arguments of the model's forward pass
+
+    def __post_init__(self) -> None:
+        rows = cast(nn.Embedding, self.model.get_input_embeddings()).num_embeddings
+        if len(self.tokenizer) > rows:
+            raise InputError(
+                f"generator={self.name}: its tokenizer has {len(self.tokenizer)} tokens, and the model embeddings for "
+                f"{rows}. Use the tokenizer of these weights, or enlarge them (resize_token_embeddings) and save."
+            )
+        config = self.model.config.get_text_config(decoder=True)
+        limits = [value for name in CONTEXT if isinstance(value := getattr(config, name, None), int)]
+        object.__setattr__(self, "context", min(limits, default=AS_LONG_AS_POSSIBLE))
+        object.__setattr__(self, "eos", tuple(i for i in _end_of_sequence(self.model, self.tokenizer) if i < rows))
+        object.__setattr__(self, "surplus", tuple(range(len(self.tokenizer), rows)))
+        object.__setattr__(self, "accepts", frozenset(inspect.signature(self.model.forward).parameters))
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of prompts, with whatever the tokenizer puts before a text.
+
+        With ``chat_template`` all but the last line is what the user says, and the last line begins the answer.
+        """
+        if not self.chat_template:
+            return cast(list[list[int]], self.tokenizer(list(texts))["input_ids"])
+        chats = [self._as_chat(text) for text in texts]  # its template wrote the special tokens
+        return cast(list[list[int]], self.tokenizer(chats, add_special_tokens=False)["input_ids"])
+
+    def decode(self, before: int, ids: Sequence[int]) -> str:
+        """The text that ``ids`` add behind the token ``before``.
+
+        Without a token before them, SentencePiece would drop the blank at their beginning.
+        """
+        head, text = self._text([before]), self._text([before, *ids])
+        return text[len(head) :] if text.startswith(head) else self._text(ids)
+
+    def tokens_with(self, part: str) -> Tensor:
+        """(V,) bool, on the CPU: after which tokens a continuation may newly hold ``part``.
+
+        One ASCII character is always a part of one token. Longer parts may be spread over several: after any of them.
+        """
+        vocabulary = len(self.tokenizer) + len(self.surplus)
+        if len(part) > 1 or not part.isascii():
+            return torch.ones(vocabulary, dtype=torch.bool)
+        texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))], **_AS_THEY_ARE)
+        found = torch.zeros(vocabulary, dtype=torch.bool)
+        found[: len(texts)] = torch.tensor([bool(part) and part in text for text in texts], dtype=torch.bool)
+        return found
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return cast(str, self.tokenizer.decode(ids, **_AS_THEY_ARE))
+
+    def _as_chat(self, text: str) -> str:
+        question, newline, answer = text.rpartition("\n")
+        messages = [{"role": "user", "content": question if newline else text}]
+        begun = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return cast(str, begun) + (answer if newline else "")
+
+
+_AS_THEY_ARE: dict[str, Any] = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
 
 
 def load_generator(
-    name: str, *, precision: str = "fp32", device: str | torch.device | None = None, chat_template: bool = False
+    name: str,
+    *,
+    precision: str = "fp32",
+    device: str | torch.device | None = None,
+    revision: str | None = None,
+    chat_template: bool = False,
 ) -> Generator:
     """``precision``: fp32, bf16, fp16. ``device=None`` is the GPU where there is one.
 
     Raises:
-        InputError: there is no such model, or it is none that continues text.
+        InputError: there is no such model, or it is none that continues text with a key-value cache.
     """
-    raise NotImplementedError
+    if precision not in PRECISIONS:
+        raise InputError(f"precision={precision}: wanted one of {', '.join(PRECISIONS)}.")
+    options = {"setting": "generator", **({"revision": revision} if revision else {})}
+    config = from_pretrained(AutoConfig, name, **options)
+    _check_architecture(name, config)
+    tokenizer = from_pretrained(AutoTokenizer, name, **options)
+    if chat_template and not tokenizer.chat_template:
+        raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
+    model, info = from_pretrained(
+        AutoModelForCausalLM, name, dtype=PRECISIONS[precision], output_loading_info=True, **options
+    )
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise _no_causal_lm(name, f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Generator(name, model.to(place).eval(), tokenizer, chat_template)
+
+
+def _check_architecture(name: str, config: Any) -> None:
+    text = config.get_text_config(decoder=True)
+    architectures = getattr(config, "architectures", None) or []
+    if type(config) not in AutoModelForCausalLM._model_mapping or any(FOR_MASKED_LM in a for a in architectures):
+        raise _no_causal_lm(name, f"{'/'.join(architectures) or config.model_type} does not continue text")
+    kinds = set(getattr(text, "layer_types", None) or [])
+    if kinds - ATTENTION or AutoModelForCausalLM._model_mapping[type(config)]._is_stateful:
+        raise _no_causal_lm(name, f"a {config.model_type} model keeps more than the keys and values of its tokens")
+
+
+def _no_causal_lm(name: str, why: str) -> InputError:
+    return InputError(
+        f"generator={name} cannot generate: {why}. Take a causal language model with a key-value cache "
+        "(GPT-2, OPT, Pythia, Llama, Qwen, Mistral ...)."
+    )
+
+
+def _end_of_sequence(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What the model, its generation settings and its tokenizer name so; instruct models have several."""
+    named = [tokenizer.eos_token_id, model.config.get_text_config(decoder=True).eos_token_id]
+    if model.generation_config is not None:
+        named.append(model.generation_config.eos_token_id)
+    ids = {id_ for entry in named for id_ in (entry if isinstance(entry, list) else [entry]) if id_ is not None}
+    return tuple(sorted(ids))

@@ -1,0 +1,141 @@
+"""One key-value cache for rows that come and go, in which every row ends at the same column.
+
+All rows write their next token into column ``time``; a row that joins puts its prompt into the columns right before
+it, so older and longer rows simply begin further left. Nothing is copied per step: the model attends to a view that
+begins where the oldest row does. When the buffer is full, the window moves back to its beginning.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+
+# Axes: R rows, H heads, T columns (tokens), D head width
+SLACK = 64  # columns written before the window moves; the copy is spread over so many steps
+
+
+class KeysValues(NamedTuple):
+    """Of one layer."""
+
+    keys_RHTD: Tensor
+    values_RHTD: Tensor
+
+
+class _Layer(CacheLayerMixin):
+    is_sliding = False
+
+    def __init__(self, rows: "RowCache", keys: Tensor, values: Tensor) -> None:
+        super().__init__()
+        self.rows, self.keys, self.values = rows, keys, values
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        raise NotImplementedError
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        rows, begin, time = key_states.shape[0], self.rows.begin, self.rows.time
+        self.keys[:rows, :, time] = key_states[:, :, 0]
+        self.values[:rows, :, time] = value_states[:, :, 0]
+        return self.keys[:rows, :, begin : time + 1], self.values[:rows, :, begin : time + 1]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.get_seq_length() + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.rows.time - self.rows.begin
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class RowCache(Cache):
+    """Rows 0 .. ``rows`` - 1 are in use."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.rows = 0
+        self.begin = 0  # the first column that any row uses
+        self.time = 0  # the column that the next step writes
+        self.starts_R = np.zeros(0, dtype=np.int64)  # a row's first column
+
+    def lengths(self) -> np.ndarray:
+        """(R,) tokens per row."""
+        return self.time - self.starts_R[: self.rows]
+
+    def place(self, layers: Sequence[KeysValues], lengths: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
+        """Put rows ``source`` of a prompts' pass, which end at its last column, into rows ``target``."""
+        columns = layers[0].keys_RHTD.shape[2]
+        self._reserve(max(self.rows, int(target.max()) + 1), columns, layers)
+        self.rows = max(self.rows, int(target.max()) + 1)
+        self.starts_R[target] = self.time - lengths[source]
+        self._settle()
+        device = layers[0].keys_RHTD.device
+        to, of = torch.from_numpy(target).to(device), torch.from_numpy(source).to(device)
+        for layer, prompts in zip(self.layers, layers, strict=True):
+            layer.keys[to, :, self.time - columns : self.time] = prompts.keys_RHTD[of]
+            layer.values[to, :, self.time - columns : self.time] = prompts.values_RHTD[of]
+
+    def move(self, source: np.ndarray, target: np.ndarray, rows: int) -> None:
+        """Copy rows ``source`` over rows ``target``, then keep the first ``rows``."""
+        if len(source):
+            self.starts_R[target] = self.starts_R[source]
+            device = self.layers[0].keys.device
+            to, of = torch.from_numpy(target).to(device), torch.from_numpy(source).to(device)
+            for layer in self.layers:
+                layer.keys[to, :, self.begin : self.time] = layer.keys[of, :, self.begin : self.time]
+                layer.values[to, :, self.begin : self.time] = layer.values[of, :, self.begin : self.time]
+        self.rows = rows
+        self._settle()
+
+    def advance(self) -> None:
+        """The column ``time`` is written."""
+        self.time += 1
+        if self.time == self._columns():
+            self._shift(self.time - self.begin)  # needs a free column: _reserve leaves SLACK of them
+
+    def _settle(self) -> None:
+        self.begin = int(self.starts_R[: self.rows].min()) if self.rows else self.time
+
+    def _columns(self) -> int:
+        return int(self.layers[0].keys.shape[2]) if self.layers else 0
+
+    def _reserve(self, rows: int, columns: int, like: Sequence[KeysValues]) -> None:
+        """Room for so many rows and, left of ``time``, so many columns."""
+        used = self.time - self.begin
+        wanted = max(used, columns)
+        if not self.layers or rows > len(self.starts_R) or wanted + 1 > self._columns():
+            self._grow(rows, wanted + SLACK, like)
+        if self.time < columns:
+            self._shift(wanted)
+
+    def _grow(self, rows: int, columns: int, like: Sequence[KeysValues]) -> None:
+        # A quarter more than asked for, so that a batch which fills up row by row is not copied each time
+        rows = max(len(self.starts_R), rows + rows // 4) if rows > len(self.starts_R) else max(rows, self.rows)
+        used = self.time - self.begin
+        fresh = not self.layers
+        for place, layer in enumerate(like):
+            buffers = [now.new_zeros(rows, now.shape[1], columns, now.shape[3]) for now in layer]
+            if fresh:
+                self.layers.append(_Layer(self, *buffers))
+                continue
+            old = self.layers[place]
+            for buffer, now in zip(buffers, (old.keys, old.values), strict=True):
+                buffer[: self.rows, :, :used] = now[: self.rows, :, self.begin : self.time]
+            old.keys, old.values = buffers
+        starts_R = np.zeros(rows, dtype=np.int64)
+        starts_R[: self.rows] = self.starts_R[: self.rows] - self.begin
+        self.starts_R, self.begin, self.time = starts_R, 0, used
+
+    def _shift(self, time: int) -> None:
+        """Move the window so that it ends before column ``time``."""
+        used = self.time - self.begin
+        for layer in self.layers:
+            for buffer in (layer.keys, layer.values):
+                window = buffer[: self.rows, :, self.begin : self.time].clone()
+                buffer[: self.rows, :, time - used : time] = window
+        self.starts_R[: self.rows] += time - self.time
+        self.begin, self.time = time - used, time

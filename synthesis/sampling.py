@@ -1,0 +1,125 @@
+"""Draw tokens: top-k, top-p and random numbers that are a function of (seed, prompt, sample, position).
+
+The published order (that of transformers): temperature, top-k, then top-p over what top-k left, renormalised. A token
+is found by its place in the cumulative distribution over token ids, not over ranks: two tokens of nearly equal
+probability may change ranks when the batch's shape changes the last bit of a logit, but not their ids.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Axes: R rows, V vocabulary, K kept candidates, S samples, P positions
+NUCLEUS = 1024  # tokens looked at first where only top-p restricts; more where they do not hold its mass
+TIES = 11  # tokens looked at beyond top-k, for those as likely as the k-th
+
+
+class Candidates(NamedTuple):
+    """The tokens that may be drawn, in descending order of their ids."""
+
+    ids_RK: Tensor  # int64
+    cumulative_RK: Tensor  # float64, not normalised; a token that may not be drawn adds nothing
+
+
+def candidates(
+    log_p_RV: Tensor, *, top_k: int | None = None, top_p: float | None = None, temperature: float = 1.0
+) -> Candidates:
+    """None, 0 (and 1 for ``top_p``) switch a restriction off; at least one token is always kept."""
+    scores_RV = log_p_RV if temperature == 1 else log_p_RV / temperature
+    vocabulary = scores_RV.shape[1]
+    if not top_k and not _restricts(top_p):
+        ids_V = torch.arange(vocabulary - 1, -1, -1, device=scores_RV.device)
+        return _by_id(scores_RV.flip(1), ids_V.expand_as(scores_RV), None)
+    width = min(vocabulary, top_k + TIES if top_k else NUCLEUS)
+    while True:
+        values_RK, ids_RK = torch.topk(scores_RV, width, dim=1)
+        ids_RK, by_id_RK = ids_RK.sort(dim=1, descending=True)
+        values_RK = values_RK.gather(1, by_id_RK)
+        ranked_RK, rank_RK = values_RK.sort(dim=1, descending=True, stable=True)  # equal ones: higher id first
+        kept_RK = _in_top_k(ranked_RK, top_k)
+        if _restricts(top_p):
+            total_R1 = None if top_k else torch.logsumexp(scores_RV, dim=1, keepdim=True)
+            kept_RK &= _in_top_p(ranked_RK.masked_fill(~kept_RK, -torch.inf), total_R1, top_p)
+        # A token beyond those looked at is no likelier than the last of them; it counts where that one may be drawn
+        if width == vocabulary or not (kept_RK & (ranked_RK == ranked_RK[:, -1:])).any():
+            return _by_id(values_RK, ids_RK, torch.empty_like(kept_RK).scatter_(1, rank_RK, kept_RK))
+        width = min(vocabulary, 8 * width)
+
+
+def pick(found: Candidates, uniform_R: Tensor) -> Tensor:
+    """(R,) token ids: the inverse of the cumulative distribution at ``uniform_R`` (float64 in [0, 1)).
+
+    -1 where the logits held NaN: raising here would make every step wait for the device.
+    """
+    total_R = found.cumulative_RK[:, -1]
+    target_R = torch.minimum(uniform_R * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
+    place_R = torch.searchsorted(found.cumulative_RK, target_R[:, None], right=True)
+    ids_R = found.ids_RK.gather(1, place_R.clamp_(max=found.ids_RK.shape[1] - 1))[:, 0]
+    return ids_R.masked_fill(total_R.isnan(), -1)
+
+
+def _restricts(top_p: float | None) -> bool:
+    return bool(top_p) and top_p < 1
+
+
+def _in_top_k(ranked_RK: Tensor, top_k: int | None) -> Tensor:
+    """As transformers keeps them: whatever is as likely as the k-th."""
+    if not top_k:
+        return torch.ones_like(ranked_RK, dtype=torch.bool)
+    return ranked_RK >= ranked_RK[:, min(top_k, ranked_RK.shape[1]) - 1, None]
+
+
+def _in_top_p(ranked_RK: Tensor, total_R1: Tensor | None, top_p: float) -> Tensor:
+    """Kept while the likelier ones hold less than ``top_p``; ``total_R1`` is log of all mass, None: that of the row."""
+    total_R1 = torch.logsumexp(ranked_RK, dim=1, keepdim=True) if total_R1 is None else total_R1
+    p_RK = (ranked_RK - total_R1).double().exp()
+    return p_RK.cumsum(dim=1) - p_RK < top_p
+
+
+def _by_id(values_RK: Tensor, ids_RK: Tensor, kept_RK: Tensor | None) -> Candidates:
+    weights_RK = (values_RK - values_RK.amax(dim=1, keepdim=True)).double().exp()
+    if kept_RK is not None:
+        weights_RK = weights_RK * kept_RK
+    return Candidates(ids_RK, weights_RK.cumsum(dim=1))
+
+
+# ------------------------------------------------------------------------------- random numbers
+
+
+def digest(seed: int, key: Sequence[int | str]) -> int:
+    """64 bits that stand for a prompt."""
+    return int.from_bytes(hashlib.blake2b(json.dumps([seed, *key]).encode(), digest_size=8).digest(), "little")
+
+
+def uniforms(digest_of_prompt: int, samples: range, positions: int) -> np.ndarray:
+    """(S, P) float64 in [0, 1): for sample s and position p always the same number."""
+    counter = np.zeros((4, len(samples), positions), dtype=np.uint64)
+    counter[0] = np.arange(positions, dtype=np.uint64)
+    counter[1] = np.asarray(samples, dtype=np.uint64)[:, None]
+    high, low, *_ = philox(counter, digest_of_prompt)
+    return ((high << np.uint64(21)) ^ (low >> np.uint64(11))).astype(np.float64) * 2.0**-53
+
+
+def philox(counter: np.ndarray, key: int) -> np.ndarray:
+    """Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+
+    ``counter`` (4, ...) uint64 holds 32-bit words, and so does what comes out; ``key`` has 64 bits.
+    """
+    word, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    keys = [key & 0xFFFFFFFF, key >> 32]
+    c0, c1, c2, c3 = counter
+    for _ in range(10):
+        left, right = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c1, c2, c3 = (
+            (right >> shift) ^ c1 ^ np.uint64(keys[0]),
+            right & word,
+            (left >> shift) ^ c3 ^ np.uint64(keys[1]),
+            left & word,
+        )
+        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return np.stack([c0, c1, c2, c3])
