@@ -9,7 +9,7 @@ scores mean nothing.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,11 @@ TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 WANTED = {"fp32": (">= 1.9x", "<= 0.01"), "bf16": (">= 4x", "<= 0.05")}
 
 
-def load_tasks(quick: bool) -> list[PairTask]:
+def load_tasks(names: Sequence[str], quick: bool) -> list[PairTask]:
     root = Path(os.environ.get("SHARED_DATA", "../shared/data")) / "eval"
     if not root.is_dir():
-        return [invented(name) for name in TASKS]
-    tasks = [read_pairs(root, name, LAYOUTS[name]) for name in TASKS]
+        return [invented(name) for name in names]
+    tasks = [read_pairs(root, name, LAYOUTS[name]) for name in names]
     return (
         [PairTask(t.name, t.left[:100], t.right[:100], t.gold[:100], t.subsets[:100]) for t in tasks]
         if quick
@@ -73,10 +73,15 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", nargs="+", choices=list(WANTED), default=list(WANTED))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args()
     materials.hush()
-    tasks, folder, clock = load_tasks(options.quick), str(materials.packaged_minilm()), CLOCKS[options.clock]
+    tasks, folder, clock = (
+        load_tasks(options.tasks, options.quick),
+        str(materials.packaged_minilm()),
+        CLOCKS[options.clock],
+    )
     sides: dict[str, Callable[[], dict[str, float]]] = {
         precision: partial(ours, load_encoder(folder, precision=precision, device="cpu"), tasks)
         for precision in options.precision

@@ -23,6 +23,7 @@ from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.chunks import chunk_cost, distinct, padded, plan_chunks
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
 from encoders.masked_rows import vectors_and_logits
+from encoders.packed_linears import packed_linears
 from encoders.pooling import POOLERS
 from losses.mlm import masked_lm_sum
 
@@ -171,7 +172,7 @@ class SentenceEncoder(nn.Module):
         chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))
         ids = padded(sequences.ids.to(device), sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_UD = torch.zeros(len(sequences.lengths), self.width)
-        with self._bar(len(sequences.lengths)) as bar:
+        with self._bar(len(sequences.lengths)) as bar, packed_linears(self.trunk, int(sequences.lengths.sum())):
             for chunk, (ids_BT, mask_BT) in zip(chunks, ids, strict=True):
                 if chunk.width:
                     vectors_UD[torch.from_numpy(chunk.rows)] = self.encode_chunk(ids_BT, mask_BT, None)[0].float().cpu()

@@ -561,7 +561,9 @@ def test_importing_the_package_is_light():
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("terminal", "asked", "drawn"), [(True, True, True), (False, True, False), (True, False, False)])
+@pytest.mark.parametrize(
+    ("terminal", "asked", "drawn"), [(True, True, True), (False, True, False), (True, False, False)]
+)
 def test_a_bar_is_drawn_on_a_terminal_only(tiny_mlm, monkeypatch, terminal, asked, drawn):
     encoder = load_encoder(tiny_mlm)
     encoder.progress = asked
