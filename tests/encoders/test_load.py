@@ -495,7 +495,7 @@ def test_a_hub_that_answers_is_there(status):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "sum"}, "pooling='sum' is unknown; choose one of cls, max, mean"),
+        ({"pooling": "sum"}, "pooling='sum' is unknown; choose one of .*mean"),
         ({"precision": "int8"}, "precision='int8' is unknown; choose one of fp32, bf16"),
         ({"max_length": 0}, "max_length=0"),
     ],
