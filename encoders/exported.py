@@ -1,7 +1,8 @@
 """Read what a sentence-transformers folder says about itself, in the layouts of versions 2 to 6.
 
-Most folders are a transformer, one way of pooling and perhaps unit length: those our own encoder can be. What is more
-than that is named, so that the library can be asked instead.
+Most folders are a transformer, one way of pooling and perhaps unit length: those our own encoder can be, and an average
+of layers or a layer behind the pooling as our own export writes them. What is more than that is named, so that the
+library can be asked instead.
 """
 
 import json
@@ -11,10 +12,12 @@ from typing import Any, NamedTuple, cast
 from transformers.utils.hub import cached_file
 
 from contracts import InputError
+from encoders.exported_parts import is_tanh_head, pooler_over_layers
 from encoders.hub import only_local
 from encoders.pooling import POOLERS
 
 LIBRARY = "sentence_transformers."
+KNOWN = ("Transformer", "WeightedLayerPooling", "Pooling", "Dense", "Normalize")  # modules, in this order
 MODES = {  # as versions before 6 spell them
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -41,6 +44,7 @@ class Exported(NamedTuple):
     max_length: int | None  # None: as long as the tokenizer and the model allow
     lowercase: bool
     prompt: str
+    head: str | None = None  # the path of a Dense inside the folder
 
 
 class BeyondUs(Exception):
@@ -63,15 +67,22 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
         )
     _refuse_foreign_code(name, modules)
     kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+    if kinds != [kind for kind in KNOWN if kind in kinds] or not {"Transformer", "Pooling"} <= set(kinds):
         raise BeyondUs(f"its modules are {', '.join(kinds)}")
-    transformer, options = _transformer(name, modules[0]["path"])
-    pooling, includes_prompt = _pooling(name, modules[1]["path"])
+    path_of = {kind: module["path"] for kind, module in zip(kinds, modules, strict=True)}
+    transformer, options = _transformer(name, path_of["Transformer"])
+    pooling, includes_prompt = _pooling(name, path_of["Pooling"])
+    if layers := path_of.get("WeightedLayerPooling"):
+        pooling = _over_layers(name, layers, pooling)
+    head = path_of.get("Dense")
+    if head and not is_tanh_head(read_json(name, f"{head}/config.json") or {}):
+        raise BeyondUs("its Dense is not the layer of SimCSE")
     prompt = _default_prompt(name) if prompt is None else prompt
     if prompt and not includes_prompt:
         raise BeyondUs("its pooling leaves the prompt out")
     length = options.get("max_seq_length")
-    return Exported(transformer, pooling, "Normalize" in kinds, length, bool(options.get("do_lower_case")), prompt)
+    lowercase = bool(options.get("do_lower_case"))
+    return Exported(transformer, pooling, "Normalize" in kinds, length, lowercase, prompt, head)
 
 
 def read_json(name: str, path: str) -> Any:
@@ -141,6 +152,13 @@ def _pooling(name: str, path: str) -> tuple[str, bool]:
     if len(modes) != 1 or modes[0] not in POOLERS:
         raise BeyondUs(f"its pooling is {' and '.join(modes)}")
     return modes[0], bool(options.get("include_prompt", True))
+
+
+def _over_layers(name: str, path: str, tokens: str) -> str:
+    pooling = pooler_over_layers(name, path, read_json(name, f"{path}/config.json") or {}, tokens)
+    if pooling is None:
+        raise BeyondUs("it weighs the layers of its transformer")
+    return pooling
 
 
 def _default_prompt(name: str) -> str:

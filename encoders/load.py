@@ -19,6 +19,8 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from contracts import InputError
 from encoders.backbones import check_vocabulary, load_tokenizer
 from encoders.exported import BeyondUs, Exported, not_found, read_exported, read_json
+from encoders.exported_parts import head_of, read_head
+from encoders.head import TanhHead
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.trunks import load_trunk, read_checkpoint, trunk_of_checkpoint
@@ -140,7 +142,11 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
         )
     transformer = trunk_of_checkpoint(path, trained, architecture)
     exported = Exported(architecture, trained.pooling, False, trained.max_length, False, "")
-    return _build(transformer, load_tokenizer(architecture), exported, options, kind="checkpoint", backbone=str(path))
+    head = None
+    if trained.head:
+        head = head_of(trained.head, transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling")
+    tokenizer = load_tokenizer(architecture)
+    return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)
 
 
 def _from_transformers(
@@ -159,7 +165,8 @@ def _from_transformers(
     transformer, tokenizer = load_trunk(exported.transformer), load_tokenizer(exported.transformer)
     if kind != "transformers" and exported.max_length is not None:
         tokenizer.model_max_length = exported.max_length  # even where the tokenizer says less, as the library does
-    return _build(transformer, tokenizer, exported, options, kind=kind, backbone=backbone or name)
+    head = None if exported.head is None else read_head(name, exported.head, transformer.config.hidden_size)
+    return _build(transformer, tokenizer, exported, options, kind=kind, backbone=backbone or name, head=head)
 
 
 def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
@@ -187,7 +194,9 @@ def _build(
     *,
     kind: str,
     backbone: str,
+    head: TanhHead | None,
 ) -> SentenceEncoder:
+    """A ``head`` belongs to the pooling that it was trained on: another one is taken without it, as SimCSE does."""
     check_vocabulary(transformer, tokenizer, backbone)
     if exported.lowercase:
         _lowercase(tokenizer)
@@ -195,6 +204,7 @@ def _build(
         transformer,
         tokenizer,
         pooling=options.pooling or exported.pooling,
+        head=head if options.pooling in (None, exported.pooling) else None,
         max_length=options.max_length or exported.max_length or AS_LONG_AS_POSSIBLE,
         prompt=exported.prompt if options.prompt is None else options.prompt,
         normalize=exported.normalize,

@@ -127,7 +127,7 @@ class SentenceEncoder(nn.Module):
     def settings(self) -> dict[str, str]:
         """What shapes a vector besides the weights and the tokenizer."""
         return {
-            "pooling": self.pooling,
+            "pooling": self.pooling if self.head is None else f"{self.pooling} + tanh layer",
             "normalize": str(self.normalize).lower(),
             "prompt": self.prompt,
             "max_length": str(self.max_length),

@@ -48,6 +48,11 @@ class SimCSE(Objective):
         super().__init__()
         self.save_hyperparameters(logger=False)
         check_temperature(temperature)
+        if mlp and not mlp_only_train and pooling == "cls_before_pooler":
+            raise InputError(
+                "model.pooling=cls_before_pooler leaves the MLP out of the encoder, and model.mlp_only_train=false "
+                "keeps it in. Take model.pooling=cls, or model.mlp_only_train=true."
+            )
         self.encoder = self.make_encoder()
         self.mlp = TanhHead(self.encoder.width, seed=seed) if mlp else nn.Identity()
         if mlp and not mlp_only_train:

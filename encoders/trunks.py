@@ -17,6 +17,7 @@ from encoders.backbones import from_pretrained
 
 UNREADABLE = (RuntimeError, OSError, EOFError, pickle.UnpicklingError, KeyError, ValueError)
 OF_OUR_ENCODER = "encoder.transformer."  # what the weights' names begin with in a checkpoint
+OF_ITS_HEAD = "encoder.head."
 
 
 class Trained(NamedTuple):
@@ -26,6 +27,7 @@ class Trained(NamedTuple):
     backbone: str
     pooling: str
     max_length: int
+    head: dict[str, torch.Tensor]  # of a layer behind the pooling that stays with the encoder
 
 
 def load_trunk(name: str) -> PreTrainedModel:
@@ -74,17 +76,16 @@ def read_checkpoint(path: Path) -> Trained:
         ) from error
     state = found.get("state_dict") if isinstance(found, dict) else None
     settings = found.get("hyper_parameters") if isinstance(found, dict) else None
-    weights = {
-        name.removeprefix(OF_OUR_ENCODER): value
-        for name, value in (state or {}).items()
-        if name.startswith(OF_OUR_ENCODER)
-    }
+    weights, head = (
+        {name.removeprefix(prefix): value for name, value in (state or {}).items() if name.startswith(prefix)}
+        for prefix in (OF_OUR_ENCODER, OF_ITS_HEAD)
+    )
     if not weights or not settings or not {"backbone", "pooling", "max_length"} <= settings.keys():
         raise InputError(
             f"encoder={path}: wanted a checkpoint of a run here, with the weights of an encoder and its settings; "
             "this one has none. Name checkpoints/best.ckpt of a run, or a folder with config.json and weights."
         )
-    return Trained(weights, str(settings["backbone"]), str(settings["pooling"]), int(settings["max_length"]))
+    return Trained(weights, str(settings["backbone"]), str(settings["pooling"]), int(settings["max_length"]), head)
 
 
 def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str) -> PreTrainedModel:

@@ -14,6 +14,8 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from contracts import InputError
+from encoders.head import TanhHead
+from encoders.pooling import POOLERS
 from export.sentence_transformers import export_encoder
 
 TORTURE = [
@@ -35,8 +37,18 @@ def by_transformers(transformer, tokenizer, texts, pooling, max_length):
     for text in texts:
         inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
         with torch.no_grad():
-            states_TD = transformer(**inputs).last_hidden_state[0]
-        rows.append({"mean": states_TD.mean(0), "cls": states_TD[0], "max": states_TD.max(0).values}[pooling].numpy())
+            states_LTD = torch.stack(transformer(**inputs, output_hidden_states=True).hidden_states)[:, 0]
+        first, *_, before, last = states_LTD  # the embeddings, ..., the last layer but one, the last
+        pooled = {
+            "mean": last.mean(0),
+            "cls": last[0],
+            "cls_before_pooler": last[0],
+            "max": last.max(0).values,
+            "avg_top2": ((last + before) / 2).mean(0),
+            "avg_first_last": ((states_LTD[1] + last) / 2).mean(0),
+            "avg_embedding_last": ((first + last) / 2).mean(0),
+        }
+        rows.append(pooled[pooling].numpy())
     return np.stack(rows)
 
 
@@ -54,13 +66,35 @@ def backbone(request):
     return base_model(request.getfixturevalue(request.param))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("pooling", POOLERS)
 def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooling, tmp_path):
     transformer, tokenizer = backbone
     folder = export_encoder(
         tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling=pooling, max_length=128
     )
     expected = by_transformers(transformer, tokenizer, TORTURE, pooling, 128)
+    np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, tmp_path):
+    transformer, tokenizer = backbone
+    head = TanhHead(32, seed=5, std=0.3)
+    with torch.no_grad():
+        head.linear.bias.uniform_(-1, 1)
+    folder = export_encoder(
+        tmp_path / "encoder",
+        transformer=transformer,
+        tokenizer=tokenizer,
+        pooling="cls",
+        head=head,
+        normalize=normalize,
+        max_length=128,
+    )
+    pooled = by_transformers(transformer, tokenizer, TORTURE, "cls", 128)
+    expected = np.tanh(pooled @ head.linear.weight.detach().numpy().T + head.linear.bias.detach().numpy())
+    if normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
 
 

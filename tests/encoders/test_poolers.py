@@ -1,0 +1,171 @@
+"""Poolers against the hidden states of transformers, taken one sentence at a time; and there and back again."""
+
+import json
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from contracts import IGNORED_LABEL, InputError, Ragged
+from encoders import load_encoder
+from encoders.backbones import load_masked_lm, load_tokenizer
+from encoders.pooling import POOLERS
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.simcse import SimCSE
+from export.sentence_transformers import export_encoder
+
+BY_HAND = {  # of hidden states (layers + 1, tokens, width)
+    "mean": lambda h: h[-1].mean(0),
+    "cls": lambda h: h[-1][0],
+    "max": lambda h: h[-1].amax(0),
+    "cls_before_pooler": lambda h: h[-1][0],
+    "avg_top2": lambda h: (h[-1].mean(0) + h[-2].mean(0)) / 2,
+    "avg_first_last": lambda h: (h[1].mean(0) + h[-1].mean(0)) / 2,
+    "avg_embedding_last": lambda h: (h[0].mean(0) + h[-1].mean(0)) / 2,
+}
+SMALL = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 60}
+FAMILIES = {
+    "roberta": lambda: transformers.RobertaConfig(**SMALL, max_position_embeddings=64),
+    "bert": lambda: transformers.BertConfig(**SMALL),
+    "mpnet": lambda: transformers.MPNetConfig(**SMALL),
+    "electra": lambda: transformers.ElectraConfig(**SMALL, embedding_size=16),
+    "albert": lambda: transformers.AlbertConfig(**SMALL, embedding_size=16),
+    "distilbert": lambda: transformers.DistilBertConfig(vocab_size=60, dim=16, n_layers=3, n_heads=2, hidden_dim=24),
+    "modernbert": lambda: transformers.ModernBertConfig(
+        **SMALL, pad_token_id=1, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3, reference_compile=False
+    ),
+}
+LENGTHS = [5, 20, 9, 2, 33]
+TEXTS = ["The ferry leaves the harbour.", "", "Rain fell on the orchard.", "rain " * 200]
+
+
+def test_every_pooler_is_tried():
+    assert BY_HAND.keys() == POOLERS.keys()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("with_mlm", [False, True])
+@pytest.mark.parametrize("recompute", ["on", "off"])
+def test_poolers_take_the_states_of_transformers(family, with_mlm, recompute):
+    torch.manual_seed(1)
+    model = transformers.AutoModelForMaskedLM.from_config(FAMILIES[family]()).eval()
+    tokenizer = type("Pads", (), {"pad_token_id": 1, "model_max_length": 60})()
+    ids = torch.from_numpy(np.random.default_rng(0).integers(5, 60, sum(LENGTHS)))
+    labels = torch.where(torch.arange(len(ids)) % 4 == 0, ids, IGNORED_LABEL) if with_mlm else None
+    states = []
+    for sequence in ids.split(LENGTHS):
+        output = model.base_model(
+            input_ids=sequence[None], attention_mask=torch.ones_like(sequence)[None], output_hidden_states=True
+        )
+        states.append(torch.stack(output.hidden_states)[:, 0])
+    losses = set()
+    for pooling, by_hand in BY_HAND.items():
+        encoder = SentenceEncoder(model, tokenizer, pooling=pooling, token_budget=64, recompute=recompute)
+        encoded = encoder.encode(Ragged(ids, np.array(LENGTHS)), labels)
+        expected = torch.stack([by_hand(h) for h in states])
+        torch.testing.assert_close(encoded.vectors, expected, atol=3e-6, rtol=1e-5)
+        model.zero_grad()
+        (encoded.vectors.sum() + encoded.mlm_sum).backward()
+        losses.add(round(encoded.mlm_sum.item(), 4))
+    assert len(losses) == 1  # MLM does not mind how the states are pooled
+    assert (losses != {0.0}) == with_mlm
+
+
+def build(backbone, **options):
+    return SentenceEncoder(load_masked_lm(str(backbone), lm_head=False), load_tokenizer(str(backbone)), **options)
+
+
+def export(encoder, folder):
+    return export_encoder(
+        folder,
+        transformer=encoder.trunk,
+        tokenizer=encoder.tokenizer,
+        pooling=encoder.pooling,
+        head=encoder.head,
+        max_length=encoder.max_length,
+    )
+
+
+@pytest.mark.parametrize("pooling", POOLERS)
+def test_an_exported_encoder_is_read_back_by_ourselves(tiny_bert, pooling, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)  # not by the library
+    encoder = build(tiny_bert, pooling=pooling, max_length=40)
+    again = load_encoder(export(encoder, tmp_path / "encoder"))
+    torch.testing.assert_close(again.embed(TEXTS), encoder.embed(TEXTS), atol=1e-6, rtol=0)
+
+
+@pytest.fixture
+def supervised(tiny_bert):
+    return SimCSE(str(tiny_bert), mlp_only_train=False, seed=3)
+
+
+def test_a_head_is_read_back_and_belongs_to_its_pooling(supervised, tiny_bert, tmp_path):
+    folder = export(supervised.encoder, tmp_path / "encoder")
+    again = load_encoder(folder)
+    expected = supervised.encoder.embed(TEXTS)
+    torch.testing.assert_close(again.embed(TEXTS), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(load_encoder(folder, pooling="cls").embed(TEXTS), expected, atol=1e-6, rtol=0)
+    assert again.description["pooling"] == "cls + tanh layer"
+    assert again.fingerprint != load_encoder(folder, pooling="cls_before_pooler").fingerprint
+    for pooling in ("cls_before_pooler", "mean"):
+        plain = build(tiny_bert, pooling=pooling, max_length=32).embed(TEXTS)
+        torch.testing.assert_close(load_encoder(folder, pooling=pooling).embed(TEXTS), plain, atol=1e-6, rtol=0)
+    half = load_encoder(folder, precision="bf16").embed(TEXTS)
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, expected, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("mlp_only_train", [True, False])
+def test_a_checkpoint_has_the_head_where_the_encoder_has_it(tiny_bert, mlp_only_train, tmp_path):
+    model = SimCSE(str(tiny_bert), mlp_only_train=mlp_only_train, seed=3)
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer.strategy.connect(model)
+    path = tmp_path / "checkpoints" / "best.ckpt"
+    trainer.save_checkpoint(path)
+    found = load_encoder(path)
+    assert found.description["pooling"] == ("cls" if mlp_only_train else "cls + tanh layer")
+    torch.testing.assert_close(found.embed(TEXTS), model.encoder.embed(TEXTS), atol=1e-6, rtol=0)
+
+
+def test_a_head_that_does_not_fit_is_named(supervised, tmp_path):
+    folder = export(supervised.encoder, tmp_path / "encoder")
+    weights = folder / "2_Dense" / "model.safetensors"
+    save_file({"linear.weight": torch.ones(3, 3)}, weights)
+    with pytest.raises(InputError, match=r"2_Dense: wanted .*\(32, 32\).* got .*\(3, 3\)"):
+        load_encoder(folder)
+    weights.write_bytes(b"cut short")
+    with pytest.raises(InputError, match="2_Dense is damaged"):
+        load_encoder(folder)
+    weights.unlink()
+    with pytest.raises(InputError, match=r"2_Dense is damaged \(wanted model\.safetensors"):
+        load_encoder(folder)
+
+
+@pytest.mark.parametrize("change", ["relu", "weights", "residual"])
+def test_what_is_not_quite_ours_goes_to_the_library(tiny_bert, change, tmp_path):
+    """Its own answer is the truth."""
+    library = pytest.importorskip("sentence_transformers")
+    pooling = "avg_top2" if change == "weights" else "mean"
+    model = SimCSE(str(tiny_bert), pooling=pooling, mlp_only_train=False, mlp=change != "weights")
+    folder = export(model.encoder, tmp_path / "encoder")
+    if change == "weights":
+        path = folder / "1_WeightedLayerPooling" / "model.safetensors"
+        save_file({"layer_weights": load_file(path)["layer_weights"] * torch.tensor([1.0, 2.0, 1.0])}, path)
+    else:
+        path = folder / "2_Dense" / "config.json"
+        options = json.loads(path.read_text())
+        options |= {"use_residual": True} if change == "residual" else {}
+        options |= {"activation_function": "torch.nn.modules.activation.ReLU"} if change == "relu" else {}
+        path.write_text(json.dumps(options))
+    expected = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
+    found = load_encoder(folder)
+    torch.testing.assert_close(found.embed(TEXTS), expected, atol=1e-5, rtol=0)
+    assert found.description["kind"] == "sentence-transformers library"
+
+
+def test_a_pooling_without_the_mlp_cannot_keep_it(tiny_bert):
+    with pytest.raises(InputError, match=r"cls_before_pooler leaves the MLP out.*mlp_only_train=true"):
+        SimCSE(str(tiny_bert), pooling="cls_before_pooler", mlp_only_train=False)
