@@ -58,7 +58,7 @@ def pick(found: Candidates, uniform_R: Tensor) -> Tensor:
     """
     total_R = found.cumulative_RK[:, -1]
     target_R = torch.minimum(uniform_R * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
-    place_R = torch.searchsorted(found.cumulative_RK, target_R[:, None], right=True)
+    place_R = torch.searchsorted(found.cumulative_RK.contiguous(), target_R[:, None], right=True)
     ids_R = found.ids_RK.gather(1, place_R.clamp_(max=found.ids_RK.shape[1] - 1))[:, 0]
     return ids_R.masked_fill(total_R.isnan(), -1)
 
