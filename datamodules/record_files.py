@@ -93,12 +93,14 @@ class _DecodedLines:
 
     def __init__(self, path: Path) -> None:
         self.lines = lines_of(path)
+        self.number = 0  # of the line last read; csv's own count leaves out those that could not be
 
     def __iter__(self) -> "_DecodedLines":
         return self
 
     def __next__(self) -> str:
         item = next(self.lines)
+        self.number = item.line if isinstance(item, BadRow) else item[0]
         text = item if isinstance(item, BadRow) else decoded(item[1], item[0])
         if isinstance(text, BadRow):
             raise _UnreadableLine(text)
@@ -113,10 +115,11 @@ class _UnreadableLine(Exception):
 
 def _csv_fields(path: Path) -> Iterator[Fields | BadRow]:
     """As RFC 4180 has it: a quoted text may hold commas, doubled quotation marks and line breaks."""
-    rows = csv.reader(_DecodedLines(path), strict=True)
+    lines = _DecodedLines(path)
+    rows = csv.reader(lines, strict=True)
     header: list[str] | None = None
     while True:
-        line = rows.line_num + 1
+        line = lines.number + 1
         try:
             cells = next(rows)
         except StopIteration:

@@ -81,12 +81,14 @@ class ScoredPairs(TextRows):
         self.settings = Settings(
             tuple(steps), normalise, float(smoothing), cap, random_pairs, variant, postprocess_seed
         )
+        self._announced = False
         self._check()
 
     def prepare_data(self) -> None:
         prepared = self._prepared()
-        if not self.quiet:
+        if not (self.quiet or self._announced):
             prepared.announce()
+        self._announced = True  # the trainer asks once more
         super().prepare_data()
 
     def source(self) -> RowSource:

@@ -1,0 +1,169 @@
+"""Post-processing against a slow derivation from the published description, step by step."""
+
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts import InputError
+from datamodules.dino_postprocess import STEPS, Pair, Settings, augment, cap, postprocess, shuffle, split_dev
+
+PAIRS = st.lists(
+    st.builds(
+        Pair,
+        st.sampled_from(["a", "b", "A", "c "]),
+        st.sampled_from(["a", "b", "c", "c "]),
+        st.sampled_from([0.0, 0.5, 1.0]),
+    ),
+    max_size=40,
+)
+DETERMINISTIC = ("deduplicate", "drop_identical", "smooth", "cap")
+
+
+def slowly(rows, limit, normalise=False):
+    """Steps 2 to 5 of the published order on rows that are shuffled already, each written as its sentence says."""
+    unique = [row for place, row in enumerate(rows) if row not in rows[:place]]
+    different = []
+    for x1, x2, label in unique:
+        if normalise:
+            if x1.strip().casefold() == x2.strip().casefold():
+                continue
+        elif x1 == x2:
+            continue
+        different.append((x1, x2, label))
+    smoothed = [(x1, x2, label * 0.8 + 0.1) for x1, x2, label in different]
+    kept = []
+    for x1, x2, label in smoothed:
+        if sum(1 for other in kept if other[0] == x1 and other[2] == label) < limit:
+            kept.append((x1, x2, label))
+    return kept
+
+
+def test_a_case_by_hand():
+    rows = [
+        Pair("a", "x", 1.0), Pair("a", "x", 1.0),  # twice
+        Pair("a", "a", 1.0),  # identical
+        Pair("a", " A", 1.0),  # only after stripping and case folding
+        Pair("a", "y", 1.0), Pair("a", "z", 1.0),  # the third of (a, 1) but for normalise
+        Pair("a", "x", 0.0), Pair("b", "x", 0.5),
+    ]  # fmt: skip
+    found, reports = postprocess(rows, Settings(steps=DETERMINISTIC))
+    assert found == [("a", "x", 0.9), ("a", " A", 0.9), ("a", "x", 0.1), ("b", "x", 0.5)]
+    assert [report.dropped for report in reports] == [1, 1, 0, 2]
+    assert [report.left for report in reports] == [7, 6, 6, 4]
+    found, _ = postprocess(rows, Settings(steps=DETERMINISTIC, normalise=True))
+    assert found == [("a", "x", 0.9), ("a", "y", 0.9), ("a", "x", 0.1), ("b", "x", 0.5)]
+
+
+@given(PAIRS, st.integers(1, 3), st.booleans(), st.integers(0, 3))
+def test_the_steps_are_those_of_the_slow_derivation(rows, limit, normalise, seed):
+    settings = Settings(steps=("shuffle", *DETERMINISTIC), cap=limit, normalise=normalise, seed=seed)
+    order = shuffle(rows, settings)
+    assert Counter(order) == Counter(rows)
+    found, reports = postprocess(rows, settings)
+    assert [tuple(pair) for pair in found] == slowly([tuple(pair) for pair in order], limit, normalise)
+    lefts = [len(rows), *(report.left for report in reports)]
+    for report, (before, after) in zip(reports, itertools.pairwise(lefts), strict=True):
+        assert after == before - report.dropped + report.added
+
+
+@given(PAIRS, st.sampled_from(["paper", "published"]), st.integers(0, 4), st.integers(0, 5))
+def test_augmentation_gives_each_x1_random_x2_of_label_0(rows, variant, number, seed):
+    settings = Settings(variant=variant, random_pairs=number, seed=seed)
+    before = list(rows)
+    found = augment(rows, settings)
+    assert rows == before
+    assert found[: len(rows)] == rows
+    added = found[len(rows) :]
+    assert all(pair.score == 0 for pair in added)
+    for x1 in dict.fromkeys(pair.left for pair in rows):
+        allowed = {pair.right for pair in rows if variant == "published" or pair.left != x1}
+        mine = [pair.right for pair in added if pair.left == x1]
+        assert len(mine) == (number if allowed else 0)
+        assert set(mine) <= allowed
+    assert [pair.left for pair in added] == sorted((p.left for p in added), key=[p.left for p in rows].index)
+
+
+@pytest.mark.parametrize(("variant", "expected"), [("paper", "cde"), ("published", "abcde")])
+def test_random_x2_are_drawn_evenly(variant, expected):
+    rows = [Pair("1", "a", 1), Pair("2", "c", 1), Pair("1", "b", 1), Pair("3", "d", 1), Pair("2", "e", 1)]
+    drawn = Counter()
+    for seed in range(1500):
+        added = augment(rows, Settings(variant=variant, seed=seed))[len(rows) :]
+        drawn.update(pair.right for pair in added if pair.left == "1")
+    assert set(drawn) == set(expected)
+    share = 3000 / len(expected)
+    deviation = (share * (1 - 1 / len(expected))) ** 0.5
+    assert all(abs(count - share) < 4.5 * deviation for count in drawn.values())
+
+
+@given(PAIRS, st.integers(0, 3))
+def test_the_whole_is_a_function_of_the_seed_and_leaves_its_input_alone(rows, seed):
+    before = list(rows)
+    first = postprocess(rows, Settings(seed=seed))
+    assert rows == before
+    assert postprocess(list(rows), Settings(seed=seed)) == first
+    without, _ = postprocess(rows, Settings(seed=seed, steps=STEPS[:-1]))
+    assert first[0][: len(without)] == without  # the draws of a step do not depend on other steps
+
+
+def test_the_order_depends_on_the_seed():
+    rows = [Pair(str(i), "x", 0.5) for i in range(50)]
+    orders = [[pair.left for pair in shuffle(rows, Settings(seed=seed))] for seed in (1, 2)]
+    assert orders[0] != orders[1] != [pair.left for pair in rows]
+
+
+def test_labels_are_smoothed_by_the_strength_and_random_ones_are_not():
+    rows = [Pair("a", "x", 0.0), Pair("b", "y", 0.5), Pair("c", "z", 1.0)]
+    assert [p.score for p in postprocess(rows, Settings(steps=("smooth",)))[0]] == pytest.approx([0.1, 0.5, 0.9])
+    assert [p.score for p in postprocess(rows, Settings(steps=("smooth",), smoothing=0))[0]] == [0.0, 0.5, 1.0]
+    assert [p.score for p in postprocess(rows, Settings(steps=("smooth",), smoothing=0.5))[0]] == [0.25, 0.5, 0.75]
+    scores = Counter(pair.score for pair in postprocess(rows, Settings())[0])
+    assert scores[0.0] == 6
+    assert cap(rows * 3, Settings(cap=0)) == rows * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(steps=("shufle",)), "data.steps: there is no step 'shufle'; wanted some of shuffle, dedup"),
+        (Settings(smoothing=1.0), "data.smoothing=1.0"),
+        (Settings(smoothing=-0.1), "data.smoothing=-0.1"),
+        (Settings(cap=-1), "data.cap=-1"),
+        (Settings(random_pairs=-1), "data.random_pairs=-1"),
+        (Settings(variant="code"), "data.variant='code'"),
+    ],
+)
+def test_settings_that_mean_nothing(settings, message):
+    with pytest.raises(InputError, match=message):
+        postprocess([], settings)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from([0.0, 0.1, 0.5, 0.9])), min_size=40, max_size=120)
+)
+def test_a_tenth_of_each_label_is_held_out(rows):
+    pairs = [Pair(left, str(place), score) for place, (left, score) in enumerate(rows)]
+    train, dev = split_dev(pairs, 0.1, seed=3)
+    assert sorted(train + dev) == sorted(pairs)
+    for score, number in Counter(pair.score for pair in pairs).items():
+        assert sum(pair.score == score for pair in dev) == int(number * 0.1)
+    assert split_dev(pairs, 0.1, seed=3) == (train, dev)
+    assert split_dev(pairs, 0, seed=3)[1] == []
+
+
+@given(PAIRS, st.sampled_from([0.1, 0.3, 0.5]))
+def test_no_x1_is_on_both_sides(rows, share):
+    train, dev = split_dev(rows, share, seed=1, by="x1")
+    assert Counter(train + dev) == Counter(rows)
+    assert not {pair.left for pair in train} & {pair.left for pair in dev}
+    assert len({pair.left for pair in dev}) == int(len({pair.left for pair in rows}) * share)
+
+
+def test_labels_that_are_all_different_are_split_as_one_group():
+    pairs = [Pair(str(i), "x", i / 100) for i in range(100)]
+    train, dev = split_dev(pairs, 0.1, seed=1)
+    assert (len(train), len(dev)) == (90, 10)
+    assert split_dev(pairs, 0.1, seed=2)[1] != dev

@@ -1,0 +1,253 @@
+"""Rows come out of every format as they stand there, and whatever a file has wrong with it is named."""
+
+import csv
+import gzip
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts import InputError
+from datamodules.record_kinds import NLI, PAIRS, QA, SENTENCES, TRIPLETS
+from datamodules.records import RecordSource
+
+ROWS = [
+    ("None", "NA", "null"),
+    ('She said "no", twice.', "A comma, here", "N/A"),
+    ("two\u2028lines", " blanks around ", "ß 家 🙂"),
+]
+ALIASES = [
+    ("premise", "entailment", "contradiction"),
+    ("sent0", "sent1", "hard_neg"),
+    ("anchor", "positive", "negative"),
+]
+
+
+def write(path, names, rows):
+    opener = gzip.open if path.name.endswith(".gz") else open
+    if path.name.endswith(".parquet"):
+        table = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        pyarrow.parquet.write_table(pyarrow.table(table), path)
+        return path
+    with opener(path, "wt", encoding="utf-8", newline="") as file:
+        if ".jsonl" in path.name:
+            file.writelines(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+        elif ".csv" in path.name:
+            csv.writer(file).writerows([names, *rows])
+        else:
+            file.writelines("\t".join(map(str, row)) + "\n" for row in [names, *rows])
+    return path
+
+
+def texts_of(source):
+    return [record.texts for record in source]
+
+
+def refused(path, kind, **options):
+    with pytest.raises(InputError) as caught:
+        list(RecordSource(path, kind, **options))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "csv.gz", "tsv", "tsv.gz", "parquet"])
+@pytest.mark.parametrize("names", ALIASES)
+def test_every_format_gives_the_same_texts(tmp_path, suffix, names):
+    source = RecordSource(write(tmp_path / f"data.{suffix}", names, ROWS), TRIPLETS)
+    assert source.width == 3
+    assert texts_of(source) == ROWS
+    assert texts_of(source) == ROWS  # and a second time
+    assert source.manifest()["rows"] == 3
+
+
+@given(
+    st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))] * 2), min_size=1)
+)
+def test_any_text_survives_csv_and_json(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("any")
+    rows = [(f"q{left}", f"a{right}") for left, right in rows]
+    for suffix in ("csv", "jsonl", "parquet"):
+        assert texts_of(RecordSource(write(folder / f"x.{suffix}", ("question", "answer"), rows), QA)) == rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "width"),
+    [
+        (PAIRS, ("text_a", "text_b", "label"), 2),
+        (PAIRS, ("sentence1", "sentence2", "score"), 2),
+        (NLI, ("premise", "hypothesis", "label"), 2),
+        (QA, ("question", "answer", "source"), 2),
+        (QA, ("anchor", "positive", "source"), 2),
+        (TRIPLETS, ("anchor", "positive", "source"), 2),
+        (TRIPLETS, ("sent0", "sent1", "hard_neg"), 3),
+        (SENTENCES, ("text", "id", "source"), 1),
+    ],
+)
+def test_columns_and_their_aliases(tmp_path, kind, names, width):
+    source = RecordSource(write(tmp_path / "data.jsonl", names, [("a", "b", "1")]), kind)
+    (record,) = source
+    assert (source.width, record.texts) == (width, ("a", "b", "1")[:width])
+    assert record.label == (1.0 if kind in (PAIRS, NLI) else None)
+
+
+def test_lines_of_a_text_file_are_sentences(tmp_path):
+    path = tmp_path / "s.txt.gz"
+    path.write_bytes(gzip.compress("\ufeffOne.\r\n\n  two\x85three \nlast".encode()))
+    source = RecordSource(path, SENTENCES)
+    assert texts_of(source) == [("One.",), ("  two\x85three ",), ("last",)]
+    assert source.manifest()["left_out"] == {"blank": 1}
+
+
+def test_own_columns(tmp_path):
+    path = write(tmp_path / "d.csv", ("q", "a", "n"), [("x", "y", "z")])
+    assert texts_of(RecordSource(path, TRIPLETS, columns=["a", "q"])) == [("y", "x")]
+    assert texts_of(RecordSource(path, TRIPLETS, columns=["a", "q", "n"])) == [("y", "x", "z")]
+    assert "2 or 3 different names" in refused(path, TRIPLETS, columns=["a"])
+    assert "different names" in refused(path, TRIPLETS, columns=["a", "a"])
+    assert "the columns are 'q', 'a', 'n'" in refused(path, TRIPLETS, columns=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [("0", 0), ("0.5", 0.5), ("1", 1), (0, 0), (0.25, 0.25), (1, 1), ("1.0", 1), (" 0.5 ", 0.5), ("1e-1", 0.1)],
+)
+def test_scores(tmp_path, value, label):
+    path = tmp_path / "d.jsonl"
+    path.write_text(json.dumps({"text_a": "a", "text_b": "b", "label": value}))
+    assert [record.label for record in RecordSource(path, PAIRS)] == [label]
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", '"nan"', '"high"', '""', "-0.1", "1.01", "5", "true", "null", "[1]", '"2"']
+)
+def test_scores_that_are_none(tmp_path, value):
+    path = tmp_path / "d.jsonl"
+    row = '{"text_a": "a", "text_b": "b", "label": VALUE}'
+    path.write_text(row.replace("VALUE", "0") + "\n" + row.replace("VALUE", value))
+    message = refused(path, PAIRS)
+    assert message.startswith(f"{path}:2: label is ")
+    assert "wanted a number from 0 to 1" in message
+    assert "data.on_error=skip" in message
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [("entailment", 0), ("Neutral", 1), ("contradiction", 2), (0, 0), (1, 1), (2, 2), ("2", 2), (1.0, 1)],
+)
+def test_relations(tmp_path, value, label):
+    path = write(tmp_path / "d.jsonl", ("premise", "hypothesis", "label"), [("p", "h", value)])
+    assert [record.label for record in RecordSource(path, NLI)] == [label]
+
+
+def test_pairs_without_a_gold_label_are_left_out_and_counted(tmp_path):
+    rows = [("p", "h", -1), ("p", "h", "-"), ("p", "h", "-1"), ("p", "h", 2)]
+    source = RecordSource(write(tmp_path / "d.jsonl", ("premise", "hypothesis", "label"), rows), NLI)
+    assert len(texts_of(source)) == 1
+    assert source.manifest()["left_out"] == {"no gold label": 3}
+    for bad in (3, "yes", 0.5, True, None, float("nan")):
+        path = write(tmp_path / "bad.jsonl", ("premise", "hypothesis", "label"), [("p", "h", bad)])
+        assert "wanted entailment, neutral, contradiction" in refused(path, NLI)
+
+
+GOOD = '{"premise": "p", "entailment": "e", "contradiction": "c"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        (
+            "d.jsonl",
+            GOOD + '{"premise": "p", "entailment": "e"}',
+            (":2: contradiction is missing", "'premise', 'entailment'"),
+        ),
+        ("d.jsonl", GOOD + GOOD.replace('"e"', "null"), (":2: entailment is null",)),
+        ("d.jsonl", GOOD + GOOD.replace('"e"', "7"), (":2: entailment is 7", "Wanted a text")),
+        ("d.jsonl", GOOD + GOOD.replace('"c"', '"  "'), (":2: contradiction is empty",)),
+        ("d.jsonl", GOOD + GOOD.replace('"c"', '"\\ud800"'), (":2: contradiction holds half a surrogate",)),
+        ("d.jsonl", GOOD + "{broken", (":2: broken JSON",)),
+        ("d.jsonl", GOOD + "[1, 2]", (":2: wanted a JSON object, got list",)),
+        ("d.jsonl", GOOD.encode() + b'{"premise": "\xff"}', (":2: wanted UTF-8, got byte 0xff",)),
+        ("d.jsonl", "", (":1: the file is empty",)),
+        ("d.jsonl", "\n\n", ("no example in it", "2 blank")),
+        ("d.jsonl", '{"text": "only"}', (":1: wanted premise, entailment, contradiction or", "'text'")),
+        ("d.jsonl.gz", gzip.compress(GOOD.encode() * 5000)[:-60], ("the gzip stream ends early",)),
+        ("d.jsonl.gz", GOOD, ("not a sound gzip stream",)),
+        ("d.csv", "premise,entailment,premise\na,b,c\n", (":1: the header names 'premise' twice",)),
+        ("d.csv", "premise,entailment,contradiction\na,b,c\na,b\n", (":3: wanted 3 columns as in the header, got 2",)),
+        ("d.csv", 'premise,entailment\na,"two\nlines"\n"never,closed\n', (":4: broken CSV",)),
+        ("d.csv", 'premise,entailment\na,"b"c\n', (":2: broken CSV",)),
+        ("d.csv", "premise,entailment\n", ("no example in it",)),
+        ("d.tsv", "premise\tentailment\na\tb\tc\n", (":2: wanted 2 columns as in the header, got 3",)),
+        ("d.parquet", "PAR1 not", ("not a sound parquet file",)),
+        ("d.xlsx", "x", ("cannot tell what this file is", ".parquet")),
+    ],
+)
+def test_bad_input_is_named(tmp_path, name, content, parts):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    message = refused(path, TRIPLETS)
+    assert str(path) in message
+    for part in parts:
+        assert part in message
+
+
+def test_skipped_rows_are_counted_and_listed(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_bytes(b'question,answer\nq1,a1\nq2\nq3,"a"x\nq4,\xff\nq5,\nq6,"two\nlines"\n,\nq7,a7\n')
+    source = RecordSource(path, QA, on_error="skip")
+    assert texts_of(source) == [("q1", "a1"), ("q6", "two\nlines"), ("q7", "a7")]
+    manifest = source.manifest()
+    assert manifest["skipped"] == 5
+    assert [where.split(":")[1] for where in manifest["skipped_where"]] == ["3", "4", "5", "6", "9"]
+    with pytest.raises(InputError, match="wanted fail or skip"):
+        RecordSource(path, QA, on_error="ignore")
+
+
+def test_a_generator_leaves_empty_texts_which_are_dropped(tmp_path):
+    rows = [("a", " ", "1"), ("a", "b", "0")]
+    source = RecordSource(write(tmp_path / "d.jsonl", ("text_a", "text_b", "label"), rows), PAIRS)
+    assert texts_of(source) == [("a", "b")]
+    assert source.manifest()["left_out"] == {"with an empty text": 1}
+    x1_only = write(tmp_path / "x1.jsonl", ("text_a", "text_b", "label"), [("a", None, "1")])
+    assert "text_b is null" in refused(x1_only, PAIRS)
+
+
+def test_only_the_wanted_split_is_taken(tmp_path):
+    rows = [("q1", "a1", "train"), ("q2", "a2", "valid"), ("q3", "a3", None)]
+    path = write(tmp_path / "d.jsonl", ("question", "answer", "split"), rows)
+    source = RecordSource(path, QA)
+    assert texts_of(source) == [("q1", "a1"), ("q3", "a3")]
+    assert source.manifest()["other_splits"] == {"valid": 1}
+    assert texts_of(RecordSource(path, QA, split="valid")) == [("q2", "a2"), ("q3", "a3")]
+
+
+def test_several_files_and_a_folder_of_shards(tmp_path):
+    for number in (2, 0, 1):
+        write(tmp_path / f"shard-{number:05}.jsonl", ("question", "answer"), [(f"q{number}", "a")])
+    write(tmp_path / "dropped.jsonl", ("question", "answer"), [("never", "a")])
+    (tmp_path / "manifest.json").write_text('{"generator": "some/model"}')
+    folder = RecordSource(tmp_path, QA)
+    assert [texts[0] for texts in texts_of(folder)] == ["q0", "q1", "q2"]
+    assert folder.manifest()["synthesis"] == [{"generator": "some/model"}]
+    assert folder.manifest()["number_of_files"] == 3
+    named = RecordSource([tmp_path / "dropped.jsonl", tmp_path / "shard-00002.jsonl"], QA)
+    assert [texts[0] for texts in texts_of(named)] == ["never", "q2"]
+
+
+def test_files_must_agree_on_how_many_texts_a_row_has(tmp_path):
+    two = write(tmp_path / "two.jsonl", ("sent0", "sent1"), [("a", "b")])
+    three = write(tmp_path / "three.csv", ("anchor", "positive", "negative"), [("a", "b", "c")])
+    message = refused([two, three], TRIPLETS)
+    assert message.startswith(f"{three}: its rows have 3 texts, those of {two} have 2")
+
+
+def test_the_fingerprint_follows_content_and_settings(tmp_path):
+    path = write(tmp_path / "d.jsonl", ("question", "answer"), [("a", "b")])
+    first = RecordSource(path, QA).fingerprint()
+    assert RecordSource(path, QA).fingerprint() == first
+    json.dumps(first)
+    assert RecordSource(path, QA, split="valid").fingerprint() != first
+    write(path, ("question", "answer"), [("a", "c")])
+    assert RecordSource(path, QA).fingerprint() != first

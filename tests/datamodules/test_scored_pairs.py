@@ -1,0 +1,225 @@
+"""Generated pairs: read as published, post-processed when they are raw, a tenth held out before training."""
+
+import csv
+import json
+import logging
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from contracts import InputError, PairTask, ScoredPairBatch
+from datamodules.scored_pairs import ScoredPairs
+
+WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
+LABELS = ("0", "0.5", "1")
+
+
+def raw_records(x1=30, each=3):
+    """As the published generator writes them: labels are texts, blanks stay where they were."""
+    records = []
+    for i in range(x1):
+        left = f"The {WORDS[i % 10]} and the {WORDS[i // 10]}."
+        for label in LABELS:
+            for k in range(each):
+                right = left if label == "1" and k == 0 else f" {WORDS[(i + 3 * k) % 10]} {label} {WORDS[k]}"
+                records.append({"text_a": left, "text_b": right, "label": label})
+    return records
+
+
+def write(path, records):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def make(path, tokenizer, cache, **options):
+    return ScoredPairs(path, str(tokenizer), **{"batch_size": 8, "cache_dir": str(cache), "quiet": True, **options})
+
+
+def scored(labels):
+    return [{"text_a": f"rain {i}", "text_b": f"fog {i}", "label": label} for i, label in enumerate(labels)]
+
+
+def sequences_of(ragged):
+    return [tuple(part.tolist()) for part in np.split(ragged.ids.numpy(), np.cumsum(ragged.lengths)[:-1])]
+
+
+def test_raw_pairs_are_post_processed_and_a_tenth_of_each_label_is_held_out(tmp_path, tiny_bert, caplog):
+    path = write(tmp_path / "dino.jsonl", raw_records())
+    data = make(path, tiny_bert, tmp_path, quiet=False)
+    with caplog.at_level(logging.INFO):
+        data.prepare_data()
+        data.prepare_data()
+    assert caplog.text.count("data.postprocess: on, because every label is 0, 0.5 or 1") == 1
+    assert caplog.text.count("augment") == 1
+    source = data.manifest()["source"]
+    steps = {one["step"]: one for one in source["steps"]}
+    assert list(steps) == ["shuffle", "deduplicate", "drop_identical", "smooth", "cap", "augment"]
+    # by hand: of 9 per x1 one is identical; of 3, 3, 2 left the cap takes 2, 2, 2; then 2 random ones
+    assert (steps["drop_identical"]["dropped"], steps["cap"]["dropped"], steps["augment"]["added"]) == (30, 60, 60)
+    assert (source["raw"], source["train"], source["dev"]) == (270, 216, 24)
+    (task,) = data.held_out()
+    assert isinstance(task, PairTask)
+    assert task.name == "dino-dev"
+    assert Counter(np.round(task.gold, 6).tolist()) == {0.0: 6, 0.1: 6, 0.5: 6, 0.9: 6}
+    assert len(task.left) == len(task.right) == len(task.subsets) == 24
+    train = Counter((record.texts, record.label) for record in data.source())
+    assert not train & Counter(
+        ((left, right), gold) for left, right, gold in zip(task.left, task.right, task.gold, strict=True) if gold
+    )
+
+
+def test_the_dev_set_is_there_before_there_is_a_tokenizer(tmp_path):
+    path = write(tmp_path / "dino.jsonl", raw_records())
+    data = make(path, "tiny", tmp_path)
+    assert len(data.held_out()[0].left) == 24
+    assert len(list(data.texts())) == 2 * 216
+
+
+def test_batches_hold_the_texts_and_their_scores(tmp_path, tiny_mlm):
+    path = write(tmp_path / "dino.jsonl", raw_records())
+    data = make(path, tiny_mlm, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
+    records = list(data.source())
+    seen = []
+    for batch in data.train_dataloader():
+        assert isinstance(batch, ScoredPairBatch)
+        assert batch.scores.dtype == torch.float32
+        assert batch.scores.tolist() == pytest.approx([records[row].label for row in batch.rows])
+        for column, part in enumerate((batch.left, batch.right)):
+            texts = [records[row].texts[column] for row in batch.rows]
+            assert sequences_of(part) == list(map(tuple, tokenizer(texts)["input_ids"]))
+        seen += batch.rows.tolist()
+    assert sorted(seen) == list(range(216))
+
+
+def test_the_same_pairs_for_the_same_seeds(tmp_path, tiny_bert):
+    path = write(tmp_path / "dino.jsonl", raw_records())
+
+    def train(cache, **options):
+        return [(*record.texts, record.label) for record in make(path, tiny_bert, tmp_path / cache, **options).source()]
+
+    first = train("one")
+    assert train("two") == first
+    assert sorted(train("one", seed=2)) != sorted(first)  # another tenth is held out
+    assert sorted(train("one", postprocess_seed=43, dev_share=0)) != sorted(train("one", dev_share=0))
+    assert sorted(train("one", seed=2, dev_share=0)) == sorted(train("one", dev_share=0))
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "runs", "why"),
+    [
+        ([0, 0.5, 1, "0"], {}, "on", "every label is 0, 0.5 or 1"),
+        (["0.1", 0.5, 0.9, 0], {}, "off", "not every label is 0, 0.5 or 1 (0.1, 0.9)"),
+        ([0, 0.5, 1, 1], {"postprocess": "off"}, "off", "you said so"),
+        ([0.2, 0.4, 1, 0], {"postprocess": "on", "smoothing": 0}, "on", "you said so"),
+    ],
+)
+def test_when_pairs_are_post_processed(tmp_path, tiny_bert, caplog, labels, options, runs, why):
+    path = write(tmp_path / "d.jsonl", scored(labels))
+    report = make(path, tiny_bert, tmp_path, dev_share=0, **options).source().report
+    assert (report["postprocess"], bool(report["steps"])) == (runs, runs == "on")
+    assert why in report["why"]
+    assert ("look like a generator's raw pairs" in caplog.text) == (options == {"postprocess": "off"})
+    if runs == "off":
+        assert report["train"] == 4
+
+
+def test_pairs_are_not_smoothed_twice(tmp_path, tiny_bert):
+    path = write(tmp_path / "sts-dino-x2-postprocessed.jsonl", scored([0.1, 0.5, 0.9, 0]))
+    with pytest.raises(
+        InputError, match=r"data\.postprocess=on: wanted labels 0, 0\.5 and 1.*\(0\.1, 0\.9\).*smoothing=0"
+    ):
+        make(path, tiny_bert, tmp_path, postprocess="on").prepare_data()
+
+
+def test_the_steps_can_be_chosen(tmp_path, tiny_bert):
+    path = write(tmp_path / "dino.jsonl", raw_records())
+    report = make(path, tiny_bert, tmp_path, steps=["drop_identical", "augment"], dev_share=0).source().report
+    assert [one["step"] for one in report["steps"]] == ["drop_identical", "augment"]
+    assert report["train"] == 240 + 60
+    report = make(path, tiny_bert, tmp_path, random_pairs=0, smoothing=0.0, dev_share=0).source().report
+    assert report["train"] == 180
+
+
+def test_the_valid_split_is_the_development_set(tmp_path, tiny_bert):
+    records = [dict(record, split="train") for record in raw_records()]
+    records += [dict(record, split="valid") for record in scored(["0", "1", "0.5"])]
+    data = make(write(tmp_path / "d.jsonl", records), tiny_bert, tmp_path)
+    assert data.held_out()[0].left == ["rain 0", "rain 1", "rain 2"]
+    assert data.held_out()[0].gold.tolist() == [0.0, 1.0, 0.5]
+    assert data.source().report["train"] == 240
+
+
+def test_no_x1_on_both_sides(tmp_path, tiny_bert):
+    data = make(write(tmp_path / "d.jsonl", raw_records()), tiny_bert, tmp_path, split_by="x1")
+    (task,) = data.held_out()
+    assert len(set(task.left)) == 3
+    assert not set(task.left) & {record.texts[0] for record in data.source()}
+
+
+def test_a_folder_of_shards_brings_its_manifest(tmp_path, tiny_bert):
+    records = raw_records()
+    write(tmp_path / "out" / "shard-00000.jsonl", records[:100])
+    write(tmp_path / "out" / "shard-00001.jsonl", records[100:])
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps({"generator": "some/model", "yield": 0.7}))
+    data = make(str(tmp_path / "out"), tiny_bert, tmp_path)
+    found = data.manifest()
+    assert found["source"]["source"]["synthesis"] == [{"generator": "some/model", "yield": 0.7}]
+    whole = make(write(tmp_path / "whole.jsonl", records), tiny_bert, tmp_path).manifest()
+    assert whole["rows_sha256"] == found["rows_sha256"]
+
+
+def test_without_two_labels_held_out_nothing_is_scored(tmp_path, tiny_bert, caplog):
+    data = make(write(tmp_path / "d.jsonl", scored([0.2] * 10 + [0.4] * 4)), tiny_bert, tmp_path)
+    assert data.held_out() == []
+    assert "1 held-out pairs have no two different labels" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("records", "options", "message"),
+    [
+        (scored([0, 1, 1.5]), {}, r":3: label is 1\.5: wanted a number from 0 to 1"),
+        (scored([0, 1, "similar"]), {}, ":3: label is 'similar'"),
+        (scored([0, 5]), {}, "divide ratings from 0 to 5 by 5"),
+        ([{"text_a": "a", "label": 1}], {}, "wanted text_a, text_b or sentence1, sentence2, with label or score"),
+        ([{"text_a": "a", "text_b": "b"}], {}, "the columns are 'text_a', 'text_b'"),
+        (scored(["1"] * 9), {}, "every label is 1, from which no regression can learn"),
+        (
+            [{"text_a": "a", "text_b": "a", "label": label} for label in LABELS],
+            {},
+            "no pair is left.*drop_identical dropped 3",
+        ),
+        (
+            [{"text_a": "a", "text_b": t, "label": label} for t, label in [("a", 1), ("b", 0), ("c", 0)]],
+            {},
+            r"has the label 0\.1",
+        ),
+        ([{"text_a": "a", "text_b": "", "label": 1}], {}, "no example in it.*1 with an empty text"),
+        (raw_records(), {"postprocess": "yes"}, r"data\.postprocess='yes': wanted auto, on or off"),
+        (raw_records(), {"split_by": "x2"}, r"data\.split_by='x2'"),
+        (raw_records(), {"dev_share": 1.0}, r"data\.dev_share=1\.0"),
+        (raw_records(), {"steps": ["smoth"]}, "there is no step 'smoth'"),
+    ],
+)
+def test_bad_input(tmp_path, tiny_bert, records, options, message):
+    with pytest.raises(InputError, match=message):
+        make(write(tmp_path / "d.jsonl", records), tiny_bert, tmp_path, **options).prepare_data()
+    assert not list(tmp_path.glob("pairs-*/*"))  # nothing is left that a second run would take for whole
+
+
+def test_sts_b_as_a_dino_file(tmp_path, shared_data, minilm_path):
+    table = shared_data / "eval" / "STSBenchmark" / "train.tsv"
+    with table.open(encoding="utf-8", newline="\n") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    records = [{"text_a": r["sentence1"], "text_b": r["sentence2"], "label": float(r["score"]) / 5} for r in rows]
+    data = make(write(tmp_path / "stsb.jsonl", records), minilm_path, tmp_path)
+    data.prepare_data()
+    report = data.source().report
+    assert (report["postprocess"], report["raw"], report["train"] + report["dev"]) == ("off", 5_749, 5_749)
+    assert 500 <= report["dev"] <= 575
+    with pytest.raises(InputError, match="from 0 to 1"):  # the table itself has ratings of 0 to 5
+        make(str(table), minilm_path, tmp_path).prepare_data()
