@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --he
 
 log = logging.getLogger("train")
 
-
 LESS_IS_BETTER = ("train/loss", "train/mlm", "train/contrastive")
 
 

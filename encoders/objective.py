@@ -28,6 +28,7 @@ class Objective(pl.LightningModule):
     consumes: ClassVar[type | tuple[type, ...]]
     tiny_backbone: ClassVar[str] = "masked_lm"
     encoder: SentenceEncoder
+    hparams: Any  # type: ignore[assignment]  # Lightning's type knows no keys
 
     def make_encoder(self, *, lm_head: bool = False, head: nn.Module | None = None) -> SentenceEncoder:
         """Raises InputError where the backbone cannot be loaded, or an option is unknown."""

@@ -1,0 +1,125 @@
+"""Every objective's step on 1, 2 and 3 processes: the same loss, metrics and gradient, as DDP averages it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+from contracts import NLIBatch, ScoredPairBatch, SentenceBatch, TripletBatch
+from encoders.sbert_nli import SBERT_NLI
+from encoders.simcse import SimCSE
+from encoders.sroberta import SRoBERTa
+
+NOUNS = ["ferry", "violin", "orchard", "clock", "engine", "choir"]
+LEFT = [f"The {noun} was seen." + " Rain fell." * i for i, noun in enumerate(NOUNS)]
+RIGHT = [f"Somebody saw the {noun}" for noun in reversed(NOUNS)]
+THIRD = [f"No {noun} in a cold kitchen" for noun in NOUNS]
+SUPERVISED = {"temperature": 0.5, "pooling": "mean", "mlp_only_train": False}
+
+
+def share(values, rank, world):
+    """Dealt like cards, as the data modules deal them."""
+    return values[rank::world]
+
+
+def sroberta(model, rank, world):
+    scores = share(torch.linspace(0, 1, 6), rank, world)
+    return ScoredPairBatch(*texts(model, rank, world, LEFT, RIGHT), scores, np.arange(6))
+
+
+def sbert_nli(model, rank, world):
+    labels = share(torch.tensor([0, 1, 2, 2, 1, 2]), rank, world)
+    return NLIBatch(*texts(model, rank, world, LEFT, RIGHT), labels, np.arange(6))
+
+
+def sentences(model, rank, world):
+    return SentenceBatch(*texts(model, rank, world, LEFT), np.arange(6))
+
+
+def pairs(model, rank, world):
+    groups = share(torch.tensor([4, 0, 4, 2, 0, 5]), rank, world)
+    return TripletBatch(*texts(model, rank, world, LEFT, RIGHT), None, groups, np.arange(6))
+
+
+def triplets(model, rank, world):
+    groups = share(torch.arange(6), rank, world)
+    return TripletBatch(*texts(model, rank, world, LEFT, RIGHT, THIRD), groups, np.arange(6))
+
+
+def texts(model, rank, world, *columns):
+    return [model.encoder.tokenize(share(column, rank, world)) for column in columns]
+
+
+CASES = {
+    "sroberta": (SRoBERTa, {}, sroberta),
+    "sroberta recomputed": (SRoBERTa, {"token_budget": 20, "recompute": "on"}, sroberta),
+    "sbert_nli": (SBERT_NLI, {}, sbert_nli),
+    "simcse unsupervised": (SimCSE, {"temperature": 0.5, "pooling": "mean"}, sentences),
+    "simcse pairs": (SimCSE, SUPERVISED | {"exclude_same_anchor": True}, pairs),
+    "simcse triplets": (SimCSE, SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
+    "simcse recomputed": (SimCSE, SUPERVISED | {"token_budget": 20, "recompute": "on"}, triplets),
+}
+
+
+class Step(torch.nn.Module):
+    """DDP averages what goes through ``forward``."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch):
+        return self.model.training_step(batch, 0)
+
+
+def every_case(rank: int, world: int, backbone: str) -> dict:
+    found = {}
+    for name, (kind, options, batch_of) in CASES.items():
+        model = kind(backbone, **{"token_budget": 10**6, "recompute": "off"} | options).eval()
+        step = DistributedDataParallel(Step(model)) if world > 1 else Step(model)
+        outcome = step(batch_of(model, rank, world))
+        outcome["loss"].backward()
+        gradient = torch.cat([weight.grad.flatten() for weight in model.parameters()])
+        found[name] = (outcome["loss"].detach(), outcome["metrics"], gradient)
+    return found
+
+
+def process(rank: int, world: int, folder: Path, backbone: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    torch.save(every_case(rank, world, backbone), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_bert):
+    return every_case(0, 1, str(tiny_bert))
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def together(request, tiny_bert, tmp_path_factory):
+    world, folder = request.param, tmp_path_factory.mktemp("ranks")
+    mp.start_processes(process, args=(world, folder, str(tiny_bert)), nprocs=world, start_method="fork")
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_does_not_depend_on_the_number_of_processes(name, alone, together):
+    loss, metrics, gradient = alone[name]
+    losses = torch.stack([rank[name][0] for rank in together])
+    torch.testing.assert_close(losses.mean(), loss, rtol=1e-5, atol=1e-6)
+    for metric, value in metrics.items():
+        found = torch.stack([rank[name][1][metric] for rank in together]).mean()
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-5)
+    assert gradient.norm() > 1e-3
+    for rank in together:
+        assert (rank[name][2] - gradient).norm() <= 2e-4 * gradient.norm()
+
+
+def test_the_ranks_brought_different_pairs(together):
+    """Otherwise equal losses would prove nothing."""
+    assert len({float(rank["sroberta"][0]) for rank in together}) > 1

@@ -1,0 +1,128 @@
+"""Every objective over its own data: trained, killed and continued, exported; and the wrong data for it refused."""
+
+import json
+import random
+import signal
+
+import pytest
+import torch
+
+from encoders import load_encoder
+from runs.metrics_csv import read_rows
+
+NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
+SIZES = [
+    "vocab_size=400",
+    "hidden_size=32",
+    "layers=1",
+    "heads=2",
+    "intermediate_size=64",
+    "max_length=64",
+    "dropout=0.3",
+]
+TINY = ["backbone=tiny", *(f"tiny.{size}" for size in SIZES)]
+STEPS = 9  # 40 rows by 8: into the second epoch
+KEPT = ["log_every_n_steps=1", "checkpoint.every_n_steps=2", "model.lr=0.003"]
+COLUMNS = {
+    "dino": ("text_a", "text_b"),
+    "nli": ("premise", "hypothesis"),
+    "sentences": ("text",),
+    "triplets": ("anchor", "positive", "negative"),
+}
+RUNS = {
+    "sroberta": ["model=sroberta", "data=dino", "data.postprocess=off"],
+    "sbert_nli": ["model=sbert_nli", "data=nli"],
+    "simcse_unsup": ["model=simcse", "data=sentences"],
+    "simcse_sup": ["model=simcse", "data=triplets", "model.mlp_only_train=false", "model.hard_negative_weight=1.0"],
+}
+
+
+def write_rows(path, columns, label):
+    rng = random.Random(4)
+    rows = []
+    for number in range(44):
+        texts = [f"A {rng.choice(NOUNS)} by the {rng.choice(NOUNS)}, {number}." for _ in columns]
+        rows.append(dict(zip(columns, texts, strict=True)) | label(number))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    labels = {"dino": lambda n: {"label": (0.1, 0.5, 0.9)[n % 3]}, "nli": lambda n: {"label": n % 3}}
+    for name, columns in COLUMNS.items():
+        write_rows(folder / f"{name}.jsonl", columns, labels.get(name, lambda n: {}))
+    return folder
+
+
+@pytest.fixture(params=RUNS)
+def words(request, tables):
+    run = RUNS[request.param]
+    name = run[1].removeprefix("data=")
+    return [*run, f"data.path={tables / name}.jsonl", *TINY, "batch_size=8", f"max_steps={STEPS}", *KEPT]
+
+
+def reached(folder, step):
+    try:
+        return any(int(row["step"]) >= step for row in read_rows(folder / "metrics.csv"))
+    except FileNotFoundError:
+        return False
+
+
+def test_a_run_killed_and_continued_equals_the_whole_one_and_is_exported(words, start, command, tmp_path):
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    outcome = command(*words, f"output_dir={whole}")
+    assert outcome.status == 0, outcome.err
+    run = start(*words, f"output_dir={folder}")
+    run.wait_for(lambda: reached(folder, 4))
+    run.kill(signal.SIGKILL)
+    assert run.finish().status == -signal.SIGKILL
+    assert not (folder / "results.json").exists()
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    ours, theirs = (
+        torch.load(one / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for one in (folder, whole)
+    )
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    losses = [[row["train/loss"] for row in read_rows(one / "metrics.csv")] for one in (folder, whole)]
+    assert losses[0] == losses[1]
+    assert len(losses[1]) == STEPS
+    results = json.loads((folder / "results.json").read_text())
+    assert f"model={results['objective']}" == words[0]
+    found = load_encoder(folder).embed(NOUNS)
+    torch.testing.assert_close(
+        found, load_encoder(folder / "checkpoints" / "last.ckpt").embed(NOUNS), atol=1e-6, rtol=0
+    )
+    library = pytest.importorskip("sentence_transformers")
+    by_library = library.SentenceTransformer(str(folder / "encoder"), device="cpu").encode(
+        NOUNS, convert_to_tensor=True
+    )
+    torch.testing.assert_close(found, by_library, atol=1e-5, rtol=0)
+
+
+BAD = [
+    (["model=sroberta", "data=nli"], ["model=sroberta learns from ScoredPairBatch", "NLIPairs", "NLIBatch"]),
+    (["model=sbert_nli", "data=dino"], ["model=sbert_nli learns from NLIBatch", "ScoredPairBatch"]),
+    (["model=simcse", "data=dino"], ["model=simcse learns from SentenceBatch or TripletBatch"]),
+    (["model=declutr", "data=triplets"], ["model=declutr learns from SpanBatch"]),
+    (["model=simcse", "data=triplets", "model.temperature=0"], ["model.temperature=0", "above 0"]),
+    (["model=simcse", "data=sentences", "model.hard_negative_weight=1"], ["no hard negatives"]),
+    (["model=simcse", "data=sentences", "tiny.dropout=0"], ["needs dropout"]),
+    (["model=sroberta", "data=dino", "model.pooling=sum"], ["model.pooling='sum'", "avg_top2"]),
+    (["model=sroberta", "data=dino", "model.lr_schedule=cosine"], ["model.lr_schedule='cosine'"]),
+    (["model=simcse", "data=triplets", "model.mlp=maybe"], ["model.mlp"]),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_what_does_not_go_together_is_refused_in_one_line(words, expected, tables, command, tmp_path):
+    path = tables / f"{words[1].removeprefix('data=')}.jsonl"
+    given = {word.partition("=")[0] for word in words}
+    tiny = [word for word in TINY if word.partition("=")[0] not in given]
+    sizes = [f"data.path={path}", "batch_size=8", "max_steps=1", "quiet=true", f"output_dir={tmp_path / 'run'}"]
+    outcome = command(*words, *tiny, *sizes)
+    lines = outcome.err.strip().splitlines()
+    assert (outcome.status, len(lines)) == (2, 1), outcome.err[-2000:]
+    for part in expected:
+        assert part in lines[0]
