@@ -217,11 +217,13 @@ def _quoted(value: object) -> str:
 
 
 def _only_shards(files: list[TextFile]) -> list[Path]:
-    """Beside the shards of a synthesis lie other tables, e.g. of what its filters dropped."""
+    """Beside and below the shards of a synthesis lie other tables: what was annotated, the x1 that came first."""
     sharded = {file.path.parent for file in files if file.in_folder and file.path.name.startswith("shard-")}
-    beside = [file.in_folder and file.path.parent in sharded for file in files]
-    return [
-        file.path
-        for file, is_beside in zip(files, beside, strict=True)
-        if not is_beside or file.path.name.startswith("shard-")
-    ]
+
+    def belongs(file: TextFile) -> bool:
+        outermost = next((folder for folder in reversed(file.path.parents) if folder in sharded), None)
+        if not file.in_folder or outermost is None:
+            return True
+        return file.path.parent == outermost and file.path.name.startswith("shard-")
+
+    return [file.path for file in files if belongs(file)]

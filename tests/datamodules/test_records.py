@@ -227,6 +227,8 @@ def test_several_files_and_a_folder_of_shards(tmp_path):
     for number in (2, 0, 1):
         write(tmp_path / f"shard-{number:05}.jsonl", ("question", "answer"), [(f"q{number}", "a")])
     write(tmp_path / "dropped.jsonl", ("question", "answer"), [("never", "a")])
+    (tmp_path / "x1").mkdir()
+    write(tmp_path / "x1" / "shard-00000.jsonl", ("text_a", "text_b"), [("first", None)])
     (tmp_path / "manifest.json").write_text('{"generator": "some/model"}')
     folder = RecordSource(tmp_path, QA)
     assert [texts[0] for texts in texts_of(folder)] == ["q0", "q1", "q2"]
