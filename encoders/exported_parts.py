@@ -1,7 +1,7 @@
 """The modules of a sentence-transformers folder that our encoder knows besides transformer, pooling and unit length."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -62,7 +62,7 @@ def _weights(name: str, path: str) -> dict[str, Tensor]:
     if found is None:
         raise _damaged(name, path, "wanted model.safetensors in it, there is none")
     try:
-        return load_file(Path(cast(str, found)))
+        return load_file(Path(found))
     except (SafetensorError, OSError) as error:
         raise _damaged(name, path, str(error)) from error
 

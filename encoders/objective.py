@@ -5,7 +5,7 @@ of its config, among them those read here.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class Objective(pl.LightningModule):
     consumes: ClassVar[type | tuple[type, ...]]
     tiny_backbone: ClassVar[str] = "masked_lm"
     encoder: SentenceEncoder
-    hparams: Any  # type: ignore[assignment]  # Lightning's type knows no keys
+    hparams: Any  # Lightning's type knows no keys
 
     def make_encoder(self, *, lm_head: bool = False, head: nn.Module | None = None) -> SentenceEncoder:
         """Raises InputError where the backbone cannot be loaded, or an option is unknown."""
@@ -46,8 +46,8 @@ class Objective(pl.LightningModule):
             recompute=hparams.recompute,
         )
 
-    def configure_optimizers(self) -> dict[str, Any]:
-        hparams, trainer = self.hparams, self.trainer
+    def configure_optimizers(self) -> Any:
+        hparams, trainer = self.hparams, cast(Any, self.trainer)  # a Trainer, with the data module it was given
         # Not trainer.estimated_stepping_batches: under max_epochs it sets the loader up before its state is restored,
         # and a continued run would begin its epoch anew.
         steps_per_epoch = len(trainer.datamodule.train_dataloader())
