@@ -52,7 +52,8 @@ MUST_NOT_KNOW = {
 }
 # Command lines compose: they may use Hydra and print, evaluation's may load an encoder, and nobody imports them
 COMMAND_LINES = {"__main__.py", "export/embed.py", "train.py"}
-COMMAND_LINE_ALSO = {"evaluation": {"encoders", "runs"}}  # runs: what results.json holds. And these, each of them:
+# runs: what results.json holds, and how processes that were started side by side agree. And these, each of them:
+COMMAND_LINE_ALSO = {"evaluation": {"encoders", "runs"}, "synthesis": {"runs"}}
 FOR_COMMAND_LINES = {"command_line", "key_types"}
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first is the oracle of our export
 # An optional extra: models that are more than a transformer and a pooling are scored by their own library

@@ -1,0 +1,288 @@
+"""Make a data set by instructing a language model: ``python -m synthesis recipe=... generator=... output=...``."""
+
+import contextlib
+import errno
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from command_line import exit_statuses
+from contracts import InputError
+from key_types import check_types
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    from synthesis.generator import Generator
+    from synthesis.stage import Ranks, Stage
+    from synthesis.tasks import Tasks, Texts, Values
+
+log = logging.getLogger("synthesis")
+
+
+class FilterKeys(TypedDict):
+    keep_unclosed: bool
+    allow_newlines: bool
+    min_words: int
+    copies: Literal["keep", "exact", "normalised"]
+    drop_duplicates: bool
+    near_duplicate_x1: float | None
+
+
+class Keys(TypedDict):
+    spec: str | None
+    generator: str | None
+    revision: str | None
+    input: str | None
+    input_type: Literal["auto", "text", "jsonl", "stsb"]
+    input_column: str
+    output: str | None
+    num_x1: int
+    strategy: Literal["overgenerate", "retry"]
+    per_label: int | None
+    max_tries: int
+    decay: float
+    epsilon: float
+    max_new_tokens: int
+    top_p: float | None
+    top_k: int | None
+    temperature: float
+    ban_eos: bool
+    chat_template: bool
+    seed: int
+    precision: Literal["fp32", "bf16", "fp16"]
+    device: str
+    devices: int
+    rows: int | None
+    token_budget: int
+    shard_size: int
+    overwrite: bool
+    quiet: bool
+    annotate: int | None
+    annotations: str | None
+
+
+def run(cfg: DictConfig) -> int:
+    check_types(cfg, get_type_hints(Keys), "")
+    check_types(cfg.filters, get_type_hints(FilterKeys), "filters.")
+    if cfg.output is None:
+        raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
+    folder = Path(cfg.output)
+    if (cfg.annotate or cfg.annotations) and cfg.generator is None and cfg.get("recipe") is None and cfg.spec is None:
+        return annotate(cfg, folder)
+    status = write(cfg, folder)
+    return annotate(cfg, folder) if status == 0 and (cfg.annotate or cfg.annotations) else status
+
+
+def write(cfg: DictConfig, folder: Path) -> int:
+    """Check everything, then write what is missing."""
+    from synthesis.processes import device_of, find_ranks, start_processes
+    from synthesis.tasks import choose_tasks
+
+    recipe = OmegaConf.to_container(cfg.recipe, resolve=True) if cfg.get("recipe") else None
+    tasks = choose_tasks(recipe, cfg.spec)  # type: ignore[arg-type]
+    check_values(cfg, tasks)
+    values = read_values(cfg)
+    given = read_input(cfg, values) if tasks.x1 is None else None
+    ranks = find_ranks()
+    if agreed(lambda writer: [claim(cfg, folder, tasks, values, given, writer)], ranks)[0]:
+        log.info("%s is finished. overwrite=true writes it again.", folder)
+        return 0
+    if cfg.devices > 1 and ranks.world == 1:
+        return start_processes(cfg.devices)
+    from synthesis.generator import load_generator
+
+    generator = load_generator(
+        cfg.generator,
+        precision=cfg.precision,
+        device=device_of(cfg.device),
+        revision=cfg.revision,
+        chat_template=cfg.chat_template,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    x1 = None
+    if tasks.x1 is not None:
+        x1 = first_stage(cfg, folder, tasks, values)
+        write_stage(cfg, x1, generator, ranks, wait=tasks.x2 is not None)
+    if tasks.x2 is not None:
+        write_stage(cfg, second_stage(folder, tasks, values, given, x1), generator, ranks, wait=False)
+    return 0
+
+
+def check_values(cfg: DictConfig, tasks: "Tasks") -> None:
+    """InputError for keys that do not fit the tasks, or mean nothing."""
+    if cfg.generator is None:
+        raise InputError("generator is not set: the hub id or folder of a causal language model. Say generator=...")
+    if tasks.x1 is not None and cfg.input is not None:
+        raise InputError(
+            f"input={cfg.input}: first sentences are written here, not read. Leave input out, or take recipe=dino_x2, "
+            "which writes second sentences for them."
+        )
+    if tasks.x1 is None and cfg.input is None:
+        raise InputError(
+            "input is not set: the instructions hold <X1>, in which the sentences of a file are put. Say input=FILE, "
+            "or take recipe=dino_x1x2, which writes first sentences too."
+        )
+    labels = len(tasks.x1.labels) if tasks.x1 else 1
+    for name, least in (("num_x1", labels), ("shard_size", 1), ("devices", 1)):
+        if cfg[name] < least:
+            raise InputError(f"{name}={cfg[name]}: wanted at least {least}.")
+    if cfg.annotate is not None and cfg.annotate < 1:
+        raise InputError(f"annotate={cfg.annotate}: wanted a number of texts, for instance 100.")
+
+
+def read_values(cfg: DictConfig) -> "Values":
+    from synthesis.continuations import Decoding
+    from synthesis.dino import Plan
+    from synthesis.filters import Filters
+    from synthesis.provenance import identify_generator, versions
+    from synthesis.tasks import PER_LABEL, Values
+
+    names = ("max_new_tokens", "top_p", "temperature", "ban_eos", "seed", "rows", "token_budget")
+    how = Decoding(**{name: cfg[name] for name in names})
+    plan = Plan(
+        cfg.strategy,
+        PER_LABEL[cfg.strategy] if cfg.per_label is None else cfg.per_label,
+        cfg.max_tries,
+        float(cfg.decay),
+        float(cfg.epsilon),
+        Filters(**cfg.filters),
+    )
+    plan.check()
+    name = Path(cfg.generator).resolve().name if Path(cfg.generator).is_dir() else cfg.generator
+    generator = {"name": name, "weights": identify_generator(cfg.generator, cfg.revision)}
+    return Values(
+        generator, cfg.precision, cfg.chat_template, how, cfg.top_k, plan, cfg.shard_size, versions()
+    )  # fmt: skip
+
+
+Given = tuple["Texts", int, dict[str, Any]]
+
+
+def read_input(cfg: DictConfig, values: "Values") -> Given:
+    from synthesis.inputs import open_inputs
+    from synthesis.tasks import from_file
+
+    inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column)
+    summary = inputs.summary()
+    if summary.blank and not cfg.quiet:
+        log.info("%s: %d blank lines are left out.", cfg.input, summary.blank)
+    return from_file(inputs, summary, values.plan)
+
+
+def first_stage(cfg: DictConfig, folder: Path, tasks: "Tasks", values: "Values") -> "Stage":
+    from synthesis.store import X1
+    from synthesis.tasks import x1_stage
+
+    assert tasks.x1 is not None
+    return x1_stage(folder / X1 if tasks.x2 is not None else folder, tasks.x1, cfg.num_x1, values)
+
+
+def second_stage(folder: Path, tasks: "Tasks", values: "Values", given: Given | None, x1: "Stage | None") -> "Stage":
+    from synthesis.tasks import from_stage, x2_stage
+
+    assert tasks.x2 is not None
+    texts, number, identity = given or from_stage(x1)  # type: ignore[arg-type]
+    return x2_stage(folder, tasks.x2, texts, number, identity, values)
+
+
+def claim(cfg: DictConfig, folder: Path, tasks: "Tasks", values: "Values", given: Given | None, writer: bool) -> bool:
+    """Whether all is there already; InputError where the folder is another data set's."""
+    x1 = first_stage(cfg, folder, tasks, values) if tasks.x1 else None
+    if tasks.x2 is None:
+        assert x1 is not None
+        return x1.store.claim(x1.identity, overwrite=cfg.overwrite, writer=writer)
+    x2 = second_stage(folder, tasks, values, given, x1)
+    finished = x2.store.claim(x2.identity, overwrite=cfg.overwrite, writer=writer)
+    if x1 is not None:
+        finished = x1.store.claim(x1.identity, overwrite=False) and finished
+    return finished
+
+
+def write_stage(cfg: DictConfig, stage: "Stage", generator: "Generator", ranks: "Ranks", *, wait: bool) -> None:
+    """Shards, manifest and report. Cut short, it leaves the shards that are whole, and a manifest that says so."""
+    from synthesis.finish import finish, leave_unfinished
+    from synthesis.progress import Bar, Quiet
+    from synthesis.stage import close_stage, run_stage
+
+    shown = ranks.rank == 0 and not cfg.quiet and sys.stderr.isatty()
+    try:
+        spent = run_stage(stage, generator, ranks, Bar() if shown else Quiet())
+        close_stage(stage, finish, wait=wait)
+    except (KeyboardInterrupt, SystemExit):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        if ranks.rank == 0:
+            leave_unfinished(stage)
+            log.info("%s: interrupted. What is whole is there; the same command goes on.", stage.folder)
+        raise
+    if spent.row_steps:
+        log.info("%.1f %% of the rows decoded were finished ones", 100 * spent.wasted_row_steps / spent.row_steps)
+
+
+def annotate(cfg: DictConfig, folder: Path) -> int:
+    """The sheet for a person, or what came back."""
+    from synthesis.annotate import TABLE, agreement_table, read_agreement, write_sheet
+    from synthesis.store import read_manifest, write_whole
+
+    if os.environ.get("RANK", "0") != "0":
+        return 0
+    labels = list(read_manifest(folder)["identity"]["spec"]["labels"])
+    if cfg.annotations is not None:
+        table = agreement_table(read_agreement(folder, Path(cfg.annotations)))
+        write_whole(folder / TABLE, table.encode())
+        print(table)
+    else:
+        from synthesis.annotate import names
+
+        sheet = write_sheet(folder, cfg.annotate, labels, cfg.seed)
+        log.info(
+            "%s is written: fill in its column label with one of %s, then say annotations=%s.",
+            sheet, ", ".join(names(labels)), sheet,
+        )  # fmt: skip
+    return 0
+
+
+def agreed(decide: Any, ranks: "Ranks") -> Sequence[Any]:
+    """What rank 0 decides, on all ranks."""
+    if ranks.world == 1 or not {"TORCHELASTIC_RUN_ID", "SLURM_PROCID"} & set(os.environ):
+        return decide(ranks.rank == 0)
+    from runs.launcher import from_rank_zero
+
+    return from_rank_zero(decide)
+
+
+class SynthesisFailed(Exception):
+    """Writing failed; what was whole before is whole still."""
+
+
+@contextlib.contextmanager
+def disk_errors() -> Iterator[None]:
+    """A disk that is full, or a folder that may not be written to, in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{error.filename or 'output'}: {error.strerror or error}."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise SynthesisFailed(f"{message} Make room; the same command goes on where this one stopped.") from error
+        raise InputError(f"{message} Choose another output.") from error
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="synthesis")
+def main(cfg: DictConfig) -> None:
+    first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+    logging.basicConfig(level=logging.INFO if first and not cfg.quiet else logging.WARNING, format="%(message)s")
+    with exit_statuses(failed=(SynthesisFailed,), config="synthesis"), disk_errors():
+        status = run(cfg)
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    with exit_statuses(hydra=True, config="synthesis"):
+        main()

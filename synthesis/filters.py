@@ -1,0 +1,105 @@
+"""What is done with a sampled text: published output handling first, then the filters that were asked for.
+
+Texts are never stripped: " A" stays " A".
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from contracts import InputError
+
+Copies = Literal["keep", "exact", "normalised"]
+UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NEAR_DUPLICATE, NO_ROOM = (
+    "no quotation mark",
+    "empty",
+    "newline",
+    "too few words",
+    "copy of x1",
+    "duplicate",
+    "near-duplicate x1",
+    "no room in the context",
+)
+NOT_A_WORD = re.compile(r"[\W_]+")
+
+
+class Filters(NamedTuple):
+    """The defaults are those of the published command line: training drops copies and duplicates later."""
+
+    keep_unclosed: bool = False  # texts that were cut before a quotation mark came
+    allow_newlines: bool = False
+    min_words: int = 0
+    copies: Copies = "keep"  # of x1: exact, or normalised: whatever the case, punctuation and blanks
+    drop_duplicates: bool = False  # the same text again for the same x1 and label
+    near_duplicate_x1: float | None = None  # drop an x1 that shares so much of its words (Jaccard) with an earlier one
+
+    def check(self) -> None:
+        """InputError for settings that mean nothing."""
+        if self.min_words < 0:
+            raise InputError(f"filters.min_words={self.min_words}: wanted 0 (no limit) or more.")
+        if self.near_duplicate_x1 is not None and not 0 < self.near_duplicate_x1 <= 1:
+            raise InputError(
+                f"filters.near_duplicate_x1={self.near_duplicate_x1}: wanted a share of common words above 0 and up to "
+                "1, for instance 0.8, or null."
+            )
+
+    def rejected(self, text: str, closed: bool, x1: str | None) -> str:
+        """Why a text is not taken, the first reason that applies; empty where it is."""
+        broken = "\n" in text and not self.allow_newlines
+        if not closed and not self.keep_unclosed:
+            return NEWLINE if broken else UNCLOSED  # the decoder gives a sample up at a newline that nobody wants
+        if not text.strip():
+            return EMPTY
+        if broken:
+            return NEWLINE
+        if len(text.split()) < self.min_words:
+            return FEW_WORDS
+        if x1 is not None and self._is_copy(text, x1):
+            return COPY
+        return ""
+
+    def _is_copy(self, text: str, x1: str) -> bool:
+        if self.copies == "keep":
+            return False
+        return text == x1 or (self.copies == "normalised" and folded(text) == folded(x1))
+
+
+def folded(text: str) -> str:
+    """Case and punctuation removed, words one blank apart."""
+    return NOT_A_WORD.sub(" ", text.casefold()).strip()
+
+
+class NearDuplicates:
+    """Which texts share at least ``threshold`` of their words (Jaccard of the sets) with an earlier one, exactly.
+
+    Two such sets must meet in a short prefix of each, in any fixed order of words (prefix filtering, Bayardo et al.
+    2007); longer words are rarer, so the order is by length.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+        self.kept: list[frozenset[str]] = []
+        self.by_word: dict[str, list[int]] = {}
+
+    def is_new(self, text: str) -> bool:
+        """Whether no earlier text is like it; it is remembered then."""
+        words = frozenset(folded(text).split()) or frozenset((text,))
+        prefix = list(self._prefix(words))
+        candidates = {place for word in prefix for place in self.by_word.get(word, ())}
+        if any(jaccard(words, self.kept[place]) >= self.threshold for place in candidates):
+            return False
+        for word in prefix:
+            self.by_word.setdefault(word, []).append(len(self.kept))
+        self.kept.append(words)
+        return True
+
+    def _prefix(self, words: frozenset[str]) -> Iterator[str]:
+        order = sorted(words, key=lambda word: (-len(word), word))
+        # One more than exact arithmetic needs: threshold * n may come out a bit above a whole number
+        yield from order[: min(len(order), len(order) - int(self.threshold * len(order)) + 1)]
+
+
+def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
+    """Words that both have over words that either has; 0 where neither has any."""
+    union = len(left | right)
+    return len(left & right) / union if union else 0.0

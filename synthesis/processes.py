@@ -1,0 +1,47 @@
+"""Processes that write one data set side by side: which one this is, on which device, and how to start them."""
+
+import os
+import subprocess
+import sys
+
+import torch
+
+from contracts import InputError
+from synthesis.stage import Ranks
+
+INTERRUPTED = 130
+
+
+def find_ranks() -> Ranks:
+    """What torchrun or srun have started."""
+    here = os.environ
+    if "WORLD_SIZE" in here:
+        return Ranks(int(here.get("RANK", "0")), int(here["WORLD_SIZE"]))
+    if "SLURM_PROCID" in here and here.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        return Ranks(int(here["SLURM_PROCID"]), int(here.get("SLURM_NTASKS", "1")))
+    return Ranks()
+
+
+def start_processes(number: int) -> int:
+    """The same command on so many processes."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
+    with subprocess.Popen([*launcher, "-m", "synthesis", *sys.argv[1:]]) as started:
+        while True:
+            try:
+                return started.wait()
+            except KeyboardInterrupt:  # they have it too, and are leaving
+                started.wait()
+                return INTERRUPTED
+
+
+def device_of(name: str) -> str:
+    """``auto`` is this process's GPU where there is one."""
+    if name == "auto":
+        local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
+        return f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
+    return name

@@ -1,0 +1,56 @@
+"""What made a data set: which generator, to the byte, and which versions."""
+
+import hashlib
+import importlib.metadata
+import platform
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+
+from encoders.backbones import from_pretrained
+
+WHOLE = 64 << 20  # bytes; of larger files the beginning, the end and the size are looked at
+END = 1 << 20
+OF_A_MODEL = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja"}
+PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
+
+
+def identify_generator(name: str, revision: str | None) -> dict[str, Any]:
+    """Its commit on the hub, or a sha256 over the files of its folder: moving the folder changes nothing.
+
+    Raises:
+        InputError: there is no such model.
+    """
+    folder = Path(name)
+    if folder.is_dir():
+        from_pretrained(AutoConfig, name, setting="generator")  # an empty folder is refused in words
+        return {"sha256": _of_folder(folder)}
+    options = {"revision": revision} if revision else {}
+    config = from_pretrained(AutoConfig, name, setting="generator", **options)
+    return {"id": name, "revision": getattr(config, "_commit_hash", None) or revision}
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _of_folder(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.suffix in OF_A_MODEL and path.is_file()):
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            if size <= WHOLE:
+                digest.update(file.read())
+            else:
+                digest.update(file.read(END))
+                file.seek(-END, 2)
+                digest.update(file.read())
+    return digest.hexdigest()

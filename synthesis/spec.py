@@ -1,0 +1,165 @@
+"""Task specs: labels, the instruction that writes a text for each, and the labels that it must not be mistaken for.
+
+The schema is that of DINO's published JSON (Schick and Schuetze 2021), in YAML or JSON: ``task_name``, and ``labels``
+with ``instruction`` and ``counter_labels``. A label may have its own ``decay`` and ``epsilon`` of self-debiasing.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from contracts import InputError
+
+X1 = "<X1>"
+STOP = '"'
+TASK_NAME = re.compile(r"[A-Za-z0-9\-_.]+")
+OF_A_LABEL = ("instruction", "counter_labels", "decay", "epsilon")
+OF_A_SPEC = ("task_name", "labels")
+
+
+class Label(NamedTuple):
+    """One label and how texts for it are written."""
+
+    name: str
+    instruction: str  # ends in the quotation mark that opens the text
+    counters: tuple[str, ...] = ()  # names of labels
+    decay: float | None = None  # lambda; None: that of the run
+    epsilon: float | None = None
+
+
+class TaskSpec(NamedTuple):
+    """A task: x1 is written where no instruction holds ``<X1>``, and x2 for a given x1 where all do."""
+
+    task_name: str
+    labels: tuple[Label, ...]
+
+    @property
+    def takes_input(self) -> bool:
+        return X1 in self.labels[0].instruction
+
+    def label(self, name: str) -> Label:
+        return next(label for label in self.labels if label.name == name)
+
+    def prompt(self, label: Label, x1: str | None) -> str:
+        """The text to continue."""
+        return label.instruction if x1 is None else label.instruction.replace(X1, x1)
+
+    def counter_prompts(self, label: Label, x1: str | None) -> tuple[str, ...]:
+        return tuple(self.prompt(self.label(name), x1) for name in label.counters)
+
+    def to_json(self) -> dict[str, Any]:
+        """The published schema, with what was added to it where it is used."""
+        labels = {}
+        for label in self.labels:
+            entry: dict[str, Any] = {"instruction": label.instruction, "counter_labels": list(label.counters)}
+            entry |= {name: getattr(label, name) for name in ("decay", "epsilon") if getattr(label, name) is not None}
+            labels[label.name] = entry
+        return {"task_name": self.task_name, "labels": labels}
+
+
+def read_spec_file(path: str | Path) -> dict[str, Any]:
+    """What a YAML or JSON file holds.
+
+    Raises:
+        InputError: no such file, not UTF-8, or neither YAML nor JSON of a mapping.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_NoDoubles)
+    except FileNotFoundError:
+        raise InputError(f"spec={path}: there is no such file. Name a task spec, YAML or JSON.") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"spec={path}: wanted a task spec in YAML or JSON, got: {error}. Correct the file.") from None
+    if not isinstance(found, dict):
+        raise InputError(f"spec={path}: wanted a mapping with {' and '.join(OF_A_SPEC)}, got {type(found).__name__}.")
+    return found
+
+
+def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
+    """Check a spec.
+
+    Raises:
+        InputError: anything in it is missing, unknown, or cannot be used.
+    """
+    _no_others(found, OF_A_SPEC, where)
+    name = found.get("task_name")
+    if not isinstance(name, str) or not TASK_NAME.fullmatch(name):
+        raise InputError(f"{where}: task_name is {name!r}; wanted letters, digits and -_. only, for instance sts-x2.")
+    labels = found.get("labels")
+    if not isinstance(labels, Mapping) or not labels:
+        raise InputError(f"{where}: wanted labels, each with an instruction, got {labels!r}. Give at least one label.")
+    parsed = tuple(_label(str(key), value, f"{where}: label {str(key)!r}") for key, value in labels.items())
+    names = [label.name for label in parsed]
+    if len(set(names)) < len(names):
+        raise InputError(f"{where}: the labels {', '.join(names)} are not all different. Name each once.")
+    for label in parsed:
+        if unknown := [counter for counter in label.counters if counter not in names]:
+            raise InputError(
+                f"{where}: label {label.name!r} has the counter label {unknown[0]!r}, which is none of the labels "
+                f"{', '.join(names)}. Name one of them."
+            )
+    _check_placeholders(parsed, where)
+    return TaskSpec(name, parsed)
+
+
+def _label(name: str, value: Any, where: str) -> Label:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: wanted a mapping with instruction and counter_labels, got {value!r}.")
+    _no_others(value, OF_A_LABEL, where)
+    instruction, counters = value.get("instruction"), value.get("counter_labels") or []
+    if not isinstance(instruction, str) or not instruction:
+        raise InputError(f"{where}: instruction is {instruction!r}; wanted the text that the model continues.")
+    if not instruction.endswith(STOP):
+        raise InputError(
+            f"{where}: the instruction ends in {instruction[-12:]!r}. It must end in a straight quotation mark {STOP}, "
+            "without a blank behind it: the text that is written runs to the next one."
+        )
+    if isinstance(counters, str) or not isinstance(counters, list | tuple):
+        raise InputError(f"{where}: counter_labels is {counters!r}; wanted a list of labels.")
+    decay, epsilon = _number(value, "decay", where), _number(value, "epsilon", where)
+    if epsilon is not None and epsilon > 1:
+        raise InputError(f"{where}: epsilon is {epsilon}; wanted 0 to 1.")
+    return Label(name, instruction, tuple(str(counter) for counter in counters), decay, epsilon)
+
+
+def _number(value: Mapping[Any, Any], key: str, where: str) -> float | None:
+    number = value.get(key)
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
+        raise InputError(f"{where}: {key} is {number!r}; wanted a number, 0 or more.")
+    return float(number)
+
+
+def _no_others(found: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
+    if unknown := [str(key) for key in found if key not in known]:
+        raise InputError(f"{where}: there is no key {unknown[0]!r}; wanted {', '.join(known)}.")
+
+
+def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
+    """All instructions hold ``<X1>`` once, or none does."""
+    counts = {label.name: label.instruction.count(X1) for label in labels}
+    wanted = 1 if any(counts.values()) else 0
+    for name, count in counts.items():
+        if count != wanted:
+            raise InputError(
+                f"{where}: label {name!r}: the instruction holds {X1} {count} times. Wanted once in every label, for "
+                "tasks that take a text, or in none, for tasks that write it."
+            )
+
+
+class _NoDoubles(yaml.SafeLoader):
+    """YAML in which naming a key twice is an error, as the last would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if doubled := [key for place, key in enumerate(keys) if key in keys[:place]]:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {doubled[0]!r} stands there twice", node.start_mark
+            )
+        return super().construct_mapping(node, deep)

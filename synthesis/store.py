@@ -1,0 +1,245 @@
+"""A data set on disk: numbered shards that appear whole, and a manifest that says how they were made.
+
+``.shards/NNNNN.json`` holds what is known about a shard (counts, sha256). It is written before the shard is renamed
+into place, so a shard that is there is whole and accounted for. What was under way when a process was killed is written
+anew, and comes out the same. A shard in which nothing was accepted has no file: readers refuse empty ones.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from contracts import InputError
+
+MANIFEST = "manifest.json"
+MANIFEST_VERSION = 1
+ABOUT = ".shards"
+X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
+OURS = ("shard-*.jsonl", MANIFEST, "report.md", "report.html", "README.md", "annotation*", ABOUT, ".*.part")
+
+log = logging.getLogger(__name__)
+
+
+class LabelCounts(TypedDict):
+    """Of one label."""
+
+    samples: int  # drawn, those without room in the context too
+    accepted: int
+    rejected: dict[str, int]  # reason -> samples
+
+
+class ShardRecord(TypedDict):
+    """What is known about one shard."""
+
+    file: str
+    first: int  # of its inputs, counted from 0
+    inputs: int
+    entries: int
+    bytes: int
+    sha256: str
+    tokens: int  # drawn
+    labels: dict[str, LabelCounts]
+
+
+class Entry(TypedDict):
+    """A line of a shard."""
+
+    text_a: str
+    text_b: str | None  # None where only first sentences are written
+    label: str
+
+
+class ShardStore:
+    """One folder, for shards of ``shard_size`` inputs each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def claim(self, identity: Mapping[str, Any], *, overwrite: bool, writer: bool = True) -> bool:
+        """Whether the data set is finished. With ``overwrite``, the writer removes what an earlier one left.
+
+        Raises:
+            InputError: the folder holds another data set, or files that are none.
+        """
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"output={self.folder}: wanted a folder, but this is a file. Choose another output.")
+        if overwrite:
+            if writer:
+                self._clear()
+            return False
+        if not (self.folder / MANIFEST).is_file():
+            self._refuse_foreign()
+            return False
+        before = read_manifest(self.folder)
+        if differing := list(_differences(before["identity"], json.loads(json.dumps(identity)))):
+            raise InputError(
+                f"output={self.folder} holds a data set that was made otherwise: {'; '.join(differing[:3])}. Choose "
+                "another output, or say overwrite=true to throw it away."
+            )
+        return bool(before["complete"]) and all(self.is_done(number) for number in range(before["shards_planned"]))
+
+    def is_done(self, number: int) -> bool:
+        """Whether a shard is there, and as long as when it was written."""
+        record = self.record(number)
+        shard = self.folder / shard_name(number)
+        return record is not None and (shard.stat().st_size if shard.is_file() else 0) == record["bytes"]
+
+    def record(self, number: int) -> ShardRecord | None:
+        path = self.folder / ABOUT / f"{number:05d}.json"
+        try:
+            return cast(ShardRecord, json.loads(path.read_text(encoding="utf-8")))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def records(self, shards: int) -> list[ShardRecord]:
+        """Of the shards that are done, in order."""
+        return [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
+
+    def write(self, number: int, entries: Iterable[Entry], about: Mapping[str, Any]) -> ShardRecord:
+        """A shard from its entries; ``about`` is what its record says besides."""
+        data = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
+        record = cast(
+            ShardRecord,
+            {
+                **about,
+                "file": shard_name(number),
+                "entries": data.count(b"\n"),
+                "bytes": len(data),
+                "sha256": hashlib.sha256(data).hexdigest(),
+            },
+        )
+        (self.folder / ABOUT).mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / ABOUT / f"{number:05d}.json", json.dumps(record).encode())
+        if data:
+            write_whole(self.folder / shard_name(number), data)
+        else:
+            (self.folder / shard_name(number)).unlink(missing_ok=True)
+        return record
+
+    def manifest(self, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
+        """``header`` and what the records of the shards add up to."""
+        records = self.records(shards)
+        kept = ("file", "first", "inputs", "entries", "sha256")
+        return {
+            "version": MANIFEST_VERSION,
+            "complete": complete,
+            **header,
+            "shards_planned": shards,
+            "counts": total(records),
+            "shards": [{key: record[key] for key in kept} for record in records if record["entries"]],  # type: ignore[literal-required]
+        }
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
+
+    def entries(self) -> Iterator[Entry]:
+        """Of all shards, in order."""
+        yield from read_entries(self.folder)
+
+    def _clear(self) -> None:
+        for pattern in OURS:
+            for path in self.folder.glob(pattern):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if (self.folder / X1 / MANIFEST).is_file():
+            shutil.rmtree(self.folder / X1)
+
+    def _refuse_foreign(self) -> None:
+        foreign = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
+        foreign = [name for name in foreign if name != X1 and not name.startswith(".")]
+        if foreign:
+            raise InputError(
+                f"output={self.folder}: wanted a new folder or one of the same synthesis, but it holds {foreign[0]} "
+                f"and no {MANIFEST}. Choose another output."
+            )
+
+
+def shard_name(number: int) -> str:
+    return f"shard-{number:05d}.jsonl"
+
+
+def read_entries(folder: Path) -> Iterator[Entry]:
+    """Of all shards in a folder, in order."""
+    for path in sorted(folder.glob("shard-*.jsonl")):
+        yield from read_shard(path)
+
+
+def read_shard(path: Path) -> Iterator[Entry]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield json.loads(line)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Raises InputError where there is none, or none of ours."""
+    path = folder / MANIFEST
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"output={folder}: there is no {MANIFEST}. Name the folder of a synthesis.") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(
+            f"{path}: wanted the JSON of a synthesis, got: {error}. Say overwrite=true to begin anew."
+        ) from None
+    if not isinstance(found, dict) or found.get("version") != MANIFEST_VERSION or "identity" not in found:
+        raise InputError(
+            f"{path}: wanted the manifest of a synthesis, version {MANIFEST_VERSION}. Choose another output, or say "
+            "overwrite=true."
+        )
+    return found
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file appears with all of ``data``, or stays as it was."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def total(records: Sequence[ShardRecord]) -> dict[str, Any]:
+    """Counts over shards, by label and together."""
+    labels: dict[str, LabelCounts] = {}
+    for record in records:
+        for name, counts in record["labels"].items():
+            sums = labels.setdefault(name, LabelCounts(samples=0, accepted=0, rejected={}))
+            sums["samples"] += counts["samples"]
+            sums["accepted"] += counts["accepted"]
+            sums["rejected"] = dict(Counter(sums["rejected"]) + Counter(counts["rejected"]))
+    rejected = sum((Counter(counts["rejected"]) for counts in labels.values()), Counter[str]())
+    samples = sum(counts["samples"] for counts in labels.values())
+    accepted = sum(counts["accepted"] for counts in labels.values())
+    return {
+        "inputs": sum(record["inputs"] for record in records),
+        "samples": samples,
+        "accepted": accepted,
+        "yield": accepted / samples if samples else 0.0,
+        "tokens": sum(record["tokens"] for record in records),
+        "rejected": dict(rejected),
+        "labels": {
+            name: {**counts, "yield": counts["accepted"] / counts["samples"] if counts["samples"] else 0.0}
+            for name, counts in labels.items()
+        },
+    }
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in dict.fromkeys([*before, *now]):
+        there, here = before.get(key), now.get(key)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            yield from _differences(there, here, f"{prefix}{key}.")
+        elif there != here:
+            yield f"{prefix}{key} is {_short(here)}, there it was {_short(there)}"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
