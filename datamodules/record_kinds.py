@@ -39,7 +39,7 @@ def score(value: object) -> float:
     except ValueError:
         raise ValueError(wanted) from None
     if math.isfinite(number) and number > 1:
-        raise ValueError(f"{wanted}; divide ratings from 0 to 5 by 5")
+        raise ValueError(f"{wanted}; divide ratings from 0 to 5 by 5, and labels 0, 1, 2 by 2")
     if not 0 <= number <= 1:  # false for NaN as well
         raise ValueError(wanted)
     return number

@@ -194,7 +194,7 @@ def test_opening_millions_of_rows_takes_no_time_and_no_memory_for_each(tmp_path,
     tracemalloc.stop()
     assert sequences_of(batch) == [[2, t5_like.eos_token_id], [(rows * 3 - 1) % 60_000, t5_like.eos_token_id]]
     assert peak < 1_000_000
-    assert seconds < 1
+    assert seconds < 5
 
 
 def test_a_writer_refuses_parts_of_rows(tmp_path):
