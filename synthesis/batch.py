@@ -21,6 +21,7 @@ from synthesis.self_debiasing import self_debias
 
 # Axes: S samples, R rows, C counter prompts (of the sample that has most), V vocabulary, T columns
 NONE = -1  # no such row
+ROWS = {"cpu": 128}  # by default; there a matrix product is no faster per row beyond
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Batch:
         self.cache = RowCache()
         self.samples: list[Sample] = []
         self.rows_SC = np.zeros((0, 1), dtype=np.int64)  # NONE where a sample has fewer counter prompts
-        self.limit = how.rows or (64 if generator.device.type == "cpu" else 256)
+        self.limit = how.rows or ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
         """Those of ``waiting`` that there is room for now, taken out of it; at least one where the batch is empty."""

@@ -38,7 +38,7 @@ class Decoding(NamedTuple):
     abandon: str = ""  # where this comes before the stop string the sample is of no use: it ends unclosed, and keeps it
     seed: int = 42
     rows: int | None = None  # at most so many rows (samples and their counter rows) per step; None: by the device
-    token_budget: int = 16_384  # and at most so many columns of the key-value cache over all rows
+    token_budget: int = 32_768  # and at most so many columns of the key-value cache over all rows
 
 
 @dataclass

@@ -49,7 +49,9 @@ def toy_generator(byte_tokenizer):
             for name, weight in model.named_parameters():
                 if weight.dim() > 1 and "norm" not in name:
                     weight.normal_(0, spread)
-        model.set_output_embeddings(WithShift(model.get_output_embeddings(), [byte_tokenizer('"')["input_ids"][0], 256], quote))
+        model.set_output_embeddings(
+            WithShift(model.get_output_embeddings(), [byte_tokenizer('"')["input_ids"][0], 256], quote)
+        )
         return Generator(f"toy-{family}", model, byte_tokenizer)
 
     return build
@@ -75,7 +77,13 @@ def families(vocabulary, eos):
         "gpt2": (GPT2LMHeadModel, GPT2Config(**ends, n_positions=CONTEXT, n_embd=16, n_layer=2, n_head=2)),
         "opt": (
             OPTForCausalLM,
-            OPTConfig(**SIZE, **(ends | {"pad_token_id": 1}), max_position_embeddings=CONTEXT, ffn_dim=32, word_embed_proj_dim=16),
+            OPTConfig(
+                **SIZE,
+                **(ends | {"pad_token_id": 1}),
+                max_position_embeddings=CONTEXT,
+                ffn_dim=32,
+                word_embed_proj_dim=16,
+            ),
         ),
         "neox": (GPTNeoXForCausalLM, GPTNeoXConfig(**rotary)),
         "llama": (LlamaForCausalLM, LlamaConfig(**rotary, num_key_value_heads=1)),

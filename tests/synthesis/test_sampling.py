@@ -38,7 +38,9 @@ def warped(scores, top_k, top_p, temperature):
     temperature=st.sampled_from([1.0, 0.7, 2.0]),
 )
 def test_as_transformers_restricts(seed, spread, vocabulary, top_k, top_p, temperature):
-    scores = (torch.randn(3, vocabulary, generator=torch.Generator().manual_seed(seed)).double() * spread).log_softmax(-1)
+    scores = (torch.randn(3, vocabulary, generator=torch.Generator().manual_seed(seed)).double() * spread).log_softmax(
+        -1
+    )
     found = candidates(scores, top_k=top_k, top_p=top_p, temperature=temperature)
     wanted = warped(scores, top_k, top_p, temperature)
     torch.testing.assert_close(distribution(found, vocabulary), wanted, rtol=1e-9, atol=1e-12)
@@ -78,7 +80,9 @@ def test_what_is_drawn_follows_the_distribution(restriction):
     drawn = pick(Candidates(*(part.expand(draws, -1) for part in found)), u).bincount(minlength=12)
     wanted = warped(scores, restriction.get("top_k"), restriction.get("top_p"), 1.0)[0]
     assert drawn[wanted == 0].eq(0).all()
-    assert stats.chisquare(drawn[wanted > 0], wanted[wanted > 0].double() / wanted.double().sum() * draws).pvalue > 0.001
+    assert (
+        stats.chisquare(drawn[wanted > 0], wanted[wanted > 0].double() / wanted.double().sum() * draws).pvalue > 0.001
+    )
 
 
 @pytest.mark.parametrize("u", [0.0, 1e-300, 1 - 2**-53])

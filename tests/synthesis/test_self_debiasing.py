@@ -72,7 +72,9 @@ def test_counter_prompts_count_by_the_likeliest_not_by_their_mean():
     logits = torch.zeros(1, 4)
     strong, weak = torch.tensor([5.0, 0, 0, 0]), torch.zeros(4)
     one = self_debias(logits, strong[None, None], torch.ones(1, 1).bool(), torch.ones(1), torch.zeros(1))
-    both = self_debias(logits, torch.stack([strong, weak])[None], torch.ones(1, 2).bool(), torch.ones(1), torch.zeros(1))
+    both = self_debias(
+        logits, torch.stack([strong, weak])[None], torch.ones(1, 2).bool(), torch.ones(1), torch.zeros(1)
+    )
     torch.testing.assert_close(one, both)
 
 
@@ -90,9 +92,7 @@ def test_a_banned_token_stays_banned_and_nothing_becomes_nan():
     logits, counters = torch.randn(2, 30), torch.randn(2, 2, 30) * 20
     logits[:, 7] = counters[:, :, 7] = -torch.inf
     for epsilon in (0.0, 0.01):
-        found = self_debias(
-            logits, counters, torch.ones(2, 2).bool(), torch.full((2,), 1e4), torch.full((2,), epsilon)
-        )
+        found = self_debias(logits, counters, torch.ones(2, 2).bool(), torch.full((2,), 1e4), torch.full((2,), epsilon))
         assert found[:, 7].eq(-torch.inf).all()
         assert not found.isnan().any()
         torch.testing.assert_close(found.exp().sum(-1), torch.ones(2))

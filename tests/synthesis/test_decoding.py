@@ -1,0 +1,337 @@
+"""The engine against decoding one sample at a time, without cache or padding; and against itself in other batches."""
+
+import itertools
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from contracts import InputError
+from synthesis.decoding import Decoding, Prompt, Statistics, decode
+from synthesis.generator import Generator
+from synthesis.sampling import digest, uniforms
+
+FAMILIES = ["gpt2", "opt", "neox", "llama", "mistral", "bloom"]
+LABELS = {"1": "the same", "0.5": "somewhat similar", "0": "completely different"}
+COUNTERS = {"1": (), "0.5": ("1",), "0": ("1", "0.5")}
+
+
+def prompt_of(sentence, label):
+    return f'Be {LABELS[label]}.\n1: "{sentence}"\n2: "'
+
+
+def prompts_for(sentences, samples=range(3), **settings):
+    return [
+        Prompt(
+            (sentence, label),
+            prompt_of(sentence, label),
+            tuple(prompt_of(sentence, counter) for counter in COUNTERS[label]),
+            samples=samples,
+            **settings,
+        )
+        for sentence in sentences
+        for label in LABELS
+    ]
+
+
+def sentences(count, longest=40):
+    """Of very different lengths."""
+    pick = random.Random(5)
+    return ["".join(pick.choices("abcdefg hijk", k=pick.randint(1, longest))) + str(i) for i in range(count)]
+
+
+def run(generator, prompts, statistics=None, **how):
+    out = list(decode(generator, iter(prompts), Decoding(**how), statistics))
+    texts = {(one.prompt.key, one.sample): (one.text, one.closed, one.tokens) for one in out}
+    assert len(texts) == len(out), "a sample came twice"
+    return texts
+
+
+# ------------------------------------------------------------------------- one at a time, written slowly
+
+
+@torch.no_grad()
+def next_probabilities(generator, prompt, tokens, how):
+    """Probabilities of the next token after self-debiasing, top-k and top-p; each prompt is run from its beginning."""
+    rows = []
+    for text in (prompt.text, *prompt.counters):
+        ids = torch.tensor([generator.tokenizer(text)["input_ids"] + tokens])
+        logits = generator.model(ids).logits[0, -1].double().clone()
+        if how.ban_eos:
+            logits[generator.tokenizer.eos_token_id] = -torch.inf
+        rows.append(logits.softmax(-1).numpy())
+    own, others = rows[0], rows[1:]
+    excess = np.maximum(0, np.max(others, axis=0) - own) if others else np.zeros_like(own)
+    p = own * np.maximum(np.exp(-prompt.decay * excess), prompt.epsilon)
+    p /= p.sum()
+    ranked = np.argsort(-p, kind="stable")[: how.top_k or len(p)]
+    kept, mass = [], 0.0
+    for token in ranked:
+        if kept and how.top_p and mass >= how.top_p * p[ranked].sum():
+            break
+        kept.append(token)
+        mass += p[token]
+    restricted = np.zeros_like(p)
+    restricted[kept] = p[kept] / p[kept].sum()
+    return restricted
+
+
+def one_at_a_time(generator, prompt, sample, how):
+    """(text, closed, tokens) of one sample."""
+    tokenizer, tokens = generator.tokenizer, []
+    u = uniforms(digest(how.seed, prompt.key), range(sample, sample + 1), how.max_new_tokens)[0]
+    for position in range(how.max_new_tokens):
+        p = next_probabilities(generator, prompt, tokens, how)[::-1]  # the engine counts ids from the end
+        tokens.append(len(p) - 1 - int(np.searchsorted(np.cumsum(p), u[position], side="right")))
+        text = tokenizer.decode(tokens)
+        if how.stop in text:
+            return text.split(how.stop)[0], True, len(tokens)
+    return text, False, len(tokens)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_text_is_what_decoding_one_at_a_time_gives(toy_generator, family):
+    # BLOOM's attention is float32 whatever the weights, and knows no fully masked row in float64
+    generator = toy_generator(family, quote=1.0, dtype=torch.float32 if family == "bloom" else torch.float64)
+    how = Decoding(max_new_tokens=10, top_k=20)
+    prompts = prompts_for(sentences(4), decay=30.0, samples=range(2))
+    found = run(generator, prompts, **(how._asdict() | {"rows": 11}))
+    for prompt, sample in itertools.product(prompts, range(2)):
+        assert found[prompt.key, sample] == one_at_a_time(generator, prompt, sample, how)
+    assert len({closed for _, closed, _ in found.values()}) == 2, "some close and some do not"
+
+
+def test_texts_have_the_distribution_of_naive_sampling(toy_generator):
+    """All two-token texts of a prompt with two counter prompts, and how often each comes in 6,000 samples."""
+    generator = toy_generator(quote=2.0, spread=0.3)
+    how = Decoding(max_new_tokens=2, top_k=8, top_p=0.9, ban_eos=True)
+    prompt = prompts_for(["a cat"], samples=range(6000), decay=50.0)[2]
+    wanted = Counter()
+    for first, p in enumerate(next_probabilities(generator, prompt, [], how)):
+        if p and '"' in generator.tokenizer.decode([first]):
+            wanted[generator.tokenizer.decode([first]).split('"')[0], True] += p
+        elif p:
+            for second, q in enumerate(next_probabilities(generator, prompt, [first], how)):
+                text, mark, _ = generator.tokenizer.decode([first, second]).partition('"')
+                wanted[text, bool(mark)] += p * q
+    wanted = {key: p for key, p in wanted.items() if p}
+    found = Counter((text, closed) for text, closed, _ in run(generator, [prompt], **how._asdict()).values())
+    assert set(found) <= set(wanted)
+    counts = np.array([[found[key], 6000 * p] for key, p in wanted.items()])
+    rare = counts[:, 1] < 5
+    counts = np.vstack([counts[~rare], counts[rare].sum(0)]) if rare.any() else counts
+    assert len(counts) > 20
+    assert stats.chisquare(counts[:, 0], counts[:, 1]).pvalue > 0.001
+
+
+# ------------------------------------------------------------------------------- whatever the batching
+
+
+@pytest.mark.parametrize("restriction", [{"top_k": 5}, {"top_k": 0, "top_p": 0.9}])
+def test_neither_batch_size_nor_order_nor_shards_change_a_text(toy_generator, restriction):
+    generator = toy_generator(quote=3.0)
+    prompts = prompts_for(sentences(7))
+    alone = run(generator, prompts, rows=1, max_new_tokens=12, **restriction)
+    statistics = Statistics()
+    assert run(generator, prompts, statistics, rows=64, max_new_tokens=12, **restriction) == alone
+    assert statistics.samples == len(alone) == 63
+    assert statistics.wasted_row_steps <= 0.05 * statistics.row_steps
+    shuffled = random.Random(1).sample(prompts, len(prompts))
+    assert run(generator, shuffled, rows=13, max_new_tokens=12, **restriction) == alone
+    shards = [run(generator, prompts[rank::2], rows=16, max_new_tokens=12, **restriction) for rank in range(2)]
+    assert shards[0] | shards[1] == alone
+    assert run(generator, prompts, rows=64, token_budget=300, max_new_tokens=12, **restriction) == alone
+    later = [prompt._replace(samples=range(2, 3)) for prompt in prompts]
+    assert run(generator, later, max_new_tokens=12, **restriction).items() <= alone.items()
+
+
+def test_float32_texts_are_nearly_always_the_same(toy_generator):
+    generator = toy_generator(dtype=torch.float32, quote=3.0)
+    prompts = prompts_for(sentences(70), samples=range(5))
+    few = run(generator, prompts, rows=16, max_new_tokens=12)
+    many = run(generator, prompts[::-1], rows=64, max_new_tokens=12)
+    same = sum(few[key] == many[key] for key in few) / len(few)
+    assert same >= 0.999, f"{same:.4%} of {len(few)} texts"
+
+
+def test_no_step_is_spent_on_finished_rows(toy_generator):
+    """The rows of all passes are just those that the tokens behind each first one needed."""
+    statistics = Statistics()
+    prompts = prompts_for(sentences(20), samples=range(5))
+    texts = run(toy_generator(quote=3.0), prompts, statistics, rows=32)
+    rows = {prompt.key: 1 + len(prompt.counters) for prompt in prompts}
+    assert statistics.row_steps == sum((tokens - 1) * rows[key] for (key, _), (_, _, tokens) in texts.items())
+    assert statistics.wasted_row_steps == 0
+    assert statistics.tokens == sum(tokens for _, _, tokens in texts.values())
+    assert statistics.steps < statistics.row_steps / 24
+
+
+def test_inputs_stream(toy_generator):
+    """Prompts without end: no more are held than a few batches need."""
+    pulled = 0
+
+    def endless():
+        nonlocal pulled
+        for number in itertools.count():
+            pulled += 1
+            yield Prompt((number,), f'{number}: "', samples=range(2))
+
+    come = itertools.islice(decode(toy_generator(quote=4.0), endless(), Decoding(rows=16)), 300)
+    for count, _ in enumerate(come, start=1):
+        assert pulled <= count / 2 + 64
+
+
+def test_prompts_that_depend_on_what_came(toy_generator):
+    """None means: ask again when another sample is out. Here each prompt is tried until a text is short."""
+    tries, short = Counter(), set()
+
+    def until_short():
+        open_ = list(range(5))
+        while open_:
+            waiting = [n for n in open_ if tries[n] < asked[n]]
+            ready = [n for n in open_ if n not in waiting]
+            for number in ready:
+                if number in short or tries[number] >= 30:
+                    open_.remove(number)
+                    continue
+                asked[number] += 1
+                yield Prompt((number,), f'{number}: "', samples=range(tries[number], tries[number] + 1))
+            if open_ and not ready:
+                yield None
+
+    asked = Counter()
+    for one in decode(toy_generator(quote=3.0), until_short(), Decoding(rows=4)):
+        tries[one.prompt.key[0]] += 1
+        if one.closed and one.tokens < 8:
+            short.add(one.prompt.key[0])
+    assert short == set(range(5))
+    assert sum(tries.values()) > 5
+    assert list(decode(toy_generator(), iter([None, None]), Decoding())) == []
+
+
+# ------------------------------------------------------------------------------------- when it ends
+
+
+def test_a_model_that_never_closes(toy_generator):
+    texts = run(toy_generator(quote=-1e9), prompts_for(sentences(4)), max_new_tokens=15)
+    assert {(closed, tokens) for _, closed, tokens in texts.values()} == {(False, 15)}
+    assert all('"' not in text for text, _, _ in texts.values())
+
+
+def test_a_model_that_only_closes(toy_generator):
+    """Also with a token that holds a full stop before the mark: what stands before the mark belongs to the text."""
+    statistics = Statistics()
+    texts = run(toy_generator(quote=1e6), prompts_for(sentences(4), samples=range(20)), statistics, top_k=2, top_p=None)
+    assert {text for text, _, _ in texts.values()} == {"", "."}
+    assert {(closed, tokens) for _, closed, tokens in texts.values()} == {(True, 1)}
+    assert statistics.row_steps == 0
+
+
+def test_the_end_of_sequence_is_banned_or_ends_a_sample(toy_generator):
+    generator = toy_generator()
+    eos = generator.tokenizer.eos_token_id
+    generator.model.get_output_embeddings().ids.append(eos)
+    generator.model.get_output_embeddings().shift = 1e3  # the quotation marks' and the end's
+    banned = run(generator, prompts_for(["a"]), top_k=3, top_p=None)
+    assert all(closed for _, closed, _ in banned.values())
+    generator.model.get_output_embeddings().ids[:] = [eos]
+    assert {t for t in run(generator, prompts_for(["a"]), ban_eos=False).values()} == {("", False, 1)}
+    assert all(len(text) > 1 for text, _, _ in run(generator, prompts_for(["a"]), max_new_tokens=9).values())
+
+
+@pytest.mark.parametrize("stop", ["d.", "é", "\n"])
+def test_a_stop_string_of_several_tokens(toy_generator, stop):
+    generator = toy_generator(spread=0.05)  # nearly uniform over the bytes
+    head = generator.model.get_output_embeddings()
+    head.ids, head.shift = generator.tokenizer(stop)["input_ids"], 5.0
+    texts = run(generator, prompts_for(["a"], samples=range(30)), stop=stop, top_k=0, top_p=None)
+    assert all(stop not in text for text, _, _ in texts.values())
+    assert any(closed and tokens > 2 for _, closed, tokens in texts.values())
+
+
+def test_abandoned_samples_end_early_and_no_other_changes(toy_generator):
+    generator = toy_generator(quote=3.0)
+    prompts = prompts_for(sentences(10))
+    whole, short = (run(generator, prompts, top_k=30, abandon=part) for part in ("", "e"))
+    accepted = {key: value for key, value in whole.items() if value[1] and "e" not in value[0]}
+    assert {key: value for key, value in short.items() if value[1] and "e" not in value[0]} == accepted
+    dropped = [value for value in short.values() if not value[1] and "e" in value[0]]
+    assert dropped
+    assert all(text.endswith("e") and text.count("e") == 1 for text, _, _ in dropped)
+
+
+# ------------------------------------------------------------------------------------ context limit
+
+
+def test_a_prompt_longer_than_the_context_is_rejected_with_a_reason(toy_generator):
+    generator = toy_generator(quote=3.0)
+    long = prompts_for(["x" * 200])
+    fine = prompts_for(sentences(5))
+    out = list(decode(generator, iter([*fine[:7], *long, *fine[7:]]), Decoding(rows=16)))
+    rejected = [one for one in out if one.rejected]
+    assert sorted((one.prompt.key, one.sample) for one in rejected) == sorted(
+        (p.key, s) for p in long for s in range(3)
+    )
+    assert all("context" in one.rejected and "128" in one.rejected and not one.text for one in rejected)
+    texts = {(one.prompt.key, one.sample): (one.text, one.closed, one.tokens) for one in out if not one.rejected}
+    assert texts == run(generator, fine)
+
+
+def test_the_context_cuts_a_sample_short(toy_generator):
+    """As published: prompt and continuation together hold no more than the context, counter prompts included."""
+    generator = toy_generator(quote=-1e9)
+    long, short = "x" * 118 + ': "', 'a: "'
+    assert len(generator.encode([long])[0]) == 121
+    prompts = [Prompt((0,), long), Prompt((1,), short, (long,)), Prompt((2,), short), Prompt((3,), "x" * 127)]
+    tokens = {key[0]: tokens for (key, _), (_, _, tokens) in run(generator, prompts).items()}
+    assert tokens == {0: 7, 1: 7, 2: 40, 3: 1}
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+
+def test_logits_that_are_not_finite_are_reported(toy_generator):
+    generator = toy_generator(dtype=torch.float32)
+    generator.model.get_output_embeddings().shift = torch.nan
+    with pytest.raises(InputError, match="not finite"):
+        list(decode(generator, iter(prompts_for(["a"])), Decoding()))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"top_p": 1.5}, {"top_k": -1}, {"temperature": 0}, {"max_new_tokens": 0}, {"stop": ""}, {"rows": 0}]
+)
+def test_settings_out_of_range_are_named(toy_generator, wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        list(decode(toy_generator(), iter([]), Decoding(**wrong)))
+
+
+def test_an_empty_prompt_is_rejected(toy_generator):
+    (one,) = decode(toy_generator(), iter([Prompt((0,), "")]), Decoding())
+    assert "empty" in one.rejected
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_short_floats_generate(toy_generator, dtype):
+    texts = run(toy_generator(dtype=dtype, quote=3.0), prompts_for(sentences(4)), max_new_tokens=10)
+    assert len(texts) == 36
+
+
+def test_rows_move_between_lengths(toy_generator):
+    """Short prompts under way when long ones join, and back: the cache's window grows, moves and shrinks."""
+    generator = toy_generator(quote=2.5)
+    texts = [word * times for times in (1, 90, 2, 80, 1, 1, 100, 3) for word in ("a", "b")]
+    prompts = [
+        Prompt((i,), f'{text}: "', (f'{text[: 1 + i % 3]}? "',), samples=range(4)) for i, text in enumerate(texts)
+    ]
+    assert run(generator, prompts, rows=9) == run(generator, prompts, rows=2)
+
+
+def test_the_generator_is_not_changed(toy_generator):
+    generator: Generator = toy_generator(quote=3.0)
+    before = [weight.clone() for weight in generator.model.parameters()]
+    list(decode(generator, iter(prompts_for(["a"])), Decoding()))
+    assert all(torch.equal(a, b) for a, b in zip(before, generator.model.parameters(), strict=True))
+    assert all(weight.requires_grad for weight in generator.model.parameters())
