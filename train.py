@@ -189,15 +189,15 @@ def choose_tasks(cfg: DictConfig, data: "DataModule") -> "Suite":
     """What the data module holds out, and the suite of ``evaluation.data_root``."""
     from evaluation.catalogue import load_tasks
     from evaluation.suite import Suite
-    from evaluation.task import Classifiers
+    from evaluation.task import Options
 
     tasks: list[Any] = list(data.held_out())
     if cfg.evaluation.data_root is None:
         log.info("evaluation.data_root is not set: no STS scores.")
     else:
-        classifiers = Classifiers(protocol=cfg.evaluation.protocol)
+        options = Options(protocol=cfg.evaluation.protocol)
         tasks += load_tasks(
-            cfg.evaluation.data_root, names_of(cfg.evaluation.suite), classifiers, prefix="evaluation."
+            cfg.evaluation.data_root, names_of(cfg.evaluation.suite), options, prefix="evaluation."
         ).tasks
     return Suite(tasks)
 

@@ -23,6 +23,7 @@ from benchmarks.materials import hush, packaged_minilm
 from benchmarks.senteval_reference import Result, Rules
 from benchmarks.sides import CLOCKS, Line, arguments, report
 from benchmarks.texts import shared_data
+from encoders import load_encoder
 from evaluation.catalogue import load_tasks
 from evaluation.classification import Classification
 from evaluation.embed import Pool
@@ -47,11 +48,8 @@ def vectors(task: Classification, folder: Path) -> Pool:
     texts = list(dict.fromkeys(text for side in task.texts() for text in side))
     path = folder / f"{task.name}.npy"
     if not path.is_file():
-        from sentence_transformers import SentenceTransformer
-
-        model = SentenceTransformer(str(packaged_minilm()), device="cpu")
         folder.mkdir(parents=True, exist_ok=True)
-        np.save(path, model.encode(texts, batch_size=64, show_progress_bar=False))
+        np.save(path, load_encoder(packaged_minilm(), device="cpu").embed(texts).numpy())
     rows = torch.from_numpy(np.load(path))
     if len(rows) != len(texts):
         raise SystemExit(f"{path}: {len(rows)} vectors for {len(texts)} texts; delete it.")

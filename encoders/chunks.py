@@ -76,7 +76,7 @@ def distinct(sequences: Ragged) -> tuple[Ragged, Tensor]:
     flat = sequences.ids.numpy()
     ends = np.cumsum(sequences.lengths)
     place_of: dict[bytes, int] = {}
-    kept, places = [], []
+    kept, places = list[int](), list[int]()
     for row, (start, end) in enumerate(zip((ends - sequences.lengths).tolist(), ends.tolist(), strict=True)):
         place = place_of.setdefault(flat[start:end].tobytes(), len(place_of))
         places.append(place)

@@ -7,7 +7,7 @@ library can be asked instead.
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from transformers.utils.hub import cached_file
 
@@ -94,7 +94,7 @@ def read_json(name: str, path: str) -> Any:
     if found is None:
         return None
     try:
-        return json.loads(Path(cast(str, found)).read_text(encoding="utf-8"))
+        return json.loads(Path(found).read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"encoder={name}: {path} is no JSON ({error}). Fetch or export it again.") from error
 

@@ -18,7 +18,7 @@ def fingerprint(weights: Mapping[str, Tensor], **settings: Any) -> str:
     digest = hashlib.sha256(f"{VERSION}".encode())
     for name, weight in sorted(weights.items()):
         digest.update(f"\n{name} {tuple(weight.shape)} {weight.dtype} ".encode())
-        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     digest.update(json.dumps(settings, sort_keys=True).encode())
     return digest.hexdigest()
 

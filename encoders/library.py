@@ -47,11 +47,11 @@ class LibraryEncoder:
             self.model.max_seq_length = max_length
         self._prompt = prompt
         default = self.model.prompts.get(self.model.default_prompt_name or "", "")
-        self.description = {
+        self.description: dict[str, str] = {
             "kind": "sentence-transformers library",
             "backbone": name,
             "pooling": why,
-            "prompt": default if prompt is None else prompt,
+            "prompt": (default or "") if prompt is None else prompt,
             "max_length": str(self.model.max_seq_length),
             "precision": precision_of(dtype),
         }

@@ -23,7 +23,7 @@ def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
     """
     linears = [layer for layer in module.modules() if type(layer) is nn.Linear] if _helps(module, tokens) else []
     for layer in linears:
-        layer.forward = _packed(layer)  # type: ignore[method-assign]
+        layer.forward = _packed(layer)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

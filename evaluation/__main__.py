@@ -1,4 +1,4 @@
-"""Score any encoder, or look after the data that it is scored on: ``python -m evaluation encoder=... data_root=...``."""
+"""Score any encoder, or look after the data it is scored on: ``python -m evaluation encoder=... data_root=...``."""
 
 import logging
 import os
@@ -19,6 +19,7 @@ from key_types import check_types
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from evaluation.catalogue import Chosen
     from evaluation.statistics import Scores
+    from evaluation.task import Options
 
 log = logging.getLogger("evaluation")
 
@@ -36,6 +37,8 @@ class Keys(TypedDict):
     protocol: Literal["default", "fast", "sklearn"]
     nhid: int
     seed: int
+    alignment_above: float
+    askubuntu_text: Literal["title", "body", "title+body"]
     intervals: bool
     output: str | None
     cache_dir: str | None
@@ -65,11 +68,10 @@ def score(cfg: DictConfig) -> int:
         from encoders import load_encoder
         from evaluation.catalogue import load_tasks
         from evaluation.suite import Suite
-        from evaluation.task import Classifiers
         from evaluation.vector_store import VectorStore
 
         names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
-        chosen = load_tasks(cfg.data_root, ",".join(names), Classifiers(cfg.protocol, cfg.nhid, cfg.seed))
+        chosen = load_tasks(cfg.data_root, ",".join(names), options_of(cfg))
         suite = Suite(chosen.tasks)
         encoder = load_encoder(
             cfg.encoder,
@@ -102,9 +104,9 @@ def leave(cfg: DictConfig, results: Results) -> None:
         path = Path(cfg.output)
         write_results(path, results)
         page = path.with_suffix(".md")
-        part = page.with_name(f".{page.name}.part")
-        part.write_text(markdown(results, WITH_FORM), encoding="utf-8")
-        part.replace(page)
+        unfinished = page.with_name(f".{page.name}.part")
+        unfinished.write_text(markdown(results, WITH_FORM), encoding="utf-8")
+        unfinished.replace(page)
         if not cfg.quiet:
             console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
 
@@ -143,6 +145,12 @@ def collect(cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dic
         skipped=chosen.skipped,
     )
     return results
+
+
+def options_of(cfg: DictConfig) -> "Options":
+    from evaluation.task import Options
+
+    return Options(**{name: cfg[name] for name in Options._fields})
 
 
 def look_after_data(cfg: DictConfig) -> int:

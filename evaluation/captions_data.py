@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from contracts import InputError
 from evaluation.captions import CAPTIONS, SENTEVAL_SIZES, Captioned, CaptionRetrieval, Sizes
-from evaluation.task import Classifiers, Entry, Task
+from evaluation.task import Entry, Options, Task
 from evaluation.tsv import read_rows, read_text, table
 
 IMAGES = {"train": 113_287, "valid": 5_000, "test": 5_000}  # Karpathy's split
@@ -20,7 +20,7 @@ FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # needed beside 
 _ROWS_AT_A_TIME = 4096
 
 
-def read_captions(root: Path, name: str, classifiers: Classifiers, sizes: Sizes = SENTEVAL_SIZES) -> Task:
+def read_captions(root: Path, name: str, options: Options, sizes: Sizes = SENTEVAL_SIZES) -> Task:
     """Checks all files; the vectors of the images are read when they are scored."""
     train, dev, test = (_read_split(root, split) for split in IMAGES)
     widths = [_check_vectors(one) for one in (train, dev, test)]
@@ -38,7 +38,7 @@ def read_captions(root: Path, name: str, classifiers: Classifiers, sizes: Sizes 
             )
     if len(train.captions) <= sizes.batch:
         raise InputError(f"{train.vectors}: wanted more than {sizes.batch} captions to train on. Copy the whole split.")
-    return CaptionRetrieval(name, train, dev, test, classifiers.seed, sizes)
+    return CaptionRetrieval(name, train, dev, test, options.seed, sizes)
 
 
 def _read_split(root: Path, split: str) -> Captioned:

@@ -16,7 +16,7 @@ from evaluation import (
     senteval_data,
     sts_data,
 )
-from evaluation.task import Classifiers, Entry, Task
+from evaluation.task import Entry, Options, Task
 from evaluation.tsv import SENTEVAL, table
 
 log = logging.getLogger(__name__)
@@ -57,25 +57,25 @@ def has_form(name: str) -> bool:
 
 
 def load_tasks(
-    data_root: str | Path, suite: str | Sequence[str], classifiers: Classifiers | None = None, *, prefix: str = ""
+    data_root: str | Path, suite: str | Sequence[str], options: Options | None = None, *, prefix: str = ""
 ) -> Chosen:
     """Reads the tasks of suites and tasks that are named in a list or separated by commas.
 
-    ``NAME@senteval`` is the same with the text in the form that SentEval feeds to an encoder, where that differs. A task
-    of a suite that is not there is left out with its reason; one asked for by its own name is an error. ``prefix`` stands
-    before the keys in messages.
+    ``NAME@senteval`` is the same with the text in the form that SentEval feeds to an encoder, where that differs. A
+    task of a suite that is not there is left out with its reason; one asked for by its own name is an error.
+    ``prefix`` stands before the keys in messages.
 
     Raises:
         InputError: an unknown name, a task that is not there or is damaged, or nothing at all to score.
     """
-    root, classifiers = Path(data_root), classifiers or Classifiers()
+    root, options = Path(data_root), options or Options()
     names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
     chosen = Chosen([], {})
     for name, by_name in _expand(names, prefix).items():
         missing = [path for path in files(root, name) if not path.is_file()]
         if not missing:
             entry = ENTRIES[name.removesuffix(SENTEVAL)]
-            chosen.tasks.append(entry.read(root, name, classifiers))
+            chosen.tasks.append(entry.read(root, name, options))
         elif by_name:
             raise InputError(
                 f"task {name}: {missing[0]} is not there; {prefix}data_root must contain it. "
@@ -85,9 +85,9 @@ def load_tasks(
             chosen.skipped[name] = f"{missing[0]} is not there"
     if not chosen.tasks:
         raise InputError(
-            f"{prefix}data_root={root}: none of the tasks of {', '.join(names) or 'an empty suite'} is there; wanted a folder with "
-            "STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and so on: "
-            "`python -m evaluation action=list data_root=...` shows the tables, action=fetch gets them."
+            f"{prefix}data_root={root}: none of the tasks of {', '.join(names) or 'an empty suite'} is there; wanted a "
+            "folder with STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and so "
+            "on: `python -m evaluation action=list data_root=...` shows the tables, action=fetch gets them."
         )
     # a second form of the text is used where it is there, and not missed
     absent = [name for name in chosen.skipped if not name.endswith(SENTEVAL)]

@@ -25,7 +25,7 @@ from evaluation.features import Combination, features_of
 from evaluation.folds import FEWEST_ROWS, FOLD_SEED, check_classes, fewest_for, fold_split, stratified
 from evaluation.linear_probe import Features, Split
 from evaluation.statistics import Estimate, f1, mean
-from evaluation.task import Classifiers, How
+from evaluation.task import How, Options
 from evaluation.tsv import SENTEVAL
 
 EMPTY = "."  # what stands for an empty sentence: encoders cannot be asked for the vector of nothing
@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 
 class Classification:
     def __init__(
-        self, name: str, recipe: Recipe, classes: Sequence[str], parts: Mapping[str, Part], classifiers: Classifiers
+        self, name: str, recipe: Recipe, classes: Sequence[str], parts: Mapping[str, Part], options: Options
     ) -> None:
         """``parts``: "all", or "train" and "test", or "train", "dev" and "test".
 
@@ -69,9 +69,9 @@ class Classification:
             InputError: too few rows for the scheme, or what ``classifiers`` asks for does not exist.
         """
         self.name, self.recipe, self.classes, self.parts = name, recipe, list(classes), dict(parts)
-        self.protocol = classifiers.protocol
-        self.trainer = trainer(classifiers, 0 if recipe.linear_only else classifiers.nhid, recipe.changes)
-        self.folds, self.seed = FOLDS[classifiers.protocol], classifiers.seed
+        self.protocol = options.protocol
+        self.trainer = trainer(options, 0 if recipe.linear_only else options.nhid, recipe.changes)
+        self.folds, self.seed = FOLDS[options.protocol], options.seed
         plain = name.removesuffix(SENTEVAL)
         form = name[len(plain) :]
         self.key, self.dev_key = plain, f"{plain}-dev"  # of the bootstrap: both forms of a text are resampled alike

@@ -12,7 +12,7 @@ from contracts import InputError
 from evaluation import linear_probe
 from evaluation.folds import validation_split
 from evaluation.linear_probe import Features, Settings, Split
-from evaluation.task import Classifiers
+from evaluation.task import Options
 
 if TYPE_CHECKING:  # it takes a second to import
     from sklearn.linear_model import LogisticRegression
@@ -36,7 +36,7 @@ FOLDS = {"default": 10, "fast": 5, "sklearn": 10}
 
 
 class Fits(Protocol):
-    """Classifiers for each split (F) and regularisation value (R)."""
+    """Options for each split (F) and regularisation value (R)."""
 
     @property
     def accuracy_FR(self) -> np.ndarray:
@@ -134,22 +134,22 @@ class Sklearn:
             return LogisticRegression(C=c, random_state=self.seed).fit(rows, labels)
 
 
-def trainer(classifiers: Classifiers, hidden: int, changes: Mapping[str, Any]) -> Trainer:
+def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Trainer:
     """``changes`` replace settings where a task has its own.
 
     Raises:
         InputError: an unknown protocol, or one that knows no hidden units.
     """
-    if classifiers.protocol == "sklearn":
+    if options.protocol == "sklearn":
         if hidden:
             raise InputError(
                 f"classifiers: nhid={hidden} with protocol=sklearn; wanted nhid=0, since a logistic regression has no "
                 "hidden units. Take protocol=default or fast for them."
             )
-        return Sklearn(classifiers.seed)
-    if classifiers.protocol not in SETTINGS:
-        raise InputError(f"classifiers: protocol={classifiers.protocol!r}; wanted one of {', '.join(FOLDS)}.")
-    return Own(SETTINGS[classifiers.protocol]._replace(hidden=hidden, seed=classifiers.seed, **changes))
+        return Sklearn(options.seed)
+    if options.protocol not in SETTINGS:
+        raise InputError(f"classifiers: protocol={options.protocol!r}; wanted one of {', '.join(FOLDS)}.")
+    return Own(SETTINGS[options.protocol]._replace(hidden=hidden, seed=options.seed, **changes))
 
 
 def _plain(features: Features, rows_N: Tensor) -> np.ndarray:

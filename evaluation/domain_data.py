@@ -22,7 +22,7 @@ from evaluation.paraphrase import Paraphrases
 from evaluation.reranking import Candidates, Reranking
 from evaluation.sts import Similarity
 from evaluation.sts_data import Layout, read_pairs
-from evaluation.task import Classifiers, Entry
+from evaluation.task import Entry, Options
 from evaluation.tsv import read_number, read_rows, read_text, table
 
 log = logging.getLogger(__name__)
@@ -39,14 +39,13 @@ TEXTS: dict[str, Callable[[str, str], str]] = {
 # ------------------------------------------------------------------------------------- AskUbuntu
 
 
-def read_askubuntu(split: str, root: Path, name: str, classifiers: Classifiers, text: str = "title") -> Reranking:
-    """``text`` is title, as in the papers, body or title+body."""
-    if text not in TEXTS:
-        raise InputError(f"task {name}: text is {text!r}; wanted one of {', '.join(TEXTS)}.")
+def read_askubuntu(split: str, root: Path, name: str, options: Options) -> Reranking:
+    if options.askubuntu_text not in TEXTS:
+        raise InputError(f"askubuntu_text={options.askubuntu_text!r}: wanted one of {', '.join(TEXTS)}.")
     path = table(root, f"AskUbuntu/{split}")
     rows = list(_questions(path))
     wanted = {one for _, query, _, candidates in rows for one in (query, *candidates)}
-    texts = _askubuntu_texts(table(root, "AskUbuntu/texts"), wanted, text)
+    texts = _askubuntu_texts(table(root, "AskUbuntu/texts"), wanted, options.askubuntu_text)
     queries = []
     for where, query, positives, candidates in rows:
         missing = [one for one in (query, *candidates) if one not in texts]
@@ -88,7 +87,7 @@ def _askubuntu_texts(path: Path, wanted: set[str], text: str) -> dict[str, str]:
 # ----------------------------------------------------------------------------------- CQADupStack
 
 
-def read_cqadupstack(table_name: str, ending: str, root: Path, name: str, classifiers: Classifiers) -> ForumRetrieval:
+def read_cqadupstack(table_name: str, ending: str, root: Path, name: str, options: Options) -> ForumRetrieval:
     """``table_name`` is valid or test; ``ending`` is that of the score names, -dev or nothing."""
     corpus = _corpus(table(root, "CQADupStack/corpus"))
     path = table(root, f"CQADupStack/{table_name}")
@@ -147,7 +146,7 @@ def _forum(name: str, corpus: dict[str, str], queries: dict[str, list[str]]) -> 
 # -------------------------------------------------------------------------- TwitterPara, BIOSSES
 
 
-def read_paraphrases(table_name: str, column: str, high: float, root: Path, name: str, _: Classifiers) -> Paraphrases:
+def read_paraphrases(table_name: str, column: str, high: float, root: Path, name: str, _: Options) -> Paraphrases:
     """``column`` holds votes or a rating from 0 to ``high``, of which 3 is undecided."""
     path = table(root, table_name)
     pairs, gold = PairTask(name, [], [], np.empty(0), []), []
@@ -164,7 +163,7 @@ def read_paraphrases(table_name: str, column: str, high: float, root: Path, name
 BIOSSES = Layout({"BIOSSES/test": 100}, 0, 4, has_subsets=False)
 
 
-def read_biosses(root: Path, name: str, classifiers: Classifiers) -> Similarity:
+def read_biosses(root: Path, name: str, options: Options) -> Similarity:
     return Similarity(read_pairs(root, name, BIOSSES))
 
 

@@ -29,7 +29,7 @@ from evaluation.directions import finite_rows, unit_rows
 from evaluation.embed import Pool
 from evaluation.statistics import Estimate, mean
 from evaluation.sts_data import Layout, read_pairs
-from evaluation.task import Classifiers, Entry, How
+from evaluation.task import Entry, How, Options
 from evaluation.tsv import SENTEVAL
 
 THRESHOLD = 4.0
@@ -146,13 +146,11 @@ _TEST, _DEV, _TRAIN = {"STSBenchmark/test": 1379}, {"STSBenchmark/dev": 1500}, {
 _SPLITS = {"": _TEST, "-dev": _DEV, "-all": {**_TRAIN, **_DEV, **_TEST}}
 
 
-def read_geometry(
-    split: str, root: Path, name: str, classifiers: Classifiers, threshold: float = THRESHOLD
-) -> Geometry:
+def read_geometry(split: str, root: Path, name: str, options: Options) -> Geometry:
     """``split`` is empty (test), -dev or -all; ``name`` may end in ``@senteval``."""
     layout = Layout(_SPLITS[split], 0, 5, has_subsets=False)
     ending = SENTEVAL if name.endswith(SENTEVAL) else ""
-    return Geometry(name, read_pairs(root, f"stsb{split}{ending}", layout), threshold)
+    return Geometry(name, read_pairs(root, f"stsb{split}{ending}", layout), options.alignment_above)
 
 
 ENTRIES = {

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evaluation.one_thread import one_thread
 from evaluation.probe_steps import OPTIMIZERS, Binary, Hidden, Softmax
 
 # SentEval counts a failure whenever the accuracy does not rise, never sets the counter back when it does, and looks at
@@ -96,7 +97,7 @@ def fit(
 ) -> Fits:
     """Trains ``l2_FR.numel()`` classifiers; ``l2_FR`` (float64) holds each one's weight decay, the bias' too."""
     # a trainer that evaluates between its steps may have autocast on
-    with torch.inference_mode(), torch.autocast(features.device.type, enabled=False):
+    with one_thread(), torch.inference_mode(), torch.autocast(features.device.type, enabled=False):
         return _Training(features, labels_N, classes, splits, l2_FR, settings).run()
 
 

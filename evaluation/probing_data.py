@@ -6,7 +6,7 @@ from pathlib import Path
 from contracts import InputError
 from evaluation.classification import Classification, Recipe
 from evaluation.senteval_data import arranged, read_label
-from evaluation.task import Classifiers, Entry
+from evaluation.task import Entry, Options
 from evaluation.tsv import read_rows, read_text, table
 
 TASKS = {  # score name -> file name of the authors
@@ -27,7 +27,7 @@ SPLITS = {"tr": "train", "va": "dev", "te": "test"}
 LINEAR_ONLY = ("wordcontent",)
 
 
-def _read(recipe: Recipe, root: Path, name: str, classifiers: Classifiers) -> Classification:
+def _read(recipe: Recipe, root: Path, name: str, options: Options) -> Classification:
     path = table(root, f"PROBING/{name}")
     found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in SPLITS}
     for where, (split, label, sentence) in read_rows(path, ["split", "label", "sentence"]):
@@ -43,7 +43,7 @@ def _read(recipe: Recipe, root: Path, name: str, classifiers: Classifiers) -> Cl
         labels = [read_label(where, "label", label, known) for where, label, _ in rows]
         sentences = [sentence for _, _, sentence in rows]
         parts[SPLITS[split]] = arranged(f"{path}, split {split}", (sentences,), labels, labels, (0,))
-    return Classification(name, recipe, list(known), parts, classifiers)
+    return Classification(name, recipe, list(known), parts, options)
 
 
 ENTRIES = {

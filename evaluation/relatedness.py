@@ -14,7 +14,6 @@ Shape letters: N pairs, B pairs of a batch, D width of a vector, F = 2 D + 1 fea
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from contracts import PairTask
 from evaluation.embed import Pool
+from evaluation.one_thread import one_thread
 from evaluation.statistics import Estimate, mean, pearson, spearman
 from evaluation.task import How
 from evaluation.tsv import SENTEVAL
@@ -141,7 +141,7 @@ def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float]
     draws = np.random.RandomState(seed)  # the stream of numpy.random.seed, which SentEval shuffles by
     best, highest, failures, epochs = Fitted(trainer.weight_5F.clone(), 0, 0), -math.inf, 0, 0
     while failures < FAILURES and epochs <= LAST_START:
-        with _one_thread():
+        with one_thread():
             for _ in range(EPOCHS_PER_CHECK):
                 trainer.epoch(draws.permutation(len(rows_NF)))
         epochs += EPOCHS_PER_CHECK
@@ -172,17 +172,6 @@ def gradient_of_logits(logits_5B: np.ndarray, target_5B: np.ndarray) -> np.ndarr
     d_5B *= p_5B
     d_5B *= 2 / d_5B.size
     return d_5B
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """A product takes 10 microseconds; threads that wait for each other take many times that on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class _Trainer:

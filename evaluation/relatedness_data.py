@@ -7,7 +7,7 @@ import numpy as np
 
 from contracts import InputError, PairTask
 from evaluation.relatedness import Relatedness
-from evaluation.task import Classifiers, Entry
+from evaluation.task import Entry, Options
 from evaluation.tsv import SENTEVAL, read_number, read_rows, read_text, table
 
 # Score's beginning, its folder, the lowest rating, official rows of train, dev and test
@@ -23,11 +23,11 @@ def _entry(base: str, protocol: str) -> Entry:
     return Entry(rows, _reader(base, protocol), senteval=True)
 
 
-def _reader(base: str, protocol: str) -> Callable[[Path, str, Classifiers], Relatedness]:
-    def read(root: Path, name: str, classifiers: Classifiers) -> Relatedness:
+def _reader(base: str, protocol: str) -> Callable[[Path, str, Options], Relatedness]:
+    def read(root: Path, name: str, options: Options) -> Relatedness:
         senteval = name.endswith(SENTEVAL)
         train, dev, test = (_read_pairs(root, base, split, senteval) for split in _SPLITS)
-        return Relatedness(name, train, dev, test, protocol, _PROTOCOLS[protocol], classifiers.seed)
+        return Relatedness(name, train, dev, test, protocol, _PROTOCOLS[protocol], options.seed)
 
     return read
 

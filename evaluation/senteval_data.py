@@ -9,7 +9,7 @@ import numpy as np
 
 from contracts import InputError
 from evaluation.classification import Classification, Part, Recipe
-from evaluation.task import Classifiers, Entry
+from evaluation.task import Entry, Options
 from evaluation.tsv import SENTEVAL, read_rows, read_text, table
 
 
@@ -84,11 +84,11 @@ def arranged(
     return Part(where, texts, np.array([labels[row] for row in order], dtype=np.int64))
 
 
-def _read(layout: Layout, root: Path, name: str, classifiers: Classifiers) -> Classification:
+def _read(layout: Layout, root: Path, name: str, options: Options) -> Classification:
     names = PARTS[len(layout.rows)]
     paths = [table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows]
     parts = {part: _part(layout, path) for part, path in zip(names, paths, strict=True)}
-    return Classification(name, layout.recipe, layout.labels, parts, classifiers)
+    return Classification(name, layout.recipe, layout.labels, parts, options)
 
 
 def _part(layout: Layout, path: Path) -> Part:

@@ -1,8 +1,8 @@
 """Every score as an estimate: its value, and what it would have been on resampled test items.
 
 Intervals are percentiles of a bootstrap over test items (Efron 1979): 1,000 resamples, drawn from the name of the test
-set alone, so that the same set is resampled alike for every encoder and metric. A resample is a row of counts, how often
-each item was drawn; all statistics take such weights, hence nothing is sorted or recomputed a thousand times.
+set alone, so that the same set is resampled alike for every encoder and metric. A resample is how often each item was
+drawn; all statistics take such weights, hence nothing is sorted or recomputed a thousand times.
 
 Shape letters: R resamples, N items, K distinct values.
 """
@@ -130,7 +130,8 @@ def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = Non
     replicates = [one.replicates_R for one in estimates]
     if any(one is None for one in replicates):
         return Estimate(value)
-    return Estimate(value, sum(float(s) * one for s, one in zip(shares, replicates, strict=True) if one is not None))
+    weighted = [float(share) * one for share, one in zip(shares, replicates, strict=True) if one is not None]
+    return Estimate(value, torch.stack(weighted).sum(0))
 
 
 def is_constant(values_N: Tensor) -> bool:

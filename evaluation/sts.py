@@ -2,8 +2,8 @@
 
 A year's test set is several subsets. ``all`` is one correlation over their concatenation (Reimers and Gurevych 2019;
 Gao et al. 2021), ``mean`` and ``wmean`` average the subsets' own correlations, plainly or by their number of pairs
-(SentEval). A set without subsets has ``cosine``. ``max`` is the best of cosine, dot product, negative Euclidean and negative
-Manhattan distance over the whole set, as sentence-transformers selected checkpoints until version 3.
+(SentEval). A set without subsets has ``cosine``. ``max`` is the best of cosine, dot product, negative Euclidean and
+negative Manhattan distance over the whole set, as sentence-transformers selected checkpoints until version 3.
 """
 
 import logging

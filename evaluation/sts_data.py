@@ -8,7 +8,7 @@ import numpy as np
 
 from contracts import InputError, PairTask
 from evaluation.sts import Similarity
-from evaluation.task import Classifiers, Entry
+from evaluation.task import Entry, Options
 from evaluation.tsv import SENTEVAL, read_number, read_rows, read_text, table
 
 
@@ -37,7 +37,7 @@ def read_pairs(root: Path, name: str, layout: Layout) -> PairTask:
     """The rows of a layout's tables; ``name`` ends in ``@senteval`` for the other form of the text."""
     columns = ["sentence1", "sentence2", "score", *(["subset"] if layout.has_subsets else [])]
     task = PairTask(name, [], [], np.empty(0), [])
-    gold = []
+    gold = list[float]()
     for path in (table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows):
         before = len(gold)
         for where, (left, right, score, *subset) in read_rows(path, columns):
@@ -50,7 +50,7 @@ def read_pairs(root: Path, name: str, layout: Layout) -> PairTask:
     return task._replace(gold=np.array(gold))
 
 
-def _read(layout: Layout, root: Path, name: str, classifiers: Classifiers) -> Similarity:
+def _read(layout: Layout, root: Path, name: str, options: Options) -> Similarity:
     return Similarity(read_pairs(root, name, layout))
 
 

@@ -1,4 +1,4 @@
-"""A suite is a list of tasks scored together: their sentences are pooled and encoded once, their scores dealt to ranks."""
+"""A suite is a list of tasks scored together: their sentences are encoded once, their scores dealt to ranks."""
 
 import logging
 import time
@@ -61,7 +61,7 @@ class Suite:
                 began = time.perf_counter()
                 try:
                     mine.update(task.score(pool, how))
-                except Exception as error:  # the other ranks wait for this one's scores, and must hear of it
+                except Exception as error:  # noqa: BLE001  # the other ranks wait for this one's scores, and must hear of it
                     problem = error
                     break
                 if report:

@@ -31,6 +31,7 @@ def _one(header: str, *scores: str) -> Column:
     return Column(header, scores)
 
 
+MOST_COLUMNS = 12  # of a terminal of usual width; a wider table is turned
 PROTOCOLS = ("default", "fast", "sklearn")
 _YEAR_NAMES = tuple(year.upper() for year in YEARS)
 _SINGLE = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
@@ -69,8 +70,8 @@ LAYOUTS = (
         ),
     ),
     Layout("STS, Spearman, mean over subsets (DINO table 5)", (*_years("mean"), _one("Avg", "sts-avg5/mean/spearman"))),
-    Layout("SentEval downstream, test (DeCLUTR table 2; Avg without SNLI)", _downstream(""), 6),
-    Layout("SentEval downstream, dev (DeCLUTR table 4, figures 2 and 3)", _downstream("-dev"), 6),
+    Layout("SentEval downstream, test (DeCLUTR table 2; Avg without SNLI)", _downstream(""), 9),
+    Layout("SentEval downstream, dev (DeCLUTR table 4, figures 2 and 3)", _downstream("-dev"), 9),
     Layout(
         "Transfer tasks (SimCSE, GenSE)",
         (
@@ -138,14 +139,17 @@ def _named(score: str, protocol: str, ending: str, with_form: Collection[str]) -
 
 
 def terminal(results: Results, with_form: Collection[str]) -> Iterator[Table | str]:
-    """What the command prints: the papers' tables, what stands in none of them, what an average holds, what was left out."""
+    """What the command prints: the papers' tables, all scores, what an average holds, what was left out."""
     scores = results["scores"]
     for one in filled(scores, with_form):
+        lines = [one.headers, *one.rows]
+        if len(one.headers) > MOST_COLUMNS:
+            lines = [list(line) for line in zip(*lines, strict=True)]
         table = Table(title=one.title, title_justify="left")
-        for header in one.headers:
-            table.add_column(header, justify="left" if header == "text" else "right")
-        for row in one.rows:
-            table.add_row(*row)
+        for place, header in enumerate(lines[0]):
+            table.add_column(header, justify="right" if place else "left")
+        for line in lines[1:]:
+            table.add_row(*line)
         yield table
     rest = Table(title="All scores, with 95 % intervals", title_justify="left")
     for header, justify in (("task / protocol / metric", "left"), ("", "right"), ("95 %", "right")):

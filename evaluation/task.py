@@ -38,18 +38,20 @@ class Task(Protocol):
         ...
 
 
-class Classifiers(NamedTuple):
-    """Which of SentEval's parameter sets trains classifiers, and from which seed."""
+class Options(NamedTuple):
+    """What the published protocols leave open, or differ in."""
 
-    protocol: str = "default"  # default, fast or sklearn
-    nhid: int = 0  # hidden units; 0: a linear classifier
-    seed: int = 1111
+    protocol: str = "default"  # of SentEval's classifiers: default, fast or sklearn
+    nhid: int = 0  # their hidden units; 0: linear
+    seed: int = 1111  # of folds and classifiers; SentEval's
+    alignment_above: float = 4.0  # pairs with a higher rating are positive (ST5, GenSE)
+    askubuntu_text: str = "title"  # title, body or title+body
 
 
 class Entry(NamedTuple):
     """A task that can be read from ``data_root``."""
 
     rows: Mapping[str, int | None]  # table it needs ("MR/all", no ending) -> official number of rows where known
-    read: Callable[[Path, str, Classifiers], Task]  # (data_root, task's full name, classifiers)
+    read: Callable[[Path, str, Options], Task]  # (data_root, task's full name, classifiers)
     senteval: bool = False  # "NAME@senteval" exists, in files that end in .senteval.tsv
     beside: tuple[str, ...] = ()  # files that are no tables

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from contracts import InputError
 
-
 SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
 
 
 def table(root: Path, name: str, senteval: bool = False) -> Path:
-    """``SST2/train`` -> ``root/SST2/train.tsv``, or the same with ``.gz`` where only that is there."""
+    """``SST2/train`` -> ``root/SST2/train.tsv``; the same with ``.gz`` where only that is there."""
     path = root / f"{name}{'.senteval' if senteval else ''}.tsv"
     packed = path.with_name(f"{path.name}.gz")
     return packed if packed.is_file() and not path.is_file() else path
@@ -21,8 +20,9 @@ def table(root: Path, name: str, senteval: bool = False) -> Path:
 def read_rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Yields ("file:line", the ``wanted`` columns) for each row below the header.
 
-    UTF-8, gzipped or not, one header line, no quoting: the published sets hold lone quotation marks, which a CSV reader takes for
-    the start of a field that swallows lines. Lines end at ``\\n`` alone, since the texts hold other control characters.
+    UTF-8, gzipped or not, one header line, no quoting: the published sets hold lone quotation marks, which a CSV reader
+    takes for the start of a field that swallows lines. Lines end at ``\\n`` alone, since the texts hold other control
+    characters.
     """
     lines = _lines(path)
     header = next(lines, (f"{path}:1", [""]))[1]

@@ -59,7 +59,7 @@ class VectorStore:
         keys = torch.frombuffer(bytearray(b"".join(_key(text) for text in texts)), dtype=torch.uint8)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         save_file({"keys": keys.view(len(texts), KEY_BYTES), "vectors": vectors_ND.contiguous()}, part)
-        os.replace(part, path)
+        part.replace(path)
         self._know(path)
 
     def _know(self, path: Path) -> None:

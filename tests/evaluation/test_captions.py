@@ -28,7 +28,7 @@ from evaluation.captions import (
 )
 from evaluation.captions_data import ENTRIES, FILES, read_captions
 from evaluation.embed import embed_pool
-from evaluation.task import Classifiers, How
+from evaluation.task import How, Options
 
 CPU = torch.device("cpu")
 SMALL = Sizes(width=7, batch=16, others=3, folds=2, fold_images=12)
@@ -224,7 +224,7 @@ def coco(tmp_path):
 
 
 def read(root, sizes=SMALL) -> CaptionRetrieval:
-    return read_captions(root, "coco", Classifiers(seed=11), sizes)
+    return read_captions(root, "coco", Options(seed=11), sizes)
 
 
 def test_scores_of_files(coco, bag_of_words):
@@ -320,7 +320,7 @@ def test_the_catalogued_task_wants_the_official_sizes(coco):
     entry = ENTRIES["coco"]
     assert sum(entry.rows.values()) == 5 * 123_287  # images of COCO 2014 train and validation
     with pytest.raises(InputError, match="wanted 5000, for 5 folds of 1000"):
-        entry.read(coco, "coco", Classifiers())
+        entry.read(coco, "coco", Options())
 
 
 def test_ranks_hold_all_folds():

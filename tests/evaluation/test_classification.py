@@ -14,7 +14,7 @@ from evaluation.classification import Classification, Part, Recipe, _Rows, best
 from evaluation.embed import Pool
 from evaluation.features import Inference, features_of
 from evaluation.linear_probe import Dense
-from evaluation.task import Classifiers, How
+from evaluation.task import How, Options
 
 RULES = {"default": Rules(), "fast": Rules("rmsprop", 128, 3, 2)}
 FOLDS = {"default": 10, "fast": 5}
@@ -52,7 +52,7 @@ class World:
 
 def task(name, parts, protocol, classes, recipe=None, nhid=0):
     names = [str(number) for number in range(classes)]
-    return Classification(name, recipe or Recipe(), names, parts, Classifiers(protocol, nhid))
+    return Classification(name, recipe or Recipe(), names, parts, Options(protocol, nhid))
 
 
 @pytest.mark.parametrize(

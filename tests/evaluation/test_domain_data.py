@@ -8,7 +8,7 @@ import pytest
 from contracts import InputError
 from evaluation.domain_data import ENTRIES, FORUMS, read_askubuntu
 from evaluation.embed import embed_pool
-from evaluation.task import Classifiers, How
+from evaluation.task import How, Options
 from evaluation.tsv import read_rows, table
 
 
@@ -19,7 +19,7 @@ def write(root: Path, name: str, *rows: str) -> None:
 
 
 def read(root: Path, name: str):
-    return ENTRIES[name].read(root, name, Classifiers())
+    return ENTRIES[name].read(root, name, Options())
 
 
 # ------------------------------------------------------------------------------------- AskUbuntu
@@ -50,7 +50,7 @@ def test_askubuntu_has_titles_in_the_order_of_the_file(askubuntu):
 
 @pytest.mark.parametrize(("text", "wanted"), [("body", "body 1"), ("title+body", "no sound body 1")])
 def test_askubuntu_with_other_texts(askubuntu, text, wanted):
-    assert read_askubuntu("test", askubuntu, "askubuntu", Classifiers(), text).queries[0].query == wanted
+    assert read_askubuntu("test", askubuntu, "askubuntu", Options(askubuntu_text=text)).queries[0].query == wanted
 
 
 def test_askubuntu_runs(askubuntu, bag_of_words):

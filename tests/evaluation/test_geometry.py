@@ -12,7 +12,7 @@ from contracts import InputError, PairTask
 from evaluation import geometry
 from evaluation.embed import Pool
 from evaluation.geometry import ENTRIES, Geometry, effective_rank, kernel_sums, read_geometry, uniformities
-from evaluation.task import Classifiers, How
+from evaluation.task import How, Options
 
 NO_INTERVALS = How(intervals=False)
 
@@ -177,9 +177,9 @@ def test_splits_and_text_forms(data_root, tsv, tmp_path):
     assert list(ENTRIES) == list(sizes)
     for name, rows in sizes.items():
         for ending in ("", "@senteval"):
-            task = ENTRIES[name].read(tmp_path, name + ending, Classifiers())
+            task = ENTRIES[name].read(tmp_path, name + ending, Options())
             assert task.name == name + ending
             assert len(task.pairs.gold) == rows
             stem = name.removesuffix("-geometry") + ending
             assert task.score_names()[0] == f"{stem}/geometry/alignment"
-    assert read_geometry("", tmp_path, "geometry", Classifiers(), threshold=3).threshold == 3
+    assert read_geometry("", tmp_path, "geometry", Options(alignment_above=3)).threshold == 3

@@ -22,7 +22,7 @@ from evaluation.relatedness import (
     tai_encoding,
 )
 from evaluation.relatedness_data import ENTRIES, FORK_ENTRIES
-from evaluation.task import Classifiers, How
+from evaluation.task import How, Options
 
 CPU = torch.device("cpu")
 
@@ -248,7 +248,7 @@ def test_reads_both_sets_and_both_forms_of_text(tmp_path, bag_of_words):
         "sickr-regressor": "sickr/regressor",
         "stsb-regressor-spearman": "stsb/regressor-spearman",
     }.items():
-        task = (ENTRIES | FORK_ENTRIES)[name.removesuffix("@senteval")].read(tmp_path, name, Classifiers(seed=7))
+        task = (ENTRIES | FORK_ENTRIES)[name.removesuffix("@senteval")].read(tmp_path, name, Options(seed=7))
         assert (len(task.train.gold), len(task.dev.gold), len(task.test.gold)) == (70, 20, 21)
         assert (task.name, task.seed) == (name, 7)
         assert task.select == ("spearman" if "-spearman" in name else "pearson")
@@ -271,10 +271,10 @@ def test_what_is_wrong_is_said(tmp_path, content, said):
     write(tmp_path, "SICK", {"train": 70, "dev": 20, "test": 21}, low=1.0)
     (tmp_path / "SICK" / "dev.tsv").write_text(content)
     with pytest.raises(InputError, match=said):
-        ENTRIES["sickr-regressor"].read(tmp_path, "sickr-regressor", Classifiers())
+        ENTRIES["sickr-regressor"].read(tmp_path, "sickr-regressor", Options())
 
 
 def test_official_numbers_of_rows(real_data):
     for name, entry in (ENTRIES | FORK_ENTRIES).items():
-        task = entry.read(real_data, name, Classifiers())
+        task = entry.read(real_data, name, Options())
         assert [len(pairs.gold) for pairs in (task.train, task.dev, task.test)] == list(entry.rows.values())

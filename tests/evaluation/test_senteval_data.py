@@ -7,9 +7,9 @@ import pytest
 
 from contracts import InputError
 from evaluation import probing_data, senteval_data
-from evaluation.task import Classifiers
+from evaluation.task import Options
 
-FAST = Classifiers("fast")
+FAST = Options("fast")
 
 
 def write(path, header, rows):
@@ -126,7 +126,7 @@ def test_probing_labels_are_those_of_the_training_rows_in_alphabetical_order(tmp
 def test_word_content_has_no_hidden_units(tmp_path):
     for name in ("wordcontent", "depth"):
         write(tmp_path / f"PROBING/{name}.tsv", ["split", "label", "sentence"], probing_rows(["5", "6"]))
-    hidden = Classifiers("fast", nhid=7)
+    hidden = Options("fast", nhid=7)
     assert read(tmp_path, "wordcontent", hidden).trainer.settings.hidden == 0
     assert read(tmp_path, "depth", hidden).trainer.settings.hidden == 7
 

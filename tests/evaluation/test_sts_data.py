@@ -10,7 +10,6 @@ from evaluation.catalogue import load_tasks
 from evaluation.tsv import read_rows
 
 
-
 def load(root, suite) -> list[PairTask]:
     return [task.pairs for task in load_tasks(root, suite).tasks]
 

@@ -48,7 +48,7 @@ def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_wor
 
 
 def test_the_four_way_maximum_is_old_sentence_transformers(data_root, bag_of_words):
-    """Their EmbeddingSimilarityEvaluator took the best Spearman of four similarities (version 2.2, main_similarity=None)."""
+    """Version 2.2 of their EmbeddingSimilarityEvaluator, without main_similarity, took the best of four."""
     (task,) = load_tasks(data_root, "stsb").tasks
     values = Suite([task]).run(bag_of_words).values
     left, right = (bag_of_words.embed(side).double().numpy() for side in (task.pairs.left, task.pairs.right))
@@ -126,7 +126,7 @@ def test_one_broken_vector_counts_as_no_similarity(caplog):
 
 
 def test_a_suite_names_a_task_once(data_root):
-    with pytest.raises(ValueError, match="stsb/cosine/spearman.* twice"):
+    with pytest.raises(ValueError, match=r"stsb/cosine/spearman.* twice"):
         Suite(load_tasks(data_root, "stsb").tasks * 2)
 
 

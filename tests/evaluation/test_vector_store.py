@@ -52,5 +52,5 @@ def test_a_damaged_file_is_named(tmp_path):
 
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="cache_dir=.*name another folder"):
+    with pytest.raises(InputError, match=r"cache_dir=.*name another folder"):
         VectorStore(tmp_path / "file", "abc")
