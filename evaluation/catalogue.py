@@ -86,8 +86,8 @@ def load_tasks(
     if not chosen.tasks:
         raise InputError(
             f"{prefix}data_root={root}: none of the tasks of {', '.join(names) or 'an empty suite'} is there; wanted a "
-            "folder with STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and so "
-            "on: `python -m evaluation action=list data_root=...` shows the tables, action=fetch gets them."
+            "folder with STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and "
+            "so on: `python -m evaluation action=list data_root=...` shows the tables, action=fetch gets them."
         )
     # a second form of the text is used where it is there, and not missed
     absent = [name for name in chosen.skipped if not name.endswith(SENTEVAL)]
