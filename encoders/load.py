@@ -7,7 +7,7 @@ file of word vectors.
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from tokenizers.normalizers import Lowercase
@@ -218,7 +218,7 @@ def _lowercase(tokenizer: Tokenizer) -> None:
     """``do_lower_case`` of a sentence-transformers folder: before everything else, unless the tokenizer does it."""
     backend = tokenizer.backend_tokenizer
     normalizer: Any = backend.normalizer
-    steps: list[Any] = [*normalizer] if isinstance(normalizer, Normalizers) else [normalizer]
+    steps = list(cast(Any, normalizer)) if isinstance(normalizer, Normalizers) else [normalizer]
     steps = [step for step in steps if step is not None]
     if not any(isinstance(step, Lowercase) for step in steps):
         backend.normalizer = Normalizers([Lowercase(), *steps])
