@@ -148,7 +148,7 @@ def one_prompt(generator: Generator, prompt: Prompt) -> list[str]:
 def shift_the_mark(generator: Generator, inputs: list[str], rows: int | None) -> float:
     """Bisect the shift; the share of closed samples grows with it because the random numbers stay."""
     head, low, high, share = generator.model.lm_head, 0.0, 8.0, 0.0
-    for _ in range(8):
+    for _ in range(7):
         head.shift = (low + high) / 2
         _, closed = ours(generator, inputs, Statistics(), rows)
         share = closed / (len(inputs) * len(TASKS) * SAMPLES)
@@ -192,7 +192,7 @@ def main() -> None:
     corpus = texts.sentences(400)
     generator = gpt2_shaped(*size, options.precision, options.device, corpus)
     inputs = corpus[: 2 if options.quick else options.inputs]
-    shift_the_mark(generator, inputs[:8], options.rows)
+    shift_the_mark(generator, inputs[:6], options.rows)
     statistics, samples = Statistics(), len(inputs) * len(TASKS) * SAMPLES
     shares: dict[str, list[float]] = {"ours": [], "theirs": []}
     sides = {

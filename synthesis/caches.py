@@ -27,6 +27,8 @@ class KeysValues(NamedTuple):
 
 class _Layer(CacheLayerMixin):
     is_sliding = False
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, rows: "RowCache", keys: Tensor, values: Tensor) -> None:
         super().__init__()
@@ -54,6 +56,8 @@ class _Layer(CacheLayerMixin):
 
 class RowCache(Cache):
     """Rows 0 .. ``rows`` - 1 are in use."""
+
+    layers: list[_Layer]  # type: ignore[assignment]
 
     def __init__(self) -> None:
         super().__init__(layers=[])

@@ -83,7 +83,7 @@ class Generator:
         return found
 
     def _text(self, ids: Sequence[int]) -> str:
-        return cast(str, self.tokenizer.decode(ids, **_AS_THEY_ARE))
+        return cast(str, self.tokenizer.decode(list(ids), **_AS_THEY_ARE))
 
     def _as_chat(self, text: str) -> str:
         question, newline, answer = text.rpartition("\n")
@@ -132,7 +132,8 @@ def _check_architecture(name: str, config: Any) -> None:
     if type(config) not in AutoModelForCausalLM._model_mapping or any(FOR_MASKED_LM in a for a in architectures):
         raise _no_causal_lm(name, f"{'/'.join(architectures) or config.model_type} does not continue text")
     kinds = set(getattr(text, "layer_types", None) or [])
-    if kinds - ATTENTION or AutoModelForCausalLM._model_mapping[type(config)]._is_stateful:
+    model_class: Any = AutoModelForCausalLM._model_mapping[type(config)]
+    if kinds - ATTENTION or model_class._is_stateful:
         raise _no_causal_lm(name, f"a {config.model_type} model keeps more than the keys and values of its tokens")
 
 

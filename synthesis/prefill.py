@@ -4,7 +4,7 @@ Each text is run once even if several prompts share it, and texts of similar len
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -66,9 +66,8 @@ def _run(generator: Generator, ids: Sequence[list[int]]) -> Pass:
     )
     # A masked key counts for nothing, but nothing times NaN is NaN: no state of a padding token may stay
     padding = ~real_RT[:, None, :, None]
-    layers = [
-        KeysValues(layer.keys.masked_fill(padding, 0), layer.values.masked_fill(padding, 0)) for layer in cache.layers
-    ]
+    states: list[Any] = cache.layers
+    layers = [KeysValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in states]
     return Pass(layers, lengths_R, logits)
 
 
@@ -79,4 +78,5 @@ def forward(generator: Generator, ids_RT: Tensor, real_RT: Tensor, positions_RT:
     outcome = generator.model(
         input_ids=ids_RT, attention_mask=real_RT.long(), past_key_values=cache, use_cache=True, **options
     )
-    return outcome.logits[:, -1]
+    logits: Tensor = outcome.logits[:, -1]
+    return logits

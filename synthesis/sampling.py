@@ -32,7 +32,8 @@ def candidates(
     """None, 0 (and 1 for ``top_p``) switch a restriction off; at least one token is always kept."""
     scores_RV = log_p_RV if temperature == 1 else log_p_RV / temperature
     vocabulary = scores_RV.shape[1]
-    if not top_k and not _restricts(top_p):
+    mass = top_p if top_p and top_p < 1 else None
+    if not top_k and mass is None:
         ids_V = torch.arange(vocabulary - 1, -1, -1, device=scores_RV.device)
         return _by_id(scores_RV.flip(1), ids_V.expand_as(scores_RV), None)
     width = min(vocabulary, top_k + TIES if top_k else NUCLEUS)
@@ -42,9 +43,9 @@ def candidates(
         values_RK = values_RK.gather(1, by_id_RK)
         ranked_RK, rank_RK = values_RK.sort(dim=1, descending=True, stable=True)  # equal ones: higher id first
         kept_RK = _in_top_k(ranked_RK, top_k)
-        if _restricts(top_p):
+        if mass is not None:
             total_R1 = None if top_k else torch.logsumexp(scores_RV, dim=1, keepdim=True)
-            kept_RK &= _in_top_p(ranked_RK.masked_fill(~kept_RK, -torch.inf), total_R1, top_p)
+            kept_RK &= _in_top_p(ranked_RK.masked_fill(~kept_RK, -torch.inf), total_R1, mass)
         # A token beyond those looked at is no likelier than the last of them; it counts where that one may be drawn
         if width == vocabulary or not (kept_RK & (ranked_RK == ranked_RK[:, -1:])).any():
             return _by_id(values_RK, ids_RK, torch.empty_like(kept_RK).scatter_(1, rank_RK, kept_RK))
@@ -61,10 +62,6 @@ def pick(found: Candidates, uniform_R: Tensor) -> Tensor:
     place_R = torch.searchsorted(found.cumulative_RK.contiguous(), target_R[:, None], right=True)
     ids_R = found.ids_RK.gather(1, place_R.clamp_(max=found.ids_RK.shape[1] - 1))[:, 0]
     return ids_R.masked_fill(total_R.isnan(), -1)
-
-
-def _restricts(top_p: float | None) -> bool:
-    return bool(top_p) and top_p < 1
 
 
 def _in_top_k(ranked_RK: Tensor, top_k: int | None) -> Tensor:
