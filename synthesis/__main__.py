@@ -108,6 +108,9 @@ def write(cfg: DictConfig, folder: Path) -> int:
     x1 = None
     if tasks.x1 is not None:
         x1 = first_stage(cfg, folder, tasks, values)
+        if tasks.x2 is not None and ranks.rank == 0:  # cut short now, the folder says already what it will be
+            pairs = second_stage(folder, tasks, values, None, x1)
+            pairs.store.write_manifest(pairs.manifest(complete=False))
         write_stage(cfg, x1, generator, ranks, wait=tasks.x2 is not None)
     if tasks.x2 is not None:
         write_stage(cfg, second_stage(folder, tasks, values, given, x1), generator, ranks, wait=False)

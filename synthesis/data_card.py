@@ -43,7 +43,8 @@ def data_card(folder: Path, manifest: dict[str, Any]) -> str:
         f"# {spec['task_name']}",
         "",
         f"{counts['accepted']:,} texts that the language model `{generator['name']}` wrote by instructions, one per "
-        "label, after the method of Schick and Schütze, *Generating Datasets with Pretrained Language Models* (EMNLP 2021).",
+        "label, after the method of Schick and Schütze, *Generating Datasets with Pretrained Language "
+        "Models* (EMNLP 2021).",
         "**No person wrote or checked these texts**: they may be wrong or offensive, or repeat what the "
         "model was trained on.",
         "" if manifest["complete"] else "\nThis data set is not finished.",

@@ -171,6 +171,9 @@ def read_entries(folder: Path) -> Iterator[Entry]:
 
 
 def read_shard(path: Path) -> Iterator[Entry]:
+    """Nothing where there is no such file: a shard in which nothing was accepted has none."""
+    if not path.is_file():
+        return
     with path.open(encoding="utf-8", newline="\n") as file:
         for line in file:
             yield json.loads(line)

@@ -1,0 +1,175 @@
+"""What is asked of the decoder, and what becomes of its answers, with a decoder that answers by a script."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts import InputError
+from synthesis.continuations import Sampled
+from synthesis.dino import Job, Plan, x1_units, x2_units
+from synthesis.filters import Filters
+from synthesis.spec import parse_spec
+
+SPEC = parse_spec(
+    {
+        "task_name": "t",
+        "labels": {
+            "1": {"instruction": 'same: "<X1>" "'},
+            "0": {"instruction": 'other: "<X1>" "', "counter_labels": ["1"], "decay": 7, "epsilon": 0.5},
+        },
+    },
+    "spec",
+)
+FIRST = parse_spec({"task_name": "t", "labels": {name: {"instruction": f'{name} "'} for name in "abc"}}, "spec")
+
+
+def answer(prompt, sample, closed=0.7):
+    """A function of the key and the sample, as the decoder's is."""
+    draw = random.Random(repr((prompt.key, sample)))
+    return Sampled(prompt, sample, f" text {draw.randrange(4)}", draw.random() < closed, draw.randrange(1, 9))
+
+
+def run(job, *, shuffle=0, at_once=3, closed=0.7):
+    """Pull prompts as a decoder would: some at a time, answers in any order, again after None."""
+    draw, under_way, shards, prompts = random.Random(shuffle), [], [], job.prompts()
+    exhausted, most = False, 0
+    while True:
+        while not exhausted and len(under_way) < at_once * 5:
+            try:
+                prompt = next(prompts)
+            except StopIteration:
+                exhausted = True
+                break
+            if prompt is None:
+                break
+            under_way += [answer(prompt, sample, closed) for sample in prompt.samples]
+        if not under_way:
+            return shards, most
+        most = max(most, len(job.groups))
+        shards += job.take(under_way.pop(draw.randrange(len(under_way))))
+
+
+def content(shards):
+    return {
+        shard.number: (list(shard.entries()), shard.counts(), shard.first, shard.units, shard.tokens)
+        for shard in shards
+    }
+
+
+def x2_job(plan, texts=7, shard_size=3, missing=None, spec=SPEC):
+    names = [f"x1 {n}" for n in range(texts)]
+    shards = range(-(-texts // shard_size))
+    return Job(spec, plan, x2_units(spec, names), shard_size, shards if missing is None else missing)
+
+
+def test_prompts_are_the_inputs_times_the_labels_with_their_own_decay():
+    prompts = list(x2_job(Plan(per_label=5, decay=100, epsilon=0.01), texts=2).prompts())
+    assert [(p.text, p.counters, p.decay, p.epsilon, p.samples) for p in prompts] == [
+        (f'{word}: "x1 {n}" "', (f'same: "x1 {n}" "',) * (word == "other"), decay, epsilon, range(5))
+        for n in range(2)
+        for word, decay, epsilon in (("same", 100, 0.01), ("other", 7, 0.5))
+    ]
+    assert len({prompt.key for prompt in prompts}) == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([Plan(), Plan("retry", 2, 5), Plan("retry", 1, 9), Plan(filters=Filters(drop_duplicates=True))]),
+    st.integers(0, 10**6),
+    st.integers(1, 8),
+    st.integers(1, 4),
+)
+def test_the_order_of_answers_and_the_batch_change_nothing(plan, shuffle, at_once, shard_size):
+    straight, _ = run(x2_job(plan, shard_size=shard_size), at_once=1)
+    other, _ = run(x2_job(plan, shard_size=shard_size), shuffle=shuffle, at_once=at_once)
+    assert content(straight) == content(other)
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan("retry", 2, 5)])
+@pytest.mark.parametrize("missing", [[0], [1], [2], [0, 2], [1, 2], []])
+def test_missing_shards_come_out_as_they_do_when_all_are(plan, missing):
+    whole = content(run(x2_job(plan))[0])
+    assert content(run(x2_job(plan, missing=missing))[0]) == {number: whole[number] for number in missing}
+
+
+def test_overgenerate_takes_all_that_pass_in_the_order_of_the_samples():
+    shards, _ = run(x2_job(Plan(per_label=5), texts=20))
+    for shard in shards:
+        for group in shard.groups:
+            prompt = group.begin(SPEC, range(5))
+            answers = [answer(prompt, sample) for sample in range(5)]
+            assert [entry["text_b"] for entry in group.entries()] == [one.text for one in answers if one.closed]
+            assert group.rejected["no quotation mark"] == sum(not one.closed for one in answers)
+
+
+def test_retry_stops_at_enough_different_texts_or_at_the_last_try():
+    shards, _ = run(x2_job(Plan("retry", 2, 5), texts=40))
+    tries = Counter()
+    for shard in shards:
+        for group in shard.groups:
+            texts = [entry["text_b"] for entry in group.entries()]
+            assert len(texts) == len(set(texts)) <= 2
+            assert len(texts) + group.rejected.total() == group.tried <= 5
+            assert len(texts) == 2 or group.tried == 5
+            tries[group.tried] += 1
+    assert len(tries) == 4, "some need 2, some 3, 4 or 5"
+
+
+def test_counts_add_up():
+    for shard in run(x2_job(Plan(filters=Filters(drop_duplicates=True))))[0]:
+        entries = list(shard.entries())
+        for label, counts in shard.counts().items():
+            assert counts["samples"] == 5 * shard.units
+            assert counts["accepted"] == sum(entry["label"] == label for entry in entries)
+            assert counts["samples"] == counts["accepted"] + sum(counts["rejected"].values())
+
+
+@pytest.mark.parametrize("strategy", ["overgenerate", "retry"])
+def test_an_input_without_room_is_counted_and_not_tried_again(strategy):
+    job = x2_job(Plan(strategy, 2, 5), texts=1)
+    shards = []
+    for prompt in job.prompts():
+        for sample in prompt.samples:
+            shards += job.take(Sampled(prompt, sample, "", False, 0, "the prompt has 300 tokens"))
+    assert shards[0].counts()["1"] == {"samples": 2, "accepted": 0, "rejected": {"no room in the context": 2}}
+
+
+def test_first_sentences_are_split_evenly_over_the_labels():
+    units = list(x1_units(FIRST, 15_000))
+    assert Counter(unit.labels[0].name for unit in units) == {"a": 5_000, "b": 5_000, "c": 5_000}
+    uneven = Counter(unit.labels[0].name for unit in x1_units(FIRST, 8))
+    assert uneven == {"a": 3, "b": 3, "c": 2}
+    job = Job(FIRST, Plan(per_label=1, max_tries=1), x1_units(FIRST, 8), 3, range(3))
+    shards, _ = run(job, closed=1.0)
+    assert sorted(len(list(shard.entries())) for shard in shards) == [2, 3, 3]
+    assert all(entry["text_b"] is None for shard in shards for entry in shard.entries())
+
+
+def test_the_same_random_numbers_are_never_used_twice():
+    first = [prompt.key for prompt in Job(FIRST, Plan(), x1_units(FIRST, 30), 3, range(10)).prompts()]
+    second = [prompt.key for prompt in x2_job(Plan(), texts=30, missing=range(10)).prompts()]
+    assert len({*first, *second}) == len(first) + len(second)
+
+
+def test_inputs_are_pulled_as_they_are_needed():
+    """What is under way is bounded, however many inputs there are."""
+    for texts in (50, 500):
+        _, most_groups = run(x2_job(Plan(), texts=texts, shard_size=2), at_once=3)
+        assert most_groups <= 15, "as many as the decoder has answers under way"
+
+
+@pytest.mark.parametrize(
+    ("plan", "word"),
+    [
+        (Plan(per_label=0), "per_label"),
+        (Plan("retry", 5, 4), "max_tries"),
+        (Plan(decay=-1), "decay"),
+        (Plan(epsilon=1.5), "epsilon"),
+    ],
+)
+def test_settings_that_mean_nothing(plan, word):
+    with pytest.raises(InputError, match=word):
+        plan.check()

@@ -1,0 +1,78 @@
+"""Published output handling, and the filters against slow definitions."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts import InputError
+from synthesis.filters import Filters, NearDuplicates, folded
+
+
+def published(text, closed, keep_without_quote, allow_newlines):
+    """dino/modeling.py, _process_output, in words: the outcome, or None."""
+    if not closed and not keep_without_quote:
+        return None
+    if not text:
+        return None
+    if "\n" in text and not allow_newlines:
+        return None
+    return text
+
+
+@pytest.mark.parametrize("text", ["", " A ", "A\nB", "\n", "two words", "A\r"])
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("newlines", [True, False])
+def test_the_published_handling_is_the_default(text, closed, keep, newlines):
+    why = Filters(keep_unclosed=keep, allow_newlines=newlines).rejected(text, closed, "x1")
+    blank = not text.strip()  # beyond the published code: a text of blanks is none
+    assert (why == "") == (published(text, closed, keep, newlines) is not None and not blank)
+
+
+def test_the_first_reason_counts():
+    filters = Filters(min_words=2, copies="exact")
+    assert filters.rejected("A", False, "A") == "no quotation mark"
+    assert filters.rejected("A\nB", False, "A") == "newline"
+    assert filters.rejected(" ", True, "A") == "empty"
+    assert filters.rejected("A\n", True, "A") == "newline"
+    assert filters.rejected("A", True, "A") == "too few words"
+    assert filters.rejected("A b", True, "A b") == "copy of x1"
+    assert filters.rejected(" A b", True, "A b") == "", "texts are not stripped"
+
+
+@pytest.mark.parametrize(
+    ("copies", "dropped"),
+    [("keep", []), ("exact", ["A dog runs."]), ("normalised", ["A dog runs.", " a DOG runs", "A dog, runs!"])],
+)
+def test_copies(copies, dropped):
+    texts = ["A dog runs.", " a DOG runs", "A dog, runs!", "A dog ran."]
+    assert [text for text in texts if Filters(copies=copies).rejected(text, True, "A dog runs.")] == dropped
+
+
+def test_a_copy_is_no_matter_where_nothing_was_given():
+    assert Filters(copies="exact").rejected("A", True, None) == ""
+
+
+@pytest.mark.parametrize("wrong", [{"min_words": -1}, {"near_duplicate_x1": 0.0}, {"near_duplicate_x1": 1.2}])
+def test_settings_that_mean_nothing(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Filters(**wrong).check()
+
+
+def brute_force(texts, threshold):
+    kept = []
+    for text in texts:
+        words = set(folded(text).split()) or {text}
+        if all(len(words & other) / len(words | other) < threshold for other in kept):
+            kept.append(words)
+            yield text
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("a bb ccc dd eee f gg hhhh".split()), max_size=7).map(" ".join), max_size=25),
+    st.sampled_from([0.1, 0.3, 0.5, 2 / 3, 0.7, 0.8, 0.9, 1.0]),
+)
+def test_near_duplicates_are_those_of_a_search_through_all_pairs(texts, threshold):
+    seen = NearDuplicates(threshold)
+    assert [text for text in texts if seen.is_new(text)] == list(brute_force(texts, threshold))

@@ -1,0 +1,125 @@
+"""Task specs: the published prompts to the letter, the published JSON, and one sentence for whatever is wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from contracts import InputError
+from synthesis.spec import parse_spec, read_spec_file
+
+RECIPES = Path(__file__).resolve().parents[2] / "configs" / "recipe"
+MEAN = "Task: Write two sentences that mean the same thing."
+SIMILAR = "Task: Write two sentences that are somewhat similar."
+DIFFERENT = "Task: Write two sentences that are on completely different topics."
+
+
+def recipe(name, kind):
+    return parse_spec(yaml.safe_load((RECIPES / f"{name}.yaml").read_text())[kind], name)
+
+
+def spec_of(**labels):
+    return {"task_name": "t", "labels": labels}
+
+
+def test_x2_prompts_are_the_published_ones():
+    spec = recipe("dino_x2", "x2")
+    x1 = 'He said <X1> & "hi".'
+    expected = {
+        label: f'{task}\nSentence 1: "{x1}"\nSentence 2: "'
+        for label, task in {"1": MEAN, "0.5": SIMILAR, "0": DIFFERENT}.items()
+    }
+    assert {label.name: spec.prompt(label, x1) for label in spec.labels} == expected
+    assert [label.name for label in spec.labels] == ["1", "0.5", "0"]
+    counters = {label.name: spec.counter_prompts(label, x1) for label in spec.labels}
+    assert counters == {"1": (), "0.5": (expected["1"],), "0": (expected["1"], expected["0.5"])}
+    assert spec.takes_input
+
+
+def test_x1_prompts_are_the_published_ones():
+    spec = recipe("dino_x1", "x1")
+    assert [spec.prompt(label, None) for label in spec.labels] == [
+        f'{task}\nSentence 1: "' for task in (MEAN, SIMILAR, DIFFERENT)
+    ]
+    assert all(not label.counters for label in spec.labels)
+    assert not spec.takes_input
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_the_published_schema_is_read_from_json_and_yaml(tmp_path, suffix):
+    published = {
+        "task_name": "imdb-reviews",
+        "labels": {
+            "0": {"instruction": 'Task: bad.\nMovie: "<X1>"\nReview: "', "counter_labels": ["1"]},
+            "1": {"instruction": 'Task: good.\nMovie: "<X1>"\nReview: "', "counter_labels": ["0"]},
+        },
+    }
+    path = tmp_path / f"spec.{suffix}"
+    path.write_text(json.dumps(published, indent=2) if suffix == "json" else yaml.safe_dump(published))
+    spec = parse_spec(read_spec_file(path), "spec")
+    assert spec.to_json() == published
+    assert spec.counter_prompts(spec.label("0"), "Jaws") == ('Task: good.\nMovie: "Jaws"\nReview: "',)
+
+
+def test_yaml_keys_that_are_numbers_become_texts():
+    found = yaml.safe_load(
+        "task_name: t\nlabels:\n  0.5: {instruction: 'a \"', counter_labels: [1]}\n  1: {instruction: 'b \"'}"
+    )
+    spec = parse_spec(found, "spec")
+    assert [(label.name, label.counters) for label in spec.labels] == [("0.5", ("1",)), ("1", ())]
+
+
+def test_a_label_may_have_its_own_decay_and_epsilon():
+    spec = parse_spec(spec_of(a={"instruction": 'x "', "decay": 7, "epsilon": 0}), "spec")
+    assert (spec.labels[0].decay, spec.labels[0].epsilon) == (7.0, 0.0)
+
+
+GOOD = {"instruction": 'x "'}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (spec_of(a={**GOOD, "counter_labels": ["b"]}), ["'a'", "'b'", "none of the labels"]),
+        (spec_of(a={"instruction": "x"}), ["'a'", "must end in a straight quotation mark"]),
+        (spec_of(a={"instruction": 'x " '}), ["must end in a straight quotation mark"]),
+        (spec_of(a={"instruction": "x “"}), ["must end in a straight quotation mark"]),
+        (spec_of(a={"instruction": '<X1> <X1> "'}), ["<X1> 2 times"]),
+        (spec_of(a=GOOD, b={"instruction": '<X1> "'}), ["'a'", "<X1> 0 times"]),
+        ({"task_name": "t", "labels": {}}, ["wanted labels"]),
+        ({"task_name": "t"}, ["wanted labels"]),
+        ({"task_name": "a b", "labels": {"a": GOOD}}, ["task_name", "'a b'"]),
+        (spec_of(a={}), ["instruction is None"]),
+        (spec_of(a={**GOOD, "counter_label": []}), ["no key 'counter_label'", "counter_labels"]),
+        (spec_of(a={**GOOD, "counter_labels": "b"}), ["wanted a list of labels"]),
+        (spec_of(a={**GOOD, "decay": -1}), ["decay is -1"]),
+        (spec_of(a={**GOOD, "epsilon": 2}), ["epsilon is 2"]),
+        ({**spec_of(a=GOOD), "extra": 1}, ["no key 'extra'"]),
+        ({"task_name": "t", "labels": {1: GOOD, "1": GOOD}}, ["not all different"]),
+    ],
+)
+def test_a_wrong_spec_is_refused_in_a_sentence(found, words):
+    with pytest.raises(InputError) as error:
+        parse_spec(found, "spec=mine.yaml")
+    assert all(word in str(error.value) for word in ["spec=mine.yaml", *words])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("a.json", "{", "spec="),
+        ("a.yaml", "a: [", "spec="),
+        ("a.yaml", "- 1", "wanted a mapping"),
+        ("a.yaml", "labels:\n  a: 1\n  a: 2\n", "twice"),
+    ],
+)
+def test_a_file_that_is_no_spec(tmp_path, name, text, word):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=word):
+        read_spec_file(tmp_path / name)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_spec_file(tmp_path / "none.yaml")

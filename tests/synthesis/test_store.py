@@ -1,0 +1,143 @@
+"""Shards and manifest: whatever a kill leaves, what is there is whole and accounted for."""
+
+import hashlib
+import json
+
+import pytest
+
+import synthesis.store as store_module
+from contracts import InputError
+from synthesis.stage import sieve
+from synthesis.store import ShardStore, read_entries, read_manifest
+
+ABOUT = {"first": 0, "inputs": 2, "tokens": 9}
+IDENTITY = {"spec": {"task_name": "t"}, "decoding": {"top_p": 0.9}}
+
+
+def entry(text, label="1", x2="B"):
+    return {"text_a": text, "text_b": x2, "label": label}
+
+
+def counts(accepted, rejected=0):
+    return {
+        "1": {"samples": accepted + rejected, "accepted": accepted, "rejected": {"empty": rejected} if rejected else {}}
+    }
+
+
+def write(store, number, *texts, rejected=0):
+    return store.write(number, [entry(text) for text in texts], {**ABOUT, "labels": counts(len(texts), rejected)})
+
+
+def test_a_shard_is_lines_of_json_with_its_hash_in_the_manifest(tmp_path):
+    store = ShardStore(tmp_path)
+    write(store, 0, " A\u2028 é", "B", rejected=1)
+    write(store, 1, "C", rejected=2)
+    manifest = store.manifest({"identity": IDENTITY}, 2, complete=True)
+    store.write_manifest(manifest)
+    assert read_manifest(tmp_path) == manifest
+    data = (tmp_path / "shard-00000.jsonl").read_bytes()
+    assert [json.loads(line) for line in data.decode().split("\n")[:-1]] == [entry(" A\u2028 é"), entry("B")]
+    assert manifest["shards"][0]["sha256"] == hashlib.sha256(data).hexdigest()
+    assert [shard["entries"] for shard in manifest["shards"]] == [2, 1]
+    total = manifest["counts"]
+    assert (total["samples"], total["accepted"], total["yield"], total["tokens"]) == (6, 3, 0.5, 18)
+    assert total["rejected"] == {"empty": 3} == total["labels"]["1"]["rejected"]
+    assert [one["text_a"] for one in read_entries(tmp_path)] == [" A\u2028 é", "B", "C"]
+
+
+@pytest.mark.parametrize("survives", [0, 1])
+def test_a_kill_between_the_record_and_the_shard_leaves_it_missing(tmp_path, monkeypatch, survives):
+    store, written = ShardStore(tmp_path), []
+    real = store_module.write_whole
+
+    def until_killed(path, data):
+        if len(written) == survives:
+            raise KeyboardInterrupt
+        written.append(path)
+        real(path, data)
+
+    monkeypatch.setattr(store_module, "write_whole", until_killed)
+    with pytest.raises(KeyboardInterrupt):
+        write(store, 0, "A")
+    monkeypatch.undo()
+    assert not store.is_done(0)
+    assert store.manifest({"identity": IDENTITY}, 1, complete=False)["counts"]["accepted"] == 0
+    write(store, 0, "A")
+    assert store.is_done(0)
+
+
+def test_a_shard_that_was_cut_short_is_missing(tmp_path):
+    store = ShardStore(tmp_path)
+    write(store, 0, "A", "B")
+    path = tmp_path / "shard-00000.jsonl"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert not store.is_done(0)
+
+
+def test_a_shard_without_entries_is_done_and_has_no_file(tmp_path):
+    store = ShardStore(tmp_path)
+    write(store, 0, rejected=3)
+    assert store.is_done(0)
+    assert not list(tmp_path.glob("shard-*"))
+    manifest = store.manifest({"identity": IDENTITY}, 1, complete=True)
+    assert manifest["shards"] == []
+    assert manifest["counts"]["samples"] == 3
+
+
+def test_a_folder_is_claimed_by_one_data_set(tmp_path):
+    store = ShardStore(tmp_path / "out")
+    assert not store.claim(IDENTITY, overwrite=False)
+    write(store, 0, "A")
+    store.write_manifest(store.manifest({"identity": IDENTITY}, 2, complete=False))
+    assert not store.claim(IDENTITY, overwrite=False), "to be continued"
+    write(store, 1, "B")
+    store.write_manifest(store.manifest({"identity": IDENTITY}, 2, complete=True))
+    assert store.claim(IDENTITY, overwrite=False), "finished"
+    with pytest.raises(InputError, match=r"top_p is 0.5, there it was 0.9.*overwrite=true"):
+        store.claim({**IDENTITY, "decoding": {"top_p": 0.5}}, overwrite=False)
+    (tmp_path / "out" / "shard-00001.jsonl").unlink()
+    assert not store.claim(IDENTITY, overwrite=False), "a shard was lost"
+
+
+def test_overwrite_removes_what_is_ours_alone(tmp_path):
+    store = ShardStore(tmp_path)
+    write(store, 0, "A")
+    store.write_manifest(store.manifest({"identity": IDENTITY}, 1, complete=True))
+    (tmp_path / "notes.txt").write_text("mine")
+    assert not store.claim({}, overwrite=True, writer=False)
+    assert store.is_done(0), "only the writer changes anything"
+    assert not store.claim({}, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("a.txt", "x", "it holds a.txt"),
+        ("manifest.json", "{", "JSON"),
+        ("manifest.json", "{}", "manifest of a synthesis"),
+    ],
+)
+def test_a_folder_of_other_things_is_refused(tmp_path, name, text, word):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=word):
+        ShardStore(tmp_path).claim(IDENTITY, overwrite=False)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(InputError, match="this is a file"):
+        ShardStore(tmp_path / "a").claim(IDENTITY, overwrite=True)
+
+
+def test_near_duplicates_leave_the_shards_once(tmp_path):
+    store = ShardStore(tmp_path)
+    write(store, 0, "A dog runs fast.", "A cat.")
+    write(store, 1, "a DOG runs fast", "A house.")
+    write(store, 2, "A cat!")
+    for _ in range(2):  # a second time, as after a kill
+        sieve(store, 3, 0.9)
+        assert [one["text_a"] for one in read_entries(tmp_path)] == ["A dog runs fast.", "A cat.", "A house."]
+        counted = store.manifest({"identity": IDENTITY}, 3, complete=True)["counts"]
+        assert (counted["samples"], counted["accepted"], counted["rejected"]) == (5, 3, {"near-duplicate x1": 2})
+        assert all(store.is_done(number) for number in range(3))

@@ -1,0 +1,246 @@
+"""``python -m synthesis`` as a user runs it: whole, killed, interrupted, on two processes, and with wrong input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["A man is playing.", "The dog runs.", 'She said "no".', "Ein Häuschen.", "A dog", "x", "A man is playing."]
+
+WORDS = "Ġa Ġcat Ġdog Ġsings Ġrun Ġthe Ġred Ġhouse Ġis Ġold".split()
+
+
+def write_toy_generator(folder: Path, *, quote: float = 3.0, positions: int = 256, seed: int = 0) -> Path:
+    """A GPT-2 of random weights whose texts mostly end in a quotation mark.
+
+    ``quote`` is added to the logit of the quotation mark, through a constant feature of the hidden state.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: place for place, token in enumerate(["<|endoftext|>", *alphabet, *WORDS])}
+    bpe = Tokenizer(models.BPE(vocabulary, []))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>", bos_token="<|endoftext|>")
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        vocab_size=len(vocabulary),
+        n_positions=positions,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+        tie_word_embeddings=False,
+    )
+    model = GPT2LMHeadModel(config)
+    with torch.no_grad():
+        model.transformer.ln_f.bias[0] = 1.0
+        model.transformer.ln_f.weight[0] = 0.0
+        model.lm_head.weight.normal_(std=0.3)
+        model.lm_head.weight[:, 0] = -4.0  # rare: any byte
+        for word in WORDS:
+            model.lm_head.weight[vocabulary[word], 0] = 1.0
+        model.lm_head.weight[vocabulary['"'], 0] = quote
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a generator and inputs."""
+    folder = tmp_path_factory.mktemp("synthesis")
+    write_toy_generator(folder / "lm")
+    (folder / "x1.txt").write_text("\n".join(TEXTS) + "\n\n", encoding="utf-8")
+    return folder
+
+
+def environment(**more):
+    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", **more}
+    left_out = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "HYDRA_FULL_ERROR")
+    return {**{key: value for key, value in os.environ.items() if key not in left_out}, **own}
+
+
+def start(*words, launcher=(), **variables):
+    return subprocess.Popen(
+        [sys.executable, *launcher, "-m", "synthesis", *words],
+        cwd=ROOT,
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def synthesis(*words, **more):
+    process = start(*words, **more)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out + err
+
+
+def x2(place, output, *words):
+    named = [] if any(word.startswith("input=") for word in words) else [f"input={place / 'x1.txt'}"]
+    size = [] if any(word.startswith("shard_size=") for word in words) else ["shard_size=2"]
+    return ["recipe=dino_x2", f"generator={place / 'lm'}", *named, f"output={output}", *size, *words]
+
+
+def shards(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("shard-*.jsonl"))}
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def straight(place):
+    """Written by one process that nobody disturbed."""
+    status, said = synthesis(*x2(place, place / "straight"))
+    assert status == 0, said
+    return place / "straight"
+
+
+def test_the_folder_has_all_that_is_promised(place, straight):
+    found = manifest(straight)
+    assert found["complete"]
+    assert found["identity"]["input"]["texts"] == len(TEXTS)
+    assert found["counts"]["samples"] == len(TEXTS) * 3 * 5
+    entries = [json.loads(line) for data in shards(straight).values() for line in data.decode().splitlines()]
+    assert len(entries) == found["counts"]["accepted"] > 30
+    assert all(list(entry) == ["text_a", "text_b", "label"] for entry in entries)
+    assert Counter(e["label"] for e in entries) == {n: c["accepted"] for n, c in found["counts"]["labels"].items()}
+    assert {entry["text_a"] for entry in entries} == set(TEXTS)
+    assert all(entry["text_b"].strip() and not {'"', "\n"} & set(entry["text_b"]) for entry in entries)
+    assert {"report.md", "report.html", "README.md"} <= {path.name for path in straight.iterdir()}
+
+
+def test_the_same_command_again_says_that_it_is_finished(place, straight):
+    before = {path: path.stat().st_mtime_ns for path in straight.iterdir()}
+    status, said = synthesis(*x2(place, straight))
+    assert status == 0
+    assert "is finished" in said
+    assert {path: path.stat().st_mtime_ns for path in straight.iterdir()} == before
+
+
+def test_killed_and_continued_is_as_if_never_killed(place, tmp_path):
+    """SIGKILL when some shards are there, twice; what was there is not written again."""
+    many = place / "many.txt"
+    many.write_text("".join(f"sentence {n}\n" for n in range(240)))
+    words = [f"input={many}", "shard_size=4"]
+    out, kept = tmp_path / "killed", {}
+    for wanted in (2, 9):
+        process = start(*x2(place, out, *words))
+        while len(shards(out)) < wanted and process.poll() is None:
+            time.sleep(0.02)
+        assert process.poll() is None, "it should be under way: " + process.communicate()[1]
+        process.kill()
+        process.communicate()
+        there = {path: path.stat().st_mtime_ns for path in out.glob("shard-*")}
+        assert kept.items() <= there.items(), "a shard was written again"
+        kept = there
+        assert not manifest(out)["complete"]
+    assert synthesis(*x2(place, out, *words))[0] == 0
+    assert kept.items() <= {path: path.stat().st_mtime_ns for path in out.glob("shard-*")}.items()
+    status, said = synthesis(*x2(place, tmp_path / "never", *words))
+    assert status == 0, said
+    assert shards(out) == shards(tmp_path / "never")
+    assert manifest(out) == manifest(tmp_path / "never")
+
+
+def test_interrupted_it_leaves_what_is_whole(place, tmp_path):
+    many = place / "more.txt"
+    many.write_text("".join(f"sentence {n}\n" for n in range(400)))
+    process = start(*x2(place, tmp_path / "out", f"input={many}", "shard_size=4"))
+    while len(shards(tmp_path / "out")) < 2 and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    found = manifest(tmp_path / "out")
+    assert not found["complete"]
+    assert [one["file"] for one in found["shards"]] == list(shards(tmp_path / "out"))
+    assert found["counts"]["accepted"] == sum(data.count(b"\n") for data in shards(tmp_path / "out").values())
+    assert "not finished" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_two_processes_write_what_one_does(place, straight, tmp_path):
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    status, said = synthesis(*x2(place, tmp_path / "two"), launcher=launcher)
+    assert status == 0, said
+    assert shards(tmp_path / "two") == shards(straight)
+    assert manifest(tmp_path / "two") == manifest(straight)
+
+
+def test_batch_and_shards_change_no_text(place, straight, tmp_path):
+    status, said = synthesis(*x2(place, tmp_path / "one", "rows=7", "shard_size=100"))
+    assert status == 0, said
+    alone = b"".join(shards(tmp_path / "one").values()).splitlines()
+    same = sum((Counter(alone) & Counter(b"".join(shards(straight).values()).splitlines())).values())
+    assert same >= 0.98 * len(alone)
+
+
+def test_both_sentences_from_nothing(place, tmp_path):
+    out = tmp_path / "both"
+    words = ["recipe=dino_x1x2", f"generator={place / 'lm'}", f"output={out}", "num_x1=12", "strategy=retry"]
+    status, said = synthesis(*words, "filters.near_duplicate_x1=0.9")
+    assert status == 0, said
+    first = [json.loads(line) for data in shards(out / "x1").values() for line in data.decode().splitlines()]
+    pairs = [json.loads(line) for data in shards(out).values() for line in data.decode().splitlines()]
+    assert 6 < len(first) <= 12
+    assert {pair["text_a"] for pair in pairs} <= {one["text_a"] for one in first}
+    assert max(Counter((pair["text_a"], pair["label"]) for pair in pairs).values()) <= 2
+    assert manifest(out / "x1")["identity"]["decoding"]["top_k"] == 0
+    assert manifest(out)["identity"]["decoding"]["top_k"] == 5
+    assert manifest(out)["complete"]
+
+
+def test_a_model_that_never_closes_leaves_an_empty_data_set(tmp_path):
+    write_toy_generator(tmp_path / "lm", quote=-50.0)
+    (tmp_path / "x1.txt").write_text("A.\n" + "long " * 300 + "\n")  # and one that is longer than the context
+    status, said = synthesis(*x2(tmp_path, tmp_path / "out"), "max_new_tokens=12")
+    assert status == 0, said
+    assert "not one text was accepted" in said
+    found = manifest(tmp_path / "out")
+    assert found["complete"]
+    assert found["counts"]["rejected"] == {"no quotation mark": 15, "no room in the context": 15}
+    assert found["shards"] == []
+
+
+def test_wrong_input_is_one_message_and_leaves_nothing(place, tmp_path):
+    lm, text, out = f"generator={place / 'lm'}", f"input={place / 'x1.txt'}", f"output={tmp_path / 'out'}"
+    (tmp_path / "empty.txt").write_text("")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("task_name: t\nlabels: {a: {instruction: 'x'}}\n")
+    wrong = [
+        ([lm, text, out], "recipe is not set"),
+        (["recipe=dino_x2", text, out], "generator is not set"),
+        (["recipe=dino_x2", lm, out], "input is not set"),
+        (["recipe=dino_x2", lm, text], "output is not set"),
+        (["recipe=dino_x1", lm, text, out], "first sentences are written here, not read"),
+        (["recipe=dino_x2", lm, f"input={tmp_path / 'empty.txt'}", out], "the file is empty"),
+        (["recipe=dino_x3", lm, text, out], "dino_x2"),
+        ([f"spec={bad}", lm, text, out], "must end in a straight quotation mark"),
+        (["recipe=dino_x2", lm, text, out, "top_p=high"], "wanted a number"),
+        (["recipe=dino_x2", lm, text, out, "decai=3"], "nearest key is decay"),
+        (["recipe=dino_x2", f"generator={tmp_path}", text, out], "could not be loaded"),
+        (["recipe=dino_x2", lm, text, out, "filters.copies=some"], "keep, exact, normalised"),
+    ]
+    running = [(start(*words), wanted) for words, wanted in wrong[:6]]
+    running += [(start(*words), wanted) for words, wanted in wrong[6:]]
+    for process, wanted in running:
+        said = process.communicate(timeout=300)[1]
+        assert process.returncode == 2, said
+        assert wanted in said
+        assert said.count("\n") == 1, said
+    assert not (tmp_path / "out").exists()
