@@ -104,6 +104,8 @@ class Intake:
             if prompt is None:
                 self.open = False
                 break
+            if not prompt.samples:
+                continue
             pulled.append(prompt)
             rows += len(prompt.samples) * (1 + len(prompt.counters))
         return pulled

@@ -52,14 +52,14 @@ class Generator:
         return self.model.device
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of prompts, with whatever the tokenizer puts before a text.
+        """Token ids of prompts, with whatever the tokenizer puts before a text, and no end behind it.
 
         With ``chat_template`` all but the last line is what the user says, and the last line begins the answer.
         """
-        if not self.chat_template:
-            return cast(list[list[int]], self.tokenizer(list(texts))["input_ids"])
-        chats = [self._as_chat(text) for text in texts]  # its template wrote the special tokens
-        return cast(list[list[int]], self.tokenizer(chats, add_special_tokens=False)["input_ids"])
+        written = [self._as_chat(text) for text in texts] if self.chat_template else list(texts)
+        # A chat template writes the special tokens itself
+        rows = self.tokenizer(written, add_special_tokens=not self.chat_template)["input_ids"]
+        return [self._unended(list(ids), text) for ids, text in zip(rows, written, strict=True)]
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
         """The text that ``ids`` add behind the token ``before``.
@@ -81,6 +81,12 @@ class Generator:
         found = torch.zeros(vocabulary, dtype=torch.bool)
         found[: len(texts)] = torch.tensor([bool(part) and part in text for text in texts], dtype=torch.bool)
         return found
+
+    def _unended(self, ids: list[int], text: str) -> list[int]:
+        """Some tokenizers close every text; nothing would follow an end."""
+        while ids and ids[-1] in self.eos and not text.endswith(self._text(ids[-1:])):
+            ids.pop()
+        return ids
 
     def _text(self, ids: Sequence[int]) -> str:
         return cast(str, self.tokenizer.decode(list(ids), **_AS_THEY_ARE))

@@ -308,6 +308,18 @@ def test_settings_out_of_range_are_named(toy_generator, wrong):
         list(decode(toy_generator(), iter([]), Decoding(**wrong)))
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_batches_change_no_text(toy_generator):
+    generator = toy_generator(quote=3.0)
+    generator.model.cuda()
+    prompts = prompts_for(sentences(30))
+    assert run(generator, prompts, rows=200) == run(generator, prompts, rows=5)
+
+
+def test_no_samples_no_work(toy_generator):
+    assert run(toy_generator(), prompts_for(["a"], samples=range(0))) == {}
+
+
 def test_an_empty_prompt_is_rejected(toy_generator):
     (one,) = decode(toy_generator(), iter([Prompt((0,), "")]), Decoding())
     assert "empty" in one.rejected

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
 from contracts import InputError
@@ -116,6 +116,20 @@ def test_rows_of_the_vocabulary_without_a_token_are_never_drawn(toy_generator):
         wide, iter([Prompt((0,), 'a "', ('b "',), samples=range(20))]), Decoding(top_k=0, max_new_tokens=10)
     ):
         assert len(wide.encode([one.text])[0]) + one.closed == one.tokens or "�" in one.text or "." in one.text
+
+
+def test_a_tokenizer_that_ends_every_text_does_not_end_a_prompt(toy_generator, byte_tokenizer):
+    """What stands before a text stays."""
+    backend = Tokenizer.from_str(byte_tokenizer.backend_tokenizer.to_str())
+    end = byte_tokenizer.eos_token_id
+    backend.post_processor = processors.TemplateProcessing(
+        single="<|endoftext|> $A <|endoftext|>", special_tokens=[("<|endoftext|>", end)]
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
+    generator = Generator("x", toy_generator().model, tokenizer)
+    plain = byte_tokenizer('a "')["input_ids"]
+    assert tokenizer('a "')["input_ids"] == [end, *plain, end]
+    assert generator.encode(['a "']) == [[end, *plain]]
 
 
 def test_the_blank_before_the_first_word_is_kept(toy_generator):
