@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -183,3 +184,54 @@ def save_tiny_bert(folder: Path, dropout: float) -> Path:
         BertForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool reed jade".split()
+
+
+@pytest.fixture(scope="session")
+def small_tables(tmp_path_factory) -> Path:
+    """STS, a regressor, two classifications; the label of a sentence is whether it holds "tea"."""
+    root, rng = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
+
+    def sentence() -> str:
+        return " ".join(rng.choice(WORDS, size=5, replace=False))
+
+    def write(name: str, header: str, rows: list[str]) -> None:
+        path = root / f"{name}.tsv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+
+    for name, rows in (
+        ("STS12/test", 60),
+        ("STSBenchmark/train", 80),
+        ("STSBenchmark/dev", 40),
+        ("STSBenchmark/test", 40),
+    ):
+        pairs = [(sentence(), sentence()) for _ in range(rows)]
+        shared = [len(set(a.split()) & set(b.split())) for a, b in pairs]
+        lines = [
+            f"{a}\t{b}\t{min(5, 2 * n + 0.5 * (i % 3)):g}" for i, ((a, b), n) in enumerate(zip(pairs, shared, strict=True))
+        ]
+        subset = name.startswith("STS12")
+        header = "sentence1\tsentence2\tscore"
+        write(
+            name,
+            f"subset\t{header}" if subset else header,
+            [f"s{i % 2}\t{line}" if subset else line for i, line in enumerate(lines)],
+        )
+    write("BIOSSES/test", "sentence1\tsentence2\tscore", [f"{sentence()}\t{sentence()}\t{i % 5}" for i in range(20)])
+    sentences = [sentence() for _ in range(120)]
+    write("MR/all", "label\tsentence", [f"{int('tea' in s)}\t{s}" for s in sentences])
+    for split, part in (("train", sentences[:90]), ("test", sentences[90:])):
+        rows = [f"{['ABBR', 'DESC', 'ENTY', 'HUM', 'LOC', 'NUM'][i % 6]}\tx\t{s}" for i, s in enumerate(part)]
+        write(f"TREC/{split}", "label\tfine_label\tsentence", rows)
+    return root
+
+
+@pytest.fixture(scope="session")
+def small_word_vectors(tmp_path_factory) -> Path:
+    path, rng = tmp_path_factory.mktemp("vectors") / "small.vec", np.random.default_rng(1)
+    rows = [f"{word} {' '.join(f'{x:.4f}' for x in 3 * rng.normal(size=32))}" for word in WORDS]
+    path.write_text(f"{len(WORDS)} 32\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path

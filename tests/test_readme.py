@@ -26,7 +26,9 @@ COMMANDS = [
 ]
 LAUNCHERS = ("python", "torchrun", "srun")
 NOT_OURS = ("source",)  # the shell's own
-TRAININGS = [line for line in COMMANDS if line.startswith(LAUNCHERS)]
+TRAININGS = [line for line in COMMANDS if line.startswith(LAUNCHERS) and "train.py" in line]
+OTHERS = [line for line in COMMANDS if line.startswith(LAUNCHERS) and line not in TRAININGS]
+EVALUATIONS = [line for line in OTHERS if "-m evaluation" in line]
 ON_THE_READERS_TEXT = [line for line in TRAININGS if "data=text" in line and "--cfg" not in line]
 NEEDS_THE_HUB = [line for line in TRAININGS if "data=openwebtext" in line]
 NEEDS_A_CLUSTER = [line for line in TRAININGS if line.startswith("srun")]
@@ -82,6 +84,31 @@ def test_training_commands_compose(command, tmp_path):
     done = train(arguments if shown else [*arguments, "--cfg", "job", "--resolve"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert ("Choices" if "--help" in arguments else "_target_: encoders.declutr.DeCLUTR") in done.stdout
+
+
+def test_the_other_commands_are_ours():
+    assert EVALUATIONS
+    assert {line for line in OTHERS if not re.search(r"-m (evaluation|synthesis|export|comparison)", line)} == set()
+
+
+@pytest.mark.parametrize("command", EVALUATIONS)
+def test_evaluation_commands_run(command, small_tables, small_word_vectors, tmp_path):
+    """As written, but for the encoder and the tables; what is fetched comes from an empty mirror."""
+    words = shlex.split(command)
+    arguments = words[words.index("evaluation") + 1 :]
+    fetches = "action=fetch" in arguments
+    put = {"encoder": small_word_vectors, "data_root": tmp_path if fetches else small_tables}
+    kept = [word for word in arguments if word.split("=")[0] not in (*put, "pooling")]
+    filled = [f"{key}={value}" for key, value in put.items() if any(word.startswith(key) for word in arguments)]
+    several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    launcher = [sys.executable, "-m", *(several if words[0] == "torchrun" else []), "evaluation"]
+    source = [f"source={tmp_path}"] if fetches else []
+    done = run([*launcher, *kept, *filled, *source], tmp_path, PYTHONPATH=str(ROOT), GLOO_SOCKET_IFNAME="lo")
+    # the small tables are not the official ones, and the mirror is empty: found out, and said
+    assert done.returncode == (2 if fetches or "action=check" in arguments else 0), done.stderr
+    assert "Traceback" not in done.stderr
+    if any(word.startswith("encoder=") for word in arguments):
+        assert "95 %" in done.stdout
 
 
 def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
@@ -141,7 +168,7 @@ def test_every_file_of_the_tree_and_every_link_exists():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *(f"docs/{name}.md" for name in ("recipes", "design", "results", "LOG"))]
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("recipes", "design", "results", "evaluation", "LOG"))]
 )
 def test_keys_and_links_of_the_pages_exist(page):
     """Keys as they are written there, ``data.window=uniform``; the values are the business of other tests."""

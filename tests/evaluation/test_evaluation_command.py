@@ -7,14 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from contracts import Results
 from runs.results import read_results
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool reed jade".split()
 SUITE = "suite=[sts,mr,trec,biosses,stsb-regressor]"
 
 
@@ -34,64 +32,20 @@ def evaluate(*arguments: str, processes: int = 1, cwd: Path | None = None) -> su
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    """STS, a regressor, two classifications; the label of a sentence is whether it holds "tea"."""
-    root, rng = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
-
-    def sentence() -> str:
-        return " ".join(rng.choice(WORDS, size=5, replace=False))
-
-    def write(name: str, header: str, rows: list[str]) -> None:
-        path = root / f"{name}.tsv"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-
-    for name, rows in (
-        ("STS12/test", 60),
-        ("STSBenchmark/train", 80),
-        ("STSBenchmark/dev", 40),
-        ("STSBenchmark/test", 40),
-    ):
-        pairs = [(sentence(), sentence()) for _ in range(rows)]
-        shared = [len(set(a.split()) & set(b.split())) for a, b in pairs]
-        lines = [
-            f"{a}\t{b}\t{min(5, n + 0.5 * (i % 3)):g}" for i, ((a, b), n) in enumerate(zip(pairs, shared, strict=True))
-        ]
-        subset = name.startswith("STS12")
-        header = "sentence1\tsentence2\tscore"
-        write(
-            name,
-            f"subset\t{header}" if subset else header,
-            [f"s{i % 2}\t{line}" if subset else line for i, line in enumerate(lines)],
-        )
-    write("BIOSSES/test", "sentence1\tsentence2\tscore", [f"{sentence()}\t{sentence()}\t{i % 5}" for i in range(20)])
-    sentences = [sentence() for _ in range(120)]
-    write("MR/all", "label\tsentence", [f"{int('tea' in s)}\t{s}" for s in sentences])
-    for split, part in (("train", sentences[:90]), ("test", sentences[90:])):
-        rows = [f"{['ABBR', 'DESC', 'ENTY', 'HUM', 'LOC', 'NUM'][i % 6]}\tx\t{s}" for i, s in enumerate(part)]
-        write(f"TREC/{split}", "label\tfine_label\tsentence", rows)
-    return root
-
-
-@pytest.fixture(scope="module")
-def word_vectors(tmp_path_factory) -> Path:
-    path, rng = tmp_path_factory.mktemp("vectors") / "small.vec", np.random.default_rng(1)
-    rows = [f"{word} {' '.join(f'{x:.4f}' for x in 3 * rng.normal(size=32))}" for word in WORDS]
-    path.write_text(f"{len(WORDS)} 32\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def scored(data, word_vectors, tmp_path_factory) -> tuple[subprocess.CompletedProcess[str], Path]:
+def scored(small_tables, small_word_vectors, tmp_path_factory) -> tuple[subprocess.CompletedProcess[str], Path]:
     folder = tmp_path_factory.mktemp("scored")
     done = evaluate(
-        f"encoder={word_vectors}", SUITE, f"data_root={data}", "protocol=fast", f"output={folder / 'scores.json'}"
+        f"encoder={small_word_vectors}",
+        SUITE,
+        f"data_root={small_tables}",
+        "protocol=fast",
+        f"output={folder / 'scores.json'}",
     )
     assert done.returncode == 0, done.stderr
     return done, folder
 
 
-def test_the_json_is_a_results_file(scored, data, word_vectors):
+def test_the_json_is_a_results_file(scored, small_tables, small_word_vectors):
     _, folder = scored
     results: Results = read_results(folder / "scores.json")
     scores = results["scores"]
@@ -101,7 +55,7 @@ def test_the_json_is_a_results_file(scored, data, word_vectors):
     for name, (low, high) in results["intervals"].items():
         assert low <= scores[name] <= high or name.startswith("stsb/geometry"), name
     assert results["skipped"]["sts13"].endswith("STS13/test.tsv is not there")
-    assert results["backbone"] == str(word_vectors)
+    assert results["backbone"] == str(small_word_vectors)
     assert set(results["data"][0]["tables"]) >= {"MR/all", "STS12/test", "STSBenchmark/train"}
 
 
@@ -116,9 +70,9 @@ def test_the_terminal_and_the_page_show_the_same_numbers(scored):
     assert "| `mr/fast/accuracy` |" in page
 
 
-def test_two_processes_find_the_same(scored, data, word_vectors, tmp_path):
+def test_two_processes_find_the_same(scored, small_tables, small_word_vectors, tmp_path):
     _, folder = scored
-    arguments = [f"encoder={word_vectors}", SUITE, f"data_root={data}", "protocol=fast", "quiet=true"]
+    arguments = [f"encoder={small_word_vectors}", SUITE, f"data_root={small_tables}", "protocol=fast", "quiet=true"]
     done = evaluate(*arguments, f"output={tmp_path / 'two.json'}", processes=2)
     assert done.returncode == 0, done.stderr
     alone, two = (json.loads(path.read_text()) for path in (folder / "scores.json", tmp_path / "two.json"))
@@ -127,12 +81,12 @@ def test_two_processes_find_the_same(scored, data, word_vectors, tmp_path):
     assert list(two["scores"]) == list(alone["scores"])
 
 
-def test_kept_vectors_give_the_same_scores(scored, data, word_vectors, tmp_path):
+def test_kept_vectors_give_the_same_scores(scored, small_tables, small_word_vectors, tmp_path):
     _, folder = scored
     arguments = [
-        f"encoder={word_vectors}",
+        f"encoder={small_word_vectors}",
         SUITE,
-        f"data_root={data}",
+        f"data_root={small_tables}",
         "protocol=fast",
         "quiet=true",
         "intervals=false",
@@ -166,8 +120,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "expected"), BAD, ids=lambda value: " ".join(value)[-40:] or "bare")
-def test_bad_input_gets_one_line_and_status_2(arguments, expected, data, word_vectors, tmp_path):
-    filled = [word.format(data=data, vectors=word_vectors) for word in arguments]
+def test_bad_input_gets_one_line_and_status_2(arguments, expected, small_tables, small_word_vectors, tmp_path):
+    filled = [word.format(data=small_tables, vectors=small_word_vectors) for word in arguments]
     done = evaluate(*filled, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
@@ -185,10 +139,10 @@ def test_help_names_every_key():
         assert re.search(rf"^{key}:", done.stdout, flags=re.MULTILINE)
 
 
-def test_the_state_of_the_data(data):
-    listed = evaluate("action=list", f"data_root={data}", "suite=sts")
+def test_the_state_of_the_data(small_tables):
+    listed = evaluate("action=list", f"data_root={small_tables}", "suite=sts")
     assert listed.returncode == 0
     assert "STS13/test" in listed.stdout
-    checked = evaluate("action=check", f"data_root={data}", "suite=[sts12,mr]")
+    checked = evaluate("action=check", f"data_root={small_tables}", "suite=[sts12,mr]")
     assert checked.returncode == 2, "60 rows are not the official 3,108"
     assert "STS12/test" in checked.stdout
