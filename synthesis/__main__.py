@@ -141,6 +141,7 @@ def check_values(cfg: DictConfig, tasks: "Tasks") -> None:
 
 def read_values(cfg: DictConfig) -> "Values":
     from synthesis.continuations import Decoding
+    from synthesis.decoding import check_decoding
     from synthesis.dino import Plan
     from synthesis.filters import Filters
     from synthesis.provenance import identify_generator, versions
@@ -148,6 +149,7 @@ def read_values(cfg: DictConfig) -> "Values":
 
     names = ("max_new_tokens", "top_p", "temperature", "ban_eos", "seed", "rows", "token_budget")
     how = Decoding(**{name: cfg[name] for name in names})
+    check_decoding(how._replace(top_k=cfg.top_k))
     plan = Plan(
         cfg.strategy,
         PER_LABEL[cfg.strategy] if cfg.per_label is None else cfg.per_label,

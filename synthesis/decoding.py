@@ -31,7 +31,7 @@ def decode(
     Raises:
         InputError: a setting is out of its range, or the model's logits are not finite.
     """
-    _check(how)
+    check_decoding(how)
     statistics = Statistics() if statistics is None else statistics
     batch = Batch(generator, how, statistics)
     intake = Intake(generator, prompts, how, batch, statistics)
@@ -148,7 +148,8 @@ def _no_room(longest: int, shortest: int, generator: Generator) -> str:
     return f"the prompt has {longest} tokens, and the context of {generator.name} is {generator.context}"
 
 
-def _check(how: Decoding) -> None:
+def check_decoding(how: Decoding) -> None:
+    """InputError where a setting is out of its range."""
     wanted = {
         "max_new_tokens": (how.max_new_tokens >= 1, "at least 1"),
         "top_p": (how.top_p is None or 0 <= how.top_p <= 1, "0..1, or null for none"),

@@ -43,10 +43,11 @@ class _Sums:
         self.words[min(len(words), LONGEST)] += 1
         self.words_sum += len(words)
         if self.texts < MOST_FOR_DISTINCT:
-            self.unigrams.update(words)
-            self.bigrams.update(pairwise(words))
-            self.counted += len(words)
-            self.counted_pairs += max(len(words) - 1, 0)
+            plain_words = folded(text).split()
+            self.unigrams.update(plain_words)
+            self.bigrams.update(pairwise(plain_words))
+            self.counted += len(plain_words)
+            self.counted_pairs += max(len(plain_words) - 1, 0)
         self.texts += 1
         if x1 is not None:
             self.copies += text == x1

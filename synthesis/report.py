@@ -91,7 +91,8 @@ def _measures(measured: dict[str, Measured]) -> Table:
     ]
     note = (
         "Of the accepted texts. distinct-n: different n-grams of words over all of them, of the first 20,000 texts. "
-        "Folded copies equal x1 but for case and punctuation. Overlap: mean Jaccard of the words of x1 and x2."
+        "Folded copies equal x1 but for case and punctuation, which n-grams and overlap leave out too. "
+        "Overlap: mean Jaccard of the words of x1 and x2."
     )
     return Table(
         "Texts", note, ("label", "words", "distinct-1", "distinct-2", "copies", "folded copies", "overlap"), rows

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+import synthesis.__main__ as command
+from contracts import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["A man is playing.", "The dog runs.", 'She said "no".', "Ein Häuschen.", "A dog", "x", "A man is playing."]
@@ -88,6 +92,18 @@ def synthesis(*words, **more):
     return process.returncode, out + err
 
 
+def here(*words):
+    """The same in this process, which has imported torch already."""
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("synthesis", overrides=list(words))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert command.run(cfg) == 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def x2(place, output, *words):
     named = [] if any(word.startswith("input=") for word in words) else [f"input={place / 'x1.txt'}"]
     size = [] if any(word.startswith("shard_size=") for word in words) else ["shard_size=2"]
@@ -124,21 +140,21 @@ def test_the_folder_has_all_that_is_promised(place, straight):
     assert {"report.md", "report.html", "README.md"} <= {path.name for path in straight.iterdir()}
 
 
-def test_the_same_command_again_says_that_it_is_finished(place, straight):
+def test_the_same_command_again_says_that_it_is_finished(place, straight, caplog):
     before = {path: path.stat().st_mtime_ns for path in straight.iterdir()}
-    status, said = synthesis(*x2(place, straight))
-    assert status == 0
-    assert "is finished" in said
+    caplog.set_level("INFO")
+    here(*x2(place, straight))
+    assert "is finished" in caplog.text
     assert {path: path.stat().st_mtime_ns for path in straight.iterdir()} == before
 
 
 def test_killed_and_continued_is_as_if_never_killed(place, tmp_path):
     """SIGKILL when some shards are there, twice; what was there is not written again."""
     many = place / "many.txt"
-    many.write_text("".join(f"sentence {n}\n" for n in range(240)))
+    many.write_text("".join(f"sentence {n}\n" for n in range(160)))
     words = [f"input={many}", "shard_size=4"]
     out, kept = tmp_path / "killed", {}
-    for wanted in (2, 9):
+    for wanted in (2, 7):
         process = start(*x2(place, out, *words))
         while len(shards(out)) < wanted and process.poll() is None:
             time.sleep(0.02)
@@ -151,8 +167,7 @@ def test_killed_and_continued_is_as_if_never_killed(place, tmp_path):
         assert not manifest(out)["complete"]
     assert synthesis(*x2(place, out, *words))[0] == 0
     assert kept.items() <= {path: path.stat().st_mtime_ns for path in out.glob("shard-*")}.items()
-    status, said = synthesis(*x2(place, tmp_path / "never", *words))
-    assert status == 0, said
+    here(*x2(place, tmp_path / "never", *words))
     assert shards(out) == shards(tmp_path / "never")
     assert manifest(out) == manifest(tmp_path / "never")
 
@@ -183,8 +198,7 @@ def test_two_processes_write_what_one_does(place, straight, tmp_path):
 
 
 def test_batch_and_shards_change_no_text(place, straight, tmp_path):
-    status, said = synthesis(*x2(place, tmp_path / "one", "rows=7", "shard_size=100"))
-    assert status == 0, said
+    here(*x2(place, tmp_path / "one", "rows=7", "shard_size=100"))
     alone = b"".join(shards(tmp_path / "one").values()).splitlines()
     same = sum((Counter(alone) & Counter(b"".join(shards(straight).values()).splitlines())).values())
     assert same >= 0.98 * len(alone)
@@ -193,8 +207,7 @@ def test_batch_and_shards_change_no_text(place, straight, tmp_path):
 def test_both_sentences_from_nothing(place, tmp_path):
     out = tmp_path / "both"
     words = ["recipe=dino_x1x2", f"generator={place / 'lm'}", f"output={out}", "num_x1=12", "strategy=retry"]
-    status, said = synthesis(*words, "filters.near_duplicate_x1=0.9")
-    assert status == 0, said
+    here(*words, "filters.near_duplicate_x1=0.9")
     first = [json.loads(line) for data in shards(out / "x1").values() for line in data.decode().splitlines()]
     pairs = [json.loads(line) for data in shards(out).values() for line in data.decode().splitlines()]
     assert 6 < len(first) <= 12
@@ -205,42 +218,68 @@ def test_both_sentences_from_nothing(place, tmp_path):
     assert manifest(out)["complete"]
 
 
-def test_a_model_that_never_closes_leaves_an_empty_data_set(tmp_path):
+def test_a_model_that_never_closes_leaves_an_empty_data_set(tmp_path, caplog):
     write_toy_generator(tmp_path / "lm", quote=-50.0)
     (tmp_path / "x1.txt").write_text("A.\n" + "long " * 300 + "\n")  # and one that is longer than the context
-    status, said = synthesis(*x2(tmp_path, tmp_path / "out"), "max_new_tokens=12")
-    assert status == 0, said
-    assert "not one text was accepted" in said
+    here(*x2(tmp_path, tmp_path / "out", "max_new_tokens=12"))
+    assert "not one text was accepted" in caplog.text
     found = manifest(tmp_path / "out")
     assert found["complete"]
     assert found["counts"]["rejected"] == {"no quotation mark": 15, "no room in the context": 15}
     assert found["shards"] == []
 
 
-def test_wrong_input_is_one_message_and_leaves_nothing(place, tmp_path):
-    lm, text, out = f"generator={place / 'lm'}", f"input={place / 'x1.txt'}", f"output={tmp_path / 'out'}"
-    (tmp_path / "empty.txt").write_text("")
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("task_name: t\nlabels: {a: {instruction: 'x'}}\n")
-    wrong = [
-        ([lm, text, out], "recipe is not set"),
-        (["recipe=dino_x2", text, out], "generator is not set"),
-        (["recipe=dino_x2", lm, out], "input is not set"),
-        (["recipe=dino_x2", lm, text], "output is not set"),
-        (["recipe=dino_x1", lm, text, out], "first sentences are written here, not read"),
-        (["recipe=dino_x2", lm, f"input={tmp_path / 'empty.txt'}", out], "the file is empty"),
-        (["recipe=dino_x3", lm, text, out], "dino_x2"),
-        ([f"spec={bad}", lm, text, out], "must end in a straight quotation mark"),
-        (["recipe=dino_x2", lm, text, out, "top_p=high"], "wanted a number"),
-        (["recipe=dino_x2", lm, text, out, "decai=3"], "nearest key is decay"),
-        (["recipe=dino_x2", f"generator={tmp_path}", text, out], "could not be loaded"),
-        (["recipe=dino_x2", lm, text, out, "filters.copies=some"], "keep, exact, normalised"),
-    ]
-    running = [(start(*words), wanted) for words, wanted in wrong[:6]]
-    running += [(start(*words), wanted) for words, wanted in wrong[6:]]
-    for process, wanted in running:
-        said = process.communicate(timeout=300)[1]
-        assert process.returncode == 2, said
-        assert wanted in said
-        assert said.count("\n") == 1, said
+WRONG = [
+    ([], "recipe is not set"),
+    (["recipe=dino_x2", "generator=null"], "generator is not set"),
+    (["recipe=dino_x2", "input=null"], "input is not set"),
+    (["recipe=dino_x2", "output=null"], "output is not set"),
+    (["recipe=dino_x1"], "first sentences are written here, not read"),
+    (["recipe=dino_x1x2"], "first sentences are written here, not read"),
+    (["recipe=dino_x1", "input=null", "num_x1=2"], "num_x1=2: wanted at least 3"),
+    (["recipe=dino_x2", "input=EMPTY"], "the file is empty"),
+    (["spec=BAD"], "must end in a straight quotation mark"),
+    (["recipe=dino_x1", "input=null", "spec=OWN"], "not what recipe=dino_x1 writes"),
+    (["recipe=dino_x2", "top_p=high"], "top_p='high': wanted a number"),
+    (["recipe=dino_x2", "top_p=3"], "top_p=3"),
+    (["recipe=dino_x2", "generator=FOLDER"], "could not be loaded"),
+    (["recipe=dino_x2", "filters.copies=some"], "keep, exact, normalised"),
+    (["recipe=dino_x2", "strategy=retry", "per_label=9"], "max_tries=5 is less than per_label=9"),
+    (["recipe=dino_x2", "shard_size=0"], "shard_size=0"),
+    (["recipe=dino_x2", "chat_template=true"], "chat_template"),
+    (["recipe=dino_x2", "device=cuda:9"], "device=cuda:9"),
+]
+
+
+@pytest.mark.parametrize(("words", "wanted"), WRONG)
+def test_wrong_input_is_one_message_and_leaves_nothing(place, tmp_path, words, wanted):
+    (tmp_path / "EMPTY").write_text("")
+    (tmp_path / "BAD").write_text("task_name: t\nlabels: {a: {instruction: 'x'}}\n")
+    (tmp_path / "OWN").write_text("task_name: t\nlabels: {a: {instruction: '<X1> \"'}}\n")
+    (tmp_path / "FOLDER").mkdir()
+    names = ("EMPTY", "BAD", "OWN", "FOLDER")
+    for name in names:
+        words = [word.replace(f"={name}", f"={tmp_path / name}") for word in words]
+    given = [f"generator={place / 'lm'}", f"input={place / 'x1.txt'}", f"output={tmp_path / 'out'}"]
+    with pytest.raises(InputError) as error:
+        here(*given, *words)
+    assert wanted in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):
+    status, said = synthesis(*x2(place, tmp_path / "out"), "decai=3")
+    assert status == 2
+    assert said == "synthesis: there is no key 'decai'. The nearest key is decay.\n"
+
+
+@pytest.mark.slow
+def test_training_reads_the_folder_as_it_is(straight, tmp_path):
+    words = ["model=sroberta", "data=dino", f"data.path={straight}", "backbone=tiny", "max_steps=2", "batch_size=8"]
+    more = [f"output_dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path / 'cache'}"]
+    command = [sys.executable, "train.py", *words, *more]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "results.json").is_file()

@@ -1,0 +1,218 @@
+"""The report's numbers against counting by hand, the data card against ``datasets``, the sheet against a person."""
+
+import csv
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from contracts import InputError
+from synthesis.annotate import KEY, agreement_table, read_agreement, write_sheet
+from synthesis.data_card import write_data_card
+from synthesis.measures import draw_examples, measure
+from synthesis.report import write_report
+from synthesis.store import ShardStore
+
+LABELS = ["1", "0.5", "0"]
+PAIRS = [
+    ("A dog runs.", "A dog runs.", "1"),
+    ("A dog runs.", " a DOG runs", "1"),
+    ("A dog runs.", "A cat | sleeps <b>long</b>", "0"),
+    ("The sun.", "The the moon", "0"),
+]
+
+
+def entries(pairs):
+    return [{"text_a": a, "text_b": b, "label": label} for a, b, label in pairs]
+
+
+def data_set(folder, pairs, kind="x2", labels=LABELS):
+    """A folder as a synthesis leaves it; two texts of label 0.5 were rejected."""
+    store = ShardStore(folder)
+    found = Counter(label for *_, label in pairs)
+    counts = {label: {"samples": found[label], "accepted": found[label], "rejected": {}} for label in labels}
+    counts[labels[-1]]["samples"] += 2
+    counts[labels[-1]]["rejected"] = {"newline": 2}
+    store.write(0, entries(pairs), {"first": 0, "inputs": 2, "tokens": 9, "labels": counts})
+    spec = {"task_name": "sts-x2", "labels": {name: {"instruction": 'x "', "counter_labels": []} for name in labels}}
+    identity = {
+        "kind": kind,
+        "spec": spec,
+        "generator": {"sha256": "0"},
+        "precision": "fp32",
+        "decoding": {},
+        "plan": {},
+    }
+    header = {"identity": identity, "generator": {"name": "toy <lm>"}}
+    manifest = store.manifest(header, 1, complete=True)
+    store.write_manifest(manifest)
+    return manifest
+
+
+def test_measures_are_those_of_counting_by_hand():
+    found = measure(entries(PAIRS), LABELS)
+    same, none, other = (found[label] for label in LABELS)
+    assert (same.texts, same.mean_words, same.copies, same.folded_copies, same.overlap) == (2, 3, 0.5, 1.0, 1.0)
+    assert same.distinct_1 == 3 / 6  # a dog runs a dog runs
+    assert same.distinct_2 == 2 / 4
+    assert none.texts == 0
+    assert other.copies == 0
+    # A dog runs / a cat sleeps b long b: one of seven words; the sun / the moon: one of three
+    assert other.overlap == pytest.approx((1 / 7 + 1 / 3) / 2)
+    assert other.mean_words == 4
+    assert other.distinct_1 == 7 / 9  # a cat sleeps b long b the the moon
+    assert sum(other.words) == sum(other.overlaps) == 2
+
+
+def test_distinct_1_by_hand():
+    assert measure(entries([("x", "a b a", "1"), ("x", "a", "1")]), ["1"])["1"].distinct_1 == 2 / 4
+
+
+class Tags(HTMLParser):
+    """Which tags are open; closing one that is not is an error."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.images = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag in ("img", "meta"):
+            self.images += [dict(attrs)["src"]] if tag == "img" else []
+        else:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_both_reports_hold_the_counts_the_reasons_and_the_texts(tmp_path):
+    write_report(tmp_path, data_set(tmp_path, PAIRS))
+    text = (tmp_path / "report.md").read_text()
+    assert "4 of 6 sampled texts were accepted (66.7%)" in text
+    assert "| newline | 2 | 0 | 0 | 2 |" in text
+    assert "A cat \\| sleeps &lt;b>long&lt;/b>" in text
+    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
+    page = Tags()
+    page.feed((tmp_path / "report.html").read_text())
+    assert page.open == []
+    assert "A cat | sleeps <b>long</b>" in page.text
+    assert len(page.images) == 3
+    assert all(image.startswith("data:image/png;base64,iVBOR") for image in page.images)
+
+
+def test_a_report_of_nothing(tmp_path):
+    write_report(tmp_path, data_set(tmp_path, []))
+    assert "No text was accepted." in (tmp_path / "report.md").read_text()
+
+
+def test_examples_are_random_and_every_x1_is_as_likely():
+    pairs = [(f"x{n}", f"y{n} {label}", label) for n in range(60) for label in LABELS]
+    drawn = Counter(e.x1 for seed in range(300) for e in draw_examples(entries(pairs), LABELS, 2, seed))
+    assert len(drawn) == 60
+    assert max(drawn.values()) < 30, "10 is the mean"
+    example = draw_examples(entries(pairs), LABELS, 1, 0)[0]
+    assert set(example.texts) == set(LABELS)
+    assert all(text.startswith(f"y{example.x1[1:]} ") for text in example.texts.values())
+
+
+def test_the_data_card_makes_the_folder_loadable(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "set"
+    manifest = data_set(folder, PAIRS)
+    write_report(folder, manifest)
+    write_data_card(folder, manifest)
+    write_sheet(folder, 3, LABELS, 42)  # a CSV beside the shards
+    found = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
+    assert [tuple(row[key] for key in ("text_a", "text_b", "label")) for row in found] == PAIRS
+
+
+MANY = [(f"first {n}", f"second {n} {label}", label) for n in range(40) for label in LABELS]
+
+
+def filled_in(sheet, label_of):
+    with sheet.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["label"] = label_of(row)
+    with sheet.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def test_the_sheet_is_blind_even_and_holds_random_pairs(tmp_path):
+    data_set(tmp_path, MANY)
+    sheet = write_sheet(tmp_path, 100, LABELS, 42)
+    rows = filled_in(sheet, lambda row: "")
+    key = json.loads((tmp_path / KEY).read_text())["key"]
+    assert Counter(key.values()) == {"0.0": 25, "0.1": 25, "0.5": 25, "0.9": 25}
+    assert list(rows[0]) == ["id", "text_a", "text_b", "label"]
+    true = {(a, b): {"1": "0.9", "0.5": "0.5", "0": "0.1"}[label] for a, b, label in MANY}
+    for row in rows:
+        assert true.get((row["text_a"], row["text_b"]), "0.0") == key[row["id"]]
+    order = [key[row["id"]] for row in rows]
+    assert order != sorted(order)
+    with pytest.raises(InputError, match="there already"):
+        write_sheet(tmp_path, 100, LABELS, 42)
+
+
+def test_what_a_person_says_comes_back_as_table_3(tmp_path):
+    data_set(tmp_path, MANY)
+    sheet = write_sheet(tmp_path, 100, LABELS, 42)
+    key = json.loads((tmp_path / KEY).read_text())["key"]
+    said, seen = {}, Counter()
+    for item, dino in key.items():  # of each column of 25: the first 5 as 0.5, the next 10 right, the others blank
+        seen[dino] += 1
+        said[item] = "0,5" if seen[dino] <= 5 else dino if seen[dino] <= 15 else ""
+    filled_in(sheet, lambda row: said[row["id"]])
+    found = read_agreement(tmp_path, sheet)
+    assert found.items == {"0.0": 15, "0.1": 15, "0.5": 15, "0.9": 15}
+    assert found.unlabelled == 40
+    assert found.percent["0.5"] == {
+        "0.0": pytest.approx(100 / 3),
+        "0.1": pytest.approx(100 / 3),
+        "0.5": 100.0,
+        "0.9": pytest.approx(100 / 3),
+    }
+    assert found.percent["0.0"]["0.0"] == pytest.approx(200 / 3)
+    assert sum(row["0.9"] for row in found.percent.values()) == pytest.approx(100)
+    assert "| 0.5 | 33 | 33 | 100 | 33 |" in agreement_table(found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("1,first", "999,first", "no item with the id '999'"),
+        ("2,first", "1,first", "twice"),
+        (",\r\n", ",maybe\r\n", "'maybe'; wanted one of 0.0, 0.1, 0.5, 0.9"),
+        ("id,", "number,", "wanted the columns"),
+    ],
+)
+def test_a_sheet_that_is_not_ours(tmp_path, old, new, words):
+    data_set(tmp_path, MANY)
+    sheet = write_sheet(tmp_path, 8, LABELS, 42)
+    text = sheet.read_bytes().decode("utf-8-sig")
+    assert old in text
+    sheet.write_bytes(text.replace(old, new).encode())
+    with pytest.raises(InputError, match=re.escape(words)):
+        read_agreement(tmp_path, sheet)
+
+
+def test_a_sheet_needs_enough_texts(tmp_path):
+    data_set(tmp_path, PAIRS)
+    with pytest.raises(InputError, match="only 4 texts"):
+        write_sheet(tmp_path, 5, LABELS, 42)
+
+
+def test_labels_that_are_words_stay_words(tmp_path):
+    data_set(tmp_path, [(f"f{n}", f"s{n}", "good") for n in range(9)], labels=["bad", "good"])
+    sheet = write_sheet(tmp_path, 4, ["bad", "good"], 42)
+    filled_in(sheet, lambda row: "bad")
+    assert read_agreement(tmp_path, sheet).percent["bad"]["good"] == 100
