@@ -119,6 +119,8 @@ def write(cfg: DictConfig, folder: Path) -> int:
 
 def check_values(cfg: DictConfig, tasks: "Tasks") -> None:
     """InputError for keys that do not fit the tasks, or mean nothing."""
+    from synthesis.processes import find_ranks
+
     if cfg.generator is None:
         raise InputError("generator is not set: the hub id or folder of a causal language model. Say generator=...")
     if tasks.x1 is not None and cfg.input is not None:
@@ -137,6 +139,10 @@ def check_values(cfg: DictConfig, tasks: "Tasks") -> None:
             raise InputError(f"{name}={cfg[name]}: wanted at least {least}.")
     if cfg.annotate is not None and cfg.annotate < 1:
         raise InputError(f"annotate={cfg.annotate}: wanted a number of texts, for instance 100.")
+    if (cfg.annotate or cfg.annotations) and find_ranks().world > 1:
+        raise InputError(
+            f"annotate and annotations are for one process. Say afterwards: python -m synthesis output={cfg.output} ..."
+        )
 
 
 def read_values(cfg: DictConfig) -> "Values":
@@ -235,20 +241,16 @@ def annotate(cfg: DictConfig, folder: Path) -> int:
     from synthesis.annotate import TABLE, agreement_table, read_agreement, write_sheet
     from synthesis.store import read_manifest, write_whole
 
-    if os.environ.get("RANK", "0") != "0":
-        return 0
     labels = list(read_manifest(folder)["identity"]["spec"]["labels"])
     if cfg.annotations is not None:
         table = agreement_table(read_agreement(folder, Path(cfg.annotations)))
         write_whole(folder / TABLE, table.encode())
         print(table)
     else:
-        from synthesis.annotate import names
-
-        sheet = write_sheet(folder, cfg.annotate, labels, cfg.seed)
+        sheet, allowed = write_sheet(folder, cfg.annotate, labels, cfg.seed)
         log.info(
             "%s is written: fill in its column label with one of %s, then say annotations=%s.",
-            sheet, ", ".join(names(labels)), sheet,
+            sheet, ", ".join(allowed), sheet,
         )  # fmt: skip
     return 0
 

@@ -30,8 +30,10 @@ class Item(NamedTuple):
     label: str
 
 
-def write_sheet(folder: Path, number: int, labels: Sequence[str], seed: int) -> Path:
+def write_sheet(folder: Path, number: int, labels: Sequence[str], seed: int) -> tuple[Path, list[str]]:
     """Random items, as many of each label, in random order; the key lies in another file.
+
+    Returns the sheet and the labels that a person may give.
 
     Raises:
         InputError: there is a sheet already (a person may be at work on it), or too few texts.
@@ -39,29 +41,35 @@ def write_sheet(folder: Path, number: int, labels: Sequence[str], seed: int) -> 
     sheet = folder / SHEET
     if sheet.exists():
         raise InputError(f"{sheet} is there already, perhaps with a person's labels. Move it away to draw another.")
-    items = draw_items(list(_pool(folder, labels, number, seed)), number, labels, seed)
+    pool = list(_pool(folder, labels, number, seed))
+    items = draw_items(pool, number, labels, seed)
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     writer.writerows((place, item.text_a, item.text_b, "") for place, item in enumerate(items, start=1))
-    key = {"labels": names(labels), "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
+    allowed = names(labels, are_similarities(labels, pool))
+    key = {"labels": allowed, "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
     write_whole(folder / KEY, json.dumps(key, indent=1).encode())
     write_whole(sheet, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
-    return sheet
+    return sheet, allowed
 
 
-def names(labels: Sequence[str]) -> list[str]:
+def are_similarities(labels: Sequence[str], pool: Sequence[Entry]) -> bool:
+    """Of pairs; the labels of first sentences name an instruction, whatever they look like."""
+    return set(labels) <= set(SIMILARITIES) and any(entry["text_b"] is not None for entry in pool)
+
+
+def names(labels: Sequence[str], similar: bool) -> list[str]:
     """What a person may write into the column label."""
-    if set(labels) <= set(SIMILARITIES):
+    if similar:
         return [RANDOM, *sorted(SIMILARITIES[label] for label in labels)]
     return list(labels)
 
 
 def draw_items(pool: Sequence[Entry], number: int, labels: Sequence[str], seed: int) -> list[Item]:
     draw = random.Random(f"{seed}/annotation")
-    similar = set(labels) <= set(SIMILARITIES)
-    pairs = any(entry["text_b"] is not None for entry in pool)
-    strata = [*labels, *([RANDOM] if similar and pairs else [])]
+    similar = are_similarities(labels, pool)
+    strata = [*labels, *([RANDOM] if similar else [])]
     if len(pool) < number:
         raise InputError(f"annotate={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer.")
     items = []

@@ -24,8 +24,9 @@ def find_ranks() -> Ranks:
 
 def start_processes(number: int) -> int:
     """The same command on so many processes."""
+    words = [word for word in sys.argv[1:] if not word.startswith(("annotate=", "annotations="))]  # done here, once
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
-    with subprocess.Popen([*launcher, "-m", "synthesis", *sys.argv[1:]]) as started:
+    with subprocess.Popen([*launcher, "-m", "synthesis", *words]) as started:
         while True:
             try:
                 return started.wait()

@@ -149,7 +149,7 @@ def filled_in(sheet, label_of):
 
 def test_the_sheet_is_blind_even_and_holds_random_pairs(tmp_path):
     data_set(tmp_path, MANY)
-    sheet = write_sheet(tmp_path, 100, LABELS, 42)
+    sheet, _ = write_sheet(tmp_path, 100, LABELS, 42)
     rows = filled_in(sheet, lambda row: "")
     key = json.loads((tmp_path / KEY).read_text())["key"]
     assert Counter(key.values()) == {"0.0": 25, "0.1": 25, "0.5": 25, "0.9": 25}
@@ -165,7 +165,7 @@ def test_the_sheet_is_blind_even_and_holds_random_pairs(tmp_path):
 
 def test_what_a_person_says_comes_back_as_table_3(tmp_path):
     data_set(tmp_path, MANY)
-    sheet = write_sheet(tmp_path, 100, LABELS, 42)
+    sheet, _ = write_sheet(tmp_path, 100, LABELS, 42)
     key = json.loads((tmp_path / KEY).read_text())["key"]
     said, seen = {}, Counter()
     for item, dino in key.items():  # of each column of 25: the first 5 as 0.5, the next 10 right, the others blank
@@ -197,7 +197,7 @@ def test_what_a_person_says_comes_back_as_table_3(tmp_path):
 )
 def test_a_sheet_that_is_not_ours(tmp_path, old, new, words):
     data_set(tmp_path, MANY)
-    sheet = write_sheet(tmp_path, 8, LABELS, 42)
+    sheet, _ = write_sheet(tmp_path, 8, LABELS, 42)
     text = sheet.read_bytes().decode("utf-8-sig")
     assert old in text
     sheet.write_bytes(text.replace(old, new).encode())
@@ -213,6 +213,13 @@ def test_a_sheet_needs_enough_texts(tmp_path):
 
 def test_labels_that_are_words_stay_words(tmp_path):
     data_set(tmp_path, [(f"f{n}", f"s{n}", "good") for n in range(9)], labels=["bad", "good"])
-    sheet = write_sheet(tmp_path, 4, ["bad", "good"], 42)
+    sheet, _ = write_sheet(tmp_path, 4, ["bad", "good"], 42)
     filled_in(sheet, lambda row: "bad")
     assert read_agreement(tmp_path, sheet).percent["bad"]["good"] == 100
+
+
+def test_labels_of_first_sentences_are_no_similarities(tmp_path):
+    data_set(tmp_path, [(f"f{n}", None, LABELS[n % 3]) for n in range(9)], kind="x1")
+    _, allowed = write_sheet(tmp_path, 6, LABELS, 42)
+    assert allowed == LABELS
+    assert set(json.loads((tmp_path / KEY).read_text())["key"].values()) == set(LABELS)
