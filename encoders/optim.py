@@ -119,13 +119,19 @@ def adamw(
     bias_correction: bool,
     schedule: Schedule,
 ) -> dict[str, Any]:
-    """Lightning's optimiser dictionary; biases and norm weights, all vectors, are not decayed."""
+    """Lightning's optimiser dictionary; biases and norm weights, all vectors, are not decayed.
+
+    On a CPU one pass over the weights does the whole update; on a GPU Lightning clips no gradients for such a kernel.
+    """
     trained = [p for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
     kind = torch.optim.AdamW if bias_correction else AdamWithoutBiasCorrection
-    optimizer = kind(groups, lr=lr, betas=betas, eps=eps)
+    on_cpu = all(p.is_cpu for p in trained)
+    optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=on_cpu or None)
+    if on_cpu:
+        optimizer._step_supports_amp_scaling = False  # there is nothing to scale, and Lightning takes it for a refusal
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -39,13 +39,13 @@ def _helps(module: nn.Module, tokens: int) -> bool:
         and tokens >= WORTH_IT_TOKENS
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
-        and _available(weight.dtype)
+        and available(weight.dtype)
     )
 
 
 @functools.cache
-def _available(dtype: torch.dtype) -> bool:
-    """Whether this build has the operators, which PyTorch's own compiler uses but does not promise."""
+def available(dtype: torch.dtype) -> bool:
+    """Whether this build has oneDNN's operators, which PyTorch's own compiler uses but does not promise."""
     if not torch.backends.mkldnn.is_available() or torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):
         return False
     layer, x = nn.Linear(16, 32, dtype=dtype), torch.linspace(-1, 1, 48).view(1, 3, 16).to(dtype)

@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.chunks import chunk_cost, distinct, padded, plan_chunks
+from encoders.cpu_training import fast_linears, shared_between_chunks
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
 from encoders.masked_rows import vectors_and_logits
 from encoders.packed_linears import packed_linears
@@ -90,13 +91,14 @@ class SentenceEncoder(nn.Module):
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = self._targets(sequences, labels, chunks)
         vectors, mlm_sums = [], []
-        for (ids_BT, mask_BT), labels_BT in zip(ids, targets, strict=True):
-            if recompute and torch.is_grad_enabled():
-                vector_BD, mlm = checkpoint(self.encode_chunk, ids_BT, mask_BT, labels_BT, use_reentrant=False)
-            else:
-                vector_BD, mlm = self.encode_chunk(ids_BT, mask_BT, labels_BT)
-            vectors.append(vector_BD)
-            mlm_sums.append(mlm)
+        with contextlib.nullcontext() if recompute else self._sharing(sequences.ids):
+            for (ids_BT, mask_BT), labels_BT in zip(ids, targets, strict=True):
+                if recompute and torch.is_grad_enabled():
+                    vector_BD, mlm = checkpoint(self.encode_chunk, ids_BT, mask_BT, labels_BT, use_reentrant=False)
+                else:
+                    vector_BD, mlm = self.encode_chunk(ids_BT, mask_BT, labels_BT)
+                vectors.append(vector_BD)
+                mlm_sums.append(mlm)
         place_N = torch.from_numpy(np.argsort(np.concatenate([chunk.rows for chunk in chunks])))
         vectors_ND = torch.cat(vectors)[place_N.to(sequences.ids.device)]
         return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), computed - int(sequences.lengths.sum()))
@@ -104,7 +106,7 @@ class SentenceEncoder(nn.Module):
     def encode_chunk(self, ids_BT: Tensor, mask_BT: Tensor, labels_BT: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
         pooler = POOLERS[self.pooling]
-        with attention_for(ids_BT):
+        with attention_for(ids_BT), fast_linears(self.transformer):
             if labels_BT is None:
                 output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **pooler.options)
                 vectors_BD = pooler(output, mask_BT)
@@ -194,6 +196,10 @@ class SentenceEncoder(nn.Module):
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
         return Ragged(torch.from_numpy(flat), lengths)
+
+    def _sharing(self, ids: Tensor) -> contextlib.AbstractContextManager[None]:
+        embedding = cast(nn.Module, self.trunk.get_input_embeddings())
+        return shared_between_chunks(embedding, ids, cast(int, self.tokenizer.pad_token_id))
 
     def _refuse_too_long(self, lengths: np.ndarray) -> None:
         if len(lengths) and lengths.max() > self.longest:

@@ -1,0 +1,257 @@
+"""P1: training on pairs as train.py runs it, against the trainer of sentence-transformers.
+
+    python -m benchmarks.pair_training [--quick] [--objectives cosine contrastive] [--precisions fp32 bf16]
+                                       [--clock wall|cpu]
+
+all-MiniLM-L6-v2 on the CPU: cosine regression on STS-B's training pairs in batches of 32 (CosineSimilarityLoss), and
+in-batch contrastive on NLI premises with what follows from them in batches of 64 (MultipleNegativesRankingLoss at scale
+20, our temperature 0.05). Ours: Lightning's Trainer with the callbacks of a run and the data module over a prepared row
+store. Theirs: SentenceTransformerTrainer with its defaults, so it tokenises every batch anew, as it always does. Both
+get the same pairs in the same batches, the same limit of 128 tokens, AdamW, clipping and weights. Before the race both
+train without dropout, and must end at the same weights. Wanted: twice the pairs/s on two cores. Without SHARED_DATA the
+pairs are invented.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import random
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks import materials, texts
+from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
+from benchmarks.real_pairs import write_dino_file
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from datamodules.scored_pairs import ScoredPairs
+from datamodules.text_rows import TextRows, Triplets
+from encoders.objective import Objective
+from encoders.simcse import SimCSE
+from encoders.sroberta import SRoBERTa
+
+LR, DECAY, EPS, MAX_LENGTH, TEMPERATURE = 2e-5, 0.01, 1e-8, 128, 0.05
+BATCH = {"cosine": 32, "contrastive": 64}
+OPTIMIZER: dict[str, Any] = {"lr": LR, "weight_decay": DECAY, "eps": EPS, "lr_schedule": "constant"}
+CHECKED_STEPS = 3
+SAME = 1e-4  # of a weight, after so many steps: Adam makes any gradient's first steps as long as the learning rate
+
+
+class Work(NamedTuple):
+    objective: str
+    backbone: Path
+    data: TextRows
+    pairs: list[dict[str, Any]]  # by row of the store
+    precision: str
+    steps: int  # timed ones; one more comes before them
+    clock: Callable[[], float]
+    folder: Path
+
+
+def contrastive_file(path: Path, count: int) -> Path:
+    """Premises with what follows from them."""
+    shared = texts.shared_data()
+    with path.open("w", encoding="utf-8") as file:
+        for left, right in _invented_pairs(count) if shared is None else _nli_pairs(shared, count):
+            file.write(json.dumps({"anchor": left, "positive": right}) + "\n")
+    return path
+
+
+def cosine_file(path: Path, count: int) -> Path:
+    """STS-B's training pairs."""
+    if (shared := texts.shared_data()) is not None:
+        return write_dino_file(shared / "eval", path)
+    with path.open("w", encoding="utf-8") as file:
+        for number, (left, right) in enumerate(_invented_pairs(count)):
+            file.write(json.dumps({"text_a": left, "text_b": right, "label": number % 7 / 6}) + "\n")
+    return path
+
+
+def _nli_pairs(shared: Path, count: int) -> Iterator[tuple[str, str]]:
+    with gzip.open(shared / "train" / "triplets.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for record in islice(map(json.loads, lines), count):
+            yield record["premise"], record["entailment"]
+
+
+def _invented_pairs(count: int) -> Iterator[tuple[str, str]]:
+    for number in range(count):
+        words = random.Random(number).randint
+        yield texts.invented(2 * number, words(6, 30)), texts.invented(2 * number + 1, words(4, 16))
+
+
+def prepare(objective: str, backbone: Path, folder: Path, count: int) -> tuple[TextRows, list[dict[str, Any]]]:
+    """The data module with its store built, and the same pairs as sentence-transformers wants them, by row."""
+    common: dict[str, Any] = {"max_length": MAX_LENGTH, "cache_dir": str(folder / "cache"), "quiet": True}
+    data: TextRows
+    if objective == "cosine":
+        path = cosine_file(folder / "cosine.jsonl", count)
+        data = ScoredPairs(str(path), str(backbone), BATCH[objective], "off", dev_share=0.0, **common)
+        names = {"text_a": "sentence1", "text_b": "sentence2", "label": "score"}
+    else:
+        path = contrastive_file(folder / "contrastive.jsonl", count)
+        data = Triplets(str(path), str(backbone), BATCH[objective], **common)
+        names = {"anchor": "anchor", "positive": "positive"}
+    data.prepare_data()
+    data.setup()
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if objective == "cosine":  # the store holds them in the order of its own shuffle
+        rows = [{"text_a": one.texts[0], "text_b": one.texts[1], "label": one.label} for one in data.source()]
+    return data, [{new: row[old] for old, new in names.items()} for row in rows]
+
+
+def our_model(objective: str, backbone: Path) -> Objective:
+    common: dict[str, Any] = {"pooling": "mean", "max_length": MAX_LENGTH, "bias_correction": True, **OPTIMIZER}
+    if objective == "cosine":
+        return SRoBERTa(str(backbone), **common)
+    return SimCSE(str(backbone), mlp=False, temperature=TEMPERATURE, **common)
+
+
+def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
+    """Seconds of the timed steps, and the weights they led to."""
+    marks = Marks(work.clock)
+    model = our_model(work.objective, work.backbone)
+    trainer = trainer_of_a_run(work.folder, work.steps + 1, work.precision == "bf16", marks)
+    trainer.fit(model, datamodule=work.data)
+    return marks.times[-1] - marks.times[0], model.encoder.trunk.state_dict()
+
+
+def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
+    """The same, by SentenceTransformerTrainer."""
+    from datasets import Dataset
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
+    from transformers import TrainerCallback
+
+    class StepEnds(TrainerCallback):
+        def __init__(self) -> None:
+            self.times = list[float]()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.times.append(work.clock())
+
+    model = SentenceTransformer(str(work.backbone), device="cpu")
+    model.max_seq_length = MAX_LENGTH
+    loss = (
+        CosineSimilarityLoss(model)
+        if work.objective == "cosine"
+        else MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE)
+    )
+    options = SentenceTransformerTrainingArguments(
+        output_dir=str(work.folder / "theirs"),
+        per_device_train_batch_size=BATCH[work.objective],
+        max_steps=work.steps + 1,
+        learning_rate=LR,
+        weight_decay=DECAY,
+        adam_epsilon=EPS,
+        max_grad_norm=1.0,
+        lr_scheduler_type="constant",
+        bf16=work.precision == "bf16",
+        use_cpu=True,
+        batch_sampler=in_order,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=50,
+    )
+    ends = StepEnds()
+    pairs = Dataset.from_list([work.pairs[row] for row in order_of(work)])
+    trainer = SentenceTransformerTrainer(model, options, train_dataset=pairs, loss=loss, callbacks=[ends])
+    trainer.train()
+    return ends.times[-1] - ends.times[0], model[0].auto_model.state_dict()
+
+
+def order_of(work: Work) -> list[int]:
+    """The rows of our batches, one after the other."""
+    work.data.trainer = None  # or the loader would go on where the trainer stopped
+    batches = islice(work.data.train_dataloader(), work.steps + 1)
+    return [int(row) for batch in batches for row in batch.rows]
+
+
+def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> Any:
+    from torch.utils.data import BatchSampler, SequentialSampler
+
+    return BatchSampler(SequentialSampler(dataset), batch_size, drop_last)
+
+
+def without_dropout(backbone: Path, folder: Path) -> Path:
+    shutil.copytree(backbone, folder)
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def drift(work: Work) -> float:
+    """How far apart both sides end without dropout, in fp32; ends the program where that is no rounding."""
+    with tempfile.TemporaryDirectory() as scratch:
+        backbone = without_dropout(work.backbone, Path(scratch) / "backbone")
+        still = work._replace(backbone=backbone, precision="fp32", steps=CHECKED_STEPS - 1)
+        found = largest_difference(theirs(still)[1], ours(still)[1])
+    if found > SAME:
+        raise SystemExit(f"{work.objective}: after {CHECKED_STEPS} steps a weight differs by {found:.1e}; no race.")
+    return found
+
+
+def compare(work: Work, rounds: int, apart: float) -> Line:
+    seconds = alternate({"ours": lambda: ours(work)[0], "theirs": lambda: theirs(work)[0]}, rounds)
+    batch = BATCH[work.objective]
+    own, other = (work.steps * batch / statistics.median(values) for values in seconds.values())
+    case = f"{work.objective} {work.precision}, {batch} pairs, weights within {apart:.0e}"
+    return Line("P1", case, "pairs/s", own, other, median_ratio(seconds["theirs"], seconds["ours"]), ">= 2x")
+
+
+def parse() -> argparse.Namespace:
+    parser = arguments(__doc__)
+    parser.add_argument("--objectives", nargs="+", choices=list(BATCH), default=list(BATCH))
+    parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of a round")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    options = parser.parse_args()
+    if options.quick:
+        options.objectives, options.rounds, options.steps = options.objectives[:1], 1, 2
+    return options
+
+
+def main() -> None:
+    options = parse()
+    if torch.cuda.is_available():
+        raise SystemExit("This compares on the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=.")
+    try:
+        import accelerate  # noqa: F401  # their trainer needs it
+    except ImportError:
+        raise SystemExit("The other side needs accelerate: pip install 'sentence-transformers[train]'.") from None
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    materials.hush()
+    backbone, lines = materials.packaged_minilm(), []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for objective in options.objectives:
+            needed = (max(options.steps, CHECKED_STEPS) + 1) * BATCH[objective]
+            data, pairs = prepare(objective, backbone, folder, max(needed, 4_096))
+            work = Work(objective, backbone, data, pairs, "fp32", options.steps, CLOCKS[options.clock], folder / "run")
+            apart = drift(work)
+            for precision in options.precisions:
+                lines.append(compare(work._replace(precision=precision), options.rounds, apart))
+    report(
+        f"Pairs: train.py's machinery against sentence-transformers' trainer, {options.clock} time",
+        lines,
+        options.output,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Truth: the layers and the step as they are without any of it."""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModel
+
+import encoders.sentence_encoder as under_test
+from encoders.backbones import load_tokenizer
+from encoders.cpu_training import fast_linears, shared_between_chunks
+from encoders.packed_linears import available
+from encoders.sentence_encoder import SentenceEncoder
+
+TEXTS = ["a ferry", "the harbour market opens before the ferry leaves", "no", "the ferry leaves the market again"]
+
+
+def layers():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 48), nn.GELU(), nn.Linear(48, 8, bias=False))
+
+
+@pytest.mark.skipif(not available(torch.float32), reason="this build or processor has no oneDNN worth using")
+@pytest.mark.parametrize("shape", [(7, 16), (2, 5, 16), (1, 1, 16), (0, 16)])
+def test_values_and_gradients_of_linear_layers(shape):
+    plain, fast, x = layers(), layers(), torch.randn(*shape[:-1], 32)[..., ::2]
+    found = []
+    for module, context in ((plain, contextlib.nullcontext()), (fast, fast_linears(fast))):
+        given = x.clone().requires_grad_()
+        with context:
+            y = module(given)
+        y.square().sum().backward()  # outside, as a training step does it
+        found.append([y, given.grad, *(weight.grad for weight in module.parameters())])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["no gradient", "autocast", "float64"])
+def test_linear_layers_stay_as_they_are(case):
+    module = layers().to(torch.float64 if case == "float64" else torch.float32)
+    with (
+        torch.set_grad_enabled(case != "no gradient"),
+        torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast"),
+        fast_linears(module),
+    ):
+        assert not any("forward" in vars(layer) for layer in module)
+
+
+@pytest.mark.parametrize("padding_idx", [None, 1])
+def test_an_embedding_gets_the_same_gradient_from_two_chunks(padding_idx):
+    plain, shared = (nn.Embedding(9, 4, padding_idx=padding_idx) for _ in range(2))
+    shared.load_state_dict(plain.state_dict())
+    ids = torch.tensor([7, 3, 3, 5, 8])
+    chunks = torch.tensor([[7, 3], [5, 1]]), torch.tensor([[3, 8, 1]])
+    for embedding, context in (
+        (plain, contextlib.nullcontext()),
+        (shared, shared_between_chunks(shared, ids, pad=1)),
+    ):
+        with context:
+            out = [embedding(chunk) for chunk in chunks]
+        sum(one.square().sum() for one in out).backward()
+    assert torch.equal(shared.weight.grad, plain.weight.grad)
+    assert "forward" not in vars(shared)
+
+
+def test_an_id_of_another_batch_fails():
+    embedding = nn.Embedding(9, 4)
+    with shared_between_chunks(embedding, torch.tensor([2, 3]), pad=1), pytest.raises(IndexError):
+        embedding(torch.tensor([4]))
+
+
+def test_what_autocast_keeps_is_as_before_afterwards():
+    embedding = nn.Embedding(9, 4)
+    for before in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=before):
+            with shared_between_chunks(embedding, torch.tensor([2]), pad=1):
+                assert torch.is_autocast_cache_enabled()
+            assert torch.is_autocast_cache_enabled() is before
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("recompute", ["off", "on"])
+def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(tiny_mlm, monkeypatch, recompute, bf16):
+    gradients = []
+    for plain in (True, False):
+        if plain:
+            monkeypatch.setattr(under_test, "fast_linears", lambda module: contextlib.nullcontext())
+            monkeypatch.setattr(under_test, "shared_between_chunks", lambda *_: contextlib.nullcontext())
+        else:
+            monkeypatch.undo()
+        transformer = AutoModel.from_pretrained(tiny_mlm, add_pooling_layer=False).eval()
+        encoder = SentenceEncoder(transformer, load_tokenizer(str(tiny_mlm)), token_budget=12, recompute=recompute)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
+            vectors = encoder.encode(encoder.tokenize(TEXTS)).vectors
+        vectors.square().sum().backward()
+        gradients.append({name: weight.grad for name, weight in transformer.named_parameters()})
+    for name, gradient in gradients[0].items():
+        scale = float(gradient.abs().max())
+        tolerance = (2e-2 if bf16 else 1e-5) * scale + 1e-6
+        torch.testing.assert_close(gradients[1][name], gradient, atol=tolerance, rtol=0)
