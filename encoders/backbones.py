@@ -15,13 +15,17 @@ from contracts import InputError
 from encoders.hub import only_local
 
 
-def load_tokenizer(backbone: str) -> Tokenizer:
+def load_tokenizer(backbone: str, *, pad_with_end: bool = False) -> Tokenizer:
     """The backbone's own tokenizer; it must be able to pad.
+
+    ``pad_with_end``: the end of a sequence stands for a pad token that is lacking, as in GPT-2's.
 
     Raises:
         InputError: there is none, or it has no pad token.
     """
     tokenizer = from_pretrained(AutoTokenizer, run_encoder(backbone) or backbone)
+    if pad_with_end and tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
+        tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
         raise InputError(
             f"backbone={backbone}: its tokenizer has no pad token, so sentences of different length cannot share a "

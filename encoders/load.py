@@ -162,7 +162,9 @@ def _from_transformers(
         if not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
         kind, exported = "transformers", Exported(name, "mean", False, USUAL_LENGTH, False, "")
-    transformer, tokenizer = load_trunk(exported.transformer), load_tokenizer(exported.transformer)
+    # padding is masked and never pooled, so that any token will do
+    transformer = load_trunk(exported.transformer)
+    tokenizer = load_tokenizer(exported.transformer, pad_with_end=True)
     if kind != "transformers" and exported.max_length is not None:
         tokenizer.model_max_length = exported.max_length  # even where the tokenizer says less, as the library does
     head = None if exported.head is None else read_head(name, exported.head, transformer.config.hidden_size)

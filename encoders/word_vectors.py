@@ -162,6 +162,8 @@ def _lines(path: Path, *, skip: bool) -> Iterator[tuple[int, bytes]]:
     try:
         with _opened(path) as file:
             for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
                 if number > 1 or not skip:
                     yield number, line.rstrip(b" \r\n")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -81,11 +81,24 @@ def score(cfg: DictConfig) -> int:
             precision=cfg.precision,
             device=device_of(cfg.device),
         )
+        if cfg.output:
+            check_output(Path(cfg.output))  # not after hours
         store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
         found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
         if rank == 0:
             leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began))
     return 0
+
+
+def check_output(path: Path) -> None:
+    """Its folder is made. InputError where the file could not be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reason = "it is a folder" if path.is_dir() else "no permission" if not os.access(path.parent, os.W_OK) else ""
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
 
 
 def leave(cfg: DictConfig, results: Results) -> None:

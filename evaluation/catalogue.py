@@ -17,7 +17,7 @@ from evaluation import (
     sts_data,
 )
 from evaluation.task import Entry, Options, Task
-from evaluation.tsv import SENTEVAL, table
+from evaluation.tsv import SENTEVAL, count_rows, table
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,9 @@ def load_tasks(
             "folder with STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and "
             "so on: `python -m evaluation action=list data_root=...` shows the tables, action=fetch gets them."
         )
+    odd = dict.fromkeys(one for task in chosen.tasks for one in _unofficial(root, task.name))
+    if odd:
+        log.warning("not as published in %s, so that scores compare with no published ones: %s", root, ", ".join(odd))
     # a second form of the text is used where it is there, and not missed
     absent = [name for name in chosen.skipped if not name.endswith(SENTEVAL)]
     if absent:
@@ -102,6 +105,14 @@ def files(root: Path, name: str) -> Iterator[Path]:
     for one in entry.rows:
         yield table(root, one, senteval=name.endswith(SENTEVAL))
     yield from (root / one for one in entry.beside)
+
+
+def _unofficial(root: Path, name: str) -> Iterator[str]:
+    """Tables of a task that are longer or shorter than the published ones."""
+    for one, official in ENTRIES[name.removesuffix(SENTEVAL)].rows.items():
+        path = table(root, one, senteval=name.endswith(SENTEVAL))
+        if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows(path)) != official:
+            yield f"{path.relative_to(root)} ({rows} rows, not {official})"
 
 
 def _expand(names: Sequence[str], prefix: str) -> dict[str, bool]:

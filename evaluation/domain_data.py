@@ -18,7 +18,7 @@ import numpy as np
 
 from contracts import InputError, PairTask
 from evaluation.forum_retrieval import Forum, ForumRetrieval
-from evaluation.paraphrase import Paraphrases
+from evaluation.paraphrase import DEBATABLE, Paraphrases
 from evaluation.reranking import Candidates, Reranking
 from evaluation.sts import Similarity
 from evaluation.sts_data import Layout, read_pairs
@@ -157,6 +157,11 @@ def read_paraphrases(table_name: str, column: str, high: float, root: Path, name
         pairs.subsets.append(name)
     if not gold:
         raise InputError(f"task {name}: {path} has a header but no rows; wanted sentence pairs. Fetch it again.")
+    if not max(gold) > DEBATABLE > min(gold):
+        raise InputError(
+            f"task {name}: {path}: wanted pairs with a {column} above {DEBATABLE:g} and others below, got "
+            f"{min(gold):g} to {max(gold):g} in {len(gold)} rows. Fetch it again."
+        )
     return Paraphrases(pairs._replace(gold=np.array(gold)))
 
 

@@ -47,6 +47,11 @@ def read_pairs(root: Path, name: str, layout: Layout) -> PairTask:
             task.subsets.append(read_text(where, "subset", subset[0]) if subset else name)
         if len(gold) == before:
             raise InputError(f"task {name}: {path} has a header but no rows; wanted sentence pairs. Fetch it again.")
+    if len(set(gold)) < 2:
+        raise InputError(
+            f"task {name}: {path}: all {len(gold)} rows have the score {gold[0]:g}, and nothing correlates with a "
+            "constant; wanted scores that differ. Fetch it again."
+        )
     return task._replace(gold=np.array(gold))
 
 

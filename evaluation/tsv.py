@@ -36,6 +36,11 @@ def read_rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, list[str
         yield where, [cells[column] for column in columns]
 
 
+def count_rows(path: Path) -> int:
+    """Lines below the header."""
+    return max(0, sum(1 for _ in _lines(path)) - 1)
+
+
 def read_text(where: str, column: str, cell: str) -> str:
     text = cell.strip()
     if not text:

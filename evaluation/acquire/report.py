@@ -29,10 +29,11 @@ class Report(NamedTuple):
 
     def render(self) -> "Iterator[RenderableType]":
         """For a terminal: a table, and a line that counts the states."""
-        from rich.table import Table
+        from rich.table import Column, Table
         from rich.text import Text
 
-        table = Table("table", "state", "", box=None, padding=(0, 2, 0, 0))
+        # a path that is wider than the terminal is broken, not cut
+        table = Table("table", "state", Column(overflow="fold"), box=None, padding=(0, 2, 0, 0))
         for row in self.rows:
             table.add_row(Text(row.table), Text(row.state, _COLOURS.get(row.state, "bold red")), Text(row.detail))
         yield table

@@ -309,15 +309,29 @@ def test_a_text_without_tokens_is_the_zero_vector(tmp_path, tiny_mlm, pooling):
     assert found[1].norm() > 0
 
 
-def test_a_decoder_without_a_pad_token_says_so(tmp_path, tiny_mlm):
-    save(tmp_path, "gpt2", tiny_mlm)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+def without_pad_token(folder, **changes):
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
     settings.pop("pad_token")
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    (tmp_path / "special_tokens_map.json").unlink(missing_ok=True)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | changes))
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+
+
+def test_a_decoder_without_a_pad_token_says_so(tmp_path, tiny_mlm):
+    save(tmp_path, "gpt2", tiny_mlm)
+    without_pad_token(tmp_path, eos_token=None)
     with pytest.raises(InputError, match=r"no pad token.*Set one"):
         load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_the_end_of_a_sequence_pads_where_nothing_else_does(tmp_path, tiny_mlm, pooling):
+    save(tmp_path, "gpt2", tiny_mlm)
+    expected = load_encoder(tmp_path, pooling=pooling).embed(TEXTS)
+    without_pad_token(tmp_path, eos_token="</s>")
+    encoder = load_encoder(tmp_path, pooling=pooling)
+    assert encoder.tokenizer.pad_token == "</s>"
+    same(encoder.embed(TEXTS), expected)
 
 
 class Bomb:

@@ -150,3 +150,10 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
     prints = [load_encoder(path).fingerprint for path in (a, b, c)]
     assert prints[0] == prints[1] != prints[2]
     assert load_encoder(a).description["kind"] == "word vectors"
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path, header):
+    path = tmp_path / "v.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + text_of(VECTORS, header).encode())
+    assert load_encoder(path).embed(["the"]).tolist() == [VECTORS["the"]]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from contracts import InputError, PairTask
 from evaluation.catalogue import load_tasks
+from evaluation.task import Options
 from evaluation.tsv import read_rows
 
 
@@ -60,7 +61,7 @@ def test_senteval_text_has_the_same_ratings_and_other_words(real_data):
 def test_a_suite_takes_senteval_text_where_it_is(data_root):
     chosen = load_tasks(data_root, "sts")
     names = [task.name for task in chosen.tasks]
-    assert names == [*RAW, "sickr-all", "sickr-regressor", "sts12@senteval"]
+    assert names == [*RAW[:-1], "sickr-dev", "sickr", "sickr-all", "sickr-regressor", "sts12@senteval"]
     assert chosen.skipped["sickr-dev@senteval"].endswith("SICK/dev.senteval.tsv is not there")
     (only,) = load_tasks(data_root, "sts@senteval").tasks
     assert only.name == "sts12@senteval"
@@ -72,13 +73,23 @@ def test_tasks_can_be_named(data_root, suite):
 
 
 def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, caplog):
-    tsv(tmp_path / "STSBenchmark" / "test.tsv", 5, 0)
+    tsv(tmp_path / "STSBenchmark" / "test.tsv", 1379, 0)
     with caplog.at_level(logging.INFO, "evaluation.catalogue"):
         chosen = load_tasks(tmp_path, "sts")
     assert [task.name for task in chosen.tasks] == ["stsb"]
     assert len(caplog.records) == 1
     assert "left out: sts12, sts13, sts14, sts15, sts16, stsb-dev, sickr-dev, sickr, sickr-all" in caplog.text
     assert chosen.skipped["sts12"] == f"{tmp_path}/STS12/test.tsv is not there"
+
+
+def test_a_table_that_is_not_the_published_one_is_said(tmp_path, tsv, caplog):
+    tsv(tmp_path / "STSBenchmark" / "test.tsv", 700, 0)
+    load_tasks(tmp_path, "stsb,stsb-geometry", Options(alignment_above=3.0))
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().endswith("ones: STSBenchmark/test.tsv (700 rows, not 1379)"), (
+        "once, though two tasks read it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,6 +124,7 @@ HEADER = b"sentence1\tsentence2\tscore\n"
         (b"sentence1\tscore\na\t1\n", r"test\.tsv:1: wanted the columns .*; sentence2 missing"),
         (b"sentence1\tsentence2\tscore\tscore\na\tb\t1\t1\n", r"test\.tsv:1: the header names score twice"),
         (HEADER + b"a\tb\t1\nna\xefve\tb\t1\n", r"test\.tsv:3: byte 3 of the line, 0xef, is no UTF-8"),
+        (HEADER + b"a\tb\t2\nc\td\t2.0\n", r"all 2 rows have the score 2, and nothing correlates"),
         (HEADER, r"has a header but no rows"),
         (b"", r"test\.tsv:1: wanted the columns"),
     ],
