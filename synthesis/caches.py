@@ -98,8 +98,14 @@ class RowCache(Cache):
     def advance(self) -> None:
         """The column ``time`` is written."""
         self.time += 1
-        if self.time == self._columns():
-            self._shift(self.time - self.begin)  # needs a free column: _reserve leaves SLACK of them
+        used = self.time - self.begin
+        if self.time < self._columns():
+            return
+        if self.time - used < SLACK // 2:  # rows outgrew the buffer: moving would win few columns or none
+            own = [KeysValues(layer.keys, layer.values) for layer in self.layers]
+            self._grow(self.rows, used + SLACK, own)
+        else:
+            self._shift(used)
 
     def _settle(self) -> None:
         self.begin = int(self.starts_R[: self.rows].min()) if self.rows else self.time

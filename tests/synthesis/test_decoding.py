@@ -341,6 +341,17 @@ def test_rows_move_between_lengths(toy_generator):
     assert run(generator, prompts, rows=9) == run(generator, prompts, rows=2)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_outgrow_the_cache_in_the_middle(toy_generator, seed):
+    """Prompts that fit beside the rows under way, but not with all the tokens that follow them."""
+    lengths = random.Random(seed).choices([4, 20, 50, 70, 84], k=12)
+    generator = toy_generator(quote=-1e9)
+    prompts = [Prompt((i,), "x" * length, ("y" * (length // 2 + 1),)) for i, length in enumerate(lengths)]
+    found = run(generator, prompts, rows=6)
+    assert found == run(generator, prompts, rows=2)
+    assert {tokens for _, _, tokens in found.values()} == {40}
+
+
 def test_the_generator_is_not_changed(toy_generator):
     generator: Generator = toy_generator(quote=3.0)
     before = [weight.clone() for weight in generator.model.parameters()]
