@@ -1,7 +1,7 @@
 """P1: training on pairs as train.py runs it, against the trainer of sentence-transformers.
 
     python -m benchmarks.pair_training [--quick] [--objectives cosine contrastive] [--precisions fp32 bf16]
-                                       [--clock wall|cpu]
+                                       [--clock wall|cpu] [--seeds N] [--seed-steps 100]
 
 all-MiniLM-L6-v2 on the CPU: cosine regression on STS-B's training pairs in batches of 32 (CosineSimilarityLoss), and
 in-batch contrastive on NLI premises with what follows from them in batches of 64 (MultipleNegativesRankingLoss at scale
@@ -9,7 +9,8 @@ in-batch contrastive on NLI premises with what follows from them in batches of 6
 store. Theirs: SentenceTransformerTrainer with its defaults, so it tokenises every batch anew, as it always does. Both
 get the same pairs in the same batches, the same limit of 128 tokens, AdamW, clipping and weights. Before the race both
 train without dropout, and must end at the same weights. Wanted: twice the pairs/s on two cores. Without SHARED_DATA the
-pairs are invented.
+pairs are invented. ``--seeds`` trains both sides with dropout from N seeds, each an order of the pairs, and scores them
+on STS-B dev.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import materials, texts
@@ -37,6 +39,8 @@ from datamodules.text_rows import TextRows, Triplets
 from encoders.objective import Objective
 from encoders.simcse import SimCSE
 from encoders.sroberta import SRoBERTa
+from evaluation.statistics import spearman
+from evaluation.sts_data import LAYOUTS, read_pairs
 
 LR, DECAY, EPS, MAX_LENGTH, TEMPERATURE = 2e-5, 0.01, 1e-8, 128, 0.05
 BATCH = {"cosine": 32, "contrastive": 64}
@@ -141,7 +145,7 @@ def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             self.times.append(work.clock())
 
-    model = SentenceTransformer(str(work.backbone), device="cpu")
+    model: Any = SentenceTransformer(str(work.backbone), device="cpu")
     model.max_seq_length = MAX_LENGTH
     loss = (
         CosineSimilarityLoss(model)
@@ -157,6 +161,7 @@ def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
         adam_epsilon=EPS,
         max_grad_norm=1.0,
         lr_scheduler_type="constant",
+        seed=work.data.seed,
         bf16=work.precision == "bf16",
         use_cpu=True,
         batch_sampler=in_order,
@@ -213,12 +218,39 @@ def compare(work: Work, rounds: int, apart: float) -> Line:
     return Line("P1", case, "pairs/s", own, other, median_ratio(seconds["theirs"], seconds["ours"]), ">= 2x")
 
 
+def score(work: Work, weights: dict[str, Tensor], tables: Path) -> float:
+    """STS-B dev, Spearman x 100."""
+    from sentence_transformers import SentenceTransformer
+
+    model: Any = SentenceTransformer(str(work.backbone), device="cpu")
+    model[0].auto_model.load_state_dict(weights, strict=False)  # only theirs has the pooler, which nothing uses
+    pairs = read_pairs(tables, "stsb-dev", LAYOUTS["stsb-dev"])
+    sides = (pairs.left, pairs.right)
+    left, right = (model.encode(side, convert_to_tensor=True, show_progress_bar=False) for side in sides)
+    return float(spearman(F.cosine_similarity(left, right).cpu(), torch.from_numpy(pairs.gold)).value)
+
+
+def seeds_line(work: Work, seeds: int, steps: int, tables: Path) -> Line:
+    """Means of both sides; the spread of one side over seeds says what their difference is worth."""
+    scores: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for seed in range(1, seeds + 1):
+        work.data.seed = seed
+        for name, side in (("ours", ours), ("theirs", theirs)):
+            scores[name].append(score(work, side(work._replace(steps=steps - 1))[1], tables))
+    own, other = (statistics.mean(found) for found in scores.values())
+    spread = max(statistics.stdev(found) for found in scores.values())
+    case = f"{work.objective} {work.precision}, STS-B dev after {steps} steps, {seeds} seeds, deviation {spread:.2f}"
+    return Line("P1", case, "Spearman x 100", own, other, None, "within noise")
+
+
 def parse() -> argparse.Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--objectives", nargs="+", choices=list(BATCH), default=list(BATCH))
     parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20, help="timed steps of a round")
+    parser.add_argument("--seeds", type=int, default=0, help="also score both sides trained from so many (2 or more)")
+    parser.add_argument("--seed-steps", type=int, default=100)
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args()
     if options.quick:
@@ -236,16 +268,20 @@ def main() -> None:
         raise SystemExit("The other side needs accelerate: pip install 'sentence-transformers[train]'.") from None
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     materials.hush()
-    backbone, lines = materials.packaged_minilm(), []
+    backbone, lines, shared = materials.packaged_minilm(), list[Line](), texts.shared_data()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for objective in options.objectives:
-            needed = (max(options.steps, CHECKED_STEPS) + 1) * BATCH[objective]
+            needed = (max(options.steps, options.seed_steps, CHECKED_STEPS) + 1) * BATCH[objective]
             data, pairs = prepare(objective, backbone, folder, max(needed, 4_096))
             work = Work(objective, backbone, data, pairs, "fp32", options.steps, CLOCKS[options.clock], folder / "run")
             apart = drift(work)
             for precision in options.precisions:
-                lines.append(compare(work._replace(precision=precision), options.rounds, apart))
+                at = work._replace(precision=precision)
+                if options.rounds:
+                    lines.append(compare(at, options.rounds, apart))
+                if options.seeds and shared is not None:
+                    lines.append(seeds_line(at, options.seeds, options.seed_steps, shared / "eval"))
     report(
         f"Pairs: train.py's machinery against sentence-transformers' trainer, {options.clock} time",
         lines,

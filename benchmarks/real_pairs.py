@@ -74,12 +74,12 @@ def write_dino_file(tables: Path, path: Path) -> Path:
     return path
 
 
-def train(arm: str, backbone: str, options: argparse.Namespace, data: Path) -> None:
+def train(arm: str, backbone: str, data: Path, folder: Path, minutes: float, more: Sequence[str]) -> None:
     """One run of train.py."""
     sources = {
         "simcse": data / "train" / "triplets.jsonl.gz",
         "sbert_nli": data / "train" / "nli_pairs.jsonl.gz",
-        "sroberta": options.folder / "stsb_train.jsonl",
+        "sroberta": folder / "stsb_train.jsonl",
     }
     if arm == "sroberta":
         write_dino_file(data / "eval", sources[arm])
@@ -95,7 +95,7 @@ def train(arm: str, backbone: str, options: argparse.Namespace, data: Path) -> N
         "precision=bf16",
         f"max_steps={steps}",
         "max_epochs=null",
-        f"max_time='{lightning_time(options.minutes)}'",
+        f"max_time='{lightning_time(minutes)}'",
         f"log_every_n_steps={max(1, steps // SCORED_TIMES)}",
         f"evaluation.data_root={data / 'eval'}",
         "evaluation.suite=[stsb-dev,stsb]",
@@ -103,8 +103,8 @@ def train(arm: str, backbone: str, options: argparse.Namespace, data: Path) -> N
         f"evaluation.every_n_steps={max(1, steps // SCORED_TIMES)}",
         "evaluation.at_start=true",
         f"monitor={DEVELOPMENT}",
-        f"output_dir={options.folder / f'{backbone}-{arm}'}",
-        *options.more,
+        f"output_dir={folder / f'{backbone}-{arm}'}",
+        *more,
     ]
     subprocess.run(command, cwd=ROOT, check=True)
 
@@ -161,7 +161,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=ROOT / "outputs" / "real_pairs")
     parser.add_argument("--draw", action="store_true", help="only draw the runs of the folder")
     parser.add_argument("--picture", type=Path, help="default: real_pairs.png in the folder")
-    options, options.more = parser.parse_known_args()
+    options, more = parser.parse_known_args()
+    options.more = more
     if unknown := [word for word in options.more if word.startswith("-") or "=" not in word]:
         parser.error(f"{' '.join(unknown)}: train.py takes KEY=VALUE")
     if options.quick:
@@ -187,8 +188,9 @@ def main() -> None:
     runs = runs_of(options)
     if not runs:
         raise SystemExit(f"{options.folder} holds no finished run to draw; leave --draw out to train.")
-    for backbone, arm in [] if data is None or options.draw else runs:
-        train(arm, backbone, options, data)
+    if data is not None and not options.draw:
+        for backbone, arm in runs:
+            train(arm, backbone, data, options.folder, options.minutes, options.more)
     curves = {(backbone, arm): read_curve(options.folder / f"{backbone}-{arm}") for backbone, arm in runs}
     picture = options.picture or options.folder / "real_pairs.png"
     draw(curves, picture)

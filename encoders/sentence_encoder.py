@@ -198,8 +198,7 @@ class SentenceEncoder(nn.Module):
         return Ragged(torch.from_numpy(flat), lengths)
 
     def _sharing(self, ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        embedding = cast(nn.Module, self.trunk.get_input_embeddings())
-        return shared_between_chunks(embedding, ids, cast(int, self.tokenizer.pad_token_id))
+        return shared_between_chunks(self.trunk.get_input_embeddings(), ids, cast(int, self.tokenizer.pad_token_id))
 
     def _refuse_too_long(self, lengths: np.ndarray) -> None:
         if len(lengths) and lengths.max() > self.longest:

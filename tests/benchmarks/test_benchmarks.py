@@ -26,16 +26,20 @@ def records(path):
 @pytest.mark.parametrize(
     ("name", "figure", "compared"),
     [
+        ("pair_training", "P1", 2),
         ("nt_xent", "P3", 1),
         ("span_sampling", "P4", 1),
         ("declutr_step", "P2", 2),
         ("padding", "P5", 1),
         ("chunk_memory", "P6", 3),
         ("sts_speed", "P7", 2),
+        ("senteval_classifiers", "P8", 2),
         ("start_up", "P11", 0),
     ],
 )
 def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):
+    if name == "pair_training":
+        pytest.importorskip("accelerate", reason="the trainer of sentence-transformers needs accelerate")
     output = tmp_path / "figures.jsonl"
     printed = run(name, "--quick", "--output", output)
     run_lines = [line for line in printed.splitlines() if line.startswith(figure)]
@@ -135,3 +139,17 @@ def test_real_text_draws_finished_and_running_runs(tmp_path):
     assert "both, 2.0 minutes, +4.0 points" in printed
     assert "mlm, 2.0 minutes, +7.0 points" in printed  # no results yet: the last score stands for it
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_real_pairs_draws_finished_runs_alone(tmp_path):
+    for name in ("tiny-simcse", "minilm-sroberta"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.csv").write_text(
+            "step,stsb/cosine/spearman,train/loss\n0,40.0,\n5,,0.3\n10,45.0,\n20,44.0,0.2\n", encoding="utf-8"
+        )
+    results = {"scores": {"stsb/cosine/spearman": 45.0}, "best_step": 10}
+    (tmp_path / "tiny-simcse" / "results.json").write_text(json.dumps(results), encoding="utf-8")
+    printed = run("real_pairs", "--draw", "--folder", tmp_path)
+    assert "tiny, supervised SimCSE, NLI triplets, step 10 of 20, +5.0 points" in printed
+    assert "minilm" not in printed
+    assert (tmp_path / "real_pairs.png").read_bytes().startswith(b"\x89PNG")
