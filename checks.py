@@ -138,7 +138,7 @@ def check_device(cfg: DictConfig) -> None:
 
 def check_scoring(cfg: DictConfig, whole: "Suite", during: "Suite") -> None:
     """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
-    names = [task.name for task in whole]
+    names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = cfg.evaluation.every_n_steps
     if often:
         for name in names_of(cfg.evaluation.during):

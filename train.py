@@ -145,15 +145,13 @@ def fit(
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
     from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
-    from evaluation.suite import Suite
     from runs.checkpoints import RunCheckpoints
     from runs.progress import Progress
     from runs.reseed import Reseed
     from runs.signals import Interruption
     from runs.telemetry import Telemetry
 
-    suite = choose_tasks(cfg, data)
-    during = Suite(task for task in suite if task.name in names_of(cfg.evaluation.during))
+    suite, during = choose_tasks(cfg, data)
     check_scoring(cfg, suite, during)
     scorer = ScoreCallback(suite, during, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
     checkpoints = RunCheckpoints(
@@ -185,21 +183,24 @@ def fit(
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
 
 
-def choose_tasks(cfg: DictConfig, data: "DataModule") -> "Suite":
-    """What the data module holds out, and the suite of ``evaluation.data_root``."""
-    from evaluation.catalogue import load_tasks
+def choose_tasks(cfg: DictConfig, data: "DataModule") -> tuple["Suite", "Suite"]:
+    """What is scored at the end, and what while training: held out by the data module, or from the tables."""
+    from evaluation.catalogue import ENTRIES, load_tasks
     from evaluation.suite import Suite
     from evaluation.task import Options
 
-    tasks: list[Any] = list(data.held_out())
-    if cfg.evaluation.data_root is None:
+    during, root = names_of(cfg.evaluation.during), cfg.evaluation.data_root
+    whole = Suite(data.held_out())
+    if root is None:
         log.info("evaluation.data_root is not set: no STS scores.")
-    else:
-        options = Options(protocol=cfg.evaluation.protocol)
-        tasks += load_tasks(
-            cfg.evaluation.data_root, names_of(cfg.evaluation.suite), options, prefix="evaluation."
-        ).tasks
-    return Suite(tasks)
+        return whole, Suite(task for task in whole if task.name in during)
+    options = Options(protocol=cfg.evaluation.protocol)
+    chosen = load_tasks(root, names_of(cfg.evaluation.suite), options, prefix="evaluation.").tasks
+    whole = Suite([*whole, *chosen])
+    there = {task.name for task in whole}
+    more = [name for name in during if cfg.evaluation.every_n_steps and name not in there and name in ENTRIES]
+    extra = load_tasks(root, more, options, prefix="evaluation.").tasks if more else []
+    return whole, Suite(task for task in [*whole, *extra] if task.name in during)
 
 
 def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:

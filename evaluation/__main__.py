@@ -71,7 +71,7 @@ def score(cfg: DictConfig) -> int:
         from evaluation.vector_store import VectorStore
 
         names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
-        chosen = load_tasks(cfg.data_root, ",".join(names), options_of(cfg))
+        chosen = load_tasks(cfg.data_root, names, options_of(cfg))
         suite = Suite(chosen.tasks)
         encoder = load_encoder(
             cfg.encoder,

@@ -48,7 +48,9 @@ class Geometry:
         self.name, self.pairs, self.threshold = name, pairs, threshold
         self.positive = [row for row, score in enumerate(pairs.gold) if score > threshold]
         if not self.positive:
-            raise InputError(f"task {name}: no pair of {pairs.name} is rated above {threshold:g}; set alignment_above lower.")
+            raise InputError(
+                f"task {name}: no pair of {pairs.name} is rated above {threshold:g}; set alignment_above lower."
+            )
         self.distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
         if len(self.distinct) < 2:
             raise InputError(f"task {name}: {pairs.name} holds one text only; wanted at least two that differ.")

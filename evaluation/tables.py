@@ -126,7 +126,7 @@ def filled(scores: Mapping[str, float], with_form: Collection[str]) -> Iterator[
                     continue
                 if any(ending in name for cell in there for name in cell):
                     label = " ".join(part for part in (ending.strip("@") or "raw", protocol) if part)
-                    rows.append([label, *(" / ".join(f"{scores[name]:.2f}" for name in cell) for cell in there)])
+                    rows.append([label, *(" / ".join(_shown(name, scores[name]) for name in cell) for cell in there)])
         if rows:
             yield Filled(layout.title, ["text", *(column.header for column in layout.columns)], rows)
 
@@ -155,7 +155,7 @@ def terminal(results: Results, with_form: Collection[str]) -> Iterator[Table | s
     for header, justify in (("task / protocol / metric", "left"), ("", "right"), ("95 %", "right")):
         rest.add_column(header, justify=justify)  # type: ignore[arg-type]
     for name, value in scores.items():
-        rest.add_row(name, f"{value:.2f}", _interval(results, name))
+        rest.add_row(name, _shown(name, value), _interval(results, name))
     yield rest
     yield from _remarks(results)
 
@@ -167,15 +167,20 @@ def markdown(results: Results, with_form: Collection[str]) -> str:
     lines = [f"# {results['backbone']}", "", ", ".join(f"{name}: {value}" for name, value in encoder.items()), ""]
     for one in filled(results["scores"], with_form):
         lines += [f"## {one.title}", "", *_rows(one.headers, one.rows), ""]
-    rows = [[f"`{name}`", f"{value:.2f}", _interval(results, name)] for name, value in results["scores"].items()]
+    rows = [[f"`{name}`", _shown(name, value), _interval(results, name)] for name, value in results["scores"].items()]
     lines += ["## All scores", "", *_rows(["task / protocol / metric", "score", "95 %"], rows), ""]
     lines += [line for remark in _remarks(results) for line in (remark, "")]
     return "\n".join(lines)
 
 
+def _shown(name: str, value: float) -> str:
+    """Two decimals of 0..100; four of what is in units of its own."""
+    return f"{value:.4f}" if "/geometry/" in name or name.endswith("/mse") else f"{value:.2f}"
+
+
 def _interval(results: Results, name: str) -> str:
     bounds = results["intervals"].get(name)
-    return f"{bounds[0]:.2f} .. {bounds[1]:.2f}" if bounds else ""
+    return " .. ".join(_shown(name, bound) for bound in bounds) if bounds else ""
 
 
 def _rows(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

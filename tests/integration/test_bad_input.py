@@ -15,7 +15,8 @@ def text_file(folder, content, name="data.txt"):
 
 
 def one_line(outcome, *expected, status=2):
-    lines = outcome.err.strip().splitlines()
+    # a dozen pairs are not the published test set, which is said besides
+    lines = [line for line in outcome.err.strip().splitlines() if not line.startswith("not as published")]
     assert outcome.status == status, outcome.err[-2000:]
     assert len(lines) == 1, outcome.err[-2000:]
     assert lines[0].startswith("train.py: ")
@@ -110,7 +111,10 @@ def test_a_value_that_cannot_work(word, expected, refused):
     [
         (["evaluation.suite=stsbb"], ["stsbb", "did you mean 'stsb'"]),
         (["evaluation.suite=[stsb,mars]"], ["mars"]),
-        (["evaluation.suite=stsb", "evaluation.every_n_steps=1"], ["evaluation.during", "stsb-dev", "are stsb"]),
+        (
+            ["evaluation.suite=stsb", "evaluation.every_n_steps=1", "evaluation.during=stsbdev"],
+            ["evaluation.during", "stsbdev", "are stsb"],
+        ),
         (
             ["evaluation.suite=stsb-dev", "evaluation.every_n_steps=1", "monitor=stsb-dev/cosine/speerman"],
             ["stsb-dev/cosine/speerman", "nearest is stsb-dev/cosine/spearman", "pearson"],

@@ -217,10 +217,19 @@ def test_monitor_picks_the_best_checkpoint(scored):
 
 def test_results_hold_scores_before_and_after_with_intervals_and_overlap(scored):
     results = read_results(scored[0] / "results.json")
-    names = {f"{task}/cosine/{metric}" for task in ("stsb-dev", "stsb") for metric in ("spearman", "pearson")}
+    tasks = [f"{task}/{protocol}" for task in ("stsb-dev", "stsb") for protocol in ("cosine", "max")]
+    names = {f"{task}/{metric}" for task in tasks for metric in ("spearman", "pearson")}
     assert set(results["scores"]) == set(results["scores_before"]) == set(results["intervals"]) == names
     assert all(low <= results["scores"][name] <= high for name, (low, high) in results["intervals"].items())
     assert set(results["overlap"]) == {"stsb-dev", "stsb"}
+
+
+def test_what_is_scored_while_training_need_not_be_in_the_suite(tiny_run, command, small_eval, tmp_path):
+    words = ["evaluation.suite=stsb", *SCORING[1:], f"evaluation.data_root={small_eval}", "max_steps=2"]
+    outcome = command(*tiny_run, *words, f"output_dir={tmp_path / 'run'}", "log_every_n_steps=1")
+    assert outcome.status == 0, outcome.err
+    assert all(row["stsb-dev/cosine/spearman"] for row in read_rows(tmp_path / "run" / "metrics.csv"))
+    assert {name.split("/")[0] for name in read_results(tmp_path / "run" / "results.json")["scores"]} == {"stsb"}
 
 
 def test_the_closing_table_is_shown(scored):
