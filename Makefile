@@ -41,8 +41,9 @@ $(READY): pyproject.toml constraints.txt
 quickstart: $(READY)  ## train, score and export an encoder on the docstrings of the installed packages
 	$(RUN) train.py experiment=quickstart $(ARGS)
 
-test: $(READY)  ## the test suite; ARGS="-k spans" chooses
-	$(RUN) -m pytest $(ARGS)
+# A file's tests stay together: they share what is made once per module
+test: $(READY)  ## the test suite, a process per core; ARGS="-k spans" chooses
+	$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(RUN) -m pytest -m slow $(ARGS)
