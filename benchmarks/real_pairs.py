@@ -5,8 +5,8 @@
 
 Every run is one `python train.py experiment=...` on the pairs of SHARED_DATA: NLI triplets, NLI pairs, and STS-B's
 training pairs written as a DINO file (further KEY=VALUE go to train.py). A killed run continues, a finished one stays;
-``--draw`` trains nothing. All pool by the mean, so that the arms of a backbone start from one score. Wanted: each beats
-its untrained encoder. all-MiniLM-L6-v2 has learned from NLI already, and its score is hard to beat with that alone.
+``--draw`` trains nothing. All pool by the mean; a tiny backbone's vocabulary, and so its first score, is the arm's own.
+Wanted: each beats its untrained encoder. all-MiniLM-L6-v2 has learned from NLI already; that alone hardly improves it.
 """
 
 import argparse
@@ -41,9 +41,9 @@ ARMS = {
     ),
     "sbert_nli": Arm(
         "SBERT, NLI pairs",
-        ["experiment=sbert_nli", "batch_size=32"],
-        {"tiny": 900, "minilm": 120},
-        {"tiny": 3e-4, "minilm": 2e-5},
+        ["experiment=sbert_nli", "batch_size=64"],
+        {"tiny": 1200, "minilm": 120},
+        {"tiny": 1e-4, "minilm": 2e-5},
     ),
     "sroberta": Arm(
         "S-RoBERTa, STS-B train as a DINO file",
