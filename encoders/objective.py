@@ -44,7 +44,7 @@ class Objective(pl.LightningModule):
             max_length=hparams.max_length,
             token_budget=hparams.token_budget,
             recompute=hparams.recompute,
-        )
+        ).train()  # from_pretrained leaves dropout off, and Lightning trains in the mode it finds
 
     def configure_optimizers(self) -> Any:
         hparams, trainer = self.hparams, cast(Any, self.trainer)  # a Trainer, with the data module it was given
