@@ -170,8 +170,8 @@ class Spent(TypedDict):
 class Results(TypedDict):
     """``results.json`` of a finished run or of an evaluation.
 
-    Scores are in 0..100, named ``task[-split][@senteval]/protocol/metric``; those of protocol ``geometry``, ranks and errors
-    are in their own units.
+    Scores are in 0..100, named ``task[-split][@senteval]/protocol/metric``; those of protocol ``geometry``, ranks and
+    errors are in their own units.
     """
 
     version: int

@@ -210,9 +210,8 @@ def small_tables(tmp_path_factory) -> Path:
     ):
         pairs = [(sentence(), sentence()) for _ in range(rows)]
         shared = [len(set(a.split()) & set(b.split())) for a, b in pairs]
-        lines = [
-            f"{a}\t{b}\t{min(5, 2 * n + 0.5 * (i % 3)):g}" for i, ((a, b), n) in enumerate(zip(pairs, shared, strict=True))
-        ]
+        ratings = [min(5, 2 * words + 0.5 * (place % 3)) for place, words in enumerate(shared)]
+        lines = [f"{a}\t{b}\t{rating:g}" for (a, b), rating in zip(pairs, ratings, strict=True)]
         subset = name.startswith("STS12")
         header = "sentence1\tsentence2\tscore"
         write(

@@ -21,7 +21,8 @@ CORE = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 PACKAGES = find_packages(str(ROOT), include=PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"])
 MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
-IMPORT_NAMES = {"hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn"}  # where it is not the name of the distribution
+# Where it is not the name of the distribution
+IMPORT_NAMES = {"hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
 OPTIONAL = ("sentence-transformers",)  # extras whose import fails with advice
 COMES_WITH = {"lightning_fabric": "pytorch_lightning"}  # two packages in one distribution

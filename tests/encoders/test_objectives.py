@@ -239,3 +239,12 @@ def test_a_sequence_may_be_as_short_as_its_special_tokens(tiny_bert):
     empty = Ragged(*model.encoder.tokenize(["", ""]))
     found, _ = step(model, ScoredPairBatch(empty, empty, torch.tensor([1.0, 0.0]), ROWS[:2]))
     assert found["loss"].item() == pytest.approx(0.5, abs=1e-5)
+
+
+@pytest.mark.parametrize("make", [SRoBERTa, SimCSE, SBERT_NLI])
+def test_dropout_is_on_from_the_first_step(tiny_bert, make):
+    """from_pretrained returns a model in evaluation mode, and Lightning trains in the mode it finds."""
+    model = make(str(tiny_bert))
+    assert all(module.training for module in model.modules())
+    model.encoder.embed(LEFT)
+    assert all(module.training for module in model.modules())
