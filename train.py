@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --he
     from contracts import DataModule, Results
     from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
-    from evaluation.suite import Suite
     from runs.telemetry import Telemetry
 
 log = logging.getLogger("train")
@@ -144,16 +143,21 @@ def fit(
 ) -> tuple[Fitted, int]:
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
     from evaluation.callback import ScoreCallback
+    from evaluation.choice import choose_suites
     from evaluation.final import FinalScores
+    from evaluation.task import Options
     from runs.checkpoints import RunCheckpoints
     from runs.progress import Progress
     from runs.reseed import Reseed
     from runs.signals import Interruption
     from runs.telemetry import Telemetry
 
-    suite, during = choose_tasks(cfg, data)
-    check_scoring(cfg, suite, during)
-    scorer = ScoreCallback(suite, during, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
+    scoring = cfg.evaluation
+    during = names_of(scoring.during) if scoring.every_n_steps else []
+    options = Options(protocol=scoring.protocol)
+    suites = choose_suites(data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
+    check_scoring(cfg, *suites)
+    scorer = ScoreCallback(*suites, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
         every_n_steps=cfg.checkpoint.every_n_steps,
@@ -181,26 +185,6 @@ def fit(
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
-
-
-def choose_tasks(cfg: DictConfig, data: "DataModule") -> tuple["Suite", "Suite"]:
-    """What is scored at the end, and what while training: held out by the data module, or from the tables."""
-    from evaluation.catalogue import ENTRIES, load_tasks
-    from evaluation.suite import Suite
-    from evaluation.task import Options
-
-    during, root = names_of(cfg.evaluation.during), cfg.evaluation.data_root
-    whole = Suite(data.held_out())
-    if root is None:
-        log.info("evaluation.data_root is not set: no STS scores.")
-        return whole, Suite(task for task in whole if task.name in during)
-    options = Options(protocol=cfg.evaluation.protocol)
-    chosen = load_tasks(root, names_of(cfg.evaluation.suite), options, prefix="evaluation.").tasks
-    whole = Suite([*whole, *chosen])
-    there = {task.name for task in whole}
-    more = [name for name in during if cfg.evaluation.every_n_steps and name not in there and name in ENTRIES]
-    extra = load_tasks(root, more, options, prefix="evaluation.").tasks if more else []
-    return whole, Suite(task for task in [*whole, *extra] if task.name in during)
 
 
 def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
