@@ -51,7 +51,7 @@ def _json_fields(path: Path) -> Iterator[Fields | BadRow]:
 def _json_object(text: str, line: int) -> Fields | BadRow:
     try:
         record = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         return BadRow(f"broken JSON ({error}) in {text[:LONGEST_QUOTE]!r}. Wanted one JSON object per line", line)
     if not isinstance(record, dict):
         return BadRow(f"wanted a JSON object, got {type(record).__name__} {text[:LONGEST_QUOTE]!r}", line)

@@ -161,7 +161,7 @@ def build_or_open_rows(
                 f"data: none of the {found.get('rows', 0)} rows has a token in each of its texts. Is the backbone's "
                 "vocabulary made for another script? Take another backbone."
             )
-        log.info("kept %d rows, %d tokens%s", writer.kept, writer.tokens, _left_out(found, without_tokens))
+        log.info("kept %d rows, %d tokens%s", writer.kept, writer.tokens, left_out(found, without_tokens))
         meta = {"source": found, "without_tokens": without_tokens, **writer.totals(), "key": key}
         (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 
@@ -222,8 +222,8 @@ def _batches(records: Iterable[Record]) -> Iterator[_Batch]:
         yield batch
 
 
-def _left_out(manifest: dict[str, Any], without_tokens: int) -> str:
-    """For the log: what is not in the store, and why."""
+def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
+    """For the log: what of a source is not used, and why."""
     counts = {
         **manifest.get("left_out", {}),
         "unreadable": manifest.get("skipped", 0),

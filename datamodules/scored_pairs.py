@@ -16,7 +16,7 @@ from datamodules.build_once import build_once
 from datamodules.dino_postprocess import STEPS, Pair, Report, Settings, postprocess, split_dev
 from datamodules.record_kinds import PAIRS
 from datamodules.records import Record, RecordSource
-from datamodules.row_store import RowSource, RowStore
+from datamodules.row_store import RowSource, RowStore, left_out
 from datamodules.text_rows import TextRows
 
 PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
@@ -199,7 +199,9 @@ class PreparedPairs:
     def announce(self) -> None:
         """Whether the pairs were post-processed, and what each step dropped or added."""
         found = self.report
-        log.info("data.postprocess: %s, because %s", found["postprocess"], found["why"])
+        elsewhere = {name: rows for name, rows in found["source"]["other_splits"].items() if name != VALID}
+        unused = left_out({**found["source"], "other_splits": elsewhere})
+        log.info("data.postprocess: %s, because %s%s", found["postprocess"], found["why"], unused)
         table = [("read", 0, 0, found["raw"])]
         table += [(one["step"], one["dropped"], one["added"], one["left"]) for one in found["steps"]]
         lines = [f"{'step':16}{'dropped':>9}{'added':>9}{'pairs':>9}"]

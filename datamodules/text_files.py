@@ -165,7 +165,7 @@ def _json_rows(path: Path) -> Iterator[Row | BadRow]:
 def _json_row(line: str, number: int) -> Row | BadRow:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         return BadRow(f"broken JSON ({error}) in {line[:LONGEST_QUOTE]!r}. Wanted one JSON object per line", number)
     if not isinstance(record, dict):
         return BadRow(f'wanted a JSON object with a field "text", got {type(record).__name__}', number)

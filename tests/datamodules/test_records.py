@@ -120,7 +120,7 @@ def test_scores(tmp_path, value, label):
 
 
 @pytest.mark.parametrize(
-    "value", ["NaN", "Infinity", '"nan"', '"high"', '""', "-0.1", "1.01", "5", "true", "null", "[1]", '"2"']
+    "value", ["NaN", "Infinity", '"nan"', '"high"', '""', "-0.1", "1.01", "5", "true", "null", "[1]", '"2"', "9" * 400]
 )
 def test_scores_that_are_none(tmp_path, value):
     path = tmp_path / "d.jsonl"
@@ -146,7 +146,7 @@ def test_pairs_without_a_gold_label_are_left_out_and_counted(tmp_path):
     source = RecordSource(write(tmp_path / "d.jsonl", ("premise", "hypothesis", "label"), rows), NLI)
     assert len(texts_of(source)) == 1
     assert source.manifest()["left_out"] == {"no gold label": 3}
-    for bad in (3, "yes", 0.5, True, None, float("nan")):
+    for bad in (3, "yes", 0.5, True, None, float("nan"), 10**400):
         path = write(tmp_path / "bad.jsonl", ("premise", "hypothesis", "label"), [("p", "h", bad)])
         assert "wanted entailment, neutral, contradiction" in refused(path, NLI)
 
@@ -167,6 +167,7 @@ GOOD = '{"premise": "p", "entailment": "e", "contradiction": "c"}\n'
         ("d.jsonl", GOOD + GOOD.replace('"c"', '"  "'), (":2: contradiction is empty",)),
         ("d.jsonl", GOOD + GOOD.replace('"c"', '"\\ud800"'), (":2: contradiction holds half a surrogate",)),
         ("d.jsonl", GOOD + "{broken", (":2: broken JSON",)),
+        ("d.jsonl", GOOD + '{"premise": ' + "9" * 5000 + "}", (":2: broken JSON", "4300 digits")),
         ("d.jsonl", GOOD + "[1, 2]", (":2: wanted a JSON object, got list",)),
         ("d.jsonl", GOOD.encode() + b'{"premise": "\xff"}', (":2: wanted UTF-8, got byte 0xff",)),
         ("d.jsonl", "", (":1: the file is empty",)),

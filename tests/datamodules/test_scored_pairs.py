@@ -154,6 +154,15 @@ def test_the_valid_split_is_the_development_set(tmp_path, tiny_bert):
     assert data.source().report["train"] == 240
 
 
+def test_rows_that_are_not_used_are_reported(tmp_path, tiny_bert, caplog):
+    records = [*raw_records(), {"text_a": "a", "text_b": " ", "label": "1"}, {"text_a": "a", "text_b": "b", "label": 5}]
+    records += [dict(record, split=split) for split in ("valid", "test") for record in scored(["0", "1"])]
+    data = make(write(tmp_path / "d.jsonl", records), tiny_bert, tmp_path, on_error="skip", quiet=False)
+    with caplog.at_level(logging.INFO):
+        data.prepare_data()
+    assert "raw pairs; left out 1 with an empty text, 1 unreadable, 2 with split='test'\n" in caplog.text
+
+
 def test_no_x1_on_both_sides(tmp_path, tiny_bert):
     data = make(write(tmp_path / "d.jsonl", raw_records()), tiny_bert, tmp_path, split_by="x1")
     (task,) = data.held_out()
