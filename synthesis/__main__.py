@@ -228,8 +228,8 @@ def write_stage(cfg: DictConfig, stage: "Stage", generator: "Generator", ranks: 
     except (KeyboardInterrupt, SystemExit):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
+        leave_unfinished(stage)
         if ranks.rank == 0:
-            leave_unfinished(stage)
             log.info("%s: interrupted. What is whole is there; the same command goes on.", stage.folder)
         raise
     if spent.row_steps:

@@ -1,5 +1,6 @@
 """Sample continuations of many prompts at once, each a function of (seed, prompt, sample) alone."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -154,7 +155,7 @@ def check_decoding(how: Decoding) -> None:
         "max_new_tokens": (how.max_new_tokens >= 1, "at least 1"),
         "top_p": (how.top_p is None or 0 <= how.top_p <= 1, "0..1, or null for none"),
         "top_k": (how.top_k is None or how.top_k >= 0, "a number of tokens, or 0 for all"),
-        "temperature": (how.temperature > 0, "more than 0"),
+        "temperature": (0 < how.temperature < math.inf, "more than 0"),
         "stop": (bool(how.stop), "the string that ends a sentence"),
         "rows": (how.rows is None or how.rows >= 1, "at least 1"),
         "token_budget": (how.token_budget >= 1, "at least 1"),

@@ -5,6 +5,7 @@ shard is done when all groups of its units are. Which samples a group asks for d
 shards, processes and the order of answers change nothing.
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class Plan(NamedTuple):
                 f"max_tries={self.max_tries} is less than per_label={self.per_label}: so many can never be accepted. "
                 "Raise max_tries."
             )
-        if self.decay < 0:
+        if not 0 <= self.decay < math.inf:
             raise InputError(f"decay={self.decay}: wanted 0 (no self-debiasing) or more. Published is 100.")
         if not 0 <= self.epsilon <= 1:
             raise InputError(f"epsilon={self.epsilon}: wanted 0 to 1. Published is 0.01.")

@@ -4,6 +4,7 @@ Texts are never stripped: " A" stays " A".
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -61,12 +62,22 @@ class Filters(NamedTuple):
     def _is_copy(self, text: str, x1: str) -> bool:
         if self.copies == "keep":
             return False
-        return text == x1 or (self.copies == "normalised" and folded(text) == folded(x1))
+        return text == x1 or (self.copies == "normalised" and is_folded_copy(text, x1))
 
 
 def folded(text: str) -> str:
-    """Case and punctuation removed, words one blank apart."""
-    return NOT_A_WORD.sub(" ", text.casefold()).strip()
+    """Case and punctuation removed, words one blank apart. Vowel signs and accents stay with their letters."""
+    return " ".join(NOT_A_WORD.sub(_blanked, unicodedata.normalize("NFC", text.casefold())).split())
+
+
+def _blanked(found: re.Match[str]) -> str:
+    run = found[0]  # \W takes combining marks, without which words of Hindi or Thai would fall apart
+    return " " if run.isascii() else "".join(c if unicodedata.category(c)[0] == "M" else " " for c in run)
+
+
+def is_folded_copy(text: str, x1: str) -> bool:
+    """Equal but for case and punctuation; of texts without any letter or digit only equal ones."""
+    return text == x1 or folded(text) == folded(x1) != ""
 
 
 class NearDuplicates:

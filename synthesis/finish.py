@@ -1,7 +1,10 @@
 """What lies beside the shards: the manifest with its measures, the report, the data card."""
 
+import contextlib
 import logging
 from typing import Any
+
+from filelock import Timeout
 
 from synthesis.data_card import write_data_card
 from synthesis.measures import as_json
@@ -27,8 +30,10 @@ def finish(stage: Stage) -> None:
 
 
 def leave_unfinished(stage: Stage) -> None:
-    """The same for the shards that are there."""
-    _leave(stage, complete=False)
+    """The same for the shards that are there; of several interrupted processes the first does it."""
+    with contextlib.suppress(Timeout), stage.lock(timeout=0):
+        if not stage.is_complete():
+            _leave(stage, complete=False)
 
 
 def _leave(stage: Stage, *, complete: bool) -> dict[str, Any]:

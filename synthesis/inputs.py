@@ -6,6 +6,7 @@ Texts stay as they are; blank ones are left out and counted. Nothing is de-dupli
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ KINDS = ("text", "jsonl", "stsb")
 STSB_COLUMNS = (5, 6)  # counted from 0, where the table has no header
 STSB_NAMES = ("sentence1", "sentence2")
 LONGEST_QUOTE = 60
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Summary(NamedTuple):
@@ -100,7 +102,13 @@ class Inputs:
                 f"{where}: wanted an object whose {self.column!r} is a text, got {got}. Name the field: "
                 "input_column=..."
             )
-        return str(found[self.column])
+        text = str(found[self.column])
+        if not text.isascii() and SURROGATE.search(text):
+            raise InputError(
+                f"{where}: {self.column!r} holds half of a character (such as \\ud800), which no UTF-8 text can. "
+                "Correct the line."
+            )
+        return text
 
     def _pairs(self) -> Iterator[str]:
         columns = STSB_COLUMNS
@@ -122,7 +130,7 @@ class Inputs:
 
 
 def open_inputs(path: str, kind: str = "auto", column: str = "text_a") -> Inputs:
-    """``kind="auto"`` goes by the name: .jsonl, .tsv (STS-B), else lines of text.
+    """``kind="auto"`` goes by the name: .jsonl; .tsv and .csv (both are names of STS-B's files); else lines of text.
 
     Raises:
         InputError: there is no such file, or it is empty.
@@ -134,5 +142,5 @@ def open_inputs(path: str, kind: str = "auto", column: str = "text_a") -> Inputs
         raise InputError(f"input={path}: there is no such file. Name one of first sentences: text, .jsonl or .tsv.")
     if file.stat().st_size == 0:
         raise InputError(f"input={path}: the file is empty. Give at least one sentence.")
-    by_name = {".jsonl": "jsonl", ".json": "jsonl", ".tsv": "stsb"}
+    by_name = {".jsonl": "jsonl", ".json": "jsonl", ".tsv": "stsb", ".csv": "stsb"}
     return Inputs(file, by_name.get(file.suffix, "text") if kind == "auto" else kind, column)

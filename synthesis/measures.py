@@ -52,7 +52,7 @@ class _Sums:
         if x1 is not None:
             self.copies += text == x1
             plain, plain_x1 = folded(text), folded(x1)
-            self.folded_copies += plain == plain_x1
+            self.folded_copies += text == x1 or plain == plain_x1 != ""
             overlap = jaccard(frozenset(plain.split()), frozenset(plain_x1.split()))
             self.overlap += overlap
             self.overlaps[min(int(overlap * BINS), BINS - 1)] += 1

@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -192,7 +193,7 @@ def _plots(report: Report) -> list[str]:
             below = [low + height for low, height in zip(below, heights, strict=True)]
         axes.set_xticks(range(len(labels)), labels)
         axes.set(xlabel="label", ylabel="sampled texts")
-        axes.legend()
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
 
     drawn: list[tuple[str, Callable[[Any], None]]] = [("What became of the sampled texts", fates), ("Lengths", lengths)]
     drawn += [("Lexical overlap", overlaps)] if pairs else []
@@ -201,14 +202,17 @@ def _plots(report: Report) -> list[str]:
 
 def _picture(title: str, draw: Callable[[Any], None]) -> str:
     """A PNG as a data URL."""
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    axes.set_title(title)
-    draw(axes)
     data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
+    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():  # a label may hold $
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # and be in any script; the tables show it
+        figure = Figure(figsize=(7, 3.6), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        axes.set_title(title)
+        draw(axes)
+        figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
     return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()

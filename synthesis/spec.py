@@ -70,10 +70,14 @@ def read_spec_file(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_NoDoubles)
+        found = (
+            json.loads(text, object_pairs_hook=_no_doubles)
+            if path.suffix == ".json"
+            else yaml.load(text, Loader=_NoDoubles)
+        )
     except FileNotFoundError:
         raise InputError(f"spec={path}: there is no such file. Name a task spec, YAML or JSON.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"spec={path}: wanted a task spec in YAML or JSON, got: {error}. Correct the file.") from None
     if not isinstance(found, dict):
         raise InputError(f"spec={path}: wanted a mapping with {' and '.join(OF_A_SPEC)}, got {type(found).__name__}.")
@@ -93,7 +97,7 @@ def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
     labels = found.get("labels")
     if not isinstance(labels, Mapping) or not labels:
         raise InputError(f"{where}: wanted labels, each with an instruction, got {labels!r}. Give at least one label.")
-    parsed = tuple(_label(str(key), value, f"{where}: label {str(key)!r}") for key, value in labels.items())
+    parsed = tuple(_label(_name(key, where), value, f"{where}: label {str(key)!r}") for key, value in labels.items())
     names = [label.name for label in parsed]
     if len(set(names)) < len(names):
         raise InputError(f"{where}: the labels {', '.join(names)} are not all different. Name each once.")
@@ -124,7 +128,16 @@ def _label(name: str, value: Any, where: str) -> Label:
     decay, epsilon = _number(value, "decay", where), _number(value, "epsilon", where)
     if epsilon is not None and epsilon > 1:
         raise InputError(f"{where}: epsilon is {epsilon}; wanted 0 to 1.")
-    return Label(name, instruction, tuple(str(counter) for counter in counters), decay, epsilon)
+    return Label(name, instruction, tuple(_name(counter, where) for counter in counters), decay, epsilon)
+
+
+def _name(key: Any, where: str) -> str:
+    if key is None or isinstance(key, bool):
+        raise InputError(
+            f"{where}: {key!r} is no name of a label. YAML reads yes, no, on, off, true, false and null so: put it in "
+            "quotation marks."
+        )
+    return str(key)
 
 
 def _number(value: Mapping[Any, Any], key: str, where: str) -> float | None:
@@ -153,8 +166,17 @@ def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
             )
 
 
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON in which naming a key twice is an error, as the last would silently win."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands there twice")
+    return found
+
+
 class _NoDoubles(yaml.SafeLoader):
-    """YAML in which naming a key twice is an error, as the last would silently win."""
+    """The same for YAML."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

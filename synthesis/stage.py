@@ -76,6 +76,18 @@ class Stage:
     def manifest(self, *, complete: bool) -> dict[str, Any]:
         return self.store.manifest({"identity": self.identity, **self.about}, self.shards, complete=complete)
 
+    def is_complete(self) -> bool:
+        """Whether it is closed: every shard is there, and the manifest says so."""
+        try:
+            return bool(read_manifest(self.folder)["complete"]) and not self.missing()
+        except InputError:
+            return False
+
+    def lock(self, timeout: float = -1) -> FileLock:
+        """Of what lies beside the shards. ``timeout`` in seconds, -1: none."""
+        (self.folder / ABOUT).mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / ABOUT / "lock", timeout=timeout)
+
 
 def run_stage(
     stage: Stage,
@@ -110,13 +122,11 @@ def close_stage(stage: Stage, finish: Callable[[Stage], None], *, wait: bool) ->
 
     Of several processes the one that finds the last shard written closes; with ``wait`` the others wait until it has.
     """
-    lock = stage.folder / ABOUT / "lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
     said = time.monotonic()
     while True:
-        with FileLock(lock):
+        with stage.lock():
             if not stage.missing():
-                if not _is_complete(stage):
+                if not stage.is_complete():
                     if stage.plan.filters.near_duplicate_x1 is not None and not stage.spec.takes_input:
                         sieve(stage.store, stage.shards, stage.plan.filters.near_duplicate_x1)
                     finish(stage)
@@ -149,10 +159,3 @@ def sieve(store: ShardStore, shards: int, threshold: float) -> None:
             counts["rejected"][NEAR_DUPLICATE] = counts["rejected"].get(NEAR_DUPLICATE, 0) + count
         about = {key: record[key] for key in ("first", "inputs", "tokens", "labels")}
         store.write(number, kept, about)
-
-
-def _is_complete(stage: Stage) -> bool:
-    try:
-        return bool(read_manifest(stage.folder)["complete"]) and not stage.missing()
-    except InputError:
-        return False

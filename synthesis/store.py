@@ -21,7 +21,9 @@ MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
 ABOUT = ".shards"
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
-OURS = ("shard-*.jsonl", MANIFEST, "report.md", "report.html", "README.md", "annotation*", ABOUT, ".*.part")
+# In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
+# says to the end whose folder it is
+OURS = (ABOUT, "shard-*.jsonl", "report.md", "report.html", "README.md", "annotation*", ".*.part", MANIFEST)
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,8 @@ class ShardStore:
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"output={self.folder}: wanted a folder, but this is a file. Choose another output.")
         if overwrite:
+            if not (self.folder / MANIFEST).is_file():
+                self._refuse_foreign()  # a README.md there may be anyone's
             if writer:
                 self._clear()
             return False
@@ -144,11 +148,11 @@ class ShardStore:
         yield from read_entries(self.folder)
 
     def _clear(self) -> None:
+        if (self.folder / X1 / MANIFEST).is_file():
+            shutil.rmtree(self.folder / X1)
         for pattern in OURS:
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if (self.folder / X1 / MANIFEST).is_file():
-            shutil.rmtree(self.folder / X1)
 
     def _refuse_foreign(self) -> None:
         foreign = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []

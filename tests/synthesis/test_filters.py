@@ -49,6 +49,16 @@ def test_copies(copies, dropped):
     assert [text for text in texts if Filters(copies=copies).rejected(text, True, "A dog runs.")] == dropped
 
 
+def test_what_is_no_copy_though_ascii_punctuation_rules_would_say_so():
+    """Words of Hindi differ in their vowel signs, and two texts without any letter are not one for that."""
+    filters = Filters(copies="normalised")
+    assert filters.rejected("वह की है", True, "वह का है") == ""
+    assert filters.rejected("!!!", True, "?") == ""
+    assert filters.rejected("?", True, "?") == "copy of x1"
+    assert filters.rejected("Cafe\u0301", True, "café.") == "copy of x1"
+    assert folded("हिन्दी, भाषा") == "हिन्दी भाषा"
+
+
 def test_a_copy_is_no_matter_where_nothing_was_given():
     assert Filters(copies="exact").rejected("A", True, None) == ""
 

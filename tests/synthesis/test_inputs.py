@@ -40,6 +40,11 @@ def test_stsb_gives_both_sentences_of_the_columns_5_and_6(tmp_path):
     assert list(open_inputs(path)) == ['A "lone quote.', "B.", "A.", "A."]
 
 
+def test_the_published_name_of_stsb_is_csv(tmp_path):
+    row = "g\tf\ty\t1\t5.0\tA.\tB.\n"
+    assert list(open_inputs(written(tmp_path / "sts-train.csv", row))) == ["A.", "B."]
+
+
 def test_stsb_with_a_header_goes_by_its_names(tmp_path):
     path = written(tmp_path / "a.tsv", "genre\tfile\tyear\tid\tsentence1\tsentence2\tscore\ng\tf\ty\t1\tA.\tB.\t5\n")
     assert list(open_inputs(path)) == ["A.", "B."]
@@ -59,6 +64,8 @@ def test_the_real_stsb_has_two_inputs_per_pair():
         ("a.txt", b"\n \n", ["2 blank lines"]),
         ("a.jsonl", b'{"text_a": "x"}\n{"text_a"', ["line 2", "JSON object"]),
         ("a.jsonl", b'{"text_a": 3}', ["line 1", "text_a"]),
+        ("a.jsonl", b'{"text_a": "\\ud800"}', ["line 1", "half of a character"]),
+        ("a.csv", b"A sentence, one more\n", ["columns 6 and 7", "input_type=text"]),
         ("a.jsonl", b"[]", ["line 1", "got list"]),
         ("a.tsv", b"1\t2\t3\n", ["line 1", "columns 6 and 7", "got 3 columns"]),
     ],

@@ -51,6 +51,13 @@ def data_set(folder, pairs, kind="x2", labels=LABELS):
     return manifest
 
 
+def test_labels_of_any_script_and_sign_can_be_plotted(tmp_path, recwarn):
+    labels = ["矛盾", r"$\nothing{$"]
+    write_report(tmp_path, data_set(tmp_path, [("A.", "B.", label) for label in labels], labels=labels))
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<img") == 3
+    assert not list(recwarn)
+
+
 def test_measures_are_those_of_counting_by_hand():
     found = measure(entries(PAIRS), LABELS)
     same, none, other = (found[label] for label in LABELS)

@@ -96,6 +96,8 @@ GOOD = {"instruction": 'x "'}
         (spec_of(a={**GOOD, "decay": -1}), ["decay is -1"]),
         (spec_of(a={**GOOD, "epsilon": 2}), ["epsilon is 2"]),
         ({**spec_of(a=GOOD), "extra": 1}, ["no key 'extra'"]),
+        ({"task_name": "t", "labels": {True: GOOD}}, ["True is no name", "quotation marks"]),
+        (spec_of(a={**GOOD, "counter_labels": [None]}), ["'a'", "None is no name"]),
         ({"task_name": "t", "labels": {1: GOOD, "1": GOOD}}, ["not all different"]),
     ],
 )
@@ -112,6 +114,8 @@ def test_a_wrong_spec_is_refused_in_a_sentence(found, words):
         ("a.yaml", "a: [", "spec="),
         ("a.yaml", "- 1", "wanted a mapping"),
         ("a.yaml", "labels:\n  a: 1\n  a: 2\n", "twice"),
+        ("a.json", '{"labels": {"a": 1, "a": 2}}', "twice"),
+        ("a.yaml", "task_name: 2024-13-45", "spec="),
     ],
 )
 def test_a_file_that_is_no_spec(tmp_path, name, text, word):

@@ -189,6 +189,32 @@ def test_interrupted_it_leaves_what_is_whole(place, tmp_path):
     assert "not finished" in (tmp_path / "out" / "README.md").read_text()
 
 
+def test_overwrite_takes_nothing_away_from_a_folder_of_others(place, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(InputError, match=r"it holds README\.md and no manifest\.json"):
+        here(*x2(place, tmp_path), "overwrite=true")
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_interrupted_when_the_first_process_is_done_it_leaves_what_is_whole(place, tmp_path):
+    many = place / "halves.txt"
+    many.write_text("".join(f"sentence {n}\n" for n in range(300)))
+    words = x2(place, tmp_path, f"input={many}", "shard_size=4")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANK", "0")
+        patch.setenv("WORLD_SIZE", "2")
+        here(*words)
+    process = start(*words, RANK="1", WORLD_SIZE="2")
+    first = len(shards(tmp_path))
+    while len(shards(tmp_path)) < first + 2 and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert "Traceback" not in process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert [one["file"] for one in manifest(tmp_path)["shards"]] == list(shards(tmp_path))
+    assert "not finished" in (tmp_path / "README.md").read_text()
+
+
 def test_two_processes_write_what_one_does(place, straight, tmp_path):
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     status, said = synthesis(*x2(place, tmp_path / "two"), launcher=launcher)
@@ -197,11 +223,17 @@ def test_two_processes_write_what_one_does(place, straight, tmp_path):
     assert manifest(tmp_path / "two") == manifest(straight)
 
 
-def test_batch_and_shards_change_no_text(place, straight, tmp_path):
-    here(*x2(place, tmp_path / "one", "rows=7", "shard_size=100"))
-    alone = b"".join(shards(tmp_path / "one").values()).splitlines()
-    same = sum((Counter(alone) & Counter(b"".join(shards(straight).values()).splitlines())).values())
-    assert same >= 0.98 * len(alone)
+def test_batch_and_shards_change_at_most_one_text_in_a_thousand(place, tmp_path):
+    """In float32. The texts are told apart by their place too: a first sentence comes once."""
+    many = place / "thousands.txt"
+    many.write_text("".join(f"sentence {n}\n" for n in range(200)))
+    texts = []
+    for out, words in {"wide": ["shard_size=200"], "narrow": ["rows=32", "shard_size=37"]}.items():
+        here(*x2(place, tmp_path / out, f"input={many}", *words))
+        texts.append(Counter(b"".join(shards(tmp_path / out).values()).splitlines()))
+    same = (texts[0] & texts[1]).total() / texts[0].total()
+    assert texts[0].total() > 1000
+    assert same >= 0.999, f"{same:.3%} of {texts[0].total()} texts"
 
 
 def test_both_sentences_from_nothing(place, tmp_path):
@@ -242,6 +274,9 @@ WRONG = [
     (["recipe=dino_x1", "input=null", "spec=OWN"], "not what recipe=dino_x1 writes"),
     (["recipe=dino_x2", "top_p=high"], "top_p='high': wanted a number"),
     (["recipe=dino_x2", "top_p=3"], "top_p=3"),
+    (["recipe=dino_x2", "decay=inf"], "decay=inf: wanted 0"),
+    (["recipe=dino_x2", "decay=nan"], "decay=nan: wanted 0"),
+    (["recipe=dino_x2", "temperature=inf"], "temperature=inf"),
     (["recipe=dino_x2", "generator=FOLDER"], "could not be loaded"),
     (["recipe=dino_x2", "filters.copies=some"], "keep, exact, normalised"),
     (["recipe=dino_x2", "strategy=retry", "per_label=9"], "max_tries=5 is less than per_label=9"),
