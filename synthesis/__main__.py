@@ -208,6 +208,8 @@ def claim(cfg: DictConfig, folder: Path, tasks: "Tasks", values: "Values", given
     if tasks.x2 is None:
         assert x1 is not None
         return x1.store.claim(x1.identity, overwrite=cfg.overwrite, writer=writer)
+    if x1 is not None and not cfg.overwrite:  # it can name what differs; the pairs know only a hash of it
+        x1.store.claim(x1.identity, overwrite=False)
     x2 = second_stage(folder, tasks, values, given, x1)
     finished = x2.store.claim(x2.identity, overwrite=cfg.overwrite, writer=writer)
     if x1 is not None:

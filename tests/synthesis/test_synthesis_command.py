@@ -248,6 +248,8 @@ def test_both_sentences_from_nothing(place, tmp_path):
     assert manifest(out / "x1")["identity"]["decoding"]["top_k"] == 0
     assert manifest(out)["identity"]["decoding"]["top_k"] == 5
     assert manifest(out)["complete"]
+    with pytest.raises(InputError, match="num_x1 is 15, there it was 12"):
+        here(*words, "filters.near_duplicate_x1=0.9", "num_x1=15")
 
 
 def test_a_model_that_never_closes_leaves_an_empty_data_set(tmp_path, caplog):
