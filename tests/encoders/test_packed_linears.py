@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from encoders.packed_linears import WORTH_IT_TOKENS, packed_linears
+from encoders.packed_linears import WORTH_IT_TOKENS, available, packed_linears
 
 
 def model(dtype=torch.float32):
@@ -64,3 +64,11 @@ def test_a_long_list_of_texts_has_the_vectors_of_short_ones(tiny_mlm):
     assert encoder.tokenize(texts).lengths.sum() > WORTH_IT_TOKENS
     alone = torch.cat([encoder.embed([text]) for text in texts[::30]])
     torch.testing.assert_close(encoder.embed(texts)[::30], alone, atol=1e-5, rtol=0)
+
+
+def test_the_probe_draws_nothing():
+    """The first step of a process asks; a continued run would draw other dropout there than the uninterrupted one."""
+    available.cache_clear()
+    before = torch.random.get_rng_state()
+    available(torch.float32)
+    assert torch.equal(torch.random.get_rng_state(), before)
