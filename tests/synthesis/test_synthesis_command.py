@@ -83,7 +83,13 @@ def start(*words, launcher=(), **variables):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_interruptible,
     )
+
+
+def _interruptible():
+    """A shell that starts the tests in the background has them ignore SIGINT, and their children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def synthesis(*words, **more):
