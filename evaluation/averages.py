@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from evaluation.probing_data import TASKS
 from evaluation.statistics import Estimate, average
 from evaluation.tsv import SENTEVAL
 
@@ -11,10 +12,7 @@ Member = str | tuple[str, ...]  # scores of a tuple are averaged first
 YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 ACCURACIES = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec", "sicke")
-PROBING = (
-    "length", "wordcontent", "depth", "topconstituents", "bigramshift",
-    "tense", "subjnumber", "objnumber", "oddmanout", "coordinationinversion",
-)  # fmt: skip
+PROBING = tuple(TASKS)
 
 
 class Average(NamedTuple):

@@ -6,21 +6,7 @@ from evaluation.acquire.archives import BadArchive, Members
 from evaluation.acquire.origin import Alternative, Origin, github
 from evaluation.acquire.sts_sets import cells
 from evaluation.acquire.tables import Rows, Table
-
-FILES = {
-    "length": "sentence_length",
-    "wordcontent": "word_content",
-    "depth": "tree_depth",
-    "topconstituents": "top_constituents",
-    "bigramshift": "bigram_shift",
-    "tense": "past_present",
-    "subjnumber": "subj_number",
-    "objnumber": "obj_number",
-    "oddmanout": "odd_man_out",
-    "coordinationinversion": "coordination_inversion",
-}
-ROWS = 120_000  # 100,000 to train on, 10,000 each for dev and test
-SPLITS = ("tr", "va", "te")
+from evaluation.probing_data import ROWS, SPLITS, TASKS
 
 
 def _rows(name: str, members: Members) -> Rows:
@@ -31,7 +17,7 @@ def _rows(name: str, members: Members) -> Rows:
 
 
 def _tables() -> dict[str, Table]:
-    return {file: Table(f"PROBING/{task}", ("split", "label", "sentence"), ROWS) for task, file in FILES.items()}
+    return {file: Table(f"PROBING/{task}", ("split", "label", "sentence"), ROWS) for task, file in TASKS.items()}
 
 
 def _places(repository: str, commit: str) -> tuple[Alternative, ...]:
