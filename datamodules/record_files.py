@@ -33,13 +33,14 @@ def read_fields(path: Path) -> Iterator[Fields | BadRow]:
         yield from READERS[suffix](path)
 
 
-def _json_fields(path: Path) -> Iterator[Fields | BadRow]:
+def _decoded_lines(path: Path) -> Iterator[tuple[int, str | BadRow]]:
+    """The number of each line, and its text or why there is none."""
     for item in lines_of(path):
-        if isinstance(item, BadRow):
-            yield item
-            continue
-        line, data = item
-        text = decoded(data, line)
+        yield (item.line, item) if isinstance(item, BadRow) else (item[0], decoded(item[1], item[0]))
+
+
+def _json_fields(path: Path) -> Iterator[Fields | BadRow]:
+    for line, text in _decoded_lines(path):
         if isinstance(text, BadRow):
             yield text
         elif not text.strip():
@@ -59,24 +60,14 @@ def _json_object(text: str, line: int) -> Fields | BadRow:
 
 
 def _text_fields(path: Path) -> Iterator[Fields | BadRow]:
-    for item in lines_of(path):
-        if isinstance(item, BadRow):
-            yield item
-            continue
-        line, data = item
-        text = decoded(data, line)
+    for line, text in _decoded_lines(path):
         yield text if isinstance(text, BadRow) else Fields({"text": text} if text.strip() else {}, line)
 
 
 def _tsv_fields(path: Path) -> Iterator[Fields | BadRow]:
     """Quotation marks are text: the published sets hold lone ones, where a CSV reader would swallow lines."""
     header: list[str] | None = None
-    for item in lines_of(path):
-        if isinstance(item, BadRow):
-            yield item
-            continue
-        line, data = item
-        text = decoded(data, line)
+    for line, text in _decoded_lines(path):
         if isinstance(text, BadRow):
             yield text
         elif header is None:
@@ -92,16 +83,14 @@ class _DecodedLines:
     """Lines for the csv module, which goes on behind one that could not be read."""
 
     def __init__(self, path: Path) -> None:
-        self.lines = lines_of(path)
+        self.lines = _decoded_lines(path)
         self.number = 0  # of the line last read; csv's own count leaves out those that could not be
 
     def __iter__(self) -> "_DecodedLines":
         return self
 
     def __next__(self) -> str:
-        item = next(self.lines)
-        self.number = item.line if isinstance(item, BadRow) else item[0]
-        text = item if isinstance(item, BadRow) else decoded(item[1], item[0])
+        self.number, text = next(self.lines)
         if isinstance(text, BadRow):
             raise _UnreadableLine(text)
         return text + "\n"
