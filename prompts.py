@@ -1,0 +1,166 @@
+"""GenSE's prompts as token ids: how sentences are put into them, the same in training, synthesis and scoring.
+
+A leaf: data modules (which tokenise training instances), encoders and synthesis must agree on these ids to the last,
+so none of them owns them. The words are in ``configs/prompts/gense.yaml``; a generator's folder keeps those that it
+was trained with, and how they were assembled, in ``generator.json``.
+
+``pieces``, as published: prefix, sentence and suffix are tokenised separately, their ids joined, the end of sequence
+put behind. With SentencePiece each piece then begins with a blank. ``string``: the text is joined, then tokenised.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from contracts import InputError
+
+Assembly = Literal["pieces", "string"]
+Direction = Literal["entailment", "contradiction"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+GENERATOR_FILE = "generator.json"
+
+
+class Generation(NamedTuple):
+    """What stands around the sentence for which another is written."""
+
+    prefix: str
+    suffix: str
+
+
+class Discrimination(NamedTuple):
+    """What stands around premise and hypothesis, and the two answers."""
+
+    prefix: str
+    between: str
+    suffix: str
+    yes: str
+    no: str
+
+
+class Prompts(NamedTuple):
+    """Of one generator."""
+
+    entailment: Generation
+    contradiction: Generation
+    discrimination: Discrimination
+    assembly: Assembly = "pieces"
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``generator.json`` holds; `parse_prompts` reads it."""
+        words = {name: part._asdict() for name, part in self._asdict().items() if name != "assembly"}
+        return {"prompts": words, "prompt_assembly": self.assembly}
+
+
+def parse_prompts(found: Mapping[str, Any], assembly: object, where: str) -> Prompts:
+    """Prompts from a config or a file; keys of other prompts (the encoder's) are left alone.
+
+    Raises:
+        InputError: a piece is missing or no text, or the assembly is unknown.
+    """
+    if assembly not in get_args(Assembly):
+        raise InputError(f"{where}: prompt_assembly is {assembly!r}; wanted one of {', '.join(get_args(Assembly))}.")
+    kinds = {"entailment": Generation, "contradiction": Generation, "discrimination": Discrimination}
+    parsed: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        part = found.get(name) if isinstance(found, Mapping) else None
+        for key in kind._fields:
+            if not isinstance(part, Mapping) or not isinstance(part.get(key), str):
+                raise InputError(
+                    f"{where}: wanted the text prompts.{name}.{key}, got {part!r}. configs/prompts/gense.yaml has all."
+                )
+        parsed[name] = kind(**{key: part[key] for key in kind._fields})  # type: ignore[index]
+    return Prompts(**parsed, assembly=cast(Assembly, assembly))
+
+
+def read_generator_prompts(folder: Path) -> Prompts | None:
+    """Those of a generator's folder; None where it keeps none, as published ones do.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path = folder / GENERATOR_FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: wanted JSON with prompts and prompt_assembly, got: {error}. Copy it from the generator's run, "
+            "or remove it where the generator was trained with the published prompts."
+        ) from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: wanted a mapping with prompts and prompt_assembly, got {type(found).__name__}.")
+    return parse_prompts(found.get("prompts", {}), found.get("prompt_assembly"), str(path))
+
+
+def write_generator_prompts(folder: Path, prompts: Prompts) -> None:
+    text = json.dumps(prompts.to_json(), indent=1, ensure_ascii=False)
+    (folder / GENERATOR_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+class PromptIds:
+    """Sentences -> ids of the encoder's input, the end of sequence included.
+
+    ``tokenizer`` is one of transformers' (only its call, ``decode`` and ``eos_token_id`` are used). ``most`` limits the
+    tokens of each *sentence*, before the prompt is added: prompts are never cut.
+    """
+
+    def __init__(self, prompts: Prompts, tokenizer: Any) -> None:
+        self.prompts, self.tokenizer = prompts, tokenizer
+        self.end: list[int] = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        self.parts = {name: self.ids(getattr(prompts, name)) for name in (*DIRECTIONS, "discrimination")}
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Without special tokens."""
+        if not texts:
+            return []
+        return cast(list[list[int]], self.tokenizer(list(texts), add_special_tokens=False)["input_ids"])
+
+    def generation(self, direction: Direction, sentences: Sequence[str], most: int) -> list[list[int]]:
+        """For sentences for which one is to be written."""
+        prompt = getattr(self.prompts, direction)
+        if self.prompts.assembly == "string":
+            cut = self._cut(sentences, most)
+            return self._ended(f"{prompt.prefix}{one}{prompt.suffix}" for one in cut)
+        prefix, suffix = self.parts[direction]
+        return [[*prefix, *one[:most], *suffix, *self.end] for one in self.ids(sentences)]
+
+    def discrimination(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[list[int]]:
+        """For pairs of which the model says whether the second follows from the first."""
+        prompt = self.prompts.discrimination
+        if self.prompts.assembly == "string":
+            pairs = zip(self._cut(premises, most), self._cut(hypotheses, most), strict=True)
+            return self._ended(f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs)
+        prefix, between, suffix = self.parts["discrimination"][:3]
+        rows = zip(self.ids(premises), self.ids(hypotheses), strict=True)
+        return [[*prefix, *one[:most], *between, *other[:most], *suffix, *self.end] for one, other in rows]
+
+    def answers(self) -> tuple[int, int]:
+        """First id of the answers yes and no: their logits at the decoder's first position are compared.
+
+        Raises:
+            InputError: the tokenizer has no such ids, or the same for both.
+        """
+        words = self.prompts.discrimination
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        found = self.parts["discrimination"][3:]
+        yes, no = (ids[0] if ids and ids[0] != unknown else None for ids in found)
+        if yes is None or no is None or yes == no:
+            raise InputError(
+                f"the tokenizer's first ids of the answers {words.yes!r} and {words.no!r} are {yes} and {no}; wanted "
+                "two different ones, as the discriminator compares their logits. Choose other words: "
+                "prompts.discrimination.yes and .no."
+            )
+        return yes, no
+
+    def _cut(self, sentences: Sequence[str], most: int) -> list[str]:
+        """As text, because what stands next to a sentence may change its tokens."""
+        rows = self.ids(sentences)
+        return [
+            one if len(ids) <= most else self.tokenizer.decode(ids[:most])
+            for one, ids in zip(sentences, rows, strict=True)
+        ]
+
+    def _ended(self, texts: Any) -> list[list[int]]:
+        return [[*ids, *self.end] for ids in self.ids(list(texts))]
