@@ -42,6 +42,7 @@ def test_the_files_are_found():
         *GROUPS,
         "hydra",
         "callbacks",
+        "prompts",
         "recipe",
         "sweeps",
     }

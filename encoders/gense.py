@@ -1,0 +1,64 @@
+"""GenSE (Chen et al., EMNLP 2022): a prompted T5 whose first decoder state is the vector of a text.
+
+Each anchor must find its positive among the positives and hard negatives of the whole batch. Data of two columns has no
+hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone: ``pooling`` decides.
+"""
+
+from typing import Literal
+
+from contracts import StepOutput, TripletBatch
+from encoders.chunks import concatenate
+from encoders.objective import Objective, check_temperature, step_output
+from losses.contrastive import info_nce
+
+
+class GenSE(Objective):
+    """``truncation="official"`` lets long texts push the prompt out of training batches, as the published code did;
+    `embed` keeps it always. ``mask_duplicates`` takes the positives of rows with an equal anchor out of the negatives;
+    their hard negatives stay. ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times.
+    """
+
+    objective = "gense"
+    consumes = TripletBatch
+    tiny_backbone = "t5"
+
+    def __init__(
+        self,
+        backbone: str,
+        pooling: str = "first_decoder",
+        prompt: str | None = None,
+        truncation: Literal["keep_prompt", "official"] = "keep_prompt",
+        max_length: int = 64,
+        temperature: float = 0.05,
+        hard_negative_weight: float = 0.0,
+        mask_duplicates: bool = True,
+        optimizer: Literal["adafactor", "adamw"] = "adafactor",
+        lr: float = 5e-5,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        bias_correction: bool = True,
+        lr_schedule: str = "linear_constant",
+        cut_fraction: float = 0.1,
+        token_budget: int | None = None,
+        recompute: str = "auto",
+        log_every_n_steps: int = 50,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        check_temperature(temperature)
+        self.encoder = self.make_encoder()
+
+    def training_step(self, batch: TripletBatch, batch_idx: int) -> StepOutput:
+        views = [batch.anchors, batch.positives, *([] if batch.negatives is None else [batch.negatives])]
+        sequences = concatenate(views)
+        encoded = self.encoder.encode(sequences)
+        vectors = encoded.vectors.chunk(len(views))
+        contrast = info_nce(
+            *vectors,
+            temperature=self.hparams.temperature,
+            hard_negative_weight=self.hparams.hard_negative_weight,
+            groups=batch.groups if self.hparams.mask_duplicates else None,
+        )
+        metrics = {"accuracy": contrast.accuracy, **self.diagnostics(vectors[0], vectors[1])}
+        return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)
