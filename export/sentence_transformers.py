@@ -1,8 +1,7 @@
 """Write an encoder as an ordinary sentence-transformers folder, by hand.
 
 The folder holds weights, a tokenizer and small JSON files. Writing them here keeps sentence-transformers out of
-training, and keeps to the file format that every version since 3.0 reads: what version 6 writes itself, version 5.3
-refuses.
+training. The layout is that of version 6, or with ``compat=3`` the one that every version since 3.0 reads.
 """
 
 import copy
@@ -22,10 +21,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
 from encoders.head import TanhHead
-from encoders.pooling import LAST_LAYER, POOLERS, Pooler, cls, maximum, mean
+from encoders.pooling import LAST_LAYER, POOLERS, Pooler
+from export import layouts
 
-FORMAT_OF = "3.0.0"  # of sentence-transformers: the first that reads similarity_fn_name
-TANH = "torch.nn.modules.activation.Tanh"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -41,6 +39,7 @@ def export_encoder(
     normalize: bool = False,
     similarity: str = "cosine",
     card: str | None = None,
+    compat: int | None = None,
 ) -> Path:
     """Write ``folder`` whole or not at all; an earlier export there is replaced.
 
@@ -48,16 +47,19 @@ def export_encoder(
     that are averaged become the library's WeightedLayerPooling, ``head`` its Dense.
     ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
     that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
+    ``compat=3`` writes for versions of sentence-transformers before 5.4, too.
     """
     folder = Path(folder)
     _check(pooling, similarity, max_length)
+    layouts.check_compat(compat)
     with _replaced_whole(folder) as unfinished:
-        modules = list(_modules(transformer, POOLERS[pooling], head, normalize))
+        modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
         _write_transformer(unfinished, transformer, all_layers=POOLERS[pooling].layers != LAST_LAYER)
         _write_tokenizer(unfinished, tokenizer, max_length)
-        _write_json(unfinished / "modules.json", _listed(modules))
-        _write_json(unfinished / "config_sentence_transformers.json", _top_level(prompts or {}, similarity))
-        _write_json(unfinished / "sentence_bert_config.json", _transformer_options(transformer, max_length))
+        _write_json(unfinished / "modules.json", layouts.listed(["Transformer", *(m.kind for m in modules)], compat))
+        _write_json(unfinished / "config_sentence_transformers.json", _top_level(prompts or {}, similarity, compat))
+        options = layouts.transformer_options(_model_options(transformer), max_length, compat)
+        _write_json(unfinished / "sentence_bert_config.json", options)
         for place, module in enumerate(modules, 1):
             _write_module(unfinished / f"{place}_{module.kind}", module)
         if card is not None:
@@ -123,29 +125,20 @@ class _Module(NamedTuple):
     weights: dict[str, torch.Tensor]
 
 
-def _modules(transformer: PreTrainedModel, pooler: Pooler, head: TanhHead | None, normalize: bool) -> Iterator[_Module]:
+def _modules(
+    transformer: PreTrainedModel, pooler: Pooler, head: TanhHead | None, normalize: bool, compat: int | None
+) -> Iterator[_Module]:
     width, layers = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
     if pooler.layers != LAST_LAYER:
         weights = torch.zeros(layers + 1)
         weights[list(pooler.layers)] = 1
-        options = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
-        yield _Module("WeightedLayerPooling", options, {"layer_weights": weights})
-    yield _Module("Pooling", _pooling_options(width, pooler), {})
+        yield _Module("WeightedLayerPooling", layouts.layers_options(width, layers, compat), {"layer_weights": weights})
+    yield _Module("Pooling", layouts.pooling_options(width, pooler, compat), {})
     if head is not None:
-        options = {"in_features": width, "out_features": width, "bias": True}
         weights_of_head = {name: weight.detach().float().cpu() for name, weight in head.state_dict().items()}
-        yield _Module("Dense", {**options, "activation_function": TANH}, weights_of_head)
+        yield _Module("Dense", layouts.dense_options(width, compat), weights_of_head)
     if normalize:
-        yield _Module("Normalize", {}, {})
-
-
-def _listed(modules: list[_Module]) -> list[dict[str, Any]]:
-    kinds = ["Transformer", *(module.kind for module in modules)]
-    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], 1))]
-    return [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
-    ]
+        yield _Module("Normalize", layouts.normalize_options(compat), {})
 
 
 def _write_module(folder: Path, module: _Module) -> None:
@@ -159,35 +152,20 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _top_level(prompts: Mapping[str, str], similarity: str) -> dict[str, Any]:
-    default = prompts.get("default", "")
+def _top_level(prompts: Mapping[str, str], similarity: str, compat: int | None) -> dict[str, Any]:
+    default, found = prompts.get("default", ""), layouts.versions(compat)
+    found["__version__"] |= {"transformers": transformers.__version__, "pytorch": torch.__version__}
     return {
-        "__version__": {
-            "sentence_transformers": FORMAT_OF,
-            "transformers": transformers.__version__,
-            "pytorch": torch.__version__,
-        },
+        **found,
         "prompts": {"query": default, "document": default, **prompts},
         "default_prompt_name": "default" if "default" in prompts else None,
         "similarity_fn_name": similarity,
     }
 
 
-def _transformer_options(transformer: PreTrainedModel, max_length: int) -> dict[str, Any]:
-    options: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": False}
+def _model_options(transformer: PreTrainedModel) -> dict[str, Any]:
     takes_pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
     if takes_pooler and getattr(transformer, "pooler", None) is None:
         # Loading would make a pooler of random weights, warn, and never use it
-        options["model_args"] = {"add_pooling_layer": False}
-    return options
-
-
-def _pooling_options(width: int, pooler: Pooler) -> dict[str, Any]:
-    return {
-        "word_embedding_dimension": width,
-        "pooling_mode_cls_token": pooler.over_tokens is cls,
-        "pooling_mode_max_tokens": pooler.over_tokens is maximum,
-        "pooling_mode_mean_tokens": pooler.over_tokens is mean,
-        "pooling_mode_mean_sqrt_len_tokens": False,
-        "include_prompt": True,
-    }
+        return {"add_pooling_layer": False}
+    return {}

@@ -173,7 +173,7 @@ def with_dense(folder):
 
 
 def two_poolings(folder):
-    change(folder / "1_Pooling" / "config.json", pooling_mode_cls_token=True)
+    change(folder / "1_Pooling" / "config.json", pooling_mode=["cls", "mean"])
     return folder
 
 

@@ -66,18 +66,24 @@ def backbone(request):
     return base_model(request.getfixturevalue(request.param))
 
 
+@pytest.mark.parametrize("compat", [None, 3])
 @pytest.mark.parametrize("pooling", POOLERS)
-def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooling, tmp_path):
+def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooling, compat, tmp_path):
     transformer, tokenizer = backbone
     folder = export_encoder(
-        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling=pooling, max_length=128
+        tmp_path / "encoder",
+        transformer=transformer,
+        tokenizer=tokenizer,
+        pooling=pooling,
+        max_length=128,
+        compat=compat,
     )
     expected = by_transformers(transformer, tokenizer, TORTURE, pooling, 128)
     np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, tmp_path):
+@pytest.mark.parametrize(("normalize", "compat"), [(False, None), (True, None), (True, 3)])
+def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, compat, tmp_path):
     transformer, tokenizer = backbone
     head = TanhHead(32, seed=5, std=0.3)
     with torch.no_grad():
@@ -90,6 +96,7 @@ def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, t
         head=head,
         normalize=normalize,
         max_length=128,
+        compat=compat,
     )
     pooled = by_transformers(transformer, tokenizer, TORTURE, "cls", 128)
     expected = np.tanh(pooled @ head.linear.weight.detach().numpy().T + head.linear.bias.detach().numpy())
@@ -117,10 +124,11 @@ def test_leading_and_trailing_blanks_stay_part_of_the_text(tiny_mlm, tmp_path):
     assert np.abs(plain - blanks).max() > 1e-3
 
 
-def test_nothing_is_missing_random_or_warned_about(tiny_mlm, tmp_path, caplog):
+@pytest.mark.parametrize("compat", [None, 3])
+def test_nothing_is_missing_random_or_warned_about(tiny_mlm, tmp_path, caplog, compat):
     transformer, tokenizer = base_model(tiny_mlm)
     folder = export_encoder(
-        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64
+        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64, compat=compat
     )
     caplog.clear()  # opening the masked LM without its head was reported
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
@@ -236,6 +244,7 @@ def test_a_failed_export_leaves_the_earlier_one(tiny_mlm, tmp_path, monkeypatch)
         ({"pooling": "median"}, "cls_before_pooler, max, mean, got 'median'"),
         ({"similarity": "cos"}, "one of cosine, dot"),
         ({"max_length": 0}, "positive number of tokens, got 0"),
+        ({"compat": 2}, "compat=2 is unknown"),
     ],
 )
 def test_a_wrong_option_is_named(tiny_mlm, tmp_path, change, message):
@@ -266,3 +275,34 @@ def test_a_published_encoder_survives_the_round_trip(minilm_path, tmp_path):
     )
     expected = load(minilm_path).encode(TORTURE)
     np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_layout_is_the_one_that_version_6_writes(backbone, normalize, tmp_path):
+    """The library opens our folder, saves it, and the small files are the same but for versions."""
+    transformer, tokenizer = backbone
+    head = TanhHead(32, seed=5)
+    ours = export_encoder(
+        tmp_path / "ours",
+        transformer=transformer,
+        tokenizer=tokenizer,
+        pooling="avg_first_last",
+        head=head,
+        max_length=64,
+        normalize=normalize,
+        prompts={"default": "text: "},
+    )
+    load(ours).save(str(tmp_path / "theirs"), create_model_card=False)
+
+    def files(folder):
+        paths = sorted(path for path in folder.rglob("*.json") if path.parent != folder or "sentence" in path.name)
+        found = {str(path.relative_to(folder)): json.loads(path.read_text()) for path in paths}
+        return found | {"modules.json": json.loads((folder / "modules.json").read_text())}
+
+    mine, theirs = files(ours), files(tmp_path / "theirs")
+    top = mine["config_sentence_transformers.json"]
+    assert top.pop("requirements") == {"sentence-transformers": ">=5.4.0"}  # they never write it, and read it
+    for side in (mine, theirs):
+        side["config_sentence_transformers.json"].pop("__version__")
+        side["sentence_bert_config.json"].pop("model_kwargs", None)  # they save a pooler of random weights instead
+    assert mine == theirs

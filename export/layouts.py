@@ -1,0 +1,101 @@
+"""The two layouts of a sentence-transformers folder: the same modules under other names, options spelled otherwise.
+
+What version 6 writes cannot be read by versions before 5.4: ``compat=3`` is the layout that version 3.0 and all later
+ones read.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contracts import InputError
+from encoders.pooling import Pooler, cls, maximum, mean
+
+COMPAT = (None, 3)
+FIRST_OF_OLD = "3.0.0"  # of sentence-transformers: the first that reads similarity_fn_name
+FIRST_OF_NEW = "5.4.0"  # the first that knows the new names; a folder says so under ``requirements``
+NEW_TYPES = {
+    "Transformer": "base.modules.transformer",
+    "Pooling": "sentence_transformer.modules.pooling",
+    "WeightedLayerPooling": "sentence_transformer.modules.weighted_layer_pooling",
+    "Dense": "base.modules.dense",
+    "Normalize": "base.modules.normalize",
+}
+TEXT_ONLY = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+TANH = "torch.nn.modules.activation.Tanh"
+MODE_OF = {cls: "cls", maximum: "max", mean: "mean"}
+
+
+def check_compat(compat: int | None) -> None:
+    if compat not in COMPAT:
+        raise InputError(
+            f"compat={compat} is unknown: null writes the layout of sentence-transformers 6, 3 the one that version 3 "
+            "and all later ones read."
+        )
+
+
+def listed(kinds: Sequence[str], compat: int | None) -> list[dict[str, Any]]:
+    """``modules.json`` of modules in this order, the transformer in the root."""
+    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], 1))]
+    return [
+        {"idx": i, "name": str(i), "path": path, "type": _type(kind, compat)}
+        for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+
+
+def _type(kind: str, compat: int | None) -> str:
+    return f"sentence_transformers.models.{kind}" if compat else f"sentence_transformers.{NEW_TYPES[kind]}.{kind}"
+
+
+def versions(compat: int | None) -> dict[str, Any]:
+    """What the folder says about the library that it is for; a newer one than it names would be warned about."""
+    if compat:
+        return {"__version__": {"sentence_transformers": FIRST_OF_OLD}}
+    return {
+        "model_type": "SentenceTransformer",
+        "__version__": {"sentence_transformers": FIRST_OF_NEW},
+        "requirements": {"sentence-transformers": f">={FIRST_OF_NEW}"},
+    }
+
+
+def transformer_options(model_options: Mapping[str, Any], max_length: int, compat: int | None) -> dict[str, Any]:
+    """``sentence_bert_config.json``; the new layout has the maximum length in the tokenizer alone."""
+    if compat:
+        named = {"model_args": dict(model_options)} if model_options else {}
+        return {"max_seq_length": max_length, "do_lower_case": False, **named}
+    return {**TEXT_ONLY, **({"model_kwargs": dict(model_options)} if model_options else {})}
+
+
+def pooling_options(width: int, pooler: Pooler, compat: int | None) -> dict[str, Any]:
+    mode = MODE_OF[pooler.over_tokens]
+    if not compat:
+        return {"embedding_dimension": width, "pooling_mode": mode, "include_prompt": True}
+    return {
+        "word_embedding_dimension": width,
+        "pooling_mode_cls_token": mode == "cls",
+        "pooling_mode_max_tokens": mode == "max",
+        "pooling_mode_mean_tokens": mode == "mean",
+        "pooling_mode_mean_sqrt_len_tokens": False,
+        "include_prompt": True,
+    }
+
+
+def layers_options(width: int, layers: int, compat: int | None) -> dict[str, Any]:
+    """Of WeightedLayerPooling over the embeddings and all layers."""
+    name = "word_embedding_dimension" if compat else "embedding_dimension"
+    return {name: width, "layer_start": 0, "num_hidden_layers": layers}
+
+
+def dense_options(width: int, compat: int | None) -> dict[str, Any]:
+    """A square layer with tanh on the pooled vector."""
+    options = {"in_features": width, "out_features": width, "bias": True, "activation_function": TANH}
+    places = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+    return options if compat else {**options, **places}
+
+
+def normalize_options(compat: int | None) -> dict[str, Any]:
+    same = "sentence_embedding"
+    return {} if compat else {"module_input_name": same, "module_output_name": same}
