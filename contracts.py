@@ -84,6 +84,15 @@ class TripletBatch(NamedTuple):
     rows: "np.ndarray"
 
 
+class Seq2SeqBatch(NamedTuple):
+    """Texts to write: what the model reads, and what it is to answer; special tokens included in both."""
+
+    sources: Ragged
+    targets: Ragged  # N sequences, those of the same place in ``sources``
+    kinds: "np.ndarray"  # (N,) int64: which of its row's instances; the data module says what they are
+    rows: "np.ndarray"
+
+
 class StepOutput(TypedDict):
     """What every ``training_step`` returns; the telemetry callback reduces it over ranks and logs it."""
 

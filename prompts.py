@@ -119,22 +119,29 @@ class PromptIds:
 
     def generation(self, direction: Direction, sentences: Sequence[str], most: int) -> list[list[int]]:
         """For sentences for which one is to be written."""
-        prompt = getattr(self.prompts, direction)
         if self.prompts.assembly == "string":
-            cut = self._cut(sentences, most)
-            return self._ended(f"{prompt.prefix}{one}{prompt.suffix}" for one in cut)
+            return self._ended(self.generation_texts(direction, sentences, most))
         prefix, suffix = self.parts[direction]
         return [[*prefix, *one[:most], *suffix, *self.end] for one in self.ids(sentences)]
 
     def discrimination(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[list[int]]:
         """For pairs of which the model says whether the second follows from the first."""
-        prompt = self.prompts.discrimination
         if self.prompts.assembly == "string":
-            pairs = zip(self._cut(premises, most), self._cut(hypotheses, most), strict=True)
-            return self._ended(f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs)
+            return self._ended(self.discrimination_texts(premises, hypotheses, most))
         prefix, between, suffix = self.parts["discrimination"][:3]
         rows = zip(self.ids(premises), self.ids(hypotheses), strict=True)
         return [[*prefix, *one[:most], *between, *other[:most], *suffix, *self.end] for one, other in rows]
+
+    def generation_texts(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
+        """The joined strings of the assembly ``string``."""
+        prompt = getattr(self.prompts, direction)
+        return [f"{prompt.prefix}{one}{prompt.suffix}" for one in self._cut(sentences, most)]
+
+    def discrimination_texts(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[str]:
+        """The joined strings of the assembly ``string``."""
+        prompt = self.prompts.discrimination
+        pairs = zip(self._cut(premises, most), self._cut(hypotheses, most), strict=True)
+        return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
 
     def answers(self) -> tuple[int, int]:
         """First id of the answers yes and no: their logits at the decoder's first position are compared.
@@ -162,5 +169,5 @@ class PromptIds:
             for one, ids in zip(sentences, rows, strict=True)
         ]
 
-    def _ended(self, texts: Any) -> list[list[int]]:
-        return [[*ids, *self.end] for ids in self.ids(list(texts))]
+    def _ended(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[*ids, *self.end] for ids in self.ids(texts)]

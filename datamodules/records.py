@@ -90,6 +90,11 @@ class RecordSource:
             "on_error": self.on_error,
         }
 
+    def names_split(self) -> bool:
+        """Whether a row says that it is of this split; reads until the first that does."""
+        rows = (row for file in self.files for row in read_fields(file))
+        return any(isinstance(row, Fields) and row.values.get("split") == self.split for row in rows)
+
     def manifest(self) -> dict[str, Any]:
         """Provenance with sha256, and the counts of the last reading."""
         files = [{"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in self.files]
