@@ -7,10 +7,7 @@ training. The layout is that of version 6, or with ``compat=3`` the one that eve
 import copy
 import inspect
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +20,7 @@ from contracts import InputError
 from encoders.head import TanhHead
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from export import layouts
+from export.folder import replaced_whole
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -52,10 +50,10 @@ def export_encoder(
     folder = Path(folder)
     _check(pooling, similarity, max_length)
     layouts.check_compat(compat)
-    with _replaced_whole(folder) as unfinished:
+    with replaced_whole(folder) as unfinished:
         modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
-        _write_transformer(unfinished, transformer, all_layers=POOLERS[pooling].layers != LAST_LAYER)
-        _write_tokenizer(unfinished, tokenizer, max_length)
+        write_transformer(unfinished, transformer, all_layers=POOLERS[pooling].layers != LAST_LAYER)
+        write_tokenizer(unfinished, tokenizer, max_length)
         _write_json(unfinished / "modules.json", layouts.listed(["Transformer", *(m.kind for m in modules)], compat))
         _write_json(unfinished / "config_sentence_transformers.json", _top_level(prompts or {}, similarity, compat))
         options = layouts.transformer_options(_model_options(transformer), max_length, compat)
@@ -76,30 +74,7 @@ def _check(pooling: str, similarity: str, max_length: int) -> None:
         raise InputError(f"export: max_length must be a positive number of tokens, got {max_length}.")
 
 
-@contextmanager
-def _replaced_whole(folder: Path) -> Iterator[Path]:
-    """An empty sibling of ``folder`` to write into; it takes the folder's name when the block ends well."""
-    if folder.exists() and not (folder / "modules.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(
-            f"export: {folder} exists and is no sentence-transformers folder; "
-            "name a folder that does not exist, or remove this one."
-        )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    try:
-        yield unfinished
-        if folder.exists():
-            folder.rename(replaced)  # a rename onto a folder that is not empty fails
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _write_transformer(folder: Path, transformer: PreTrainedModel, *, all_layers: bool) -> None:
+def write_transformer(folder: Path, transformer: PreTrainedModel, *, all_layers: bool) -> None:
     # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
     written = copy.deepcopy(transformer).cpu().float()
     if all_layers:
@@ -107,7 +82,7 @@ def _write_transformer(folder: Path, transformer: PreTrainedModel, *, all_layers
     written.save_pretrained(folder)
 
 
-def _write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
+def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
     plain = copy.deepcopy(tokenizer)
     plain.model_max_length = max_length
     backend = getattr(plain, "backend_tokenizer", None)

@@ -1,0 +1,58 @@
+"""What is exported: an encoder of ours by any of its names, with all that a folder says besides its weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts import InputError
+from encoders import load_encoder
+from encoders.exported import read_json
+from encoders.sentence_encoder import SentenceEncoder
+
+TOP_LEVEL = "config_sentence_transformers.json"
+
+
+class Source(NamedTuple):
+    """``card`` is the README.md that lies beside an encoder which is no run's."""
+
+    encoder: SentenceEncoder
+    prompts: Mapping[str, str]
+    similarity: str
+    name: str  # folder or hub id of the encoder itself
+    run: Path | None
+    card: str | None
+
+
+def open_source(name: str, *, pooling: str | None, prompt: str | None, max_length: int | None) -> Source:
+    """``prompt`` takes the place of all that the folder has; "" of none.
+
+    Raises:
+        InputError: there is no such encoder, or it is one that our code does not run itself.
+    """
+    encoder = load_encoder(name, pooling=pooling, prompt=prompt, max_length=max_length, device="cpu")
+    if not isinstance(encoder, SentenceEncoder):
+        raise InputError(
+            f"run={name} is {encoder.description['kind']} ({encoder.description['pooling']}); wanted an encoder that is a "
+            "transformer with a pooling. Such a model is used as it is, by the library that it was made with."
+        )
+    run = Path(name) if (Path(name) / "results.json").is_file() else None
+    own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
+    is_file = Path(own).is_file()
+    found = {} if is_file else read_json(own, TOP_LEVEL) or {}
+    prompts = _prompts(found) if prompt is None else {"default": prompt} if prompt else {}
+    card = Path(own) / "README.md"
+    return Source(
+        encoder,
+        prompts,
+        found.get("similarity_fn_name") or "cosine",
+        own,
+        run,
+        card.read_text(encoding="utf-8") if run is None and card.is_file() else None,
+    )
+
+
+def _prompts(found: Mapping) -> dict[str, str]:
+    """What is the default is called so, whatever its name was."""
+    prompts = dict(found.get("prompts") or {})
+    chosen = found.get("default_prompt_name")
+    return {"default": prompts[chosen], **prompts} if chosen in prompts else prompts
