@@ -1,12 +1,10 @@
 """Make a data set by instructing a language model: ``python -m synthesis recipe=... generator=... output=...``."""
 
-import contextlib
-import errno
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 
@@ -16,10 +14,13 @@ from omegaconf import DictConfig, OmegaConf
 from command_line import exit_statuses
 from contracts import InputError
 from key_types import check_types
+from synthesis.afterwards import Afterwards
+from synthesis.failures import SynthesisFailed, disk_errors
+from synthesis.heartbeat import Heartbeat
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.generator import Generator
-    from synthesis.stage import Ranks, Stage
+    from synthesis.stage import Ranks, Stage, Watch
     from synthesis.tasks import Tasks, Texts, Values
 
 log = logging.getLogger("synthesis")
@@ -65,6 +66,7 @@ class Keys(TypedDict):
     quiet: bool
     annotate: int | None
     annotations: str | None
+    publish: str | None
 
 
 def run(cfg: DictConfig) -> int:
@@ -73,15 +75,18 @@ def run(cfg: DictConfig) -> int:
     if cfg.output is None:
         raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
     folder = Path(cfg.output)
-    if (cfg.annotate or cfg.annotations) and cfg.generator is None and cfg.get("recipe") is None and cfg.spec is None:
-        return annotate(cfg, folder)
-    status = write(cfg, folder)
-    return annotate(cfg, folder) if status == 0 and (cfg.annotate or cfg.annotations) else status
+    afterwards = Afterwards(cfg.annotate, cfg.annotations, cfg.publish)
+    afterwards.check(overwrite=cfg.overwrite)
+    finished = afterwards.asked() and not any(cfg.get(key) for key in ("generator", "recipe", "spec"))
+    status = 0 if finished else write(cfg, folder, afterwards.asked())
+    if status == 0 and (shown := afterwards.do(folder, seed=cfg.seed, overwrite=cfg.overwrite)):
+        print(shown)
+    return status
 
 
-def write(cfg: DictConfig, folder: Path) -> int:
+def write(cfg: DictConfig, folder: Path, afterwards: Sequence[str]) -> int:
     """Check everything, then write what is missing."""
-    from synthesis.processes import device_of, find_ranks, start_processes
+    from synthesis.processes import find_ranks, start_processes
     from synthesis.tasks import choose_tasks
 
     recipe = OmegaConf.to_container(cfg.recipe, resolve=True) if cfg.get("recipe") else None
@@ -90,12 +95,32 @@ def write(cfg: DictConfig, folder: Path) -> int:
     values = read_values(cfg)
     given = read_input(cfg, values) if tasks.x1 is None else None
     ranks = find_ranks()
+    if afterwards and ranks.world > 1:
+        raise InputError(
+            f"{afterwards[0]} is for one process. Say it afterwards: python -m synthesis output={folder} ..."
+        )
     if agreed(lambda writer: [claim(cfg, folder, tasks, values, given, writer)], ranks)[0]:
         log.info("%s is finished. overwrite=true writes it again.", folder)
         return 0
     if cfg.devices > 1 and ranks.world == 1:
         return start_processes(cfg.devices)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with Heartbeat(folder, *ranks) as heart:
+        write_stages(cfg, folder, tasks, values, given, ranks, heart)
+    return 0
+
+
+def write_stages(
+    cfg: DictConfig,
+    folder: Path,
+    tasks: "Tasks",
+    values: "Values",
+    given: "Given | None",
+    ranks: "Ranks",
+    heart: Heartbeat,
+) -> None:
     from synthesis.generator import load_generator
+    from synthesis.processes import device_of
 
     generator = load_generator(
         cfg.generator,
@@ -104,23 +129,19 @@ def write(cfg: DictConfig, folder: Path) -> int:
         revision=cfg.revision,
         chat_template=cfg.chat_template,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     x1 = None
     if tasks.x1 is not None:
         x1 = first_stage(cfg, folder, tasks, values)
         if tasks.x2 is not None and ranks.rank == 0:  # cut short now, the folder says already what it will be
             pairs = second_stage(folder, tasks, values, None, x1)
             pairs.store.write_manifest(pairs.manifest(complete=False))
-        write_stage(cfg, x1, generator, ranks, wait=tasks.x2 is not None)
+        write_stage(cfg, x1, generator, ranks, heart.watch if tasks.x2 is not None else None)
     if tasks.x2 is not None:
-        write_stage(cfg, second_stage(folder, tasks, values, given, x1), generator, ranks, wait=False)
-    return 0
+        write_stage(cfg, second_stage(folder, tasks, values, given, x1), generator, ranks)
 
 
 def check_values(cfg: DictConfig, tasks: "Tasks") -> None:
     """InputError for keys that do not fit the tasks, or mean nothing."""
-    from synthesis.processes import find_ranks
-
     if cfg.generator is None:
         raise InputError("generator is not set: the hub id or folder of a causal language model. Say generator=...")
     if tasks.x1 is not None and cfg.input is not None:
@@ -137,11 +158,10 @@ def check_values(cfg: DictConfig, tasks: "Tasks") -> None:
     for name, least in (("num_x1", labels), ("shard_size", 1), ("devices", 1)):
         if cfg[name] < least:
             raise InputError(f"{name}={cfg[name]}: wanted at least {least}.")
-    if cfg.annotate is not None and cfg.annotate < 1:
-        raise InputError(f"annotate={cfg.annotate}: wanted a number of texts, for instance 100.")
-    if (cfg.annotate or cfg.annotations) and find_ranks().world > 1:
+    if tasks.x2 is None and cfg.per_label is not None:
         raise InputError(
-            f"annotate and annotations are for one process. Say afterwards: python -m synthesis output={cfg.output} ..."
+            f"per_label={cfg.per_label}: that is second sentences per first one, and none are written here. Leave it "
+            "out; num_x1 says how many first sentences there are over all labels."
         )
 
 
@@ -217,16 +237,20 @@ def claim(cfg: DictConfig, folder: Path, tasks: "Tasks", values: "Values", given
     return finished
 
 
-def write_stage(cfg: DictConfig, stage: "Stage", generator: "Generator", ranks: "Ranks", *, wait: bool) -> None:
-    """Shards, manifest and report. Cut short, it leaves the shards that are whole, and a manifest that says so."""
+def write_stage(
+    cfg: DictConfig, stage: "Stage", generator: "Generator", ranks: "Ranks", watch: "Watch | None" = None
+) -> None:
+    """Shards, manifest and report; with ``watch`` it returns when the other processes have done their part too.
+
+    Cut short, it leaves the shards that are whole, and a manifest that says so.
+    """
     from synthesis.finish import finish, leave_unfinished
-    from synthesis.progress import Bar, Quiet
+    from synthesis.progress import choose_progress
     from synthesis.stage import close_stage, run_stage
 
-    shown = ranks.rank == 0 and not cfg.quiet and sys.stderr.isatty()
     try:
-        spent = run_stage(stage, generator, ranks, Bar() if shown else Quiet())
-        close_stage(stage, finish, wait=wait)
+        spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=cfg.quiet))
+        close_stage(stage, finish, watch=watch)
     except (KeyboardInterrupt, SystemExit):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -238,25 +262,6 @@ def write_stage(cfg: DictConfig, stage: "Stage", generator: "Generator", ranks: 
         log.info("%.1f %% of the rows decoded were finished ones", 100 * spent.wasted_row_steps / spent.row_steps)
 
 
-def annotate(cfg: DictConfig, folder: Path) -> int:
-    """The sheet for a person, or what came back."""
-    from synthesis.annotate import TABLE, agreement_table, read_agreement, write_sheet
-    from synthesis.store import read_manifest, write_whole
-
-    labels = list(read_manifest(folder)["identity"]["spec"]["labels"])
-    if cfg.annotations is not None:
-        table = agreement_table(read_agreement(folder, Path(cfg.annotations)))
-        write_whole(folder / TABLE, table.encode())
-        print(table)
-    else:
-        sheet, allowed = write_sheet(folder, cfg.annotate, labels, cfg.seed)
-        log.info(
-            "%s is written: fill in its column label with one of %s, then say annotations=%s.",
-            sheet, ", ".join(allowed), sheet,
-        )  # fmt: skip
-    return 0
-
-
 def agreed(decide: Any, ranks: "Ranks") -> Sequence[Any]:
     """What rank 0 decides, on all ranks."""
     if ranks.world == 1 or not {"TORCHELASTIC_RUN_ID", "SLURM_PROCID"} & set(os.environ):
@@ -264,22 +269,6 @@ def agreed(decide: Any, ranks: "Ranks") -> Sequence[Any]:
     from runs.launcher import from_rank_zero
 
     return from_rank_zero(decide)
-
-
-class SynthesisFailed(Exception):
-    """Writing failed; what was whole before is whole still."""
-
-
-@contextlib.contextmanager
-def disk_errors() -> Iterator[None]:
-    """A disk that is full, or a folder that may not be written to, in a sentence."""
-    try:
-        yield
-    except OSError as error:
-        message = f"{error.filename or 'output'}: {error.strerror or error}."
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise SynthesisFailed(f"{message} Make room; the same command goes on where this one stopped.") from error
-        raise InputError(f"{message} Choose another output.") from error
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="synthesis")

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from synthesis.store import write_whole
+from synthesis.store import X1, write_whole
 
 SIZES = (
     (1_000, "n<1K"),
@@ -17,22 +17,22 @@ SIZES = (
 )
 
 
-def write_data_card(folder: Path, manifest: dict[str, Any]) -> None:
-    write_whole(folder / "README.md", data_card(folder, manifest).encode())
+def write_data_card(folder: Path, manifest: dict[str, Any], suffix: str = ".jsonl") -> None:
+    write_whole(folder / "README.md", data_card(folder, manifest, suffix).encode())
 
 
-def data_card(folder: Path, manifest: dict[str, Any]) -> str:
-    """Front matter that ``datasets.load_dataset(FOLDER)`` goes by, and the text."""
+def data_card(folder: Path, manifest: dict[str, Any], suffix: str = ".jsonl") -> str:
+    """Front matter that ``datasets.load_dataset(FOLDER)`` goes by, and the text. ``suffix`` is that of the shards."""
     identity, counts = manifest["identity"], manifest["counts"]
     spec, pairs = identity["spec"], identity["kind"] == "x2"
     front: dict[str, Any] = {
         "pretty_name": f"{spec['task_name']}, generated",
         "tags": ["synthetic", "dino", *(["sentence-similarity"] if pairs else [])],
         "size_categories": [next((name for limit, name in SIZES if counts["accepted"] < limit), "n>10M")],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "shard-*.jsonl"}]}],
+        "configs": [_config("default", f"shard-*{suffix}")],
     }
-    if (folder / "x1").is_dir():
-        front["configs"].append({"config_name": "x1", "data_files": [{"split": "train", "path": "x1/shard-*.jsonl"}]})
+    if any((folder / X1).glob(f"shard-*{suffix}")):
+        front["configs"].append(_config(X1, f"{X1}/shard-*{suffix}"))
     generator = manifest["generator"]
     what = "`text_a` was given or written before; `text_b` was written for it" if pairs else "`text_a` was written"
     lines = [
@@ -81,6 +81,10 @@ def data_card(folder: Path, manifest: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _config(name: str, pattern: str) -> dict[str, Any]:
+    return {"config_name": name, "data_files": [{"split": "train", "path": pattern}]}
 
 
 def _instructions(spec: dict[str, Any]) -> list[str]:

@@ -24,7 +24,8 @@ def find_ranks() -> Ranks:
 
 def start_processes(number: int) -> int:
     """The same command on so many processes."""
-    words = [word for word in sys.argv[1:] if not word.startswith(("annotate=", "annotations="))]  # done here, once
+    here = ("annotate=", "annotations=", "publish=")  # done by this process, once
+    words = [word for word in sys.argv[1:] if not word.startswith(here)]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
     with subprocess.Popen([*launcher, "-m", "synthesis", *words]) as started:
         while True:

@@ -1,5 +1,9 @@
-"""How far a synthesis is, on a terminal: accepted texts and tokens per second, yield per label, time left."""
+"""How far a synthesis is: accepted texts and tokens per second, yield per label, time left.
 
+A bar on a terminal; lines of a log where the output goes to a file.
+"""
+
+import logging
 import sys
 import time
 from collections import Counter
@@ -8,9 +12,13 @@ from tqdm import tqdm
 
 from synthesis.decoding import Sampled
 from synthesis.dino import Job, Shard
-from synthesis.stage import Stage
+from synthesis.stage import Progress, Ranks, Stage
 
 EVERY = 0.5  # seconds between looks
+SHARE = 0.05  # of the prompts: a line for each
+SELDOM, OFTEN = 300.0, 20.0  # seconds: a line at least, and at most, so often
+
+log = logging.getLogger(__name__)
 
 
 class Quiet:
@@ -25,15 +33,14 @@ class Quiet:
     def end(self) -> None: ...
 
 
-class Bar:
-    """One line at the foot of the terminal. What it calls accepted has passed the filters of single texts."""
+class Tally(Quiet):
+    """Counts. What it calls accepted has passed the filters of single texts."""
 
     def begin(self, stage: Stage, groups: int) -> None:
-        self.filters = stage.plan.filters
+        self.name, self.total, self.filters = stage.spec.task_name, groups, stage.plan.filters
         self.drawn, self.accepted = Counter[str](), Counter[str]()
         self.tokens = 0
-        self.began = self.shown = time.monotonic()
-        self.bar = tqdm(total=groups, desc=stage.spec.task_name, unit="prompt", file=sys.stderr, dynamic_ncols=True)
+        self.began = self.looked = time.monotonic()
 
     def took(self, sampled: Sampled, job: Job) -> None:
         label = str(sampled.prompt.key[-1])
@@ -41,17 +48,58 @@ class Bar:
         self.accepted[label] += not sampled.rejected and not self.filters.rejected(sampled.text, sampled.closed, None)
         self.tokens += sampled.tokens
         now = time.monotonic()
-        if now - self.shown >= EVERY:
-            self.shown = now
+        if now - self.looked >= EVERY:
+            self.looked = now
             self.show(job.groups_done, now - self.began)
 
-    def show(self, done: int, seconds: float) -> None:
+    def rates(self, seconds: float) -> str:
         yields = " ".join(f"{label}:{self.accepted[label] / drawn:.0%}" for label, drawn in self.drawn.items())
-        rates = f"{self.accepted.total() / seconds:.1f} accepted/s, {self.tokens / seconds:.0f} tokens/s"
-        self.bar.set_postfix_str(f"{rates}, yield {yields}", refresh=False)
-        self.bar.update(done - self.bar.n)
+        speed = f"{self.accepted.total() / seconds:.1f} accepted/s, {self.tokens / seconds:.0f} tokens/s"
+        return f"{speed}, yield {yields}"
 
-    def wrote(self, shard: Shard) -> None: ...
+    def show(self, done: int, seconds: float) -> None:
+        raise NotImplementedError
+
+
+class Bar(Tally):
+    """One line at the foot of the terminal."""
+
+    def begin(self, stage: Stage, groups: int) -> None:
+        super().begin(stage, groups)
+        self.bar = tqdm(total=groups, desc=self.name, unit="prompt", file=sys.stderr, dynamic_ncols=True)
+
+    def show(self, done: int, seconds: float) -> None:
+        self.bar.set_postfix_str(self.rates(seconds), refresh=False)
+        self.bar.update(done - self.bar.n)
 
     def end(self) -> None:
         self.bar.close()
+
+
+class Lines(Tally):
+    """A line for every twentieth of the prompts, but none within seconds of the last, and one every few minutes."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.who = f" (process {ranks.rank} of {ranks.world}: its own part)" if ranks.world > 1 else ""
+
+    def begin(self, stage: Stage, groups: int) -> None:
+        super().begin(stage, groups)
+        self.said, self.said_done = 0.0, 0  # seconds, prompts
+
+    def show(self, done: int, seconds: float) -> None:
+        waited, more = seconds - self.said, done - self.said_done
+        if waited < OFTEN or (waited < SELDOM and more < SHARE * self.total):
+            return
+        self.said, self.said_done = seconds, done
+        left = tqdm.format_interval((self.total - done) * seconds / done) if done else "unknown"
+        log.info(
+            "%s%s: %.0f %%, %s of %s prompts, %s, time left %s",
+            self.name, self.who, 100 * done / self.total, f"{done:,}", f"{self.total:,}", self.rates(seconds), left,
+        )  # fmt: skip
+
+
+def choose_progress(ranks: Ranks, *, quiet: bool) -> Progress:
+    """The first process speaks for all."""
+    if quiet or ranks.rank > 0:
+        return Quiet()
+    return Bar() if sys.stderr.isatty() else Lines(ranks)

@@ -6,7 +6,7 @@ there closes.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +24,7 @@ from synthesis.store import ABOUT, Entry, ShardStore, read_manifest, read_shard,
 log = logging.getLogger(__name__)
 
 Decode = Callable[[Generator, Iterator[Prompt | None], Decoding, Statistics], Iterator[Sampled]]
+Watch = Callable[[Sequence[int]], None]
 PATIENCE = 0.5  # seconds between looks whether the other processes have finished
 
 
@@ -117,10 +118,15 @@ def run_stage(
     return statistics
 
 
-def close_stage(stage: Stage, finish: Callable[[Stage], None], *, wait: bool) -> None:
+def close_stage(
+    stage: Stage,
+    finish: Callable[[Stage], None],
+    watch: Watch | None = None,
+) -> None:
     """``finish`` where all shards are there and it is not done yet; it completes the manifest.
 
-    Of several processes the one that finds the last shard written closes; with ``wait`` the others wait until it has.
+    Of several processes the one that finds the last shard written closes. With ``watch`` the others wait until it has;
+    it is told what is missing, and raises where that will not come.
     """
     said = time.monotonic()
     while True:
@@ -131,10 +137,12 @@ def close_stage(stage: Stage, finish: Callable[[Stage], None], *, wait: bool) ->
                         sieve(stage.store, stage.shards, stage.plan.filters.near_duplicate_x1)
                     finish(stage)
                 return
-        if not wait:
+        if watch is None:
             return
+        missing = stage.missing()
+        watch(missing)
         if time.monotonic() - said > 60:
-            log.info("%s: waiting for %d shards of other processes", stage.folder, len(stage.missing()))
+            log.info("%s: waiting for %d shards of other processes", stage.folder, len(missing))
             said = time.monotonic()
         time.sleep(PATIENCE)
 

@@ -20,6 +20,7 @@ from contracts import InputError
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
 ABOUT = ".shards"
+PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
 # In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
 # says to the end whose folder it is
@@ -198,6 +199,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: wanted the manifest of a synthesis, version {MANIFEST_VERSION}. Choose another output, or say "
             "overwrite=true."
+        )
+    if PUBLISHED in found:
+        raise InputError(
+            f"output={folder} is the published form of a data set, which nothing can be added to. Name the folder that "
+            "it was made from."
         )
     return found
 

@@ -1,0 +1,110 @@
+"""A data set in the form that hubs take: Parquet files, and a card whose front matter names them.
+
+The folder appears whole or not at all. It holds what ``datasets`` and ``data=dino`` read, the reports and the manifest,
+and nothing that a synthesis goes on from: that stays where it was written.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from contracts import InputError
+from synthesis.data_card import write_data_card
+from synthesis.store import MANIFEST, PUBLISHED, X1, read_entries, read_manifest
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ROWS_OF_A_GROUP = 10_000  # in memory at a time
+GROUPS_OF_A_FILE = 50
+BESIDE = ("report.md", "report.html", "annotation.md")  # what a person reads
+
+
+def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
+    """Write what ``folder`` holds to ``target``; how many texts.
+
+    Raises:
+        InputError: no data set in ``folder``, shards that are not those of its manifest, or a ``target`` in use.
+    """
+    manifest = read_manifest(folder)
+    check_target(target, overwrite=overwrite)
+    part = target.absolute().with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        rows = _write(folder, part, manifest)
+        if (folder / X1 / MANIFEST).is_file():
+            _write(folder / X1, part / X1, read_manifest(folder / X1))
+        write_data_card(part, manifest, ".parquet")  # when the first sentences are there, which it names
+        if target.is_dir():
+            shutil.rmtree(target)
+        part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return rows
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Raises InputError where there is something that may not be replaced."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    manifest = target / MANIFEST
+    earlier = manifest.is_file() and f'"{PUBLISHED}": "parquet"' in manifest.read_text(encoding="utf-8")
+    if not earlier:
+        raise InputError(f"publish={target} is there already, and is no publication. Choose a new folder.")
+    if not overwrite:
+        raise InputError(f"publish={target} is there already. Choose a new folder, or say overwrite=true.")
+
+
+def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
+    """Parquet, reports and manifest of one data set."""
+    target.mkdir(parents=True)
+    files = list(_write_files(folder, target))
+    rows = sum(one["entries"] for one in files)
+    if rows != manifest["counts"]["accepted"] or not rows:
+        raise InputError(
+            f"{folder}: its shards hold {rows:,} texts, and its {MANIFEST} says {manifest['counts']['accepted']:,}. "
+            + ("Write them again: the same command goes on." if rows else "There is nothing to publish.")
+        )
+    for name in BESIDE:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, target / name)
+    about = {**manifest, PUBLISHED: "parquet", "shards": files}
+    (target / MANIFEST).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return rows
+
+
+def _write_files(folder: Path, target: Path) -> Iterator[dict[str, Any]]:
+    """What the manifest says of each file."""
+    import pyarrow.parquet
+
+    groups = _groups(folder)
+    first = next(groups, None)
+    number = 0
+    while first is not None:
+        path, rows = target / f"shard-{number:05d}.parquet", 0
+        with pyarrow.parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
+            for group in (first, *islice(groups, GROUPS_OF_A_FILE - 1)):
+                writer.write_table(group)
+                rows += group.num_rows
+        with path.open("rb") as file:
+            yield {"file": path.name, "entries": rows, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        first, number = next(groups, None), number + 1
+
+
+def _groups(folder: Path) -> "Iterator[pyarrow.Table]":
+    """Tables of one schema. A column that is empty, as text_b of first sentences, is one of texts."""
+    import pyarrow
+
+    entries = read_entries(folder)
+    schema: pyarrow.Schema | None = None
+    while rows := list(islice(entries, ROWS_OF_A_GROUP)):
+        if schema is None:
+            found = pyarrow.Table.from_pylist(rows).schema
+            schema = pyarrow.schema(
+                [(field.name, pyarrow.string() if field.type == pyarrow.null() else field.type) for field in found]
+            )
+        yield pyarrow.Table.from_pylist(rows, schema=schema)
