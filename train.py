@@ -150,14 +150,14 @@ def fit(
     from runs.progress import Progress
     from runs.reseed import Reseed
     from runs.signals import Interruption
-    from runs.telemetry import Telemetry
+    from runs.telemetry import Telemetry, is_last_step
 
     scoring = cfg.evaluation
     during = names_of(scoring.during) if scoring.every_n_steps else []
     options = Options(protocol=scoring.protocol)
     suites = choose_suites(data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
     check_scoring(cfg, *suites)
-    scorer = ScoreCallback(*suites, cfg.evaluation.every_n_steps, cfg.evaluation.at_start)
+    scorer = ScoreCallback(*suites, scoring.every_n_steps, scoring.at_start, is_last_step)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
         every_n_steps=cfg.checkpoint.every_n_steps,

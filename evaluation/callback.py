@@ -1,8 +1,8 @@
-"""Scores the encoder while it trains, at the start and every n steps, without disturbing the training."""
+"""Scores the encoder while it trains, at the start, every n steps and at the last, without disturbing the training."""
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -26,8 +26,10 @@ SHOWN = 8  # scores in the one line
 class ScoreCallback(pl.Callback):
     """Every rank scores and logs the same numbers, so that ``monitor`` picks the same checkpoint on all of them.
 
-    ``suite`` holds the tasks of the first and the last scoring, ``during`` those of every ``every_n_steps`` optimizer
-    steps (default: the same; 0 or None: none in between). ``history`` maps a step to its scores.
+    ``suite`` holds the tasks of the first scoring and of the final one, ``during`` those of every ``every_n_steps``
+    optimizer steps (default: the same; 0 or None: none in between) and of the last step: the one of which
+    ``is_last_step(trainer)`` says so at its end, or after which somebody calls ``score_step``. ``history`` maps a step
+    to its scores.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class ScoreCallback(pl.Callback):
         during: Iterable[Scored] | None = None,
         every_n_steps: int | None = None,
         at_start: bool = True,
+        is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
     ) -> None:
         self.suite = Suite(suite)
         self.during = self.suite if during is None else Suite(during)
         self.every_n_steps = every_n_steps or 0
         self.at_start = at_start
+        self.is_last_step = is_last_step
         self.history: dict[int, dict[str, float]] = {}
         self.scores_before: dict[str, float] | None = None
         self._restored = False
@@ -51,22 +55,23 @@ class ScoreCallback(pl.Callback):
             return self.suite.run(embedder)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._restored and self.history:
+        if self._restored and (latest := max(self.history, default=0)):
             # Lightning forgets them; a checkpoint written before the next scoring must still know its score
-            latest = self.history[max(self.history)]
-            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in latest.items()})
+            _publish(trainer, self.history[latest])
         if self.at_start and trainer.global_step == 0 and self.scores_before is None and len(self.suite):
             self.scores_before = self._score_at(trainer, pl_module, self.suite)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if self.every_n_steps and (trainer.global_step % self.every_n_steps == 0 or self.is_last_step(trainer)):
+            self.score_step(trainer, pl_module)
+
+    def score_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Score ``during``, unless this step has been scored, or nothing is scored while training."""
         step = trainer.global_step  # stays the same while gradients accumulate
-        due = bool(self.every_n_steps) and step > 0 and step % self.every_n_steps == 0
-        if not due or step in self.history or not len(self.during):
-            return
-        scores = self._score_at(trainer, pl_module, self.during)
-        pl_module.log_dict(scores, logger=False, rank_zero_only=False, sync_dist=False)
+        if self.every_n_steps and step > 0 and step not in self.history and len(self.during):
+            _publish(trainer, self._score_at(trainer, pl_module, self.during))
 
     def _score_at(self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite) -> dict[str, float]:
         step, began = trainer.global_step, time.perf_counter()
@@ -88,6 +93,11 @@ class ScoreCallback(pl.Callback):
         self.history = dict(state_dict["history"])
         self.scores_before = state_dict["scores_before"]
         self._restored = True
+
+
+def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:
+    """Where monitors look. Not by ``pl_module.log``, which is forbidden once training has ended."""
+    trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
 
 
 def headline(scores: dict[str, float]) -> str:

@@ -15,13 +15,18 @@ from evaluation.statistics import Scores
 class FinalScores(pl.Callback):
     """Puts the best weights into the module on every rank, then scores them; ``skip()``: the run was cut short.
 
-    The module leaves ``fit`` with the best weights, ready for export.
+    The last step is among those to choose from, also where a clock or another callback ended the run. The module leaves
+    ``fit`` with the best weights, ready for export.
     """
 
     def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool]) -> None:
         self.scorer, self.best, self.skip = scorer, best, skip
         self.scores = Scores({}, {})
         self.best_step = 0
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self.skip():  # whoever continues a run that was cut short goes on from a step like any other
+            self.scorer.score_step(trainer, pl_module)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.skip():

@@ -11,6 +11,9 @@ from torch import nn
 
 from contracts import PairTask
 from evaluation.callback import ScoreCallback
+from evaluation.final import FinalScores
+from runs.checkpoints import RunCheckpoints
+from runs.telemetry import is_last_step
 
 NAME = "stsb-dev/cosine/spearman"
 TEXTS = [f"sentence {i} {'x' * (i * 7 % 5)}" for i in range(24)]
@@ -100,6 +103,57 @@ def test_when_it_scores(tmp_path, every, at_start, steps):
     scorer = ScoreCallback(FINAL, every_n_steps=every, at_start=at_start)
     fit(tmp_path, [scorer])
     assert list(scorer.history) == steps
+
+
+@pytest.mark.parametrize(
+    ("every", "limit", "steps"),
+    [
+        (2, {"steps": 5}, [2, 4, 5]),
+        (2, {"steps": 6}, [2, 4, 6]),
+        (100, {"steps": 5}, [5]),
+        (4, {"steps": -1, "max_epochs": 1}, [4, 6]),
+        (4, {"steps": -1, "max_epochs": 1, "accumulate_grad_batches": 4}, [2]),
+        (None, {"steps": 5}, []),
+    ],
+)
+def test_the_last_step_is_scored_and_once(tmp_path, every, limit, steps):
+    scorer = ScoreCallback(DURING, every_n_steps=every, at_start=False, is_last_step=is_last_step)
+    trainer, module = fit(tmp_path, [scorer], **limit)
+    assert list(scorer.history) == steps
+    assert len(module.encoder.modes) == len(steps)
+    assert trainer.global_step == (steps or [5])[-1]
+    if steps:
+        assert scorer.score(module.encoder).values[NAME] == scorer.history[steps[-1]][NAME]
+
+
+class Stop(pl.Callback):
+    """As a clock does, or Lightning's EarlyStopping, or a signal."""
+
+    def on_train_batch_end(self, trainer, *_):
+        trainer.should_stop = trainer.global_step == 3
+
+
+@pytest.mark.parametrize(("cut_short", "steps"), [(False, [0, 3]), (True, [0])])
+def test_a_run_that_something_else_ends_is_scored_before_the_best_is_chosen(tmp_path, cut_short, steps):
+    scorer = ScoreCallback(FINAL, DURING, every_n_steps=100, is_last_step=is_last_step)
+    checkpoints = RunCheckpoints(tmp_path, monitor=NAME)
+    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: cut_short)
+    fit(tmp_path, [scorer, final, Stop(), checkpoints])
+    assert list(scorer.history) == steps
+    assert checkpoints.best_step == (None if cut_short else 3)
+    assert final.best_step == (0 if cut_short else 3)
+    if not cut_short:
+        assert checkpoints.best_score == pytest.approx(scorer.history[3][NAME], abs=1e-4)
+        assert final.scores.values[NAME] == scorer.history[3][NAME]
+
+
+def test_the_untrained_encoder_is_never_the_best_of_a_continued_run(tmp_path):
+    keep = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    fit(tmp_path, [ScoreCallback(FINAL, DURING, every_n_steps=4), keep], steps=1)
+    scorer, checkpoints = ScoreCallback(FINAL, DURING, every_n_steps=4), RunCheckpoints(tmp_path, monitor=NAME)
+    fit(tmp_path, [scorer, checkpoints], steps=5, ckpt_path=tmp_path / "step=1.ckpt")
+    assert list(scorer.history) == [0, 4]
+    assert checkpoints.best_step == 4
 
 
 def test_without_tasks_nothing_is_scored(tmp_path):

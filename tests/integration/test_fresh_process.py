@@ -1,0 +1,88 @@
+"""A run killed by SIGKILL and continued by another interpreter equals the whole one, bit for bit, with dropout.
+
+Forks share what their parent has asked for already; whatever a process asks once, and late, shows only here.
+"""
+
+import json
+import signal
+
+import pytest
+import torch
+
+from runs.metrics_csv import read_rows
+
+STEPS, KILLED_AT, SCORED = 10, 5, [0, 4, 8, 10]  # the last checkpoint before the kill is of step 3
+TIMED = ("time/", "throughput/documents", "throughput/real")
+SCORE = "stsb-dev/cosine/spearman"
+KILL = """
+import os, signal
+import pytorch_lightning as pl
+
+class Kill(pl.Callback):
+    def on_train_batch_start(self, trainer, *_):
+        if str(trainer.global_step) == os.environ.get("KILLED_AT"):
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory, small_eval):
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "killing.py").write_text(KILL)
+    nouns = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
+    texts = [(f"A {nouns[n % 12]} by the {nouns[n % 7]}.", f"The {nouns[n % 5]}, {n}.") for n in range(40)]
+    rows = [{"text_a": left, "text_b": right, "label": n % 9 / 9} for n, (left, right) in enumerate(texts)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sizes = ["vocab_size=400", "hidden_size=32", "layers=2", "heads=2", "intermediate_size=64", "dropout=0.3"]
+    return folder, [
+        *("model=sroberta", "data=dino", f"data.path={folder}/pairs.jsonl", "batch_size=8", "model.lr=0.003"),
+        *("backbone=tiny", *(f"tiny.{size}" for size in sizes), f"max_steps={STEPS}", "max_epochs=null"),
+        *("log_every_n_steps=1", "checkpoint.every_n_steps=3", f"evaluation.data_root={small_eval}"),
+        *("evaluation.suite=stsb-dev", "evaluation.every_n_steps=4", "evaluation.at_start=true", f"monitor={SCORE}"),
+        *("+callbacks.kill._target_=killing.Kill", "quiet=true"),
+    ]
+
+
+def test_a_new_interpreter_continues_as_if_nothing_had_happened(words, run_train, tmp_path):
+    folder, words = words
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    done = run_train([*words, f"output_dir={whole}"], PYTHONPATH=str(folder))
+    assert done.returncode == 0, done.stderr
+    killed = run_train([*words, f"output_dir={parts}"], PYTHONPATH=str(folder), KILLED_AT=str(KILLED_AT))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert load(parts, "last")["global_step"] == 3
+    assert max(int(row["step"]) for row in read_rows(parts / "metrics.csv")) == KILLED_AT
+    done = run_train([*words, f"output_dir={parts}"], PYTHONPATH=str(folder))
+    assert done.returncode == 0, done.stderr
+    for name in ("last", "best"):
+        ours, theirs = load(parts, name), load(whole, name)
+        assert ours["global_step"] == theirs["global_step"]
+        assert same(ours["state_dict"], theirs["state_dict"])
+        assert same(ours["optimizer_states"], theirs["optimizer_states"])
+    assert curve(parts) == curve(whole)
+    assert [int(row["step"]) for row in curve(whole) if SCORE in row] == SCORED
+    assert scores(parts) == scores(whole)
+
+
+def load(folder, name):
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
+
+
+def same(one, other):
+    """Equal down to the last bit of every tensor."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def curve(folder):
+    rows = read_rows(folder / "metrics.csv")
+    return [{name: cell for name, cell in row.items() if not name.startswith(TIMED)} for row in rows]
+
+
+def scores(folder):
+    return json.loads((folder / "results.json").read_text())["scores"]
