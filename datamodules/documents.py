@@ -17,7 +17,7 @@ from datamodules.pydocs import PydocsSource
 from datamodules.sources import DocumentSource, HubSource, TextSource
 from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, SpanRule, choose_max_span, special_tokens
 from datamodules.spans import Positive, Window
-from datamodules.stream import BatchStream
+from datamodules.stream import BatchStream, place_of
 from datamodules.token_store import TokenStore, build_or_open
 from datamodules.tokenizer_loading import load_tokenizer
 from datamodules.words import word_start_table
@@ -120,19 +120,15 @@ class DocumentSpans(pl.LightningDataModule):
         self.store = store
 
     def train_dataloader(self) -> BatchStream:
-        trainer = self.trainer
         return BatchStream(
             self._batch,
             self.num_examples,
             self.batch_size,
             seed=self.seed,
-            rank=trainer.global_rank if trainer else 0,
-            world=trainer.world_size if trainer else 1,
             passes=self.passes,
-            epoch=trainer.current_epoch if trainer else 0,
             data_id=self.store.manifest["ids_sha256"] if self.store else "",
             num_workers=self.num_workers,
-            pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
+            **place_of(self.trainer),
         )
 
     @property

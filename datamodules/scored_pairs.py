@@ -31,8 +31,8 @@ class ScoredPairs(TextRows):
     """Pairs with a label in 0..1: DINO's, raw or post-processed, or any others.
 
     ``postprocess="auto"`` runs ``steps`` if and only if every label is 0, 0.5 or 1; for what they do see
-    `dino_postprocess`. ``dev_share`` of the pairs, or the rows with split "valid" where there are any, become the task
-    "dino-dev".
+    `dino_postprocess`. ``dev_share`` of the pairs become the task "dino-dev"; where rows have split "valid", they do,
+    with no step run on them: smoothing is linear, and changes no correlation.
     """
 
     yields = ScoredPairBatch

@@ -96,6 +96,18 @@ class BatchStream:
         self._epoch, self._consumed, self._resumed = state["epoch"], state["consumed"], True
 
 
+def place_of(trainer: Any) -> dict[str, Any]:
+    """The arguments of `BatchStream` that a trainer decides; none of them without one."""
+    if trainer is None:
+        return {}
+    return {
+        "rank": trainer.global_rank,
+        "world": trainer.world_size,
+        "epoch": trainer.current_epoch,
+        "pin_memory": trainer.strategy.root_device.type == "cuda",
+    }
+
+
 class _EpochBatches(Dataset):
     """Item (epoch, k) is batch k of the epoch: the same whichever worker makes it."""
 

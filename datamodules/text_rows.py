@@ -17,7 +17,7 @@ from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
 from datamodules.records import RecordSource
 from datamodules.row_store import RowSource, RowStore, build_or_open_rows
 from datamodules.sequences import Sequences, text_groups
-from datamodules.stream import BatchStream
+from datamodules.stream import BatchStream, place_of
 from datamodules.tokenizer_loading import load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -82,18 +82,14 @@ class TextRows(pl.LightningDataModule):
     def train_dataloader(self) -> BatchStream:
         self.setup()
         assert self.store is not None
-        trainer = self.trainer
         return BatchStream(
             self._batch,
             self.num_examples,
             self.batch_size,
             seed=self.seed,
-            rank=trainer.global_rank if trainer else 0,
-            world=trainer.world_size if trainer else 1,
-            epoch=trainer.current_epoch if trainer else 0,
             data_id=self.store.manifest["rows_sha256"],
             num_workers=self.num_workers,
-            pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
+            **place_of(self.trainer),
         )
 
     @property

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from transformers import AutoTokenizer
 
 from contracts import InputError, PairTask, ScoredPairBatch
@@ -152,6 +153,23 @@ def test_the_valid_split_is_the_development_set(tmp_path, tiny_bert):
     assert data.held_out()[0].left == ["rain 0", "rain 1", "rain 2"]
     assert data.held_out()[0].gold.tolist() == [0.0, 1.0, 0.5]
     assert data.source().report["train"] == 240
+
+
+def test_no_step_runs_on_the_valid_split_and_its_scores_are_those_of_smoothed_labels(tmp_path, tiny_bert):
+    valid = [*scored(["0", "1", "0.5", "1"]), {"text_a": "same", "text_b": "same", "label": "1"}]
+    valid += valid[:1]
+    records = [
+        dict(record, split=split) for split, part in (("train", raw_records()), ("valid", valid)) for record in part
+    ]
+    data = make(write(tmp_path / "d.jsonl", records), tiny_bert, tmp_path)
+    (task,) = data.held_out()
+    assert data.source().report["postprocess"] == "on"
+    assert task.gold.tolist() == [0.0, 1.0, 0.5, 1.0, 1.0, 0.0]
+    smoothed = [{0.0: 0.1, 0.5: 0.5, 1.0: 0.9}[label] for label in task.gold]  # the published ones
+    found = np.random.default_rng(0).normal(size=6)
+    for correlation in (stats.spearmanr, stats.pearsonr):
+        raw = correlation(found, task.gold).statistic
+        assert raw == pytest.approx(correlation(found, smoothed).statistic, abs=1e-12)
 
 
 def test_rows_that_are_not_used_are_reported(tmp_path, tiny_bert, caplog):
