@@ -1,14 +1,12 @@
 """The quality report beside a data set: report.md, and report.html with plots, from the manifest and the shards."""
 
-import base64
 import html
-import io
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from synthesis.measures import BINS, Example, Measured, draw_examples, measure
+from synthesis.measures import Example, Measured, draw_examples, measure
+from synthesis.plots import draw_plots, names_of
 from synthesis.store import read_entries, write_whole
 
 EXAMPLES = 8
@@ -140,7 +138,7 @@ def as_page(report: Report) -> str:
     parts = [f"<h1>{safe(report.title)}</h1><p>{safe(report.lead)}</p>"]
     for table in report.tables:
         parts.append(f"<h2>{safe(table.title)}</h2><p>{safe(table.note)}</p>{_html_table(table)}")
-    parts.append("<h2>Plots</h2>" + "".join(_plots(report)))
+    parts.append(f"<h2>Plots</h2>{_plots(report)}")
     parts.append("<h2>Examples</h2><p>Drawn at random.</p>")
     for example in report.examples:
         rows = [] if example.x1 is None else [("x1", example.x1)]
@@ -149,6 +147,14 @@ def as_page(report: Report) -> str:
         parts.append(f"<table>{cells}</table>")
     head = f'<meta charset="utf-8"><title>{safe(report.title)}</title><style>{STYLE}</style>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
+
+
+def _plots(report: Report) -> str:
+    names = names_of(list(report.measured))
+    pairs = report.manifest["identity"]["kind"] == "x2"
+    plots = "".join(draw_plots(report.measured, report.manifest["counts"], names, pairs=pairs))
+    key = "; ".join(f"{number} is {label}" for number, label in names.numbered().items())
+    return (f"<p>In the plots {html.escape(key)}.</p>" if key else "") + plots
 
 
 def _html_table(table: Table) -> str:
@@ -162,57 +168,3 @@ def _html_table(table: Table) -> str:
         for row in table.rows
     )
     return f"<table><tr>{header}</tr>{rows}</table>"
-
-
-def _plots(report: Report) -> list[str]:
-    counts = report.manifest["counts"]
-    labels = list(report.measured)
-    pairs = report.manifest["identity"]["kind"] == "x2"
-
-    def lengths(axes: Any) -> None:
-        for label, one in report.measured.items():
-            axes.plot([count / max(one.texts, 1) for count in one.words], label=label)
-        axes.set(xlabel="words", ylabel="share of the texts")
-        axes.legend(title="label")
-
-    def overlaps(axes: Any) -> None:
-        for label, one in report.measured.items():
-            places = [(place + 0.5) / BINS for place in range(BINS)]
-            axes.plot(places, [count / max(one.texts, 1) for count in one.overlaps], label=label)
-        axes.set(xlabel="lexical overlap of x1 and x2 (Jaccard)", ylabel="share of the texts")
-        axes.legend(title="label")
-
-    def fates(axes: Any) -> None:
-        below = [0] * len(labels)
-        for fate in ["accepted", *counts["rejected"]]:
-            found = [counts["labels"].get(label, {}) for label in labels]
-            heights = [
-                one.get("accepted", 0) if fate == "accepted" else one.get("rejected", {}).get(fate, 0) for one in found
-            ]
-            axes.bar(range(len(labels)), heights, bottom=below, label=fate)
-            below = [low + height for low, height in zip(below, heights, strict=True)]
-        axes.set_xticks(range(len(labels)), labels)
-        axes.set(xlabel="label", ylabel="sampled texts")
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
-
-    drawn: list[tuple[str, Callable[[Any], None]]] = [("What became of the sampled texts", fates), ("Lengths", lengths)]
-    drawn += [("Lexical overlap", overlaps)] if pairs else []
-    return [f'<img alt="{html.escape(title)}" src="{_picture(title, draw)}">' for title, draw in drawn]
-
-
-def _picture(title: str, draw: Callable[[Any], None]) -> str:
-    """A PNG as a data URL."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    data = io.BytesIO()
-    with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():  # a label may hold $
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # and be in any script; the tables show it
-        figure = Figure(figsize=(7, 3.6), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
-        axes.set_title(title)
-        draw(axes)
-        figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()

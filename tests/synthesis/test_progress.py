@@ -1,0 +1,94 @@
+"""What is said while a synthesis runs, with a clock of the test's own; and what a process does whose fellows die."""
+
+import os
+import re
+from types import SimpleNamespace
+
+import pytest
+
+import synthesis.heartbeat as heartbeat
+import synthesis.progress as progress
+from synthesis.decoding import Sampled
+from synthesis.failures import SynthesisFailed
+from synthesis.filters import Filters
+from synthesis.progress import Bar, Lines, Quiet, choose_progress
+from synthesis.stage import Ranks
+
+
+def run(shown, clock, answers, groups):
+    """``answers``: seconds until each answer, and its text."""
+    stage = SimpleNamespace(spec=SimpleNamespace(task_name="sts-x2"), plan=SimpleNamespace(filters=Filters()))
+    shown.begin(stage, groups)
+    for done, (seconds, label, text, tokens) in enumerate(answers, start=1):
+        clock.now += seconds
+        sampled = Sampled(SimpleNamespace(key=("x2", 0, label)), 0, text, closed=True, tokens=tokens)
+        shown.took(sampled, SimpleNamespace(groups_done=done))
+    shown.end()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def test_a_line_has_rates_yields_and_the_time_that_is_left(clock, caplog):
+    caplog.set_level("INFO")
+    run(Lines(Ranks()), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 100)
+    assert [record.getMessage() for record in caplog.records] == []  # 1 % at a time: minutes have not passed
+    run(Lines(Ranks(1, 4)), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 8)
+    assert [record.getMessage() for record in caplog.records] == [
+        "sts-x2 (process 1 of 4: its own part): 12 %, 1 of 8 prompts, 0.0 accepted/s, 0 tokens/s, yield 1:100%, "
+        "time left 02:55",
+        "sts-x2 (process 1 of 4: its own part): 25 %, 2 of 8 prompts, 0.0 accepted/s, 1 tokens/s, yield 1:100% 0:0%, "
+        "time left 02:30",
+    ]
+
+
+def test_lines_are_few_when_it_is_fast_and_come_still_when_it_is_slow(clock, caplog):
+    caplog.set_level("INFO")
+    run(Lines(Ranks()), clock, [(0.01, "1", "good", 10)] * 1_000, 1_000)
+    assert caplog.records == []
+    run(Lines(Ranks()), clock, [(1, "1", "good", 10)] * 1_000, 1_000)
+    shares = [int(re.search(r"(\d+) %", record.getMessage())[1]) for record in caplog.records]
+    assert shares == list(range(5, 105, 5))
+    caplog.clear()
+    run(Lines(Ranks()), clock, [(60, "1", "good", 10)] * 15, 100_000)
+    assert len(caplog.records) == 3, "every five minutes"
+
+
+def test_a_bar_needs_a_terminal_and_somebody_to_look_at_it(monkeypatch):
+    for terminal, quiet, rank, wanted in (
+        (True, False, 0, Bar),
+        (False, False, 0, Lines),
+        (True, True, 0, Quiet),
+        (False, False, 1, Quiet),
+    ):
+        monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+        assert type(choose_progress(Ranks(rank, 2), quiet=quiet)) is wanted
+
+
+def test_a_process_that_has_gone_silent_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(heartbeat, "EVERY", 0.01)
+    with heartbeat.Heartbeat(tmp_path, 0, 3) as ours, heartbeat.Heartbeat(tmp_path, 1, 3):
+        ours.watch([1, 2, 4])  # the wait begins: there is no sign of process 2, but it may come
+        assert (tmp_path / ".shards" / "alive-1").exists()
+        ours.waiting_since -= heartbeat.SILENCE + 60
+        ours.watch([1, 4])  # of process 1, which is alive
+        with pytest.raises(SynthesisFailed, match=r"process 2 of 3 .* 2 of its shards are missing"):
+            ours.watch([1, 2, 5])
+        silent = tmp_path / ".shards" / "alive-2"
+        silent.touch()
+        ours.watch([2])
+        before = silent.stat().st_mtime - heartbeat.SILENCE - 60
+        os.utime(silent, (before, before))
+        with pytest.raises(SynthesisFailed, match="no sign of life for 24"):
+            ours.watch([2])
+    assert not [path for path in (tmp_path / ".shards").iterdir() if path != silent]
+
+
+def test_one_process_waits_for_nobody(tmp_path):
+    with heartbeat.Heartbeat(tmp_path, 0, 1) as alone:
+        alone.watch([3])
+    assert not list(tmp_path.iterdir())

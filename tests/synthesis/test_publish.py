@@ -1,0 +1,107 @@
+"""A published data set as ``datasets`` and ``data=dino`` see it, against the JSON lines that it was made from."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import synthesis.publish as publish_module
+from contracts import InputError
+from datamodules.record_kinds import PAIRS
+from datamodules.records import RecordSource
+from synthesis.afterwards import Afterwards
+from synthesis.publish import publish
+from synthesis.store import ShardStore, read_manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = [' A "quoted"\u2028 one ', "Ä\n", "矛盾", "", "x" * 2000, "NA"]
+
+
+def data_set(folder, entries, kind="x2", shard=4):
+    """As a synthesis leaves it."""
+    store, labels = ShardStore(folder), {entry["label"] for entry in entries} or {"1"}
+    for number in range(max(1, -(-len(entries) // shard))):
+        part = entries[number * shard : (number + 1) * shard]
+        own = {label: sum(entry["label"] == label for entry in part) for label in labels}
+        counts = {label: {"samples": n + 1, "accepted": n, "rejected": {"empty": 1}} for label, n in own.items()}
+        store.write(number, part, {"first": 0, "inputs": 1, "tokens": 1, "labels": counts})
+    spec = {"task_name": "t", "labels": {name: {"instruction": 'x "', "counter_labels": []} for name in sorted(labels)}}
+    identity = {"kind": kind, "spec": spec, "generator": {}, "precision": "fp32", "decoding": {}, "plan": {}}
+    manifest = store.manifest({"identity": identity, "generator": {"name": "toy"}}, number + 1, complete=True)
+    store.write_manifest(manifest)
+    (folder / "report.md").write_text("# Report")
+    return folder
+
+
+def pairs(number):
+    texts = [TEXTS[place % len(TEXTS)] for place in range(number)]
+    return [{"text_a": f"x{n}", "text_b": text, "label": ("1", "0")[n % 2]} for n, text in enumerate(texts)]
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """Pairs with the first sentences that were written for them; files of two groups of three rows."""
+    monkeypatch.setattr(publish_module, "ROWS_OF_A_GROUP", 3)
+    monkeypatch.setattr(publish_module, "GROUPS_OF_A_FILE", 2)
+    data_set(tmp_path / "set" / "x1", [{"text_a": "x0", "text_b": None, "label": "1"}], kind="x1")
+    return data_set(tmp_path / "set", pairs(14))
+
+
+def test_datasets_loads_both_configurations(source, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    assert publish(source, tmp_path / "hub", overwrite=False) == 14
+    load = {"split": "train", "cache_dir": str(tmp_path / "cache")}
+    assert list(datasets.load_dataset(str(tmp_path / "hub"), **load)) == pairs(14)
+    first = datasets.load_dataset(str(tmp_path / "hub"), "x1", **load)
+    assert list(first) == [{"text_a": "x0", "text_b": None, "label": "1"}]
+    assert first.features["text_b"].dtype == "string"
+    found = {str(path.relative_to(tmp_path / "hub")) for path in (tmp_path / "hub").rglob("*") if path.is_file()}
+    parquet = {"shard-00000.parquet", "shard-00001.parquet", "shard-00002.parquet", "x1/shard-00000.parquet"}
+    assert found == parquet | {"README.md", "manifest.json", "report.md", "x1/manifest.json", "x1/report.md"}
+    front = yaml.safe_load((tmp_path / "hub" / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    assert [one["data_files"][0]["path"] for one in front["configs"]] == ["shard-*.parquet", "x1/shard-*.parquet"]
+
+
+def test_training_reads_the_same_rows_of_either_form(source, tmp_path):
+    publish(source, tmp_path / "hub", overwrite=False)
+    forms = [list(RecordSource(str(folder), PAIRS, on_error="skip")) for folder in (source, tmp_path / "hub")]
+    read = [[(record.texts, record.label) for record in form] for form in forms]
+    assert read[0] == read[1]
+    assert len(read[0]) == sum(bool(pair["text_b"].strip()) for pair in pairs(14))
+
+
+def test_what_is_in_the_way_stays(source, tmp_path):
+    (tmp_path / "hub").mkdir()
+    publish(source, tmp_path / "hub", overwrite=False)  # an empty folder is in nobody's way
+    with pytest.raises(InputError, match="is there already"):
+        Afterwards(None, None, str(tmp_path / "hub")).check(overwrite=False)
+    assert publish(source, tmp_path / "hub", overwrite=True) == 14
+    with pytest.raises(InputError, match="is no publication"):
+        publish(source, source / "x1", overwrite=True)
+    with pytest.raises(InputError, match="Name the folder that it was made from"):
+        read_manifest(tmp_path / "hub")
+
+
+def test_shards_that_are_not_the_manifests_publish_nothing(source, tmp_path):
+    (source / "shard-00001.jsonl").unlink()
+    with pytest.raises(InputError, match=r"its shards hold 10 texts, and its manifest\.json says 14"):
+        publish(source, tmp_path / "hub", overwrite=False)
+    with pytest.raises(InputError, match="nothing to publish"):
+        publish(data_set(tmp_path / "empty", []), tmp_path / "hub", overwrite=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "set"], "nothing half-written is left"
+
+
+def test_from_the_command_line(source, tmp_path):
+    command = [sys.executable, "-m", "synthesis", f"output={source}", f"publish={tmp_path / 'hub'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        0,
+        f"{tmp_path / 'hub'} holds 14 texts as Parquet, with a data card in README.md.\n",
+    )
+    assert json.loads((tmp_path / "hub" / "manifest.json").read_text())["published"] == "parquet"
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert again.stderr.count("\n") == 1
