@@ -4,7 +4,7 @@ A leaf: it imports none of our packages, so any of them may import it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
 
 if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
     import numpy as np
@@ -109,6 +109,24 @@ class Embedder(Protocol):
 
     def embed(self, texts: Sequence[str]) -> "Tensor":
         """N texts -> (N, width) float32 rows on the CPU, in input order."""
+        ...
+
+
+class HeldOutTexts(NamedTuple):
+    """What held-out texts cost a model that writes, and whether it answers rightly; the same on every rank."""
+
+    losses: "np.ndarray"  # (texts,) float64, -log p of a text, all its tokens together
+    tokens: "np.ndarray"  # (texts,) int64
+    right: "np.ndarray"  # (pairs,) bool
+    batch_size: int | None  # texts whose mean loss is averaged with those of other batches; None: all tokens alike
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """All that evaluation knows about a model that writes texts and has no vectors."""
+
+    def held_out_texts(self) -> HeldOutTexts:
+        """All ranks must call it."""
         ...
 
 

@@ -65,7 +65,11 @@ def run(cfg: DictConfig) -> int:
     asked = cfg.copy()
     start = Start(*from_rank_zero(lambda writer: prepare_folder(cfg, folder, model_class, writer)))
     if start.finished:
-        log.info("%s is finished: results.json and encoder/ are there. overwrite=true trains it again.", folder)
+        log.info(
+            "%s is finished: results.json and %s/ are there. overwrite=true trains it again.",
+            folder,
+            model_class.product,
+        )
         return 0
     cfg.backbone = start.backbone
     data = hydra.utils.instantiate(cfg.data, _convert_="all")
@@ -155,7 +159,7 @@ def fit(
     scoring = cfg.evaluation
     during = names_of(scoring.during) if scoring.every_n_steps else []
     options = Options(protocol=scoring.protocol)
-    suites = choose_suites(data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
+    suites = choose_suites(model, data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
     check_scoring(cfg, *suites)
     scorer = ScoreCallback(*suites, scoring.every_n_steps, scoring.at_start, is_last_step)
     checkpoints = RunCheckpoints(
@@ -198,9 +202,8 @@ def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
 
 
 def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted: Fitted) -> None:
-    """The encoder, the curve, and results.json last: its presence says that the run is done."""
-    from export.model_card import model_card
-    from export.sentence_transformers import export_encoder
+    """What was trained, the curve, and results.json last: its presence says that the run is done."""
+    from export.products import export_product
     from runs.curve import draw_curve
     from runs.progress import closing_table
     from runs.results import write_results
@@ -208,15 +211,7 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
     results = collect_results(cfg, model, data, fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
         logger.log_metrics(results["scores"], step=results["best_step"])
-    export_encoder(
-        folder / "encoder",
-        transformer=model.encoder.trunk,
-        tokenizer=model.encoder.tokenizer,
-        pooling=model.encoder.pooling,
-        head=model.encoder.head,
-        max_length=model.encoder.max_length,
-        card=model_card(results),
-    )
+    export_product(folder, model, results)
     draw_curve(
         folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, baselines=results.get("baselines", {})
     )

@@ -11,7 +11,8 @@ from contracts import InputError
 def load_tokenizer(name: str) -> Any:
     """InputError where there is none."""
     if (Path(name) / "checkpoints" / "best.ckpt").is_file():  # the folder of a finished run
-        name = str(Path(name) / "encoder")
+        parts = [Path(name) / part for part in ("encoder", "generator")]
+        name = str(next((part for part in parts if part.is_dir()), parts[0]))
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # left open, it asks at a prompt
     except (OSError, ValueError) as error:

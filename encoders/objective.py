@@ -27,6 +27,7 @@ class Objective(pl.LightningModule):
     objective: ClassVar[str]
     consumes: ClassVar[type | tuple[type, ...]]
     tiny_backbone: ClassVar[str] = "masked_lm"
+    product: ClassVar[str] = "encoder"  # what a run leaves, by the name of its folder; export/products.py writes it
     encoder: SentenceEncoder
     hparams: Any  # Lightning's type knows no keys
 

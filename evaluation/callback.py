@@ -4,22 +4,28 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from contracts import Embedder, PairTask, RetrievalTask
+from contracts import PairTask, RetrievalTask
 from evaluation.statistics import Scores
-from evaluation.suite import Suite
+from evaluation.suite import Suite, suite_of
 from evaluation.task import Task
 
 log = logging.getLogger(__name__)
 
 Scored = Task | PairTask | RetrievalTask
 
-HEADLINES = ("all/spearman", "cosine/spearman", "cosine/mrr")  # what the one line says of a task
+HEADLINES = (
+    "all/spearman",
+    "cosine/spearman",
+    "cosine/mrr",
+    "accuracy",
+    "perplexity",
+)  # what the one line says of a task
 SHOWN = 8  # scores in the one line
 
 
@@ -40,8 +46,8 @@ class ScoreCallback(pl.Callback):
         at_start: bool = True,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
     ) -> None:
-        self.suite = Suite(suite)
-        self.during = self.suite if during is None else Suite(during)
+        self.suite = suite_of(suite)
+        self.during = self.suite if during is None else suite_of(during)
         self.every_n_steps = every_n_steps or 0
         self.at_start = at_start
         self.is_last_step = is_last_step
@@ -49,10 +55,11 @@ class ScoreCallback(pl.Callback):
         self.scores_before: dict[str, float] | None = None
         self._restored = False
 
-    def score(self, embedder: Embedder) -> Scores:
+    def score(self, pl_module: pl.LightningModule) -> Scores:
         """Values and intervals of the whole suite; all ranks must call it."""
-        with undisturbed(embedder):
-            return self.suite.run(embedder)
+        scored = self.suite.scored_of(pl_module)
+        with undisturbed(scored):
+            return self.suite.run(scored)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._restored and (latest := max(self.history, default=0)):
@@ -75,9 +82,9 @@ class ScoreCallback(pl.Callback):
 
     def _score_at(self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite) -> dict[str, float]:
         step, began = trainer.global_step, time.perf_counter()
-        embedder = cast(Embedder, pl_module.encoder)
-        with undisturbed(embedder):
-            scores = suite.run(embedder, intervals=False).values
+        scored = suite.scored_of(pl_module)
+        with undisturbed(scored):
+            scores = suite.run(scored, intervals=False).values
         self.history[step] = scores
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
@@ -107,9 +114,9 @@ def headline(scores: dict[str, float]) -> str:
 
 
 @contextmanager
-def undisturbed(embedder: Embedder) -> Iterator[None]:
+def undisturbed(scored: Any) -> Iterator[None]:
     """Evaluation mode and no gradients inside; every module's mode and torch's random state as before afterwards."""
-    modules = list(embedder.modules()) if isinstance(embedder, nn.Module) else []
+    modules = list(scored.modules()) if isinstance(scored, nn.Module) else []
     modes = [module.training for module in modules]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts import PairTask, RetrievalTask
+from contracts import PairTask, RetrievalTask, Writer
 from evaluation.catalogue import ENTRIES, load_tasks
+from evaluation.generator_dev import GeneratorDev
 from evaluation.suite import Suite
 from evaluation.task import Options
 
@@ -19,19 +20,25 @@ class Suites(NamedTuple):
 
 
 def choose_suites(
+    model: object,
     held_out: Iterable[PairTask | RetrievalTask],
     data_root: str | Path | None,
     suite: Sequence[str],
     during: Sequence[str],
     options: Options,
 ) -> Suites:
-    """What the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks.
+    """The suite of a model that writes; of others what the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks.
 
     A name of ``during`` that is no task anywhere is left out here; messages name the keys of a run.
 
     Raises:
         InputError: as `load_tasks`.
     """
+    if isinstance(model, Writer):
+        if data_root is not None:
+            log.warning("evaluation.data_root=%s: this model has no vectors, so nothing there is scored.", data_root)
+        generator = GeneratorDev()
+        return Suites(generator, generator if GeneratorDev.name in during else Suite([]))
     final = Suite(held_out)
     if data_root is None:
         log.info("evaluation.data_root is not set: no STS scores.")

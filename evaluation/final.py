@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytorch_lightning as pl
 import torch
 
-from contracts import Embedder
 from evaluation.callback import ScoreCallback
 from evaluation.statistics import Scores
 
@@ -36,4 +34,4 @@ class FinalScores(pl.Callback):
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):
             pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
-            self.scores = self.scorer.score(cast(Embedder, pl_module.encoder))
+            self.scores = self.scorer.score(pl_module)

@@ -88,6 +88,16 @@ def mean(values_N: Tensor, key: str | None = None, *, scale: float = 100.0) -> E
     return Estimate(value, scale * torch.cat(parts))
 
 
+def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> Estimate:
+    """Sum of the one over sum of the other, such as a loss per token of texts that differ in length."""
+    sides_2N = torch.stack([above_N.double(), below_N.double()])
+    above, below = sides_2N.sum(1)
+    if key is None:
+        return Estimate(float(above / below))
+    parts = [sides_2N @ w_NR.double() for w_NR in _weights(key, len(above_N))]
+    return Estimate(float(above / below), torch.cat([above_R / below_R for above_R, below_R in parts]))
+
+
 def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     """100 x F1 of the class 1; 0 where nothing of it is found."""
     hit_N, called_N, true_N = (predicted_N == 1) & (gold_N == 1), predicted_N == 1, gold_N == 1

@@ -78,6 +78,10 @@ class Suite:
             members,
         )
 
+    def scored_of(self, module: nn.Module) -> Any:
+        """The part of a module in training that ``run`` is given."""
+        return module.encoder
+
     def score_names(self) -> list[str]:
         """What ``run`` will compute, known without vectors."""
         names = [name for task in self.tasks for name in task.score_names()]
@@ -94,6 +98,10 @@ class Suite:
     def sentences(self) -> dict[str, list[str]]:
         """Task name -> its distinct texts, to look for in the training text."""
         return {task.name: list(dict.fromkeys(text for texts in task.texts() for text in texts)) for task in self.tasks}
+
+
+def suite_of(tasks: Iterable[Task | PairTask | RetrievalTask]) -> Suite:
+    return tasks if isinstance(tasks, Suite) else Suite(tasks)
 
 
 WITH_FORM = frozenset(name for name in ENTRIES if has_form(name))

@@ -17,12 +17,13 @@ OURS = (  # besides .hydra/
     "checkpoints",
     "results.json",
     "encoder",
+    "generator",
     "backbone",
     "curve.png",
     "wandb",
     "tensorboard",
 )
-WORTH_KEEPING = ("metrics.csv", "checkpoints", "results.json", "encoder")
+WORTH_KEEPING = ("metrics.csv", "checkpoints", "results.json", "encoder", "generator")
 LOCK = "lock"  # in .hydra/; the file stays, the lock on it goes with the process
 _held: dict[Path, BaseFileLock] = {}  # for the life of the process; a multirun trains in several folders
 

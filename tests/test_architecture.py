@@ -19,7 +19,7 @@ MAY_IMPORT = {  # of ours
     "datamodules": {"contracts", "prompts"},
     "encoders": {"contracts", "losses", "prompts"},
     "evaluation": {"contracts"},
-    "export": {"contracts", "encoders"},
+    "export": {"contracts", "encoders", "prompts"},
     "runs": {"contracts"},
     "synthesis": {"contracts", "encoders", "prompts"},
     "comparison": {"contracts"},

@@ -1,0 +1,125 @@
+"""GenSE's generator and discriminator (Chen et al., EMNLP 2022, section 3): one T5 that writes what follows from a
+sentence or contradicts it, and says of two sentences whether the second follows from the first.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from contracts import HeldOutTexts, Seq2SeqBatch, StepOutput
+from encoders.backbones import load_tokenizer
+from encoders.objective import Objective, check_choice
+from encoders.seq2seq import Seq2Seq
+from losses.gather import global_mean
+from prompts import PromptIds, parse_prompts
+
+PERPLEXITIES = ("corpus", "mean_of_batches")
+TRUE = 2  # the kind of an instance whose answer is yes
+
+
+class GenSEGenerator(Objective):
+    """Loss = mean over the target tokens of the whole batch. ``perplexity="mean_of_batches"`` averages the mean losses
+    of batches of ``dev_batch_size`` held-out texts, as the published runs did.
+    """
+
+    objective = "gense_generator"
+    consumes = Seq2SeqBatch
+    tiny_backbone = "t5"
+    product = "generator"
+
+    def __init__(
+        self,
+        backbone: str,
+        prompts: Mapping[str, Any],
+        prompt_assembly: Literal["pieces", "string"] = "pieces",
+        perplexity: Literal["corpus", "mean_of_batches"] = "corpus",
+        dev_batch_size: int = 64,
+        optimizer: Literal["adafactor", "adamw"] = "adafactor",
+        lr: float = 5e-5,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        bias_correction: bool = True,
+        lr_schedule: str = "linear_constant",
+        cut_fraction: float = 0.1,
+        token_budget: int | None = None,
+        recompute: str = "auto",
+        log_every_n_steps: int = 50,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        check_choice("perplexity", perplexity, PERPLEXITIES)
+        self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
+        answers = PromptIds(self.prompts, load_tokenizer(backbone)).answers()
+        self.seq2seq = Seq2Seq(backbone, answers, token_budget=token_budget, recompute=recompute).train()
+
+    def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
+        written = self.seq2seq.write(batch.sources, batch.targets)
+        loss = global_mean(written.losses_N.sum(), int(batch.targets.lengths.sum()))
+        return {
+            "loss": loss,
+            "metrics": self._parts(batch, written.losses_N.detach(), written.answers_NA),
+            "spent": {
+                "examples": len(batch.rows),
+                "real_tokens": int(batch.sources.lengths.sum() + batch.targets.lengths.sum()),
+                "padded_tokens": written.padded_tokens,
+            },
+        }
+
+    def held_out_texts(self) -> HeldOutTexts:
+        """What the held-out instances of the data module cost; all ranks must call it, and get the same."""
+        data = cast(Any, self.trainer).datamodule
+        size, (rank, world) = self.hparams.dev_batch_size, ranks()
+        losses, tokens, right = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+        for batch in data.dev_batches("generation", size, rank, world):
+            losses.append(self._write(batch).losses_N.double().cpu().numpy())
+            tokens.append(batch.targets.lengths)
+        for batch in data.dev_batches("discrimination", size, rank, world):
+            right.append(said_right(self._write(batch).answers_NA, batch.kinds).cpu().numpy())
+        losses, tokens, right = (in_order(batches) for batches in (losses, tokens, right))
+        per_batch = self.hparams.perplexity == "mean_of_batches"
+        return HeldOutTexts(*map(np.concatenate, (losses, tokens, right)), size if per_batch else None)
+
+    def _write(self, batch: Seq2SeqBatch) -> Any:
+        sources, targets = (part._replace(ids=part.ids.to(self.device)) for part in (batch.sources, batch.targets))
+        return self.seq2seq.write(sources, targets)
+
+    def _parts(self, batch: Seq2SeqBatch, losses_N: Tensor, answers_NA: Tensor) -> dict[str, Tensor]:
+        """Losses of texts and of answers, and how many of these are right; at steps that are logged: collectives."""
+        if (self.global_step + 1) % self.hparams.log_every_n_steps:
+            return {}
+        is_text_N = batch.kinds < TRUE
+        parts = {}
+        for name, chosen_N in (("generation_loss", is_text_N), ("discrimination_loss", ~is_text_N)):
+            chosen = torch.from_numpy(chosen_N).to(losses_N.device)
+            parts[name] = global_mean(losses_N[chosen].sum(), int(batch.targets.lengths[chosen_N].sum()))
+        pairs = torch.from_numpy(~is_text_N).to(losses_N.device)
+        right = said_right(answers_NA[pairs], batch.kinds[~is_text_N])
+        parts["accuracy"] = global_mean(right.float().sum(), len(right))
+        return parts
+
+
+def said_right(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:
+    """(N,) whether the likelier of yes and no is the answer of the instance."""
+    says_yes_N = answers_NA[:, 0] >= answers_NA[:, 1]
+    return says_yes_N == torch.from_numpy(kinds == TRUE).to(says_yes_N.device)
+
+
+def ranks() -> tuple[int, int]:
+    """This process among all of them."""
+    together = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
+
+
+def in_order(batches: list[np.ndarray]) -> list[np.ndarray]:
+    """The batches of all ranks, which were dealt out one by one."""
+    _, world = ranks()
+    if world == 1:
+        return batches
+    dealt: list[Any] = [None] * world
+    dist.all_gather_object(dealt, batches)
+    return [dealt[i % world][i // world] for i in range(sum(map(len, dealt)))]

@@ -1,0 +1,70 @@
+"""How well a generator writes held-out texts and tells pairs apart: perplexity, accuracy, and what weighs them up.
+
+GenSE's checkpoints were selected by accuracy - 10 x perplexity, the accuracy in percent.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from contracts import HeldOutTexts, Writer
+from evaluation.statistics import Estimate, Scores, mean, ratio_of_sums
+from evaluation.suite import Suite
+
+PERPLEXITY_WEIGHT = 10.0
+
+
+class GeneratorDev(Suite):
+    """A suite of one task, for a model that has no vectors."""
+
+    name = "generator-dev"
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self])
+
+    def __len__(self) -> int:
+        return 1
+
+    def scored_of(self, module: nn.Module) -> Any:
+        return module
+
+    def run(self, writer: Writer, *, intervals: bool = True, **_: Any) -> Scores:  # type: ignore[override]
+        """The very same scores on every rank; all ranks must call it."""
+        found = estimates(writer.held_out_texts(), self.name if intervals else None)
+        named = dict(zip(self.score_names(), found, strict=True))
+        bounds = {name: estimate.interval() for name, estimate in named.items()}
+        return Scores(
+            {name: estimate.value for name, estimate in named.items()},
+            {name: interval for name, interval in bounds.items() if interval is not None},
+        )
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/{metric}" for metric in ("accuracy", "perplexity", "selection")]
+
+
+def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:
+    """Accuracy in percent, perplexity, and accuracy - 10 x perplexity; a ``key`` asks for intervals."""
+    accuracy = mean(torch.from_numpy(found.right), key and f"{key}/pairs")
+    losses, tokens = found.losses, found.tokens.astype(np.float64)
+    if found.batch_size is not None:  # a batch counts as its mean, however many tokens it has
+        starts = np.arange(0, len(losses), found.batch_size)
+        losses = np.add.reduceat(losses, starts) / np.add.reduceat(tokens, starts)
+        tokens = np.ones_like(losses)
+    loss = ratio_of_sums(torch.from_numpy(losses), torch.from_numpy(tokens), key)
+    perplexity = _combined(np.exp, loss)
+    return accuracy, perplexity, _combined(lambda right, cost: right - PERPLEXITY_WEIGHT * cost, accuracy, perplexity)
+
+
+def _combined(function: Callable[..., Any], *parts: Estimate) -> Estimate:
+    """Of values, and of their replicates, which are of independent resamples."""
+    replicates = [one.replicates_R for one in parts]
+    there = [one for one in replicates if one is not None]
+    return Estimate(
+        float(function(*(one.value for one in parts))), function(*there) if len(there) == len(parts) else None
+    )

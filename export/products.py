@@ -1,0 +1,57 @@
+"""What a run leaves besides its records: the folder that others load, of the kind that the objective names."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from contracts import Results
+from export.folder import replaced_whole
+from export.model_card import model_card
+from export.sentence_transformers import export_encoder
+from prompts import write_generator_prompts
+
+
+def export_product(folder: Path, model: Any, results: Results) -> None:
+    """Write ``folder``/encoder or ``folder``/generator, as ``model.product`` says; whole or not at all."""
+    write = {"encoder": _write_encoder, "generator": _write_generator}[model.product]
+    write(folder / model.product, model, results)
+
+
+def _write_encoder(folder: Path, model: Any, results: Results) -> None:
+    encoder = model.encoder
+    export_encoder(
+        folder,
+        transformer=encoder.trunk,
+        tokenizer=encoder.tokenizer,
+        pooling=encoder.pooling,
+        head=encoder.head,
+        max_length=encoder.max_length,
+        card=model_card(results),
+    )
+
+
+def _write_generator(folder: Path, model: Any, results: Results) -> None:
+    """A folder of transformers, and ``generator.json``: the prompts that it learnt, and how they were assembled."""
+    with replaced_whole(folder) as unfinished:
+        copy.deepcopy(model.seq2seq.transformer).cpu().float().save_pretrained(unfinished)
+        model.seq2seq.tokenizer.save_pretrained(unfinished)
+        write_generator_prompts(unfinished, model.prompts)
+        (unfinished / "README.md").write_text(_generator_card(results), encoding="utf-8")
+
+
+def _generator_card(results: Results) -> str:
+    scores = [f"| {name} | {value:.2f} |" for name, value in sorted(results["scores"].items())]
+    return "\n".join(
+        [
+            f"# A generator and discriminator trained with {results['objective']}",
+            "",
+            "It writes sentences that follow from a sentence or contradict it, and says of two sentences whether the "
+            "second follows from the first. Prompts: `generator.json`. To synthesise with it: "
+            "`python -m synthesis recipe=gense generator=THIS_FOLDER input=FILE output=FOLDER`.",
+            "",
+            *(["| on held-out triplets | |", "|---|---|", *scores, ""] if scores else []),
+            f"Best step: {results['best_step']}; data: {results['spent']['examples']:,} instances seen. Without "
+            "pretraining, or with little data, what it writes is not to be trusted: look at the discriminator's accuracy.",
+            "",
+        ]
+    )
