@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from contracts import InputError
-from synthesis.caches import RowCache
+from synthesis.caches import Pass
 from synthesis.continuations import Decoding, Prompt, Statistics
 from synthesis.generator import Generator
-from synthesis.prefill import Pass, Place, forward
+from synthesis.prefill import Place
 from synthesis.sampling import Candidates, candidates, pick
 from synthesis.self_debiasing import self_debias
 
@@ -77,7 +77,7 @@ class Batch:
     def __init__(self, generator: Generator, how: Decoding, statistics: Statistics) -> None:
         self.generator, self.how, self.statistics = generator, how, statistics
         self.draw = Drawing(generator, how)
-        self.cache = RowCache()
+        self.cache = generator.new_cache()
         self.samples: list[Sample] = []
         self.rows_SC = np.zeros((0, 1), dtype=np.int64)  # NONE where a sample has fewer counter prompts
         self.limit = how.rows or ROWS.get(generator.device.type, 256)
@@ -121,11 +121,8 @@ class Batch:
         held = self.rows_SC != NONE
         owner_SC = np.broadcast_to(np.array([one.tokens[-1] for one in self.samples])[:, None], held.shape)
         last_R[self.rows_SC[held]] = owner_SC[held]
-        device, cache = self.generator.device, self.cache
-        starts = torch.from_numpy(cache.starts_R[: cache.rows] - cache.begin).to(device)
-        real_RT = torch.arange(cache.time - cache.begin + 1, device=device) >= starts[:, None]
-        positions_R1 = torch.from_numpy(cache.lengths()).to(device)[:, None]
-        logits = forward(self.generator, torch.from_numpy(last_R).to(device)[:, None], real_RT, positions_R1, cache)
+        cache = self.cache
+        logits = self.generator.step(torch.from_numpy(last_R).to(self.generator.device), cache)
         cache.advance()
         self.statistics.steps += 1
         self.statistics.row_steps += cache.rows
@@ -159,4 +156,4 @@ class Batch:
             of.append(place.row)
             to.append(row)
         for shared, of, to in by_pass.values():
-            self.cache.place(shared.layers, shared.lengths_R, np.array(of), np.array(to))
+            self.cache.join(shared, np.array(of), np.array(to))

@@ -1,8 +1,9 @@
-"""One key-value cache for rows that come and go, in which every row ends at the same column.
+"""Key-value caches for rows that come and go, in which every row ends at the same column.
 
 All rows write their next token into column ``time``; a row that joins puts its prompt into the columns right before
 it, so older and longer rows simply begin further left. Nothing is copied per step: the model attends to a view that
-begins where the oldest row does. When the buffer is full, the window moves back to its beginning.
+begins where the oldest row does. When the buffer is full, the window moves back to its beginning. What an encoder read
+lies beside it in a cache of the same kind that never advances.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,22 @@ class KeysValues(NamedTuple):
 
     keys_RHTD: Tensor
     values_RHTD: Tensor
+
+
+class Pass(NamedTuple):
+    """Texts of one forward pass, left-padded to the same last column."""
+
+    layers: list[KeysValues]
+    lengths_R: np.ndarray  # int64
+    logits_RV: Tensor  # of the token behind each text
+    read: "Read | None" = None  # what the encoder read, where there is one; ``layers`` are then the decoder's
+
+
+class Read(NamedTuple):
+    """Cross-attention's keys and values, left-padded too."""
+
+    layers: list[KeysValues]
+    lengths_R: np.ndarray
 
 
 class _Layer(CacheLayerMixin):
@@ -69,6 +86,21 @@ class RowCache(Cache):
     def lengths(self) -> np.ndarray:
         """(R,) tokens per row."""
         return self.time - self.starts_R[: self.rows]
+
+    def join(self, shared: Pass, source: np.ndarray, target: np.ndarray) -> None:
+        """Put rows ``source`` of a pass into rows ``target``."""
+        self.place(shared.layers, shared.lengths_R, source, target)
+
+    def real(self, more: int = 0) -> Tensor:
+        """(R, T) bool: which columns of the window belong to a row; ``more`` columns behind it belong to all."""
+        device = self.layers[0].keys.device
+        starts_R1 = torch.from_numpy(self.starts_R[: self.rows] - self.begin).to(device)[:, None]
+        return torch.arange(self.time - self.begin + more, device=device) >= starts_R1
+
+    def window(self) -> Cache:
+        """What is in use, as it stands."""
+        used = (slice(0, self.rows), slice(None), slice(self.begin, self.time))
+        return Cache(layers=[_Layer(self, layer.keys[used], layer.values[used]) for layer in self.layers])
 
     def place(self, layers: Sequence[KeysValues], lengths: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
         """Put rows ``source`` of a prompts' pass, which end at its last column, into rows ``target``."""
@@ -149,3 +181,20 @@ class RowCache(Cache):
                 buffer[: self.rows, :, time - used : time] = window
         self.starts_R[: self.rows] += time - self.time
         self.begin, self.time = time - used, time
+
+
+class CrossedCache(RowCache):
+    """The decoder's rows, and what the encoder read for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = RowCache()
+
+    def join(self, shared: Pass, source: np.ndarray, target: np.ndarray) -> None:
+        super().join(shared, source, target)
+        assert shared.read is not None
+        self.read.place(shared.read.layers, shared.read.lengths_R, source, target)
+
+    def move(self, source: np.ndarray, target: np.ndarray, rows: int) -> None:
+        super().move(source, target, rows)
+        self.read.move(source, target, rows)

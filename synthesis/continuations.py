@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+Text = str | tuple[int, ...]  # a text, or the ids of its tokens
+
 
 class Prompt(NamedTuple):
     """One text to continue several times."""
 
     key: tuple[int | str, ...]  # identity for the random numbers, e.g. (hash of the input, label)
-    text: str  # ends where the sentence begins, in an opening quotation mark
-    counters: tuple[str, ...] = ()  # prompts whose likely tokens are avoided
+    text: Text  # ends where the sentence begins, in an opening quotation mark; an encoder's input has no such end
+    counters: tuple[Text, ...] = ()  # prompts whose likely tokens are avoided
     decay: float = 100.0  # lambda of self-debiasing
     epsilon: float = 0.01  # its floor
     samples: range = range(1)  # which samples to draw; the same number gives the same text in every run
@@ -21,7 +23,8 @@ class Sampled(NamedTuple):
     prompt: Prompt
     sample: int
     text: str  # before the stop string, blanks kept
-    closed: bool  # the stop string came; False: cut after max_new_tokens, at the context's end, or by EOS
+    closed: bool  # the stop string came; False: cut after max_new_tokens, at the context's end, or by EOS. Without a
+    # stop string: EOS came
     tokens: int  # drawn, the closing one included
     rejected: str = ""  # why nothing was drawn: the prompt leaves no room in the model's context
 
@@ -34,7 +37,7 @@ class Decoding(NamedTuple):
     top_k: int | None = 5  # None and 0: off
     temperature: float = 1.0
     ban_eos: bool = True
-    stop: str = '"'
+    stop: str = '"'  # empty: only EOS ends a text
     abandon: str = ""  # where this comes before the stop string the sample is of no use: it ends unclosed, and keeps it
     seed: int = 42
     rows: int | None = None  # at most so many rows (samples and their counter rows) per step; None: by the device

@@ -8,7 +8,7 @@ import torch
 
 from contracts import InputError
 from synthesis.batch import NONE, Batch, Sample
-from synthesis.continuations import Decoding, Prompt, Sampled, Statistics
+from synthesis.continuations import Decoding, Prompt, Sampled, Statistics, Text
 from synthesis.endings import Endings
 from synthesis.generator import Generator
 from synthesis.prefill import prefill
@@ -111,7 +111,7 @@ class Intake:
             rows += len(prompt.samples) * (1 + len(prompt.counters))
         return pulled
 
-    def _begin(self, fitting: list[tuple[Prompt, int]], ids_of: dict[str, list[int]]) -> list[Sample]:
+    def _begin(self, fitting: list[tuple[Prompt, int]], ids_of: dict[Text, list[int]]) -> list[Sample]:
         wanted = {text: ids_of[text] for prompt, _ in fitting for text in (prompt.text, *prompt.counters)}
         places, real, padded = prefill(self.generator, wanted)
         self.statistics.prompts += len(fitting)
@@ -156,7 +156,7 @@ def check_decoding(how: Decoding) -> None:
         "top_p": (how.top_p is None or 0 <= how.top_p <= 1, "0..1, or null for none"),
         "top_k": (how.top_k is None or how.top_k >= 0, "a number of tokens, or 0 for all"),
         "temperature": (0 < how.temperature < math.inf, "more than 0"),
-        "stop": (bool(how.stop), "the string that ends a sentence"),
+        "stop": (bool(how.stop) or not how.ban_eos, "the string that ends a sentence"),
         "rows": (how.rows is None or how.rows >= 1, "at least 1"),
         "token_budget": (how.token_budget >= 1, "at least 1"),
     }

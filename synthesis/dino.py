@@ -196,6 +196,10 @@ class Job:
         if group.shard.whole and not group.shard.open_groups:
             yield group.shard
 
+    def rest(self) -> Iterator[Shard]:
+        """Nothing is held back."""
+        return iter(())
+
     def _begin(self, units: Iterable[Unit], shard_size: int, missing: set[int]) -> Iterator[Group]:
         """Groups in order. The last of a shard is handed out with the mark that no more will come."""
         last = max(missing, default=-1)

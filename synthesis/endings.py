@@ -1,4 +1,7 @@
-"""When a sample is finished, told by its decoded text: the closing quotation mark may stand inside of a token."""
+"""When a sample is finished, told by its decoded text: the closing quotation mark may stand inside of a token.
+
+Where there is no stop string, the end of sequence closes a text.
+"""
 
 from synthesis.batch import Sample
 from synthesis.continuations import Decoding, Sampled
@@ -17,9 +20,10 @@ class Endings:
 
     def of(self, sample: Sample) -> Sampled | None:
         """What the sample came to, and it is marked as finished; None while it goes on."""
-        text, closed = "", False
+        text = ""
         last = sample.tokens[-1]
         ended = last in self.eos
+        closed = ended and not self.how.stop
         if last in self.suspects:
             text, stop, _ = self._text(sample).partition(self.how.stop)
             closed = bool(stop)
@@ -27,7 +31,7 @@ class Endings:
         if not ended and len(sample.tokens) < sample.limit:
             return None
         sample.finished = True
-        if not closed:
+        if not closed or not self.how.stop:
             text = self._text(sample)
         return Sampled(sample.prompt, sample.number, text, closed, len(sample.tokens))
 

@@ -6,9 +6,6 @@ from typing import Any
 
 from filelock import Timeout
 
-from synthesis.data_card import write_data_card
-from synthesis.measures import as_json
-from synthesis.report import write_report
 from synthesis.stage import Stage
 
 log = logging.getLogger(__name__)
@@ -39,7 +36,5 @@ def leave_unfinished(stage: Stage) -> None:
 def _leave(stage: Stage, *, complete: bool) -> dict[str, Any]:
     """The manifest last: where it says complete, all the rest is there."""
     manifest = stage.manifest(complete=complete)
-    measured = write_report(stage.folder, manifest)
-    write_data_card(stage.folder, manifest)
-    stage.store.write_manifest({**manifest, "measures": as_json(measured)})
+    stage.store.write_manifest({**manifest, **stage.describe(manifest)})
     return manifest["counts"]

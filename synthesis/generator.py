@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
 from encoders.backbones import from_pretrained
+from synthesis.caches import KeysValues, Pass, RowCache
+from synthesis.continuations import Text
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
@@ -51,15 +54,44 @@ class Generator:
     def device(self) -> torch.device:
         return self.model.device
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+    def new_cache(self) -> RowCache:
+        return RowCache()
+
+    def begin(self, ids: Sequence[list[int]]) -> Pass:
+        """Run prompts that share a pass."""
+        lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
+        cache = DynamicCache()
+        logits_RV = self._forward(ids_RT, real_RT, (real_RT.cumsum(1) - 1).clamp_(min=0), cache)
+        return Pass(without_padding(cache, real_RT), lengths_R, logits_RV)
+
+    def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
+        """(R, V) logits behind the last token of each row."""
+        positions_R1 = torch.from_numpy(cache.lengths()).to(self.device)[:, None]
+        return self._forward(last_R[:, None], cache.real(1), positions_R1, cache)
+
+    def _forward(self, ids_RT: Tensor, real_RT: Tensor, positions_RT: Tensor, cache: object) -> Tensor:
+        """(R, V) logits behind the last column. ``real_RT`` is the mask over the cache's columns and these."""
+        options = {"position_ids": positions_RT, "logits_to_keep": 1}
+        options = {name: value for name, value in options.items() if name in self.accepts}  # BLOOM has no positions
+        outcome = self.model(
+            input_ids=ids_RT, attention_mask=real_RT.long(), past_key_values=cache, use_cache=True, **options
+        )
+        logits: Tensor = outcome.logits[:, -1]
+        return logits
+
+    def encode(self, texts: Sequence[Text]) -> list[list[int]]:
         """Token ids of prompts, with whatever the tokenizer puts before a text, and no end behind it.
 
         With ``chat_template`` all but the last line is what the user says, and the last line begins the answer.
         """
-        written = [self._as_chat(text) for text in texts] if self.chat_template else list(texts)
+        plain = [text for text in texts if isinstance(text, str)]
+        written = [self._as_chat(text) for text in plain] if self.chat_template else plain
         # A chat template writes the special tokens itself
-        rows = self.tokenizer(written, add_special_tokens=not self.chat_template)["input_ids"]
-        return [self._unended(list(ids), text) for ids, text in zip(rows, written, strict=True)]
+        rows = self.tokenizer(written, add_special_tokens=not self.chat_template)["input_ids"] if written else []
+        of = {
+            text: self._unended(list(ids), one) for text, one, ids in zip(plain, written, rows, strict=True)
+        }  # fmt: skip
+        return [of[text] if isinstance(text, str) else list(text) for text in texts]
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
         """The text that ``ids`` add behind the token ``before``.
@@ -96,6 +128,24 @@ class Generator:
         messages = [{"role": "user", "content": question if newline else text}]
         begun = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return cast(str, begun) + (answer if newline else "")
+
+
+def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:
+    """(R,) lengths, (R, T) ids that end at the last column, (R, T) bool where they are. No pad token is needed."""
+    lengths_R = np.array([len(one) for one in ids], dtype=np.int64)
+    columns = int(lengths_R.max())
+    ids_RT = np.zeros((len(ids), columns), dtype=np.int64)  # what stands in the padding is masked
+    for row, one in enumerate(ids):
+        ids_RT[row, columns - len(one) :] = one
+    real_RT = torch.from_numpy(np.arange(columns) >= (columns - lengths_R)[:, None]).to(device)
+    return lengths_R, torch.from_numpy(ids_RT).to(device), real_RT
+
+
+def without_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeysValues]:
+    """A masked key counts for nothing, but nothing times NaN is NaN: no state of a padding token may stay."""
+    padding = ~real_RT[:, None, :, None]
+    layers: list[Any] = cache.layers
+    return [KeysValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in layers]
 
 
 _AS_THEY_ARE: dict[str, Any] = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}

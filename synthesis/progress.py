@@ -11,8 +11,7 @@ from collections import Counter
 from tqdm import tqdm
 
 from synthesis.decoding import Sampled
-from synthesis.dino import Job, Shard
-from synthesis.stage import Progress, Ranks, Stage
+from synthesis.stage import Job, Progress, Ranks, Shard, Stage
 
 EVERY = 0.5  # seconds between looks
 SHARE = 0.05  # of the prompts: a line for each
@@ -37,7 +36,7 @@ class Tally(Quiet):
     """Counts. What it calls accepted has passed the filters of single texts."""
 
     def begin(self, stage: Stage, groups: int) -> None:
-        self.name, self.total, self.filters = stage.spec.task_name, groups, stage.plan.filters
+        self.name, self.total, self.passes = stage.title, groups, stage.passes
         self.drawn, self.accepted = Counter[str](), Counter[str]()
         self.tokens = 0
         self.began = self.looked = time.monotonic()
@@ -45,7 +44,7 @@ class Tally(Quiet):
     def took(self, sampled: Sampled, job: Job) -> None:
         label = str(sampled.prompt.key[-1])
         self.drawn[label] += 1
-        self.accepted[label] += not sampled.rejected and not self.filters.rejected(sampled.text, sampled.closed, None)
+        self.accepted[label] += self.passes(sampled)
         self.tokens += sampled.tokens
         now = time.monotonic()
         if now - self.looked >= EVERY:

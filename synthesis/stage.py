@@ -7,7 +7,7 @@ there closes.
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,11 +15,8 @@ from filelock import FileLock
 
 from contracts import InputError
 from synthesis.decoding import Decoding, Prompt, Sampled, Statistics, decode
-from synthesis.dino import Job, Plan, Shard, Unit
-from synthesis.filters import NEAR_DUPLICATE, NearDuplicates
 from synthesis.generator import Generator
-from synthesis.spec import TaskSpec
-from synthesis.store import ABOUT, Entry, ShardStore, read_manifest, read_shard, shard_name
+from synthesis.store import ABOUT, LabelCounts, ShardStore, read_manifest
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +30,37 @@ class Ranks(NamedTuple):
 
     rank: int = 0
     world: int = 1
+
+
+class Shard(Protocol):
+    """A part of the data set that is done."""
+
+    number: int
+    first: int  # of its inputs
+    units: int  # inputs in it
+    tokens: int
+
+    def entries(self) -> Iterator[Mapping[str, Any]]: ...
+
+    def counts(self) -> dict[str, LabelCounts]: ...
+
+
+class Job(Protocol):
+    """Prompts for shards that are missing, and shards from the answers."""
+
+    groups_done: int
+
+    def prompts(self) -> Iterator[Prompt | None]:
+        """For the decoder. None where the next ones depend on answers that are still to come."""
+        ...
+
+    def take(self, sampled: Sampled) -> Iterator[Shard]:
+        """The shards that this answer finishes."""
+        ...
+
+    def rest(self) -> Iterator[Shard]:
+        """Those that were held back, when the last answer has come."""
+        ...
 
 
 class Progress(Protocol):
@@ -49,17 +77,34 @@ class Progress(Protocol):
 
 @dataclass
 class Stage:
-    """What is to be written into one folder."""
+    """What is to be written into one folder. A subclass knows the method that writes it."""
 
     folder: Path
-    spec: TaskSpec
-    plan: Plan
+    title: str
     how: Decoding
-    units: Callable[[], Iterator[Unit]]
-    number: int  # of units
+    number: int  # of inputs
     shard_size: int
     identity: Mapping[str, Any]  # what decides the texts; another one is another data set
-    about: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says besides
+    about: Mapping[str, Any]  # what the manifest says besides
+
+    def begin(self, missing: list[int], generator: Generator) -> Job:
+        """The work on these shards."""
+        raise NotImplementedError
+
+    def groups(self, inputs: int) -> int:
+        """Prompts for so many inputs."""
+        raise NotImplementedError
+
+    def passes(self, sampled: Sampled) -> bool:
+        """Whether a text, seen alone, will be accepted."""
+        raise NotImplementedError
+
+    def sieve(self) -> None:
+        """What is to be done over all shards before the data set is closed. Doing it again changes nothing."""
+
+    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Write what tells a person about the data set; what the manifest says about its texts."""
+        raise NotImplementedError
 
     @property
     def shards(self) -> int:
@@ -103,16 +148,21 @@ def run_stage(
     if not missing:
         return statistics
     stage.store.write_manifest(stage.manifest(complete=False))  # a folder that a kill leaves says what it is
-    job = Job(stage.spec, stage.plan, stage.units(), stage.shard_size, missing)
+    job = stage.begin(missing, generator)
     sizes = [min(stage.shard_size, stage.number - number * stage.shard_size) for number in missing]
-    progress.begin(stage, sum(sizes) * (len(stage.spec.labels) if stage.spec.takes_input else 1))
+    progress.begin(stage, stage.groups(sum(sizes)))
+
+    def write(shards: Iterator[Shard]) -> None:
+        for shard in shards:
+            about = {"first": shard.first, "inputs": shard.units, "tokens": shard.tokens, "labels": shard.counts()}
+            stage.store.write(shard.number, shard.entries(), about)
+            progress.wrote(shard)
+
     try:
         for sampled in decoder(generator, job.prompts(), stage.how, statistics):
-            for shard in job.take(sampled):
-                about = {"first": shard.first, "inputs": shard.units, "tokens": shard.tokens, "labels": shard.counts()}
-                stage.store.write(shard.number, shard.entries(), about)
-                progress.wrote(shard)
+            write(job.take(sampled))
             progress.took(sampled, job)
+        write(job.rest())
     finally:
         progress.end()
     return statistics
@@ -133,8 +183,7 @@ def close_stage(
         with stage.lock():
             if not stage.missing():
                 if not stage.is_complete():
-                    if stage.plan.filters.near_duplicate_x1 is not None and not stage.spec.takes_input:
-                        sieve(stage.store, stage.shards, stage.plan.filters.near_duplicate_x1)
+                    stage.sieve()
                     finish(stage)
                 return
         if watch is None:
@@ -145,25 +194,3 @@ def close_stage(
             log.info("%s: waiting for %d shards of other processes", stage.folder, len(missing))
             said = time.monotonic()
         time.sleep(PATIENCE)
-
-
-def sieve(store: ShardStore, shards: int, threshold: float) -> None:
-    """Take near-duplicates of earlier first sentences out of the shards. Doing it again changes nothing."""
-    seen = NearDuplicates(threshold)
-    for number in range(shards):
-        kept: list[Entry] = []
-        dropped: dict[str, int] = {}
-        for entry in read_shard(store.folder / shard_name(number)):
-            if seen.is_new(entry["text_a"]):
-                kept.append(entry)
-            else:
-                dropped[entry["label"]] = dropped.get(entry["label"], 0) + 1
-        record = store.record(number)
-        if record is None or not dropped:
-            continue
-        for label, count in dropped.items():
-            counts = record["labels"][label]
-            counts["accepted"] -= count
-            counts["rejected"][NEAR_DUPLICATE] = counts["rejected"].get(NEAR_DUPLICATE, 0) + count
-        about = {key: record[key] for key in ("first", "inputs", "tokens", "labels")}
-        store.write(number, kept, about)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from contracts import InputError
 from synthesis.continuations import Decoding
 from synthesis.dino import Plan, x1_units, x2_units
+from synthesis.dino_stage import DinoStage
 from synthesis.filters import NearDuplicates
 from synthesis.inputs import Inputs, Summary
 from synthesis.spec import TaskSpec, parse_spec, read_spec_file
@@ -165,4 +166,4 @@ def _stage(
         "shard_size": values.shard_size,
     }
     about = {"generator": dict(values.generator), "versions": dict(values.versions)}
-    return Stage(folder, spec, plan, how, units, number, values.shard_size, identity, about)
+    return DinoStage(folder, spec.task_name, how, number, values.shard_size, identity, about, spec, plan, units)
