@@ -65,11 +65,8 @@ def run(cfg: DictConfig) -> int:
     asked = cfg.copy()
     start = Start(*from_rank_zero(lambda writer: prepare_folder(cfg, folder, model_class, writer)))
     if start.finished:
-        log.info(
-            "%s is finished: results.json and %s/ are there. overwrite=true trains it again.",
-            folder,
-            model_class.product,
-        )
+        made = f"results.json and {model_class.product}/ are there"
+        log.info("%s is finished: %s. overwrite=true trains it again.", folder, made)
         return 0
     cfg.backbone = start.backbone
     data = hydra.utils.instantiate(cfg.data, _convert_="all")

@@ -19,13 +19,7 @@ log = logging.getLogger(__name__)
 
 Scored = Task | PairTask | RetrievalTask
 
-HEADLINES = (
-    "all/spearman",
-    "cosine/spearman",
-    "cosine/mrr",
-    "accuracy",
-    "perplexity",
-)  # what the one line says of a task
+HEADLINES = ("all/spearman", "cosine/spearman", "cosine/mrr", "accuracy", "perplexity")  # what the line says of a task
 SHOWN = 8  # scores in the one line
 
 

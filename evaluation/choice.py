@@ -27,7 +27,8 @@ def choose_suites(
     during: Sequence[str],
     options: Options,
 ) -> Suites:
-    """The suite of a model that writes; of others what the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks.
+    """What the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks; a model that
+    writes has a suite of its own.
 
     A name of ``during`` that is no task anywhere is left out here; messages name the keys of a run.
 

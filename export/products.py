@@ -50,8 +50,8 @@ def _generator_card(results: Results) -> str:
             "`python -m synthesis recipe=gense generator=THIS_FOLDER input=FILE output=FOLDER`.",
             "",
             *(["| on held-out triplets | |", "|---|---|", *scores, ""] if scores else []),
-            f"Best step: {results['best_step']}; data: {results['spent']['examples']:,} instances seen. Without "
-            "pretraining, or with little data, what it writes is not to be trusted: look at the discriminator's accuracy.",
+            f"Best step {results['best_step']}, {results['spent']['examples']:,} instances seen. Without pretraining "
+            "or with little data, what it writes is not to be trusted: look at the accuracy.",
             "",
         ]
     )

@@ -91,7 +91,7 @@ def test_scores_before_during_and_at_the_end(tmp_path, caplog):
     assert not [name for name in scorer.history[2] if name.startswith("stsb/")]
     assert f"step 2: {NAME} {scorer.history[2][NAME]:.1f} (" in caplog.text
     assert sum(record.name == "evaluation.callback" for record in caplog.records) == 4
-    values, intervals, _ = scorer.score(module.encoder)
+    values, intervals, _ = scorer.score(module)
     assert values[NAME] == scorer.history[6][NAME] == pytest.approx(trainer.callback_metrics[NAME].item(), abs=1e-4)
     assert set(values) == set(intervals) == set(scorer.scores_before)
     assert {name.split("/")[0] for name in scorer.history[2]} == {"stsb-dev"}
@@ -123,7 +123,7 @@ def test_the_last_step_is_scored_and_once(tmp_path, every, limit, steps):
     assert len(module.encoder.modes) == len(steps)
     assert trainer.global_step == (steps or [5])[-1]
     if steps:
-        assert scorer.score(module.encoder).values[NAME] == scorer.history[steps[-1]][NAME]
+        assert scorer.score(module).values[NAME] == scorer.history[steps[-1]][NAME]
 
 
 class Stop(pl.Callback):
