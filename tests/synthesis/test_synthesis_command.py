@@ -319,6 +319,30 @@ def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):
     assert said == "synthesis: there is no key 'decai'. The nearest key is decay.\n"
 
 
+def test_the_commands_of_the_front_page(place, tmp_path):
+    """As written, but for the generator and the sentences."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = [
+        line.split() for line in page.splitlines() if line.startswith("python -m synthesis ") and "dino" in line
+    ]
+    assert len(commands) >= 3
+    put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10}
+    for line in lines:
+        words = [word.partition("=") for word in line[3:]]
+        filled = [f"{key}={put.get(key, value)}" for key, _, value in words]
+        done = subprocess.run(
+            [sys.executable, "-m", "synthesis", *filled],
+            cwd=tmp_path,
+            env=environment(PYTHONPATH=str(ROOT)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "dino-x2" / "annotation.csv").is_file()
+    assert (tmp_path / "dino-x2-parquet" / "shard-00000.parquet").is_file()
+
+
 @pytest.mark.slow
 def test_training_reads_the_folder_as_it_is(straight, tmp_path):
     words = ["model=sroberta", "data=dino", f"data.path={straight}", "backbone=tiny", "max_steps=2", "batch_size=8"]

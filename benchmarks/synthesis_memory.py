@@ -1,0 +1,74 @@
+"""Peak memory of a synthesis over the number of its inputs: they stream, so there should be no difference.
+
+    python -m benchmarks.synthesis_memory [--quick] [--inputs 2000 100000] [KEY=VALUE ...]
+
+Each number is one ``python -m synthesis recipe=dino_x2`` in a process of its own, one sample of four tokens per label, by
+a network of one layer with random weights (further KEY=VALUE go to it). The reports are written too. Compared are the
+last and the first number.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from benchmarks.instructed_model import make_tokenizer
+from benchmarks.sides import Line, arguments, report
+from benchmarks.texts import ROOT, sentences
+
+
+def write_generator(folder: Path, corpus: Sequence[str]) -> Path:
+    tokenizer = make_tokenizer(corpus)
+    end = tokenizer.eos_token_id
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_layer=1, n_embd=32, n_head=1, n_positions=256, bos_token_id=end, eos_token_id=end
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def peak(folder: Path, generator: Path, corpus: Sequence[str], inputs: int, more: Sequence[str]) -> tuple[float, float]:
+    """MiB and seconds of one run."""
+    given = folder / f"{inputs}.txt"
+    given.write_text("".join(f"{corpus[place % len(corpus)]} {place}\n" for place in range(inputs)), encoding="utf-8")
+    words = ["recipe=dino_x2", f"generator={generator}", f"input={given}", f"output={folder / str(inputs)}"]
+    words += ["per_label=1", "max_new_tokens=4", "filters.keep_unclosed=true", "filters.allow_newlines=true"]
+    began = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", "synthesis", *words, *more], cwd=ROOT)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"the synthesis of {inputs} inputs failed")
+    return used.ru_maxrss / 1024, time.monotonic() - began
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--inputs", type=int, nargs="+", default=[2_000, 100_000])
+    options, more = parser.parse_known_args()
+    numbers = [20, 60] if options.quick else options.inputs
+    corpus = [text for text in sentences(2_000) if len(text) < 100 and '"' not in text]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        generator = write_generator(folder / "generator", corpus)
+        found = {number: peak(folder, generator, corpus, number, more) for number in numbers}
+    first, last = found[numbers[0]][0], found[numbers[-1]][0]
+    lines = [
+        Line("memory", f"{number:,} inputs, peak, {seconds:.0f} s", "MiB", size, None, None, "")
+        for number, (size, seconds) in found.items()
+    ]
+    case = f"{numbers[-1]:,} inputs against {numbers[0]:,}"
+    report(
+        "Memory of a synthesis", [*lines, Line("memory", case, "MiB", last, first, last / first, "1x")], options.output
+    )
+
+
+if __name__ == "__main__":
+    main()
