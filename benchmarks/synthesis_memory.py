@@ -2,9 +2,9 @@
 
     python -m benchmarks.synthesis_memory [--quick] [--inputs 2000 100000] [KEY=VALUE ...]
 
-Each number is one ``python -m synthesis recipe=dino_x2`` in a process of its own, one sample of four tokens per label, by
-a network of one layer with random weights (further KEY=VALUE go to it). The reports are written too. Compared are the
-last and the first number.
+Each number is one ``python -m synthesis recipe=dino_x2`` in a process of its own, one sample of four tokens per label,
+by a network of one layer with random weights (further KEY=VALUE go to it). The reports are written too. Compared are
+the last and the first number.
 """
 
 import os

@@ -322,10 +322,8 @@ def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):
 def test_the_commands_of_the_front_page(place, tmp_path):
     """As written, but for the generator and the sentences."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    commands = [
-        line.split() for line in page.splitlines() if line.startswith("python -m synthesis ") and "dino" in line
-    ]
-    assert len(commands) >= 3
+    lines = [line.split() for line in page.splitlines() if line.startswith("python -m synthesis ") and "dino" in line]
+    assert len(lines) >= 3
     put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10}
     for line in lines:
         words = [word.partition("=") for word in line[3:]]
