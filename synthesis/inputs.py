@@ -1,16 +1,18 @@
-"""The given first sentences: lines of text, ``text_a`` of JSON lines, or both sentences of STS-B's table.
+"""The given texts: lines of text, a field of JSON lines, or both sentences of STS-B's table, gzipped or not.
 
 Read as a stream, once to count and check and once by each process that writes for them: any number in constant memory.
 Texts stay as they are; blank ones are left out and counted. Nothing is de-duplicated, as published.
 """
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 from contracts import InputError
 
@@ -64,20 +66,16 @@ class Inputs:
         Raises:
             InputError: as above, or there is no text in it.
         """
-        digest = hashlib.sha256()
         texts = blank = 0
         for text in self.all_texts():
             texts, blank = (texts + 1, blank) if text.strip() else (texts, blank + 1)
         if not texts:
             raise InputError(f"input={self.path}: wanted sentences, got {blank} blank lines. Give at least one text.")
-        with self.path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        return Summary(texts, blank, digest.hexdigest())
+        return Summary(texts, blank, file_sha256(self.path))
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        with self.path.open("rb") as file:  # only \n ends a line: other separators may stand in a sentence
-            for number, data in enumerate(file, start=1):
+        with self._open() as file:  # only \n ends a line: other separators may stand in a sentence
+            for number, data in enumerate(self._whole(file), start=1):
                 try:
                     line = data.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
@@ -86,6 +84,15 @@ class Inputs:
                         "Convert the file, for instance with iconv."
                     ) from None
                 yield number, line.removesuffix("\n").removesuffix("\r")
+
+    def _open(self) -> IO[bytes]:
+        return cast(IO[bytes], gzip.open(self.path, "rb")) if self.path.suffix == ".gz" else self.path.open("rb")
+
+    def _whole(self, file: IO[bytes]) -> Iterator[bytes]:
+        try:
+            yield from file
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"input={self.path}: wanted a whole gzip file, got: {error}. Fetch it again.") from None
 
     def _json(self, number: int, line: str) -> str:
         where = f"input={self.path}, line {number}"
@@ -130,7 +137,9 @@ class Inputs:
 
 
 def open_inputs(path: str, kind: str = "auto", column: str = "text_a") -> Inputs:
-    """``kind="auto"`` goes by the name: .jsonl; .tsv and .csv (both are names of STS-B's files); else lines of text.
+    """``kind="auto"`` goes by the name: .jsonl, .json; .tsv, .csv (names of STS-B's files); else lines of text.
+
+    A name that ends in .gz is of a gzip file.
 
     Raises:
         InputError: there is no such file, or it is empty.
@@ -143,4 +152,11 @@ def open_inputs(path: str, kind: str = "auto", column: str = "text_a") -> Inputs
     if file.stat().st_size == 0:
         raise InputError(f"input={path}: the file is empty. Give at least one sentence.")
     by_name = {".jsonl": "jsonl", ".json": "jsonl", ".tsv": "stsb", ".csv": "stsb"}
-    return Inputs(file, by_name.get(file.suffix, "text") if kind == "auto" else kind, column)
+    suffix = Path(file.name.removesuffix(".gz")).suffix
+    return Inputs(file, by_name.get(suffix, "text") if kind == "auto" else kind, column)
+
+
+def file_sha256(path: Path) -> str:
+    """Of its bytes as they lie on the disk."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
