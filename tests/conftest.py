@@ -99,6 +99,19 @@ def tiny_bert(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_t5(tmp_path_factory) -> Path:
+    """A T5ForConditionalGeneration folder, 2 + 2 layers of width 32, no dropout; its pieces begin with a blank."""
+    return save_tiny_t5(tmp_path_factory.mktemp("tiny_t5"), dropout=0.0)
+
+
+@pytest.fixture(scope="session")
+def gense_prompts() -> dict:
+    import yaml
+
+    return yaml.safe_load((ROOT / "configs" / "prompts" / "gense.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
 def corpus_file(tmp_path_factory) -> Path:
     """40 documents, one per line, of 300 to 600 words; each keeps to one of five topics."""
     rng = random.Random(20)
@@ -182,6 +195,32 @@ def save_tiny_bert(folder: Path, dropout: float) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         BertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_tiny_t5(folder: Path, dropout: float, **config: object) -> Path:
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+    pieces = Tokenizer(models.Unigram())
+    pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    said = [*SENTENCES, *["is it true or false that two sentences mean the same?"] * 20]
+    specials = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=specials, unk_token="<unk>", show_progress=False)
+    pieces.train_from_iterator(said, trainer)
+    pieces.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=pieces, model_max_length=512, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "dropout_rate": dropout}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        found = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **(sizes | config))
+        T5ForConditionalGeneration(found).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
