@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 
+from contracts import ItemScores
+
 RESAMPLES = 1000
 BLOCK = 2**22  # weights held at a time
 # Cosines of float32 vectors that are this close together differ by rounding alone: the encoder has collapsed.
@@ -30,6 +32,7 @@ class Scores(NamedTuple):
     values: dict[str, float]
     intervals: dict[str, list[float]]
     members: dict[str, list[str]] = {}  # average -> the scores that it holds
+    items: ItemScores | None = None  # where intervals were wanted
 
 
 class Estimate(NamedTuple):

@@ -77,14 +77,24 @@ class Similarity:
 
 def cosines(task: PairTask, pool: Pool) -> Tensor:
     """(pairs,) float64; 0 where a vector is zero or not finite, as SentEval has it."""
-    similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
+    similarity = _cosines(task, pool)
     lost = int(similarity.isnan().sum())
     if lost:
         log.warning(
             "%s: %d of %d pairs hold a vector that is not finite; they count as 0", task.name, lost, len(task.gold)
         )
+    return similarity.nan_to_num(nan=0.0)
+
+
+def item_cosines(task: PairTask, pool: Pool) -> Tensor:
+    """The same, to be kept; it does not warn again."""
+    return _cosines(task, pool).nan_to_num(nan=0.0)
+
+
+def _cosines(task: PairTask, pool: Pool) -> Tensor:
+    similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
     # a sentence with itself must be 1, not 1 - 2e-16: otherwise pairs that tie are ranked by the processor's rounding
-    return similarity.nan_to_num(nan=0.0).round(decimals=12)
+    return similarity.round(decimals=12)
 
 
 def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:

@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from contracts import Embedder, InputError, PairTask, RetrievalTask
 from evaluation.averages import averages
 from evaluation.catalogue import ENTRIES, has_form
 from evaluation.embed import VectorStore, embed_pool
+from evaluation.items import items_of
 from evaluation.retrieval import Retrieval, tfidf_baseline
 from evaluation.statistics import Estimate, Scores
-from evaluation.sts import Similarity
+from evaluation.sts import Similarity, item_cosines
 from evaluation.task import How, Task
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Suite:
         ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
         """
         how, found = How(_device_of(embedder), intervals), dict[str, Estimate]()
+        cosines = dict[str, Tensor]()
         for group in _groups(self.tasks):
             pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
             rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -67,6 +69,8 @@ class Suite:
                 if report:
                     report(task.name, time.perf_counter() - began)
             found.update(_exchanged(mine, problem))
+            if intervals:
+                cosines.update({t.name: item_cosines(t.pairs, pool) for t in group if isinstance(t, Similarity)})
         ordered = {name: found[name] for task in self.tasks for name in task.score_names()}
         members = dict[str, list[str]]()
         for one in list(averages(ordered, WITH_FORM)):
@@ -76,6 +80,7 @@ class Suite:
             {name: estimate.value for name, estimate in ordered.items()},
             {name: interval for name, interval in bounds.items() if interval is not None},
             members,
+            items_of(self.tasks, cosines, ordered) if intervals else None,
         )
 
     def scored_of(self, module: nn.Module) -> Any:
