@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # a command line that only prints its help must not wait for 
 
 IGNORED_LABEL = -100  # an MLM label that is not predicted; torch's cross_entropy skips it by default
 RESULTS_VERSION = 1
+ITEMS_FILE = "items.npz"
 
 
 class InputError(ValueError):
@@ -178,6 +179,19 @@ class RetrievalTask(NamedTuple):
     name: str
     queries: list[str]
     documents: list[str]
+
+
+class ItemScores(NamedTuple):
+    """What single test items came to: ``items.npz`` beside ``results.json``, an array KIND/NAME for each entry.
+
+    Two runs are compared item by item where the digests of a task are equal.
+    """
+
+    cosines: "dict[str, np.ndarray]"  # task of pairs -> (pairs,) float64
+    gold: "dict[str, np.ndarray]"  # (pairs,) float64
+    subsets: "dict[str, np.ndarray]"  # (pairs,) names
+    digests: dict[str, str]  # of texts and gold
+    replicates: "dict[str, np.ndarray]"  # score -> (resamples,) float32; resample r is the same items for any encoder
 
 
 # ---------------------------------------------------------------------------------- results.json

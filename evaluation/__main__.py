@@ -86,7 +86,7 @@ def score(cfg: DictConfig) -> int:
         store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
         found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
         if rank == 0:
-            leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began))
+            leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began), found)
     return 0
 
 
@@ -101,12 +101,13 @@ def check_output(path: Path) -> None:
         raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
 
 
-def leave(cfg: DictConfig, results: Results) -> None:
+def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
     """The tables, on the terminal and beside the JSON."""
     from rich.console import Console
 
     from evaluation.suite import WITH_FORM
     from evaluation.tables import markdown, terminal
+    from runs.items import items_beside, write_items
     from runs.results import write_results
 
     console = Console()
@@ -115,6 +116,8 @@ def leave(cfg: DictConfig, results: Results) -> None:
             console.print(part, highlight=False, soft_wrap=isinstance(part, str))
     if cfg.output:
         path = Path(cfg.output)
+        if found.items:
+            write_items(items_beside(path), found.items)
         write_results(path, results)
         page = path.with_suffix(".md")
         unfinished = page.with_name(f".{page.name}.part")

@@ -20,6 +20,7 @@ OURS = (  # besides .hydra/
     "generator",
     "backbone",
     "curve.png",
+    "items.npz",
     "wandb",
     "tensorboard",
 )
