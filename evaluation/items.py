@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from torch import Tensor
 
-from contracts import PairTask, ItemScores
+from contracts import ItemScores, PairTask
 from evaluation.statistics import Estimate
 from evaluation.sts import Similarity
 from evaluation.task import Task
