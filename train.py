@@ -203,7 +203,7 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
     from export.products import export_product
     from runs.curve import draw_curve
     from runs.progress import closing_table
-    from runs.items import write_items
+    from runs.items import items_beside, write_items
     from runs.results import write_results
 
     results = collect_results(cfg, model, data, fitted)
@@ -214,7 +214,7 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
         folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, baselines=results.get("baselines", {})
     )
     if fitted.final.scores.items:
-        write_items(folder / ITEMS_FILE, fitted.final.scores.items)
+        write_items(items_beside(folder / "results.json"), fitted.final.scores.items)
     write_results(folder / "results.json", results)
     if not cfg.quiet:
         closing_table(results, folder, cfg.next_steps)
