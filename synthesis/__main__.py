@@ -4,9 +4,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
@@ -17,56 +18,16 @@ from key_types import check_types
 from synthesis.afterwards import Afterwards
 from synthesis.failures import SynthesisFailed, disk_errors
 from synthesis.heartbeat import Heartbeat
+from synthesis.keys import FilterKeys, GenseKeys, Keys, RuleKeys, SentenceKeys
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.generator import Generator
     from synthesis.stage import Ranks, Stage, Watch
     from synthesis.tasks import Tasks, Texts, Values
 
+GENSE = ("gense", "gense_filter")
+
 log = logging.getLogger("synthesis")
-
-
-class FilterKeys(TypedDict):
-    keep_unclosed: bool
-    allow_newlines: bool
-    min_words: int
-    copies: Literal["keep", "exact", "normalised"]
-    drop_duplicates: bool
-    near_duplicate_x1: float | None
-
-
-class Keys(TypedDict):
-    spec: str | None
-    generator: str | None
-    revision: str | None
-    input: str | None
-    input_type: Literal["auto", "text", "jsonl", "stsb"]
-    input_column: str
-    output: str | None
-    num_x1: int
-    strategy: Literal["overgenerate", "retry"]
-    per_label: int | None
-    max_tries: int
-    decay: float
-    epsilon: float
-    max_new_tokens: int
-    top_p: float | None
-    top_k: int | None
-    temperature: float
-    ban_eos: bool
-    chat_template: bool
-    seed: int
-    precision: Literal["fp32", "bf16", "fp16"]
-    device: str
-    devices: int
-    rows: int | None
-    token_budget: int
-    shard_size: int
-    overwrite: bool
-    quiet: bool
-    annotate: int | None
-    annotations: str | None
-    publish: str | None
 
 
 def run(cfg: DictConfig) -> int:
@@ -77,11 +38,25 @@ def run(cfg: DictConfig) -> int:
     folder = Path(cfg.output)
     afterwards = Afterwards(cfg.annotate, cfg.annotations, cfg.publish)
     afterwards.check(overwrite=cfg.overwrite)
+    if (name := (cfg.get("recipe") or {}).get("name")) in GENSE:
+        return gense(cfg, folder, name, afterwards.asked())
     finished = afterwards.asked() and not any(cfg.get(key) for key in ("generator", "recipe", "spec"))
     status = 0 if finished else write(cfg, folder, afterwards.asked())
     if status == 0 and (shown := afterwards.do(folder, seed=cfg.seed, overwrite=cfg.overwrite)):
         print(shown)
     return status
+
+
+def gense(cfg: DictConfig, folder: Path, recipe: str, afterwards: Sequence[str]) -> int:
+    """Triplets, or other ones from what was written for them."""
+    from synthesis.gense_command import FILTERS, run_filter, run_gense
+
+    check_types(cfg, get_type_hints(GenseKeys), "")
+    check_types(cfg.get("sentences", {}), get_type_hints(SentenceKeys), "sentences.")
+    check_types(cfg.rules, get_type_hints(RuleKeys), "rules.")
+    if afterwards:
+        raise InputError(f"{afterwards[0]} is for texts by instructions (DINO), not for triplets. Leave it out.")
+    return run_filter(cfg, folder) if recipe == FILTERS else run_gense(cfg, folder, agreed, partial(write_stage, cfg))
 
 
 def write(cfg: DictConfig, folder: Path, afterwards: Sequence[str]) -> int:
@@ -238,7 +213,12 @@ def claim(cfg: DictConfig, folder: Path, tasks: "Tasks", values: "Values", given
 
 
 def write_stage(
-    cfg: DictConfig, stage: "Stage", generator: "Generator", ranks: "Ranks", watch: "Watch | None" = None
+    cfg: DictConfig,
+    stage: "Stage",
+    generator: "Generator",
+    ranks: "Ranks",
+    watch: "Watch | None" = None,
+    close: "Callable[[Stage], None] | None" = None,
 ) -> None:
     """Shards, manifest and report; with ``watch`` it returns when the other processes have done their part too.
 
@@ -250,7 +230,7 @@ def write_stage(
 
     try:
         spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=cfg.quiet))
-        close_stage(stage, finish, watch=watch)
+        close_stage(stage, close or finish, watch=watch)
     except (KeyboardInterrupt, SystemExit):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)

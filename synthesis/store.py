@@ -22,6 +22,7 @@ MANIFEST_VERSION = 1
 ABOUT = ".shards"
 PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
+WITHIN = (X1, "scored")  # the latter within triplets: all that was written for them
 # In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
 # says to the end whose folder it is
 OURS = (ABOUT, "shard-*.jsonl", "report.md", "report.html", "README.md", "annotation*", ".*.part", MANIFEST)
@@ -106,7 +107,7 @@ class ShardStore:
         """Of the shards that are done, in order."""
         return [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
 
-    def write(self, number: int, entries: Iterable[Entry], about: Mapping[str, Any]) -> ShardRecord:
+    def write(self, number: int, entries: Iterable[Mapping[str, Any]], about: Mapping[str, Any]) -> ShardRecord:
         """A shard from its entries; ``about`` is what its record says besides."""
         data = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
         record = cast(
@@ -149,15 +150,16 @@ class ShardStore:
         yield from read_entries(self.folder)
 
     def _clear(self) -> None:
-        if (self.folder / X1 / MANIFEST).is_file():
-            shutil.rmtree(self.folder / X1)
+        for name in WITHIN:
+            if (self.folder / name / MANIFEST).is_file() or (self.folder / name / ".sentences").is_dir():
+                shutil.rmtree(self.folder / name)
         for pattern in OURS:
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _refuse_foreign(self) -> None:
         foreign = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
-        foreign = [name for name in foreign if name != X1 and not name.startswith(".")]
+        foreign = [name for name in foreign if name not in WITHIN and not name.startswith(".")]
         if foreign:
             raise InputError(
                 f"output={self.folder}: wanted a new folder or one of the same synthesis, but it holds {foreign[0]} "

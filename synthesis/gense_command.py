@@ -1,0 +1,268 @@
+"""The recipes gense and gense_filter: from the values of the command line to triplets on disk.
+
+``OUTPUT/scored`` gets what was written and judged, by as many processes as there are; when its last shard is there, the
+process that sees it takes the triplets out of it into ``OUTPUT``. gense_filter does only that, from a scored data set.
+"""
+
+import logging
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from filelock import FileLock
+
+from contracts import InputError
+from prompts import GENERATOR_FILE, Prompts, parse_prompts, read_generator_prompts
+from synthesis.gense_filter import SCORED, filter_identity, filter_manifest, filter_shards, find_scored
+from synthesis.gense_report import write_triplet_report
+from synthesis.store import ABOUT, MANIFEST, ShardStore, read_manifest
+from synthesis.triplet_rules import Rules
+
+if TYPE_CHECKING:
+    from synthesis.continuations import Decoding
+    from synthesis.gense import Plan
+    from synthesis.inputs import Inputs
+    from synthesis.preparation import Preparation
+    from synthesis.stage import Ranks, Stage
+
+WRITES, FILTERS = "gense", "gense_filter"
+RECIPES = (WRITES, FILTERS)
+
+log = logging.getLogger(__name__)
+
+Agreed = Callable[[Callable[[bool], Sequence[Any]], "Ranks"], Sequence[Any]]
+
+
+class Wanted(NamedTuple):
+    """All that decides the triplets."""
+
+    folder: Path
+    generator: dict[str, Any]  # name, and what identifies its weights
+    inputs: "Inputs"
+    preparation: "Preparation"
+    prompts: Prompts
+    plan: "Plan"
+    how: "Decoding"
+    rules: Rules
+    identity: dict[str, Any]  # of the scored rows
+
+
+def read_wanted(cfg: Any, folder: Path) -> Wanted:
+    """Check everything that can be checked before a model is loaded.
+
+    Raises:
+        InputError: a value, the input or the generator's folder is wrong.
+    """
+    from synthesis.continuations import Decoding
+    from synthesis.decoding import check_decoding
+    from synthesis.gense import Plan
+    from synthesis.inputs import open_inputs
+    from synthesis.preparation import Preparation, identify
+    from synthesis.provenance import identify_generator
+
+    rules = read_rules(cfg)
+    for key, why in (
+        ("generator", "the folder or hub id of a GenSE generator. Say generator=..."),
+        ("input", "sentences, or documents with input_kind=documents. Say input=FILE"),
+    ):
+        if cfg[key] is None:
+            raise InputError(f"{key} is not set: {why}.")
+    for name, least in (("shard_size", 1), ("devices", 1)):
+        if cfg[name] < least:
+            raise InputError(f"{name}={cfg[name]}: wanted at least {least}.")
+    names = ("max_new_tokens", "top_p", "top_k", "temperature", "seed", "rows", "token_budget")
+    how = Decoding(**{name: cfg[name] for name in names}, ban_eos=False, stop="")
+    check_decoding(how)
+    plan = Plan(cfg.candidates, cfg.max_source_tokens, cfg.max_pair_tokens)
+    plan.check()
+    preparation = Preparation(cfg.input_kind, **cfg.sentences)
+    preparation.check()
+    inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column)
+    source = find_generator(cfg.generator)
+    prompts = choose_prompts(source, cfg.prompts, cfg.prompt_assembly)
+    generator = {
+        "name": Path(source).resolve().name if Path(source).is_dir() else source,
+        "weights": identify_generator(source, cfg.revision),
+        "source": source,
+    }
+    drawn = {name: getattr(how, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
+    identity = {
+        "kind": SCORED,
+        "prompts": prompts.to_json(),
+        "generator": generator["weights"],
+        "precision": cfg.precision,
+        "decoding": drawn,
+        "plan": plan._asdict(),
+        "input": identify(inputs, preparation),
+        "shard_size": cfg.shard_size,
+    }
+    return Wanted(folder, generator, inputs, preparation, prompts, plan, how, rules, identity)
+
+
+def read_rules(cfg: Any) -> Rules:
+    rules = Rules(**cfg.rules)
+    rules.check()
+    return rules
+
+
+def find_generator(name: str) -> str:
+    """A training run's folder stands for the generator in it."""
+    folder = Path(name)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        for inner in sorted(folder.glob(f"*/{GENERATOR_FILE}")):
+            return str(inner.parent)
+    return name
+
+
+def choose_prompts(generator: str, published: Mapping[str, Any], assembly: str | None) -> Prompts:
+    """Those that the generator was trained with; where it does not say, the published ones, as pieces.
+
+    Raises:
+        InputError: ``assembly`` is given, and is another one than the generator's.
+    """
+    kept = read_generator_prompts(folder) if (folder := _folder_of(generator)) else None
+    if kept is None:
+        return parse_prompts(published, assembly or "pieces", "prompts")
+    if assembly not in (None, kept.assembly):
+        raise InputError(
+            f"prompt_assembly={assembly}, but generator={generator} was trained with {kept.assembly}, as its "
+            f"{GENERATOR_FILE} says. Leave prompt_assembly out."
+        )
+    return kept
+
+
+def _folder_of(generator: str) -> Path | None:
+    """Where its ``generator.json`` may lie; on the hub, where there is one."""
+    if Path(generator).is_dir():
+        return Path(generator)
+    from transformers.utils.hub import cached_file
+
+    found = cached_file(
+        generator,
+        GENERATOR_FILE,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        _raise_exceptions_for_gated_repo=False,
+    )
+    return Path(found).parent if found else None
+
+
+def run_gense(cfg: Any, folder: Path, agreed: Agreed, write_stage: Callable[..., None]) -> int:
+    """Write what is missing. ``agreed`` and ``write_stage`` are the command line's."""
+    from synthesis.heartbeat import Heartbeat
+    from synthesis.processes import find_ranks, start_processes
+
+    if cfg.spec is not None:
+        raise InputError(f"spec={cfg.spec} is a task of DINO; recipe=gense has its own prompts. Leave one of them out.")
+    wanted, ranks = read_wanted(cfg, folder), find_ranks()
+    if agreed(lambda writer: [_claim(wanted, overwrite=cfg.overwrite, writer=writer)], ranks)[0]:
+        log.info("%s is finished. overwrite=true writes it again.", folder)
+        return 0
+    if cfg.devices > 1 and ranks.world == 1:
+        return start_processes(cfg.devices)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with Heartbeat(folder / SCORED, *ranks):
+        _write(cfg, wanted, ranks, write_stage)
+    return 0
+
+
+def _claim(wanted: Wanted, *, overwrite: bool, writer: bool) -> bool:
+    """Whether all is there already; InputError where the folder is another data set's."""
+    store, identity = ShardStore(wanted.folder), filter_identity(wanted.identity, wanted.rules)
+    if not overwrite and (wanted.folder / MANIFEST).is_file():
+        before = read_manifest(wanted.folder)["identity"]
+        if before.get(SCORED) == wanted.identity and before != identity:
+            raise InputError(
+                f"output={wanted.folder} holds triplets that were taken by other rules. To take them anew, without "
+                f"writing anew: recipe=gense_filter input={wanted.folder} output=ANOTHER_FOLDER rules. ..."
+            )
+    finished = store.claim(identity, overwrite=overwrite, writer=writer)
+    if writer and not finished:  # cut short now, the folder says already what it will be
+        store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
+    return finished
+
+
+def _write(cfg: Any, wanted: Wanted, ranks: "Ranks", write_stage: Callable[..., None]) -> None:
+    from synthesis.encoder_decoder import load_encoder_decoder
+    from synthesis.gense_stage import GenseStage
+    from synthesis.preparation import prepare
+    from synthesis.processes import device_of
+    from synthesis.provenance import versions
+
+    generator = load_encoder_decoder(
+        wanted.generator["source"], precision=cfg.precision, device=device_of(cfg.device), revision=cfg.revision
+    )
+    sentences = prepare(wanted.inputs, wanted.preparation, wanted.folder / SCORED)
+    about = {
+        "generator": {key: wanted.generator[key] for key in ("name", "weights")},
+        "versions": versions(),
+        "sentences": sentences.counts,
+    }
+    stage = GenseStage(
+        wanted.folder / SCORED,
+        WRITES,
+        wanted.how,
+        sentences.number,
+        cfg.shard_size,
+        wanted.identity,
+        about,
+        wanted.plan,
+        wanted.prompts,
+        sentences,
+    )
+    write_stage(stage, generator, ranks, close=_close)
+    if stage.is_complete():
+        take_triplets(stage.folder, wanted.folder, wanted.rules, cfg.workers)
+
+
+def _close(stage: "Stage") -> None:
+    stage.store.write_manifest(stage.manifest(complete=True))
+
+
+def run_filter(cfg: Any, folder: Path) -> int:
+    """Triplets from a scored data set."""
+    rules = read_rules(cfg)
+    if cfg.generator is not None:
+        raise InputError(f"generator={cfg.generator}: recipe=gense_filter writes no text. Leave generator out.")
+    if cfg.input is None:
+        raise InputError("input is not set: the output folder of recipe=gense. Say input=FOLDER.")
+    source = find_scored(Path(cfg.input))
+    if (folder / SCORED).exists() or folder.resolve() == source.resolve():
+        raise InputError(f"output={folder} holds what triplets are taken from. Choose another output.")
+    store = ShardStore(folder)
+    identity = filter_identity(read_manifest(source)["identity"], rules)
+    if store.claim(identity, overwrite=cfg.overwrite):
+        log.info("%s is finished. overwrite=true writes it again.", folder)
+        return 0
+    take_triplets(source, folder, rules, cfg.workers)
+    return 0
+
+
+def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
+    """Shards, report and manifest, where they are not there yet; one process at a time."""
+    scored = read_manifest(source)
+    shards = int(scored["shards_planned"])
+    header = {
+        "identity": filter_identity(scored["identity"], rules),
+        **{key: scored[key] for key in ("generator", "versions", "sentences")},
+    }
+    store = ShardStore(folder)
+    (folder / ABOUT).mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ABOUT / "lock"):
+        there = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
+        missing = [number for number in range(shards) if not store.is_done(number)]
+        if there.get("complete") and not missing:
+            return
+        store.write_manifest(filter_manifest(folder, header, shards, complete=False))
+        filter_shards(source, folder, rules, missing, workers)
+        manifest = filter_manifest(folder, header, shards, complete=True)
+        store.write_manifest({**manifest, **write_triplet_report(folder, manifest)})
+    counts = manifest["counts"]
+    log.info(
+        "%s: %s triplets from %s sentences (%.1f %%); report.md says how good they are.",
+        folder, f"{counts['accepted']:,}", f"{counts['samples']:,}", 100 * counts["yield"],
+    )  # fmt: skip
+    if not counts["accepted"]:
+        log.warning("%s: not one triplet was accepted. report.md says which rules they broke.", folder)

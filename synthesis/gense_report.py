@@ -1,0 +1,151 @@
+"""What lies beside triplets for a person: report.md and a data card.
+
+Texts are measured on a part of a large data set.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from prompts import DIRECTIONS
+from synthesis.measures import Example, Measured, as_json, draw_examples, measure
+from synthesis.report import Report, Table, as_markdown
+from synthesis.store import Entry, read_shard, shard_name, write_whole
+from synthesis.triplet_rules import REASONS
+
+EXAMPLES = 8
+SEED = 42
+MEASURED = 50_000  # triplets at most, from shards spread evenly over the data set
+
+
+def write_triplet_report(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Both files; what the manifest says about the texts."""
+    entries = list(_as_pairs(_part(folder, manifest)))
+    measured = measure(entries, DIRECTIONS)
+    examples = draw_examples(entries, DIRECTIONS, EXAMPLES, SEED)
+    write_whole(folder / "report.md", as_markdown(_report(manifest, measured, examples)).encode())
+    write_whole(folder / "README.md", _card(manifest).encode())
+    return {"measures": as_json(measured)}
+
+
+def _part(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Whole shards, as many as hold about MEASURED triplets."""
+    shards = int(manifest["shards_planned"])
+    every = max(1, manifest["counts"]["accepted"] // MEASURED)
+    chosen: Iterable[int] = range(0, shards, every)
+    rows = (row for number in chosen for row in read_shard(folder / shard_name(number)))
+    yield from islice(rows, MEASURED)
+
+
+def _as_pairs(triplets: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+    for triplet in triplets:
+        for direction in DIRECTIONS:
+            yield Entry(text_a=triplet["premise"], text_b=triplet[direction], label=direction)
+
+
+def _report(manifest: Mapping[str, Any], measured: dict[str, Measured], examples: list[Example]) -> Report:
+    counts = manifest["counts"]
+    lead = (
+        f"{counts['accepted']:,} triplets from {counts['inputs']:,} sentences ({counts['yield']:.1%}), written and "
+        f"judged by {manifest['generator']['name']}." + ("" if manifest["complete"] else " It is not finished.")
+    )
+    tables = [_sentences(manifest), _rules(manifest), _curve(manifest), _texts(measured)]
+    return Report("Triplets", lead, tables, examples, measured, dict(manifest))
+
+
+def _sentences(manifest: Mapping[str, Any]) -> Table:
+    found = manifest["sentences"]
+    rows = [("texts of the input", f"{found['texts']:,}"), ("sentences in them", f"{found['sentences']:,}")]
+    rows += [(f"left out: {reason}", f"{number:,}") for reason, number in found["left_out"].items()]
+    rows += [("written for", f"{found['kept']:,}")]
+    return Table(
+        "Sentences", "What was given, and what was left out before anything was written.", ("", "number"), rows
+    )
+
+
+def _rules(manifest: Mapping[str, Any]) -> Table:
+    counts, broken = manifest["counts"], manifest["broken"]
+    total = max(counts["samples"], 1)
+    rows = [
+        (reason, f"{counts['rejected'].get(reason, 0):,}", f"{broken[reason]:,}", f"{broken[reason] / total:.1%}")
+        for reason in REASONS
+        if reason in broken
+    ]
+    rows.append(("accepted", f"{counts['accepted']:,}", "", f"{counts['yield']:.1%}"))
+    note = "By the first rule that a sentence's triplet breaks; and by every rule, as if it were the only one."
+    return Table("Rules", note, ("rule", "left out", "break it", "share"), rows)
+
+
+def _curve(manifest: Mapping[str, Any]) -> Table:
+    total = max(manifest["counts"]["samples"], 1)
+    rows = [
+        (threshold, f"{number:,}", f"{number / total:.1%}")
+        for threshold, number in manifest["accepted_at_threshold"].items()
+    ]
+    note = (
+        "Triplets that would be accepted at other thresholds, the other rules as they are: recipe=gense_filter "
+        "rules.threshold=... takes them without writing anything anew."
+    )
+    return Table("Threshold", note, ("threshold", "triplets", "yield"), rows)
+
+
+def _texts(measured: Mapping[str, Measured]) -> Table:
+    rows = [
+        (
+            label,
+            f"{one.texts:,}",
+            f"{one.mean_words:.1f}",
+            f"{one.distinct_1:.3f}",
+            f"{one.distinct_2:.3f}",
+            f"{one.overlap:.3f}",
+        )
+        for label, one in measured.items()
+    ]
+    note = (
+        f"Of accepted texts, {MEASURED:,} at most. distinct-n: different n-grams of words over all of them, of the "
+        "first 20,000 texts. Overlap: mean Jaccard of the words of premise and text, case and punctuation left out."
+    )
+    return Table("Texts", note, ("", "texts", "words", "distinct-1", "distinct-2", "overlap"), rows)
+
+
+def _card(manifest: Mapping[str, Any]) -> str:
+    counts, identity, generator = manifest["counts"], manifest["identity"], manifest["generator"]
+    front = {
+        "pretty_name": "Triplets, generated",
+        "tags": ["synthetic", "gense", "sentence-similarity"],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "shard-*.jsonl"}]}],
+    }
+    scored = identity["scored"]
+    lines = [
+        "---",
+        yaml.safe_dump(front, sort_keys=False, allow_unicode=True).strip(),
+        "---",
+        "",
+        "# Triplets",
+        "",
+        f"{counts['accepted']:,} sentences, each with one that follows from it and one that contradicts it, which the "
+        f"model `{generator['name']}` wrote and judged, after the method of Chen et al., *Generate, Discriminate and "
+        "Contrast* (EMNLP 2022). **No person wrote or checked these texts.**",
+        "" if manifest["complete"] else "\nThis data set is not finished.\n",
+        "```",
+        "python train.py model=gense data=triplets data.path=THIS_FOLDER",
+        "```",
+        "",
+        "Columns: `premise`, `entailment`, `contradiction`; `p_entailment` and `p_contradiction` are the "
+        "discriminator's probabilities that they are. `scored/` has all candidates; `recipe=gense_filter` takes "
+        "triplets from it by other rules.",
+        "",
+        f"Generator: `{generator['name']}`, {json.dumps(scored['generator'])}, precision {scored['precision']}.",
+        "",
+        "```json",
+        json.dumps({"rules": identity["rules"], **scored["decoding"], **scored["plan"]}, indent=1),
+        "```",
+        "",
+        "The licence of what a model writes depends on the model and on the sentences that were given: say yours.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""The sentences that triplets are written for: out of files of sentences or documents, cleaned, filtered, each once.
+
+Done once, before anything is written for them, by one process; the others wait. It leaves one sentence per line and the
+counts of what was left out. Both are renamed into place when whole. Any number of sentences takes constant memory.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from filelock import FileLock
+
+from contracts import InputError
+from synthesis.duplicates import Duplicates
+from synthesis.inputs import Inputs, file_sha256
+from synthesis.sentences import clean, has_letters, split
+from synthesis.store import write_whole
+
+FOLDER = ".sentences"
+TEXTS, COUNTS = "sentences.txt", "counts.json"
+KINDS = ("sentences", "documents")
+
+
+class Preparation(NamedTuple):
+    """What is a sentence worth writing for."""
+
+    kind: Literal["sentences", "documents"] = "sentences"
+    min_words: int = 8
+    max_words: int | None = None
+    drop_duplicates: bool = True
+
+    def check(self) -> None:
+        """InputError for settings that mean nothing."""
+        if self.min_words < 1:
+            raise InputError(f"sentences.min_words={self.min_words}: wanted at least 1.")
+        if self.max_words is not None and self.max_words < self.min_words:
+            raise InputError(
+                f"sentences.max_words={self.max_words} is less than sentences.min_words={self.min_words}: no sentence "
+                "can be both. Raise it, or say null."
+            )
+
+    def rejected(self, sentence: str) -> str:
+        """Why a cleaned sentence is left out; empty where it is not."""
+        if not sentence:
+            return "blank"
+        words = sentence.count(" ") + 1
+        if words < self.min_words:
+            return "too few words"
+        if self.max_words is not None and words > self.max_words:
+            return "too many words"
+        return "" if has_letters(sentence) else "no letters"
+
+
+class Prepared(NamedTuple):
+    """A file of sentences, and what was counted on the way to it."""
+
+    path: Path
+    counts: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        return int(self.counts["kept"])
+
+    def __iter__(self) -> Iterator[str]:
+        with self.path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line[:-1]
+
+
+def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
+    """What decides the sentences."""
+    return {"sha256": file_sha256(inputs.path), "type": inputs.kind, "column": inputs.column, **how._asdict()}
+
+
+def prepare(inputs: Inputs, how: Preparation, folder: Path) -> Prepared:
+    """The sentences in ``folder``; they are written where they are not there yet.
+
+    Raises:
+        InputError: the file cannot be read, or no sentence is left.
+    """
+    place = folder / FOLDER
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / "lock"):
+        if not (place / COUNTS).is_file():
+            counts = _write(inputs, how, place)
+            write_whole(place / COUNTS, json.dumps(counts, indent=1).encode())
+    prepared = Prepared(place / TEXTS, json.loads((place / COUNTS).read_text(encoding="utf-8")))
+    if not prepared.number:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in prepared.counts["left_out"].items())
+        raise InputError(
+            f"input={inputs.path}: none of its {prepared.counts['sentences']:,} sentences is left ({reasons}). Lower "
+            "sentences.min_words, or give other texts."
+        )
+    return prepared
+
+
+def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
+    work = place / "work"
+    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
+    work.mkdir()
+    counts = Counter[str]()
+    left_out = Counter[str]()
+    seen = Duplicates(work)
+    with (work / "all").open("w", encoding="utf-8", newline="\n") as file:
+        for sentence in _sentences(inputs.all_texts(), how.kind, counts):
+            if why := how.rejected(sentence):
+                left_out[why] += 1
+                continue
+            file.write(sentence + "\n")
+            if how.drop_duplicates:
+                seen.add(sentence)
+    if how.drop_duplicates:
+        left_out["duplicate"] += _without(work / "all", seen, work / TEXTS)
+    (work / (TEXTS if how.drop_duplicates else "all")).replace(place / TEXTS)
+    shutil.rmtree(work)
+    kept = counts["sentences"] - left_out.total()
+    return {"texts": counts["texts"], "sentences": counts["sentences"], "kept": kept, "left_out": dict(left_out)}
+
+
+def _sentences(texts: Iterable[str], kind: str, counts: Counter[str]) -> Iterator[str]:
+    """Cleaned."""
+    for text in texts:
+        counts["texts"] += 1
+        for sentence in split(text) if kind == "documents" else (text,):
+            counts["sentences"] += 1
+            yield clean(sentence)
+
+
+def _without(source: Path, seen: Duplicates, target: Path) -> int:
+    """Copy all lines but duplicates; how many those were."""
+    marks = seen.mark()
+    with source.open("rb") as lines, target.open("wb") as file:
+        for line, is_duplicate in zip(lines, _blocks(marks), strict=True):
+            if not is_duplicate:
+                file.write(line)
+    return int(marks.sum(dtype=int))
+
+
+def _blocks(marks: Any) -> Iterator[int]:
+    """Element by element, but read as blocks: a memory map is slow to ask for one."""
+    for begin in range(0, len(marks), 1 << 16):
+        yield from marks[begin : begin + (1 << 16)].tolist()

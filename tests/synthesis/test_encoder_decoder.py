@@ -1,0 +1,134 @@
+"""T5-like models in the decoding loop, against transformers run from the start for every token, and in other batches."""
+
+import itertools
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from synthesis.decoding import Decoding, Prompt, Statistics, decode
+from synthesis.sampling import digest, uniforms
+from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
+
+
+def sentences(count, longest=14):
+    pick = random.Random(3)
+    return [" ".join(pick.choices(WORDS, k=pick.randint(1, longest))) + f" {place}" for place in range(count)]
+
+
+def prompts_for(model, texts, samples=range(2)):
+    encoded = model.tokenizer(list(texts))["input_ids"]
+    return [Prompt((text,), tuple(ids), samples=samples) for text, ids in zip(texts, encoded, strict=True)]
+
+
+def settings(**how):
+    return Decoding(**{"max_new_tokens": 12, "top_k": 20, "ban_eos": False, "stop": "", **how})
+
+
+def run(model, prompts, statistics=None, **how):
+    out = list(decode(model, iter(prompts), settings(**how), statistics))
+    texts = {(one.prompt.key, one.sample): (one.text, one.closed, one.tokens) for one in out}
+    assert len(texts) == len(out)
+    return texts
+
+
+@torch.no_grad()
+def next_probabilities(model, ids, tokens, how):
+    """After top-k and top-p, written slowly."""
+    decoder = torch.tensor([[0, *tokens]])
+    logits = model.model(input_ids=torch.tensor([ids]), decoder_input_ids=decoder).logits[0, -1].double()
+    logits[list(model.surplus)] = -torch.inf
+    p = logits.softmax(-1).numpy()
+    ranked = np.argsort(-p, kind="stable")[: how.top_k or len(p)]
+    kept, mass = [], 0.0
+    for token in ranked:
+        if kept and how.top_p and mass >= how.top_p * p[ranked].sum():
+            break
+        kept.append(token)
+        mass += p[token]
+    restricted = np.zeros_like(p)
+    restricted[kept] = p[kept] / p[kept].sum()
+    return restricted
+
+
+def one_at_a_time(model, prompt, sample, how):
+    tokens = []
+    u = uniforms(digest(how.seed, prompt.key), range(sample, sample + 1), how.max_new_tokens)[0]
+    for position in range(how.max_new_tokens):
+        p = next_probabilities(model, list(prompt.text), tokens, how)[::-1]
+        tokens.append(len(p) - 1 - int(np.searchsorted(np.cumsum(p), u[position], side="right")))
+        if tokens[-1] == 1:
+            return model.tokenizer.decode(tokens, skip_special_tokens=True), True, len(tokens)
+    return model.tokenizer.decode(tokens, skip_special_tokens=True), False, len(tokens)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_text_is_what_decoding_one_at_a_time_gives(family):
+    model = generator(family, end=1.5)
+    prompts = prompts_for(model, sentences(8))
+    found = run(model, prompts, rows=5)
+    for prompt, sample in itertools.product(prompts, range(2)):
+        assert found[prompt.key, sample] == one_at_a_time(model, prompt, sample, settings())
+    assert len({closed for _, closed, _ in found.values()}) == 2, "some end and some do not"
+
+
+def test_texts_have_the_distribution_of_naive_sampling():
+    """All texts of up to two tokens, and how often each comes in 6,000 samples."""
+    model = generator(end=1.0, spread=0.25)
+    how = settings(max_new_tokens=2, top_k=8)
+    [prompt] = prompts_for(model, ["a man plays"], range(6000))
+    wanted = Counter()
+    for first, p in enumerate(next_probabilities(model, list(prompt.text), [], how)):
+        if p and first == 1:
+            wanted["", True] += p
+        elif p:
+            for second, q in enumerate(
+                next_probabilities(
+                    model,
+                    list(prompt.text),
+                    [
+                        first,
+                    ],
+                    how,
+                )
+            ):
+                if q:
+                    text = model.tokenizer.decode([first, second], skip_special_tokens=True)
+                    wanted[text, second == 1] += p * q
+    found = Counter((text, closed) for text, closed, _ in run(model, [prompt], **how._asdict()).values())
+    assert set(found) <= set(wanted)
+    counts = np.array([[found[key], 6000 * p] for key, p in wanted.items()])
+    rare = counts[:, 1] < 5
+    counts = np.vstack([counts[~rare], counts[rare].sum(0)]) if rare.any() else counts
+    assert len(counts) > 20
+    assert stats.chisquare(counts[:, 0], counts[:, 1]).pvalue > 0.001
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_neither_batch_size_nor_order_nor_shards_change_a_text(family):
+    model = generator(family, end=2.0)
+    prompts = prompts_for(model, sentences(25), range(3))
+    alone = run(model, prompts, rows=1)
+    statistics = Statistics()
+    assert run(model, prompts, statistics, rows=32) == alone
+    assert statistics.samples == len(alone) == 75
+    assert statistics.prompts == 25, "the encoder reads a sentence once, whatever the candidates"
+    assert statistics.wasted_row_steps == 0
+    assert statistics.row_steps == sum(tokens - 1 for _, _, tokens in alone.values())
+    shuffled = random.Random(1).sample(prompts, len(prompts))
+    assert run(model, shuffled, rows=7) == alone
+    assert run(model, prompts[::2], rows=16) | run(model, prompts[1::2], rows=16) == alone
+    assert run(model, prompts, token_budget=100) == alone
+    later = [prompt._replace(samples=range(2, 3)) for prompt in prompts]
+    assert run(model, later).items() <= alone.items()
+
+
+def test_float32_texts_are_nearly_always_the_same():
+    model = generator(dtype=torch.float32, end=2.0)
+    prompts = prompts_for(model, sentences(400), range(3))
+    few, many = run(model, prompts, rows=16), run(model, prompts[::-1], rows=64)
+    same = sum(few[key] == many[key] for key in few) / len(few)
+    assert same >= 0.999, f"{same:.4%} of {len(few)} texts"
