@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +27,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
-    "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps"
+    "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps", "stages",
+    "only_stage",
 )  # fmt: skip
 NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "cache_dir", "num_workers"),
@@ -94,13 +95,19 @@ def _first_paragraph(error: BaseException) -> str:
     return " ".join(line for line in lines if not re.match(r"(full_key|object_type|reference_type)\b", line))
 
 
-def _with_nearest_key(message: str, config: str) -> str:
+def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
+    """In one sentence, what a config that is composed from these words lacks."""
+    cause = _input_error(error)
+    return str(cause) if cause else _with_nearest_key(_first_paragraph(error), config, words)
+
+
+def _with_nearest_key(message: str, config: str, words: Sequence[str] | None = None) -> str:
     """Hydra says which key it does not know; add the known key that looks most like it."""
     override = re.search(r"Could not override '([^']+)'", message)
     group = re.search(r"In '[^']*': Could not find '([^']+)'|Could not find '([^']+)'", message)
     if override:
         key = override.group(1)
-        near = difflib.get_close_matches(key, list(known_keys(config)), n=1, cutoff=0.5)
+        near = difflib.get_close_matches(key, list(known_keys(config, words)), n=1, cutoff=0.5)
         advice = f"The nearest key is {near[0]}." if near else f"{_command(config)} --help lists the keys."
         return f"there is no key {key!r}. {advice}"
     if group:
@@ -114,7 +121,7 @@ def _with_nearest_key(message: str, config: str) -> str:
         )
     unknown_group = re.search(r"Could not override '?([\w/]+)'?\.?\s*No match in the defaults list", message)
     if unknown_group:
-        near = difflib.get_close_matches(unknown_group.group(1), list(known_keys(config)), n=1, cutoff=0.4)
+        near = difflib.get_close_matches(unknown_group.group(1), list(known_keys(config, words)), n=1, cutoff=0.4)
         return f"there is no key {unknown_group.group(1)!r}." + (f" The nearest key is {near[0]}." if near else "")
     return message
 
@@ -123,13 +130,14 @@ def _command(config: str) -> str:
     return "python train.py" if config == "train" else f"python -m {config}"
 
 
-def known_keys(config: str = "train") -> Iterator[str]:
-    """All keys of the config that the group choices on the command line lead to, dotted."""
+def known_keys(config: str = "train", words: Sequence[str] | None = None) -> Iterator[str]:
+    """All keys of the config that the group choices among the words (of the command line) lead to, dotted."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     GlobalHydra.instance().clear()
-    choices = [a for a in sys.argv[1:] if re.match(r"(model|data|trainer|logger|experiment|recipe)=", a)]
+    given = sys.argv[1:] if words is None else words
+    choices = [word for word in given if re.match(r"(model|data|trainer|logger|experiment|recipe)=", word)]
     with initialize_config_dir(str(Path(__file__).resolve().parent / "configs"), version_base="1.3"):
         composed = compose(config, overrides=choices)
     yield from ("model", "data", "trainer", "logger", "experiment") if config == "train" else ()
@@ -141,6 +149,25 @@ def _dotted(node: Any, prefix: str) -> Iterator[str]:
         for key in node:
             yield f"{prefix}{key}"
             yield from _dotted(node._get_node(key), f"{prefix}{key}.")
+
+
+def device_of(name: str) -> str:
+    """What ``device=`` means here; ``auto`` is this process's GPU where there is one.
+
+    Raises:
+        InputError: there is no such device.
+    """
+    import torch
+
+    if name == "auto":
+        local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
+        return f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
+    return name
 
 
 def identity(config: DictConfig) -> str:
@@ -156,13 +183,6 @@ def identity(config: DictConfig) -> str:
                 plain = {name: part for name, part in plain.items() if name not in NOT_IDENTITY_WITHIN[key]}
             kept[str(key)] = plain
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:8]
-
-
-def _run_folder(*, _root_: DictConfig) -> str:
-    from hydra.core.hydra_config import HydraConfig
-
-    choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else _root_.hydra.runtime.choices
-    return f"outputs/{choices.get('model')}-{choices.get('data')}-{identity(_root_)}"
 
 
 def _lightning_precision(name: str) -> str:
@@ -190,7 +210,6 @@ def _usable(folder: str) -> str:
     return folder
 
 
-OmegaConf.register_new_resolver("run_folder", _run_folder, replace=True)
 OmegaConf.register_new_resolver("lightning_precision", _lightning_precision, replace=True)
 OmegaConf.register_new_resolver("epoch_limit", _epoch_limit, replace=True)
 OmegaConf.register_new_resolver("usable", _usable, replace=True)

@@ -208,6 +208,18 @@ class Spent(TypedDict):
     peak_memory_bytes: int  # largest rank: CUDA's allocator, or resident memory on a CPU
 
 
+class StageResults(TypedDict):
+    """What one stage of a run came to; its own ``results.json``, in its own folder, says more."""
+
+    place: int  # among the stages, from 1
+    objective: str
+    backbone: str  # what it began from; the folder of the stage before
+    scores: dict[str, float]
+    best_step: int
+    spent: Spent
+    overlap: dict[str, dict[str, int]]
+
+
 class Results(TypedDict):
     """``results.json`` of a finished run or of an evaluation.
 
@@ -225,6 +237,7 @@ class Results(TypedDict):
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored
+    stages: NotRequired[dict[str, StageResults]]  # of a run in stages, whose other entries are the last one's
     best_step: int
     spent: Spent
     seeds: list[int]
@@ -233,4 +246,4 @@ class Results(TypedDict):
     processes: int
     git_commit: str | None
     data: list[dict[str, Any]]  # data manifests
-    overlap: dict[str, dict[str, int]]  # task -> {"checked", "found"}
+    overlap: dict[str, dict[str, int]]  # task -> {"checked", "found"}; in stages: at most so many

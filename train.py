@@ -7,7 +7,6 @@ is named here; what a run may be told is in ``configs/train.yaml``.
 import contextlib
 import logging
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,21 +16,24 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from checks import check_checkpoint, check_choice, check_device, check_scoring, check_values, names_of
-from command_line import exit_statuses, identity
+from command_line import exit_statuses
+from prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
 from runs.failures import TrainingFailed
 from runs.wandb_login import close_wandb
+from stages import Stage, chosen, forced, lay_out, stages_of
 
 if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --help has been answered
     import pytorch_lightning as pl
 
     from contracts import DataModule, Results
     from evaluation.callback import ScoreCallback
+    from evaluation.choice import Suites
     from evaluation.final import FinalScores
     from runs.telemetry import Telemetry
 
 log = logging.getLogger("train")
 
-LESS_IS_BETTER = ("train/loss", "train/mlm", "train/contrastive")
+LESS_IS_BETTER = ("train/loss", "train/mlm", "train/contrastive", "generator-dev/perplexity")
 
 
 class Fitted(NamedTuple):
@@ -43,30 +45,70 @@ class Fitted(NamedTuple):
     telemetry: "Telemetry"
 
 
-class Start(NamedTuple):
-    """What rank 0 has decided for all ranks."""
-
-    finished: bool
-    checkpoint: str | None  # to continue from
-    backbone: str | None
-
-
 def run(cfg: DictConfig) -> int:
-    """Exit status of a whole run: train or continue, score, export."""
-    from runs.launcher import from_rank_zero
-
+    """Exit status of a whole run: its stages, of which a run without stages is one."""
     hush_libraries()
-    model_class = check_choice(cfg)
-    check_values(cfg)
-    check_device(cfg)
-    follow_launcher(cfg)
+    stages = stages_of(cfg, HydraConfig.get().overrides.task)
+    selected = chosen(stages, cfg.only_stage)
+    for stage in selected:
+        with stage.told():
+            check_choice(stage.cfg)
+            check_values(stage.cfg)
+            check_device(stage.cfg)
+            follow_launcher(stage.cfg)
+    return run_stages(cfg, stages, selected) if stages[0].name else train(stages[0])
+
+
+def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> int:
+    """Train those selected, each from the best weights of the one before it; what is finished is passed over."""
+    from runs.launcher import from_rank_zero
+    from runs.stages import let_go
+
     folder = Path(cfg.output_dir)
+    lay_out(cfg, stages)
+    start = Start(*from_rank_zero(lambda writer: prepare_whole(cfg, stages, selected, writer)))
+    if start.finished:
+        log.info("%s is finished: results.json and encoder/ are there. overwrite=true trains it again.", folder)
+        return 0
+    for stage in selected[1:]:
+        with stage.told():
+            rehearse(stage, start.backbone)
+    for stage in selected:
+        with stage.told():
+            status = train(*begin(stages, stage, start.backbone))
+        close_wandb(status)
+        let_go()
+        if status:
+            return status
+    from_rank_zero(lambda writer: [writer and finish_stages(cfg, folder, stages)])
+    return 0
+
+
+def rehearse(stage: Stage, backbone: str | None) -> None:
+    """Build a later stage as far as it can be now: what is wrong with it should not show after those before it."""
+    if stage.is_finished:
+        return
+    cfg = stage.cfg.copy()
+    cfg.backbone = backbone
+    data: Any = hydra.utils.instantiate(cfg.data, _convert_="all")
+    data.prepare_data()
+    choose(cfg, hydra.utils.instantiate(cfg.model, _convert_="all"), data)
+    data.trainer = hydra.utils.instantiate(cfg.trainer, logger=False)
+    data.setup()
+    data.train_dataloader()
+
+
+def train(stage: Stage, before: Path | None = None) -> int:
+    """Exit status of one stage: train or continue, score, export. ``before`` is the folder that it begins from."""
+    from runs.launcher import from_rank_zero
+    from runs.stages import take_weights
+
+    cfg, folder = stage.cfg, stage.folder
     loggers = make_loggers(cfg, folder)  # a missing login shows here
     asked = cfg.copy()
-    start = Start(*from_rank_zero(lambda writer: prepare_folder(cfg, folder, model_class, writer)))
+    start = Start(*from_rank_zero(lambda writer: prepare_folder(stage, writer)))
     if start.finished:
-        made = f"results.json and {model_class.product}/ are there"
-        log.info("%s is finished: %s. overwrite=true trains it again.", folder, made)
+        log.info("%s is finished: results.json and encoder/ are there. overwrite=true trains it again.", folder)
         return 0
     cfg.backbone = start.backbone
     data = hydra.utils.instantiate(cfg.data, _convert_="all")
@@ -74,64 +116,14 @@ def run(cfg: DictConfig) -> int:
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
     if start.checkpoint:
         check_checkpoint(start.checkpoint, model)
+    elif before:
+        take_weights(model, before)
     for logger in loggers:
         logger.log_hyperparams(OmegaConf.to_container(asked, resolve=True))
     fitted, status = fit(cfg, model, data, folder, start.checkpoint, loggers)
     if status == 0 and fitted.trainer.is_global_zero:
         finish(asked, model, data, folder, fitted)
     return status
-
-
-def prepare_folder(cfg: DictConfig, folder: Path, model_class: Any, writer: bool) -> Start:
-    """Make the folder this run's; ``backbone=tiny`` is written into it."""
-    from runs.folder import claim_folder
-
-    claim = claim_folder(folder, identity(cfg), resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
-    if claim.finished:
-        return Start(True, None, cfg.backbone)
-    if writer:
-        record_config(cfg, folder / ".hydra")
-    backbone = write_tiny(cfg, folder / "backbone", model_class) if cfg.backbone == "tiny" else cfg.backbone
-    return Start(False, claim.checkpoint, backbone)
-
-
-def hush_libraries() -> None:
-    """Their bars and hints would bury our own; what goes wrong still comes through."""
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message="Found .* module.s. in eval mode at the start of training")
-    warnings.filterwarnings("ignore", message="The number of training batches .* is smaller than the logging interval")
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
-
-
-def follow_launcher(cfg: DictConfig) -> None:
-    """torchrun and srun have already decided how many processes there are, and Lightning must be told the same."""
-    from runs.launcher import launched
-
-    if found := launched():
-        cfg.trainer.devices, cfg.trainer.num_nodes = found.per_node, found.processes // found.per_node
-        if cfg.trainer.strategy == "auto":
-            cfg.trainer.strategy = "ddp"
-
-
-def record_config(cfg: DictConfig, folder: Path) -> None:
-    """The three files that Hydra would have written, before it knew whose folder this is."""
-    OmegaConf.save(cfg, folder / "config.yaml")
-    OmegaConf.save(HydraConfig.get(), folder / "hydra.yaml")
-    OmegaConf.save(HydraConfig.get().overrides.task, folder / "overrides.yaml")
-
-
-def write_tiny(cfg: DictConfig, folder: Path, model_class: Any) -> str:
-    """``backbone=tiny``: train the tokenizer, draw the weights, and write both as an ordinary folder; once."""
-    from encoders.tiny import TINY_BACKBONES
-
-    if not (folder / "config.json").is_file():
-        data = hydra.utils.instantiate(cfg.data, _convert_="all")
-        TINY_BACKBONES[model_class.tiny_backbone](folder, data.texts(), seed=cfg.seed, **cfg.tiny)
-    return str(folder)
 
 
 def fit(
@@ -144,9 +136,7 @@ def fit(
 ) -> tuple[Fitted, int]:
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
     from evaluation.callback import ScoreCallback
-    from evaluation.choice import choose_suites
     from evaluation.final import FinalScores
-    from evaluation.task import Options
     from runs.checkpoints import RunCheckpoints
     from runs.progress import Progress
     from runs.reseed import Reseed
@@ -154,11 +144,7 @@ def fit(
     from runs.telemetry import Telemetry, is_last_step
 
     scoring = cfg.evaluation
-    during = names_of(scoring.during) if scoring.every_n_steps else []
-    options = Options(protocol=scoring.protocol)
-    suites = choose_suites(model, data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
-    check_scoring(cfg, *suites)
-    scorer = ScoreCallback(*suites, scoring.every_n_steps, scoring.at_start, is_last_step)
+    scorer = ScoreCallback(*choose(cfg, model, data), scoring.every_n_steps, scoring.at_start, is_last_step)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
         every_n_steps=cfg.checkpoint.every_n_steps,
@@ -188,6 +174,19 @@ def fit(
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
 
 
+def choose(cfg: DictConfig, model: "pl.LightningModule", data: "DataModule") -> "Suites":
+    """What is scored at the end and while training."""
+    from evaluation.choice import choose_suites
+    from evaluation.task import Options
+
+    scoring = cfg.evaluation
+    during = names_of(scoring.during) if scoring.every_n_steps else []
+    options = Options(protocol=scoring.protocol)
+    suites = choose_suites(model, data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
+    check_scoring(cfg, *suites)
+    return suites
+
+
 def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
     """metrics.csv always, and what ``logger=`` adds."""
     from runs.metrics_csv import MetricsCSV
@@ -202,8 +201,8 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
     """What was trained, the curve, and results.json last: its presence says that the run is done."""
     from export.products import export_product
     from runs.curve import draw_curve
-    from runs.progress import closing_table
     from runs.items import items_beside, write_items
+    from runs.progress import closing_table
     from runs.results import write_results
 
     results = collect_results(cfg, model, data, fitted)
@@ -218,6 +217,21 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
     write_results(folder / "results.json", results)
     if not cfg.quiet:
         closing_table(results, folder, cfg.next_steps)
+
+
+def finish_stages(cfg: DictConfig, folder: Path, stages: list[Stage]) -> bool:
+    """Leave the whole, if all of its stages are there."""
+    from export.model_card import model_card
+    from runs.progress import closing_table
+    from runs.stages import leave_whole
+
+    if not all(stage.is_finished for stage in stages):
+        return False
+    names, folders = [stage.name for stage in stages], [stage.folder for stage in stages]
+    results = leave_whole(folder, names, folders, str(stages[0].cfg.backbone), model_card)
+    if not cfg.quiet:
+        closing_table(results, folder, cfg.next_steps)
+    return True
 
 
 def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fitted) -> "Results":
@@ -276,5 +290,6 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    sys.argv[1:] = forced(sys.argv[1:])
     with exit_statuses(hydra=True):
         main()

@@ -175,7 +175,7 @@ class RunCheckpoints(Checkpoint):
         self._refuse_failed_write(trainer)
         if trainer.is_global_zero:
             if best:  # first, so that wherever last.ckpt is the final step's there is a best.ckpt too
-                _link(temporary, self.best_path)
+                link(temporary, self.best_path)
             if last:
                 if self._last_is_good and self.last_path.exists():
                     self.last_path.replace(self.folder / PREVIOUS)
@@ -233,7 +233,7 @@ def unreadable(path: str | Path) -> str | None:
     return f"no {missing[0]!r} in it" if missing else None
 
 
-def _link(source: Path, target: Path) -> None:
+def link(source: Path, target: Path) -> None:
     """Give a file a second name at once, as a copy where the file system has no hard links."""
     temporary = target.with_name(f".{target.name}.part")
     temporary.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ OURS = (  # besides .hydra/
     "tensorboard",
 )
 WORTH_KEEPING = ("metrics.csv", "checkpoints", "results.json", "encoder", "generator")
+STAGES = "stage-*"  # folders like this one, each of a stage
 LOCK = "lock"  # in .hydra/; the file stays, the lock on it goes with the process
 _held: dict[Path, BaseFileLock] = {}  # for the life of the process; a multirun trains in several folders
 
@@ -49,7 +50,7 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
         _refuse_foreign(folder)
     if writer and (overwrite or not (folder / "results.json").is_file()):
         _hold(folder)  # before anything is judged by what the other process may just be writing
-    if marker.is_file() and not any((folder / name).exists() for name in WORTH_KEEPING):
+    if marker.is_file() and not _holds_work(folder):
         overwrite = True  # a run that never came to its first step, for instance because a key was wrong
     if overwrite:
         if writer:
@@ -68,6 +69,18 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
     if writer:
         _mark(marker, identity)
     return Claim(False, _continued(folder, resume) or given)  # PATH is where the run began, not where it is now
+
+
+def identity_in(folder: Path) -> str | None:
+    """Whose folder it is; None where it is nobody's."""
+    marker = folder / ".hydra" / "identity"
+    return marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
+
+
+def _holds_work(folder: Path) -> bool:
+    if any((folder / name).exists() for name in WORTH_KEEPING):
+        return True
+    return any(_holds_work(stage) for stage in folder.glob(STAGES))
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -127,7 +140,8 @@ def _mark(marker: Path, identity: str) -> None:
 def _clear(folder: Path) -> None:
     # the lock on a file that is deleted would keep nobody out
     record = [path for path in (folder / ".hydra").glob("*") if path.name != LOCK]
-    for path in [*record, *(folder / name for name in OURS)]:
+    stages = [path for path in folder.glob(STAGES) if (path / ".hydra").is_dir()]
+    for path in [*record, *(folder / name for name in OURS), *stages]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

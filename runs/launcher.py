@@ -3,6 +3,7 @@
 Lightning's own children need none of this: they start when rank 0 has decided already.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from pytorch_lightning.plugins.environments import ClusterEnvironment, SLURMEnvi
 from pytorch_lightning.utilities import rank_zero_only
 
 TO_CONNECT = timedelta(minutes=5)  # beyond it the address is wrong, as with torchrun --master-port 0
+_decisions = itertools.count()  # all ranks ask for the same ones, in the same order
 LONGEST_WAIT = timedelta(hours=2)  # rank 0 may have to read the whole corpus for a tokenizer
 
 
@@ -44,21 +46,36 @@ def from_rank_zero(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
     Raises:
         InputError: ``decide`` raised it, on rank 0; the other ranks leave with status 2 and let rank 0 say why.
     """
+    if dist.is_available() and dist.is_initialized():  # a stage of this run has trained already
+        return _from_rank_zero_of_the_group(decide)
     environment = _environment()
     if environment is None or environment.world_size() == 1:
         return decide(rank_zero_only.rank == 0)  # type: ignore[attr-defined]  # Lightning sets it
     store, others = _store(environment), range(1, environment.world_size())
+    count = next(_decisions)
     if environment.global_rank() > 0:
-        answer = json.loads(store.get("decided"))
-        store.set(f"read by {environment.global_rank()}", "yes")
+        answer = json.loads(store.get(f"decided {count}"))
+        store.set(f"{count} read by {environment.global_rank()}", "yes")
         return answer if answer is not None else sys.exit(2)
     answer = None
     try:
         answer = list(decide(True))
         return answer
     finally:  # before this process, which may hold the store, goes on or ends
-        store.set("decided", json.dumps(answer))
-        store.wait([f"read by {rank}" for rank in others])
+        store.set(f"decided {count}", json.dumps(answer))
+        store.wait([f"{count} read by {rank}" for rank in others])
+
+
+def _from_rank_zero_of_the_group(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
+    answer: list[Any] = [None]
+    if dist.get_rank() > 0:
+        dist.broadcast_object_list(answer)
+        return answer[0] if answer[0] is not None else sys.exit(2)
+    try:
+        answer = [list(decide(True))]
+        return answer[0]
+    finally:
+        dist.broadcast_object_list(answer)
 
 
 def _environment() -> ClusterEnvironment | None:

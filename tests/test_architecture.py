@@ -13,6 +13,8 @@ MAY_IMPORT = {  # of ours
     "contracts": set(),
     "command_line": {"contracts"},
     "key_types": {"contracts"},
+    "stages": {"contracts", "command_line"},
+    "prepare": {"contracts", "encoders", "runs", "stages"},
     "checks": {"contracts", "evaluation", "key_types", "runs"},
     "losses": set(),
     "prompts": {"contracts"},
@@ -29,6 +31,8 @@ MAY_IMPORT = {  # of ours
         "checks",
         "command_line",
         "losses",
+        "prepare",
+        "stages",
         "datamodules",
         "encoders",
         "evaluation",
@@ -55,7 +59,7 @@ MUST_NOT_KNOW = {
 # Command lines compose: they may use Hydra and print, evaluation's may load an encoder, and nobody imports them
 COMMAND_LINES = {"__main__.py", "export/embed.py", "train.py"}
 # runs: what results.json holds, and how processes that were started side by side agree. And these, each of them:
-COMMAND_LINE_ALSO = {"evaluation": {"encoders", "runs"}, "synthesis": {"runs"}}
+COMMAND_LINE_ALSO = {"evaluation": {"encoders", "runs"}, "export": {"runs"}, "synthesis": {"runs"}}
 FOR_COMMAND_LINES = {"command_line", "key_types"}
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first is the oracle of our export
 # An optional extra: models that are more than a transformer and a pooling are scored by their own library
