@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from contracts import HeldOutTexts, Writer
 from evaluation.statistics import Estimate, Scores, mean, ratio_of_sums
@@ -57,14 +57,12 @@ def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate,
         losses = np.add.reduceat(losses, starts) / np.add.reduceat(tokens, starts)
         tokens = np.ones_like(losses)
     loss = ratio_of_sums(torch.from_numpy(losses), torch.from_numpy(tokens), key)
-    perplexity = _combined(np.exp, loss)
+    perplexity = _combined(torch.exp, loss)
     return accuracy, perplexity, _combined(lambda right, cost: right - PERPLEXITY_WEIGHT * cost, accuracy, perplexity)
 
 
-def _combined(function: Callable[..., Any], *parts: Estimate) -> Estimate:
+def _combined(function: Callable[..., Tensor], *parts: Estimate) -> Estimate:
     """Of values, and of their replicates, which are of independent resamples."""
-    replicates = [one.replicates_R for one in parts]
-    there = [one for one in replicates if one is not None]
-    return Estimate(
-        float(function(*(one.value for one in parts))), function(*there) if len(there) == len(parts) else None
-    )
+    values = [torch.tensor(one.value, dtype=torch.float64) for one in parts]
+    replicates = [one.replicates_R for one in parts if one.replicates_R is not None]
+    return Estimate(float(function(*values)), function(*replicates) if len(replicates) == len(parts) else None)

@@ -1,0 +1,194 @@
+"""The generator's loss, gradient, answers and held-out scores against transformers' own forward."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, MT5Config, MT5ForConditionalGeneration, T5ForConditionalGeneration
+
+from contracts import InputError, Seq2SeqBatch
+from datamodules.nli_generation import NLIGeneration
+from encoders.chunks import concatenate
+from encoders.gense_generator import GenSEGenerator
+from encoders.optim import linear_constant
+from evaluation.generator_dev import GeneratorDev
+
+ROWS = [
+    (
+        f"The ferry number {i} leaves the harbour{' before the market opens' * (i % 3)}.",
+        f"Ferry {i} leaves.",
+        f"No {i}.",
+    )
+    for i in range(9)
+]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    names = ("premise", "entailment", "contradiction")
+    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in ROWS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(rows, tiny_t5, gense_prompts, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    return NLIGeneration(
+        str(rows), str(tiny_t5), 8, gense_prompts, dev_path=str(rows), cache_dir=str(cache), quiet=True
+    )
+
+
+@pytest.fixture(scope="module")
+def batch(data):
+    return next(iter(data.train_dataloader()))
+
+
+def generator(backbone, gense_prompts, **options):
+    return GenSEGenerator(str(backbone), gense_prompts, **({"token_budget": 10**6, "recompute": "off"} | options))
+
+
+def as_transformers_wants(batch, pad=0):
+    """(N, S) ids and mask, and (N, T) labels with -100 for padding."""
+
+    def rectangle(ragged, fill):
+        parts = torch.split(ragged.ids, ragged.lengths.tolist())
+        return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=fill)
+
+    ids, labels = rectangle(batch.sources, pad), rectangle(batch.targets, -100)
+    mask = (torch.arange(ids.shape[1]) < torch.from_numpy(batch.sources.lengths)[:, None]).long()
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def gradients(module):
+    return {name: weight.grad.clone() for name, weight in module.named_parameters() if weight.grad is not None}
+
+
+@pytest.mark.parametrize("options", [{}, {"token_budget": 120}, {"token_budget": 120, "recompute": "on"}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_loss_and_gradient_are_those_of_transformers(dtype, options, batch, tiny_t5, gense_prompts):
+    model = generator(tiny_t5, gense_prompts, **options).to(dtype)
+    loss = model.training_step(batch, 0)["loss"]
+    loss.backward()
+    oracle = T5ForConditionalGeneration.from_pretrained(tiny_t5, dtype=dtype)
+    theirs = oracle(**as_transformers_wants(batch)).loss
+    theirs.backward()
+    close = {"rtol": 1e-4, "atol": 2e-6} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-12}
+    torch.testing.assert_close(loss, theirs, **close)
+    ours, expected = gradients(model.seq2seq.transformer), gradients(oracle)
+    assert ours.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(ours[name], gradient, **close)
+
+
+@pytest.mark.parametrize("family", ["flan", "mt5"])
+def test_other_families_have_transformers_loss_too(family, batch, tiny_t5, gense_prompts, tmp_path):
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
+    tokenizer = AutoTokenizer.from_pretrained(tiny_t5)
+    tokenizer.save_pretrained(tmp_path)
+    gated = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0}
+    torch.manual_seed(3)
+    if family == "mt5":
+        oracle = MT5ForConditionalGeneration(MT5Config(vocab_size=len(tokenizer), **sizes, **gated))
+    else:
+        config = T5ForConditionalGeneration.config_class(vocab_size=len(tokenizer), **sizes, **gated)
+        oracle = T5ForConditionalGeneration(config)
+    oracle.save_pretrained(tmp_path)
+    loss = generator(tmp_path, gense_prompts).training_step(batch, 0)["loss"]
+    torch.testing.assert_close(loss, oracle(**as_transformers_wants(batch)).loss, rtol=1e-5, atol=1e-6)
+
+
+def test_the_loss_of_bfloat16_is_computed_in_float32(batch, tiny_t5, gense_prompts):
+    model = generator(tiny_t5, gense_prompts)
+    whole = model.training_step(batch, 0)["loss"]
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model.training_step(batch, 0)["loss"]
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, whole, rtol=2e-2, atol=2e-2)
+
+
+def slowly(data, backbone, batch_size=None):
+    """Every held-out instance alone through transformers: perplexity, and accuracy of the answers."""
+    oracle = T5ForConditionalGeneration.from_pretrained(backbone).eval()
+    tokenizer = AutoTokenizer.from_pretrained(backbone)
+    yes, no = (tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in ("true", "false"))
+    losses, tokens, right = [], [], []
+    with torch.no_grad():
+        for one in data.dev_batches("generation", 1):
+            losses.append(float(oracle(**as_transformers_wants(one)).loss) * one.targets.lengths[0])
+            tokens.append(one.targets.lengths[0])
+        for one in data.dev_batches("discrimination", 1):
+            given = as_transformers_wants(one)
+            del given["labels"]
+            logits = oracle(**given, decoder_input_ids=torch.zeros(1, 1, dtype=torch.int64)).logits[0, 0]
+            right.append((logits[yes] > logits[no]) == (one.kinds[0] == 2))
+    if batch_size is None:
+        perplexity = math.exp(sum(losses) / sum(tokens))
+    else:
+        starts = range(0, len(losses), batch_size)
+        means = [sum(losses[i : i + batch_size]) / sum(tokens[i : i + batch_size]) for i in starts]
+        perplexity = math.exp(sum(means) / len(means))
+    return 100 * np.mean(right), perplexity
+
+
+@pytest.mark.parametrize("perplexity", ["corpus", "mean_of_batches"])
+def test_held_out_scores_are_those_of_one_instance_after_the_other(perplexity, data, tiny_t5, gense_prompts):
+    model = generator(tiny_t5, gense_prompts, perplexity=perplexity, dev_batch_size=4).eval()
+    model._trainer = SimpleNamespace(datamodule=data)
+    with torch.no_grad():
+        found = GeneratorDev().run(model).values
+    accuracy, expected = slowly(data, tiny_t5, None if perplexity == "corpus" else 4)
+    assert found["generator-dev/accuracy"] == pytest.approx(accuracy)
+    assert found["generator-dev/perplexity"] == pytest.approx(expected, rel=1e-5)
+    assert found["generator-dev/selection"] == pytest.approx(accuracy - 10 * expected, rel=1e-5)
+
+
+def test_steps_that_are_logged_say_how_texts_and_answers_go(batch, tiny_t5, gense_prompts):
+    model = generator(tiny_t5, gense_prompts, log_every_n_steps=1)
+    outcome = model.training_step(batch, 0)
+    texts, answers = (outcome["metrics"][f"{part}_loss"] for part in ("generation", "discrimination"))
+    of_texts = batch.targets.lengths[batch.kinds < 2].sum()
+    of_answers = batch.targets.lengths[batch.kinds >= 2].sum()
+    together = (texts * of_texts + answers * of_answers) / (of_texts + of_answers)
+    torch.testing.assert_close(together, outcome["loss"].detach())
+    assert 0 <= outcome["metrics"]["accuracy"] <= 1
+    assert outcome["spent"]["real_tokens"] == batch.sources.lengths.sum() + batch.targets.lengths.sum()
+    assert generator(tiny_t5, gense_prompts, log_every_n_steps=2).training_step(batch, 0)["metrics"] == {}
+
+
+def test_padding_is_counted(batch, tiny_t5, gense_prompts):
+    twice = Seq2SeqBatch(
+        concatenate([batch.sources] * 2), concatenate([batch.targets] * 2), np.tile(batch.kinds, 2), batch.rows
+    )
+    rectangles = sum(part.lengths.max() * len(part.lengths) for part in twice[:2])
+    model = generator(tiny_t5, gense_prompts)
+    spent = model.training_step(twice, 0)["spent"]
+    assert 0 < spent["padded_tokens"] <= rectangles - spent["real_tokens"]
+
+
+def test_the_published_schedule_is_constant_then_linear():
+    """Of 100 steps the first 10 are constant; the last has 1/90 of the rate, and after it there is none."""
+    schedule = linear_constant(100, cut_fraction=0.1)
+    assert [schedule(step) for step in range(10)] == [1.0] * 10
+    assert schedule(55) == pytest.approx(0.5)
+    assert schedule(99) == pytest.approx(1 / 90)
+    assert schedule(100) == 0.0
+
+
+def test_what_is_no_encoder_decoder_is_refused(tiny_mlm, gense_prompts):
+    with pytest.raises(InputError, match="backbone="):
+        generator(tiny_mlm, gense_prompts)
+
+
+def test_answers_that_begin_alike_are_refused(tiny_t5, gense_prompts):
+    alike = gense_prompts | {"discrimination": gense_prompts["discrimination"] | {"no": "true"}}
+    with pytest.raises(InputError, match="two different"):
+        generator(tiny_t5, alike)
+
+
+def test_an_unknown_perplexity_is_refused(tiny_t5, gense_prompts):
+    with pytest.raises(InputError, match="mean_of_batches"):
+        generator(tiny_t5, gense_prompts, perplexity="published")

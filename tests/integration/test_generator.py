@@ -1,0 +1,153 @@
+"""A generator from the command line: trained, killed and continued, scored, exported; wrong words refused."""
+
+import json
+import random
+import signal
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from prompts import read_generator_prompts
+from runs.metrics_csv import read_rows
+
+SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "dropout=0.3"]
+NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
+STEPS = 9  # 36 rows, so 144 instances, by 32: into the third epoch
+SELECTION = "generator-dev/selection"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    rng, path = random.Random(4), tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    lines = []
+    for number in range(44):
+        noun, other = rng.sample(NOUNS, 2)
+        row = {"sent0": f"A {noun} by the {other}, {number}.", "sent1": f"A {noun}.", "hard_neg": f"No {noun} at all."}
+        lines.append(json.dumps(row | {"split": "valid" if number % 11 == 0 else "train"}))
+    path.write_text("\n".join(lines[::-1]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def words(rows):
+    return [
+        "model=gense_generator",
+        "data=nli_generation",
+        f"data.path={rows}",
+        "backbone=tiny",
+        *(f"tiny.{size}" for size in SIZES),
+        "batch_size=32",
+        f"max_steps={STEPS}",
+        "max_epochs=null",
+        "model.lr=0.003",
+        "log_every_n_steps=1",
+        "checkpoint.every_n_steps=2",
+        "evaluation.every_n_steps=3",
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(words, command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    return folder
+
+
+def reached(folder, step):
+    try:
+        return any(int(row["step"]) >= step for row in read_rows(folder / "metrics.csv"))
+    except FileNotFoundError:
+        return False
+
+
+def without_times(folder):
+    timed = ("time/", "throughput/documents", "throughput/real")
+    return [
+        {n: cell for n, cell in row.items() if not n.startswith(timed)} for row in read_rows(folder / "metrics.csv")
+    ]
+
+
+def test_a_killed_and_continued_run_equals_the_whole_one(words, whole, start, command, tmp_path):
+    folder = tmp_path / "run"
+    run = start(*words, f"output_dir={folder}")
+    run.wait_for(lambda: reached(folder, 5))
+    run.kill(signal.SIGKILL)
+    assert run.finish().status == -signal.SIGKILL
+    assert not (folder / "results.json").exists()
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (folder, whole))
+    assert ours["global_step"] == theirs["global_step"] == STEPS
+    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
+    exported = [(one / "generator" / "model.safetensors").read_bytes() for one in (folder, whole)]
+    assert exported[0] == exported[1]
+    assert without_times(folder) == without_times(whole)
+
+
+def test_it_is_scored_every_n_steps_and_the_best_is_exported(whole):
+    scored = {int(row["step"]): float(row[SELECTION]) for row in read_rows(whole / "metrics.csv") if SELECTION in row}
+    assert sorted(scored) == [3, 6, 9]
+    results = json.loads((whole / "results.json").read_text())
+    assert results["best_step"] == max(scored, key=lambda step: (scored[step], -step))
+    assert results["scores"][SELECTION] == pytest.approx(max(scored.values()), rel=1e-5)
+    accuracy, perplexity = (results["scores"][f"generator-dev/{name}"] for name in ("accuracy", "perplexity"))
+    assert results["scores"][SELECTION] == pytest.approx(accuracy - 10 * perplexity)
+    assert set(results["intervals"]) == set(results["scores"])
+    assert results["data"][0]["held_out"]["used"] == 4
+    assert results["data"][0]["prompt_assembly"] == "pieces"
+
+
+def test_what_it_leaves_is_a_folder_of_transformers_with_its_prompts(whole, gense_prompts):
+    folder = whole / "generator"
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    written = model.generate(**tokenizer(["A ferry."], return_tensors="pt"), max_new_tokens=3)
+    assert written.shape[0] == 1
+    best = torch.load(whole / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    assert torch.equal(model.shared.weight, best["seq2seq.transformer.shared.weight"])
+    prompts = read_generator_prompts(folder)
+    assert prompts.assembly == "pieces"
+    assert prompts.discrimination._asdict() == gense_prompts["discrimination"]
+    assert not (whole / "encoder").exists()
+    assert (whole / "curve.png").is_file()
+
+
+def test_another_run_starts_from_it(words, whole, command, tmp_path):
+    others = [word for word in words if not word.startswith(("backbone", "tiny.", "max_steps"))]
+    folder = tmp_path / "run"
+    outcome = command(
+        *others, f"backbone={whole}", "max_steps=1", "prompt_assembly=string", "model.optimizer=adamw",
+        f"output_dir={folder}",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    assert json.loads((folder / "generator" / "generator.json").read_text())["prompt_assembly"] == "string"
+
+
+def test_a_finished_run_says_what_it_left(words, whole, command):
+    outcome = command(*words, f"output_dir={whole}")
+    assert outcome.status == 0
+    assert "generator/" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("monitor=stsb-dev/cosine/spearman", "generator-dev/selection"),
+        ("monitor=generator-dev/selektion", "generator-dev/selection"),
+        ("evaluation.during=[stsb-dev]", "generator-dev"),
+        ("prompt_assembly=glued", "prompt_assembly"),
+        ("model.perplexity=mean", "perplexity"),
+        ("data.dev_fraction=2", "dev_fraction"),
+        ("data=triplets", "Seq2SeqBatch"),
+        ("data.dev_path=nowhere.jsonl", "nowhere.jsonl"),
+        ("batch_size=1000", "batch_size"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_one_message(word, message, words, command, tmp_path):
+    folder = tmp_path / "run"
+    outcome = command(*words, word, f"output_dir={folder}")
+    assert outcome.status == 2, outcome.err
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not (folder / "results.json").exists()
