@@ -7,12 +7,21 @@ from typing import Any, cast
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForTextEncoding,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
 from encoders.hub import only_local
+
+T5_FAMILY = ("t5", "mt5", "umt5")
 
 
 def load_tokenizer(backbone: str, *, pad_with_end: bool = False) -> Tokenizer:
@@ -23,7 +32,7 @@ def load_tokenizer(backbone: str, *, pad_with_end: bool = False) -> Tokenizer:
     Raises:
         InputError: there is none, or it has no pad token.
     """
-    tokenizer = from_pretrained(AutoTokenizer, run_encoder(backbone) or backbone)
+    tokenizer = from_pretrained(AutoTokenizer, run_folder(backbone) or backbone)
     if pad_with_end and tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
@@ -34,18 +43,19 @@ def load_tokenizer(backbone: str, *, pad_with_end: bool = False) -> Tokenizer:
     return tokenizer
 
 
-def load_masked_lm(backbone: str, *, lm_head: bool) -> PreTrainedModel:
-    """A transformer with its masked-LM head, or without one where none is wanted; float32.
+def load_masked_lm(backbone: str, *, lm_head: bool, decoder: bool = False) -> PreTrainedModel:
+    """A transformer with its masked-LM head, or without one where none is wanted; float32. Of an encoder-decoder it is
+    the encoder, or with ``decoder`` both.
 
     Raises:
         InputError: the architecture has no such head, or the checkpoint holds no weights for it (transformers would
             draw random ones and go on), or nothing can be loaded at all.
     """
-    run = run_encoder(backbone)
-    if run:
-        return _from_run(Path(backbone), run, lm_head=lm_head)
+    run = run_folder(backbone)
     if not lm_head:
-        return _without_pooler(from_pretrained(AutoModel, backbone, dtype=torch.float32))
+        return load_states(run or backbone, decoder=decoder)
+    if run:
+        return _from_run(Path(backbone), run)
     config = from_pretrained(AutoConfig, backbone)
     if type(config) not in AutoModelForMaskedLM._model_mapping:
         raise _no_head(backbone, f"a {config.model_type} model has none")
@@ -54,6 +64,39 @@ def load_masked_lm(backbone: str, *, lm_head: bool) -> PreTrainedModel:
     if missing:
         raise _no_head(backbone, f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
     return model
+
+
+def load_states(name: str, *, decoder: bool, setting: str = "backbone") -> PreTrainedModel:
+    """Without heads; of an encoder-decoder the encoder alone unless ``decoder``; float32.
+
+    Raises:
+        InputError: it cannot be loaded, or lacks weights, which transformers would draw at random.
+    """
+    config = from_pretrained(AutoConfig, name, setting=setting)
+    config.output_hidden_states = False  # on in some exported folders, for others' sake
+    factory = states_class(config, decoder=decoder)
+    options: dict[str, Any] = {"config": config, "dtype": torch.float32, "output_loading_info": True}
+    model, info = from_pretrained(factory, name, setting=setting, **options)
+    unused = ("pooler.",) if decoder else ("pooler.", "decoder.")
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(unused))
+    if decoder and any(key.startswith("decoder.") for key in missing):
+        raise InputError(
+            f"{setting}={name}: its weights are an encoder's alone, and pooling=first_decoder reads the decoder. Take "
+            "pooling=mean, or the folder of the whole model."
+        )
+    if missing or info["mismatched_keys"]:
+        wrong = missing or sorted(str(key[0]) for key in info["mismatched_keys"])
+        raise InputError(
+            f"{setting}={name}: its weights do not fit its config.json: {', '.join(wrong[:3])} "
+            f"{'is' if len(wrong) == 1 else 'and others are' if len(wrong) > 3 else 'are'} missing or of another size. "
+            "It may have been cut short while it was copied; fetch it again."
+        )
+    return _without_pooler(model)
+
+
+def states_class(config: Any, *, decoder: bool) -> Any:
+    """What makes the model: a T5's encoder has a class of its own, which saves an ordinary folder."""
+    return AutoModelForTextEncoding if config.model_type in T5_FAMILY and not decoder else AutoModel
 
 
 def check_vocabulary(transformer: PreTrainedModel, tokenizer: Tokenizer, backbone: str) -> None:
@@ -66,15 +109,15 @@ def check_vocabulary(transformer: PreTrainedModel, tokenizer: Tokenizer, backbon
         )
 
 
-def run_encoder(backbone: str) -> str | None:
-    """The ``encoder/`` folder when ``backbone`` is the folder of a finished run, else None."""
-    folder = Path(backbone)
-    return str(folder / "encoder") if (folder / "checkpoints" / "best.ckpt").is_file() else None
+def run_folder(backbone: str) -> str | None:
+    """The ``encoder/`` or ``generator/`` folder when ``backbone`` is the folder of a finished run, else None."""
+    if not (Path(backbone) / "checkpoints" / "best.ckpt").is_file():
+        return None
+    parts = [Path(backbone) / name for name in ("encoder", "generator")]
+    return str(next((part for part in parts if part.is_dir()), parts[0]))
 
 
-def _from_run(folder: Path, encoder: str, *, lm_head: bool) -> PreTrainedModel:
-    if not lm_head:
-        return _without_pooler(from_pretrained(AutoModel, encoder, dtype=torch.float32))
+def _from_run(folder: Path, encoder: str) -> PreTrainedModel:
     state = torch.load(folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True, mmap=True)
     weights = {
         name.removeprefix("encoder.transformer."): value

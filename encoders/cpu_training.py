@@ -69,10 +69,11 @@ def _linear_of(layer: Any) -> Callable[[Tensor], Tensor]:
 
 
 @contextlib.contextmanager
-def shared_between_chunks(embedding: nn.Module, ids: Tensor, pad: int) -> Iterator[None]:
-    """Inside, ``embedding`` serves ids among ``ids`` and ``pad`` from rows looked up once, and autocast casts a weight
-    once. For the chunks of one step on a CPU: the forward pass must not be repeated outside.
+def shared_between_chunks(trunk: Any, ids: Tensor, pad: int) -> Iterator[None]:
+    """Inside, the input embeddings of ``trunk`` serve ids among ``ids`` and ``pad`` from rows looked up once, and
+    autocast casts a weight once. For the chunks of one step on a CPU: the forward pass must not be repeated outside.
     """
+    embedding = trunk.get_input_embeddings()
     plain = type(embedding) is nn.Embedding and embedding.max_norm is None and not embedding.scale_grad_by_freq
     if not (ids.is_cpu and torch.is_grad_enabled()):
         yield
@@ -80,7 +81,10 @@ def shared_between_chunks(embedding: nn.Module, ids: Tensor, pad: int) -> Iterat
     cached = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(True)
     try:
-        with _patched([embedding] if plain else [], lambda layer: _lookup_of(layer, ids, pad)):
+        if plain:  # an encoder-decoder has one weight in several layers
+            lookup = _lookup_of(embedding, ids, pad)
+            tied = [layer for layer in trunk.modules() if getattr(layer, "weight", None) is embedding.weight]
+        with _patched(tied if plain else [], lambda _: lookup):
             yield
     finally:
         torch.set_autocast_cache_enabled(cached)

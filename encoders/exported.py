@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from transformers.utils.hub import cached_file
 
 from contracts import InputError
+from encoders.appended_prompt import read_template
 from encoders.exported_parts import is_tanh_head, pooler_over_layers
 from encoders.hub import only_local
 from encoders.pooling import POOLERS
@@ -32,6 +33,9 @@ OPTIONS = (*(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "dis
 FOLLOWED = {"max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name",
             "model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs",
             "processing_kwargs", "unpad_inputs", "query_length", "document_length", "query_expansion"}  # fmt: skip
+DECODER_TASK, DECODER_STATES = "sequence-classification", ["decoder_hidden_states", -1]  # how a T5's decoder is read
+TEMPLATE_FILE = "chat_template.jinja"
+IF_THERE = "_raise_exceptions_for_missing_entries"  # of cached_file
 HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype", "trust_remote_code"}
 
 
@@ -45,6 +49,7 @@ class Exported(NamedTuple):
     lowercase: bool
     prompt: str
     head: str | None = None  # the path of a Dense inside the folder
+    prompt_suffix: str = ""
 
 
 class BeyondUs(Exception):
@@ -72,6 +77,10 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
     path_of = {kind: module["path"] for kind, module in zip(kinds, modules, strict=True)}
     transformer, options = _transformer(name, path_of["Transformer"])
     pooling, includes_prompt = _pooling(name, path_of["Pooling"])
+    if options.get("transformer_task") == DECODER_TASK:
+        if pooling != "cls" or "WeightedLayerPooling" in kinds:
+            raise BeyondUs("its pooling is of more than the decoder's first state")
+        pooling = "first_decoder"
     if layers := path_of.get("WeightedLayerPooling"):
         pooling = _over_layers(name, layers, pooling)
     head = path_of.get("Dense")
@@ -82,7 +91,8 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
         raise BeyondUs("its pooling leaves the prompt out")
     length = options.get("max_seq_length")
     lowercase = bool(options.get("do_lower_case"))
-    return Exported(transformer, pooling, "Normalize" in kinds, length, lowercase, prompt, head)
+    suffix = _appended(transformer, options, decodes=pooling == "first_decoder")
+    return Exported(transformer, pooling, "Normalize" in kinds, length, lowercase, prompt, head, suffix)
 
 
 def read_json(name: str, path: str) -> Any:
@@ -133,13 +143,29 @@ def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
         foreign = sorted((options.get(group) or {}).keys() - HARMLESS_ARGUMENTS)
         if foreign:
             raise BeyondUs(f"its transformer is loaded with {foreign[0]}")
-    modality = options.get("modality_config", {"text": {}}).get("text")
-    plain = modality is not None and modality.get("method_output_name", "last_hidden_state") == "last_hidden_state"
-    if options.get("transformer_task", "feature-extraction") != "feature-extraction" or not plain:
+    modality = options.get("modality_config", {"text": {}}).get("text", {"method_output_name": None})
+    output = modality.get("method_output_name", "last_hidden_state")
+    if (options.get("transformer_task", "feature-extraction"), output) not in (
+        ("feature-extraction", "last_hidden_state"),
+        (DECODER_TASK, DECODER_STATES),
+    ):
         raise BeyondUs("its transformer is more than a text encoder")
     if options.get("processing_kwargs"):
         raise BeyondUs("its texts are processed by options of its own")
     return folder, options
+
+
+def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
+    """The prompt behind every text, out of the chat template that the texts go through; "" where there is none."""
+    if "message" not in options.get("modality_config", {}):
+        if decodes:
+            raise BeyondUs("its decoder is read without a rule for ends of sequence inside texts")
+        return ""
+    found = cached_file(name, TEMPLATE_FILE, local_files_only=only_local(name), **{IF_THERE: False})
+    parsed = read_template(Path(found).read_text(encoding="utf-8")) if found else None
+    if parsed is None or parsed[1] != decodes:
+        raise BeyondUs("its texts go through a chat template of its own")
+    return parsed[0]
 
 
 def _pooling(name: str, path: str) -> tuple[str, bool]:

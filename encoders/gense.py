@@ -6,10 +6,13 @@ hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-lik
 
 from typing import Literal
 
-from contracts import StepOutput, TripletBatch
+from torch import Tensor
+
+from contracts import InputError, Ragged, StepOutput, TripletBatch
 from encoders.chunks import concatenate
-from encoders.objective import Objective, check_temperature, step_output
+from encoders.objective import Objective, check_choice, check_temperature, step_output
 from losses.contrastive import info_nce
+from losses.gather import gather_plain, global_sum
 
 
 class GenSE(Objective):
@@ -47,11 +50,15 @@ class GenSE(Objective):
         super().__init__()
         self.save_hyperparameters(logger=False)
         check_temperature(temperature)
+        check_choice("truncation", truncation, ("keep_prompt", "official"))
+        check_choice("optimizer", optimizer, ("adafactor", "adamw"))
         self.encoder = self.make_encoder()
 
     def training_step(self, batch: TripletBatch, batch_idx: int) -> StepOutput:
-        views = [batch.anchors, batch.positives, *([] if batch.negatives is None else [batch.negatives])]
+        views = self._views(batch)
         sequences = concatenate(views)
+        if self.encoder.appended:
+            sequences = self.encoder.appended(sequences, keep_prompt=self.hparams.truncation == "keep_prompt")
         encoded = self.encoder.encode(sequences)
         vectors = encoded.vectors.chunk(len(views))
         contrast = info_nce(
@@ -61,4 +68,23 @@ class GenSE(Objective):
             groups=batch.groups if self.hparams.mask_duplicates else None,
         )
         metrics = {"accuracy": contrast.accuracy, **self.diagnostics(vectors[0], vectors[1])}
+        if self.hparams.mask_duplicates:
+            metrics["masked_duplicates"] = masked_duplicates(batch.groups)
         return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)
+
+    def _views(self, batch: TripletBatch) -> list[Ragged]:
+        """Two, or three with hard negatives; of one length each."""
+        if batch.negatives is not None:
+            return [batch.anchors, batch.positives, batch.negatives]
+        if self.hparams.hard_negative_weight:
+            raise InputError(
+                f"model.hard_negative_weight={self.hparams.hard_negative_weight}: this data has no hard negatives to "
+                "weigh. Set it to 0, or take data of three columns."
+            )
+        return [batch.anchors, batch.positives]
+
+
+def masked_duplicates(groups_B: Tensor) -> Tensor:
+    """() whose mean over ranks is the number of positives that are left out, summed over the rows of all ranks."""
+    same = groups_B[:, None] == gather_plain(groups_B)
+    return global_sum(same.sum().float() - len(groups_B))

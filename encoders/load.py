@@ -60,6 +60,7 @@ class _Options(NamedTuple):
     max_length: int | None
     precision: str
     device: torch.device
+    prompt_suffix: str | None
 
 
 def load_encoder(
@@ -67,13 +68,15 @@ def load_encoder(
     *,
     pooling: str | None = None,
     prompt: str | None = None,
+    prompt_suffix: str | None = None,
     max_length: int | None = None,
     precision: str = "fp32",
     device: str | torch.device | None = None,
 ) -> LoadedEncoder:
     """None takes what the encoder was made with; of a plain transformer that is mean pooling and 512 tokens.
 
-    ``prompt`` is put before every text as it is, blanks included; "" is none where the encoder has one of its own.
+    ``prompt`` is put before every text as it is, blanks included, ``prompt_suffix`` behind it; "" is none where the
+    encoder has one of its own. ``pooling="first_decoder"`` reads a T5's decoder, as GenSE's published folders want.
     ``max_length`` counts tokens. ``device=None`` is the GPU where there is one. ``precision="bf16"`` holds weights and
     states in 16 bits; pooling and what comes out stay float32.
 
@@ -83,7 +86,7 @@ def load_encoder(
     name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    options = _Options(pooling, prompt, max_length, precision, torch.device(device))
+    options = _Options(pooling, prompt, max_length, precision, torch.device(device), prompt_suffix)
     _check(options)
     if Path(name).is_file():
         return _from_file(Path(name), options)
@@ -108,7 +111,7 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
         return _from_checkpoint(path, options)
     if not is_word_vector_file(path.name):
         raise InputError(f"encoder={path} is a file that is neither checkpoint nor word vectors. {WANTED}")
-    given = {"prompt": options.prompt, "max_length": options.max_length}
+    given = {"prompt": options.prompt, "prompt_suffix": options.prompt_suffix, "max_length": options.max_length}
     unfit = [f"{key}={value}" for key, value in given.items() if value]
     unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean"))
     unfit += [f"precision={options.precision}"] * (options.precision != "fp32")
@@ -140,8 +143,11 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
             f"encoder={path}: the run began with backbone={trained.backbone}, which is not there any more; its config "
             "and tokenizer are needed. Put it back, or use the encoder/ folder of a finished run."
         )
-    transformer = trunk_of_checkpoint(path, trained, architecture)
-    exported = Exported(architecture, trained.pooling, False, trained.max_length, False, "")
+    decoder = POOLERS[options.pooling or trained.pooling].decodes
+    transformer = trunk_of_checkpoint(path, trained, architecture, decoder=decoder)
+    exported = Exported(
+        architecture, trained.pooling, False, trained.max_length, False, "", prompt_suffix=trained.prompt_suffix
+    )
     head = None
     if trained.head:
         head = head_of(trained.head, transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling")
@@ -163,7 +169,7 @@ def _from_transformers(
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
         kind, exported = "transformers", Exported(name, "mean", False, USUAL_LENGTH, False, "")
     # padding is masked and never pooled, so that any token will do
-    transformer = load_trunk(exported.transformer)
+    transformer = load_trunk(exported.transformer, decoder=POOLERS[options.pooling or exported.pooling].decodes)
     tokenizer = load_tokenizer(exported.transformer, pad_with_end=True)
     if kind != "transformers" and exported.max_length is not None:
         tokenizer.model_max_length = exported.max_length  # even where the tokenizer says less, as the library does
@@ -174,10 +180,9 @@ def _from_transformers(
 def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
     from encoders.library import LibraryEncoder  # the only one to import sentence-transformers
 
-    if options.pooling is not None:
-        raise InputError(
-            f"encoder={name}: {why}, so pooling={options.pooling} cannot be put in its place; leave pooling out."
-        )
+    for key in ("pooling", "prompt_suffix"):
+        if (value := getattr(options, key)) is not None:
+            raise InputError(f"encoder={name}: {why}, so it takes no {key}={value}; leave {key} out.")
     return LibraryEncoder(
         name,
         why,
@@ -209,6 +214,7 @@ def _build(
         head=head if options.pooling in (None, exported.pooling) else None,
         max_length=options.max_length or exported.max_length or AS_LONG_AS_POSSIBLE,
         prompt=exported.prompt if options.prompt is None else options.prompt,
+        prompt_suffix=exported.prompt_suffix if options.prompt_suffix is None else options.prompt_suffix,
         normalize=exported.normalize,
         progress=True,
         origin={"kind": kind, "backbone": backbone},

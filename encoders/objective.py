@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from contracts import InputError, Ragged, StepOutput
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
-from encoders.optim import adamw, make_schedule, planned_steps
+from encoders.optim import adafactor, adamw, make_schedule, planned_steps
+from encoders.pooling import POOLERS
 from encoders.sentence_encoder import Encoded, SentenceEncoder
 from losses.diagnostics import contrast_diagnostics
 from losses.gather import gather_rows
@@ -21,7 +22,8 @@ from losses.gather import gather_rows
 class Objective(pl.LightningModule):
     """``hparams`` holds backbone, pooling, max_length, token_budget, recompute, lr, weight_decay, betas, eps,
     bias_correction, lr_schedule, cut_fraction (of the steps: warm-up), and, where a triangle may be asked for,
-    schedule_ratio; log_every_n_steps where the step calls ``diagnostics``.
+    schedule_ratio; log_every_n_steps where the step calls ``diagnostics``; where there is a choice, optimizer (adamw,
+    adafactor) and prompt (behind every text).
     """
 
     objective: ClassVar[str]
@@ -34,7 +36,8 @@ class Objective(pl.LightningModule):
     def make_encoder(self, *, lm_head: bool = False, head: nn.Module | None = None) -> SentenceEncoder:
         """Raises InputError where the backbone cannot be loaded, or an option is unknown."""
         hparams = self.hparams
-        transformer = load_masked_lm(hparams.backbone, lm_head=lm_head)
+        decoder = hparams.pooling in POOLERS and POOLERS[hparams.pooling].decodes
+        transformer = load_masked_lm(hparams.backbone, lm_head=lm_head, decoder=decoder)
         tokenizer = load_tokenizer(hparams.backbone)
         check_vocabulary(transformer, tokenizer, hparams.backbone)
         return SentenceEncoder(
@@ -45,6 +48,7 @@ class Objective(pl.LightningModule):
             max_length=hparams.max_length,
             token_budget=hparams.token_budget,
             recompute=hparams.recompute,
+            prompt_suffix=hparams.get("prompt") or "",
         ).train()  # from_pretrained leaves dropout off, and Lightning trains in the mode it finds
 
     def configure_optimizers(self) -> Any:
@@ -62,6 +66,8 @@ class Objective(pl.LightningModule):
             cut_fraction=hparams.cut_fraction,
             ratio=hparams.get("schedule_ratio", 32.0),
         )
+        if hparams.get("optimizer") == "adafactor":
+            return adafactor(self, lr=hparams.lr, weight_decay=hparams.weight_decay, schedule=schedule)
         return adamw(
             self,
             lr=hparams.lr,

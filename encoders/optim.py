@@ -1,4 +1,4 @@
-"""AdamW and the learning-rate schedules of the papers."""
+"""AdamW, Adafactor and the learning-rate schedules of the papers."""
 
 import math
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.optimization import Adafactor
 
 from contracts import InputError
 
@@ -48,6 +49,12 @@ def linear(total_steps: int, *, cut_fraction: float) -> Schedule:
     return factor
 
 
+def linear_constant(total_steps: int, *, cut_fraction: float) -> Schedule:
+    """Constant over ``cut_fraction`` of the steps, rounded down, then linear to zero: GenSE's published runs."""
+    cut = int(total_steps * cut_fraction)
+    return lambda step: 1.0 if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
+
+
 def planned_steps(max_steps: int, max_epochs: int | None, steps_per_epoch: int) -> int:
     """Optimiser steps of a run that ends at whichever limit comes first; -1 (for epochs also None) is no limit.
 
@@ -68,8 +75,8 @@ def make_schedule(
 
     ``slanted_triangular`` runs over the real number of optimiser steps; ``paper_literal`` over as many steps as there
     are training instances (DeCLUTR, section 4.1.2, read literally: one epoch never leaves the warm-up);
-    ``official_code_bug`` is what the published code did unless told the number of batches; ``linear`` and ``constant``
-    are the usual ones.
+    ``official_code_bug`` is what the published code did unless told the number of batches; ``linear_constant`` is
+    GenSE's; ``linear`` and ``constant`` are the usual ones.
     """
     if name == "slanted_triangular":
         return slanted_triangular(total_steps, cut_fraction=cut_fraction, ratio=ratio)
@@ -79,11 +86,13 @@ def make_schedule(
         return published_constant(steps_per_epoch, epochs, cut_fraction=cut_fraction, ratio=ratio)
     if name == "linear":
         return linear(total_steps, cut_fraction=cut_fraction)
+    if name == "linear_constant":
+        return linear_constant(total_steps, cut_fraction=cut_fraction)
     if name == "constant":
         return lambda step: 1.0
     raise InputError(
         f"model.lr_schedule={name!r} is unknown; choose slanted_triangular, paper_literal, official_code_bug, "
-        "linear or constant."
+        "linear, linear_constant or constant."
     )
 
 
@@ -133,5 +142,18 @@ def adamw(
     optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=on_cpu or None)
     if on_cpu:
         optimizer._step_supports_amp_scaling = False  # there is nothing to scale, and Lightning takes it for a refusal
+    return _with_schedule(optimizer, schedule)
+
+
+def adafactor(module: nn.Module, *, lr: float, weight_decay: float, schedule: Schedule) -> dict[str, Any]:
+    """Lightning's optimiser dictionary; as T5 is fine-tuned: no relative steps, updates clipped at 1."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    optimizer = Adafactor(
+        trained, lr=lr, weight_decay=weight_decay, clip_threshold=1.0, scale_parameter=False, relative_step=False
+    )
+    return _with_schedule(optimizer, schedule)
+
+
+def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule) -> dict[str, Any]:
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -1,5 +1,7 @@
 """From token states to one vector a sequence: which layers are averaged, then how the tokens are; picked by name.
 
+Or, of an encoder-decoder, the state of the decoder's first position.
+
 Shape letters: B sequences, T tokens, D width.
 """
 
@@ -35,6 +37,7 @@ class Pooler(NamedTuple):
 
     over_tokens: Callable[[Tensor, Tensor], Tensor]
     layers: tuple[int, ...] = LAST_LAYER
+    decodes: bool = False  # the states are the decoder's, which is given its start token alone
 
     @property
     def options(self) -> dict[str, bool]:
@@ -56,5 +59,6 @@ POOLERS: dict[str, Pooler] = {
     "cls_before_pooler": Pooler(cls),  # SimCSE's name
     "avg_top2": Pooler(mean, (-1, -2)),
     "avg_first_last": Pooler(mean, (1, -1)),  # SimCSE since its correction
+    "first_decoder": Pooler(cls, decodes=True),  # GenSE, ST5-EncDec
     "avg_embedding_last": Pooler(mean, (0, -1)),  # what SimCSE before that and GenSE call avg_first_last
 }

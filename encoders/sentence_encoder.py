@@ -20,6 +20,8 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, InputError, Ragged
+from encoders.appended_prompt import AppendedPrompt
+from encoders.backbones import T5_FAMILY
 from encoders.chunks import chunk_cost, distinct, padded, plan_chunks
 from encoders.cpu_training import fast_linears, shared_between_chunks
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
@@ -45,7 +47,8 @@ class SentenceEncoder(nn.Module):
     (B, D), and belongs to the encoder wherever it goes.
 
     ``prompt`` goes before each text, ``normalize`` makes unit vectors, ``progress`` draws a bar on a terminal: of
-    ``embed`` alone, training knows none of them. ``origin`` says in ``description`` where the weights came from.
+    ``embed`` alone, training knows none of them. ``prompt_suffix`` goes behind each text and is never cut; training
+    puts it there with ``appended``. ``origin`` says in ``description`` where the weights came from.
     """
 
     def __init__(
@@ -59,13 +62,13 @@ class SentenceEncoder(nn.Module):
         token_budget: int | None = None,
         recompute: str = "auto",
         prompt: str = "",
+        prompt_suffix: str = "",
         normalize: bool = False,
         progress: bool = False,
         origin: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
-        if pooling not in POOLERS:
-            raise InputError(f"model.pooling={pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
+        check_pooling(pooling, transformer)
         if recompute not in ("auto", "on", "off"):
             raise InputError(f"model.recompute={recompute!r} is unknown; choose auto, on or off.")
         if token_budget is None:
@@ -78,6 +81,12 @@ class SentenceEncoder(nn.Module):
         self.origin = dict(origin or {})
         self.longest = longest_input(transformer, tokenizer)
         self.max_length = min(max_length, self.longest)
+        decodes = POOLERS[pooling].decodes
+        self.appended = (
+            AppendedPrompt(tokenizer, prompt_suffix, self.max_length, escape_end=decodes)
+            if prompt_suffix or decodes
+            else None
+        )
 
     def encode(self, sequences: Ragged, labels: Tensor | None = None) -> Encoded:
         """N token sequences -> vectors; with ``labels`` beside ``sequences.ids`` also the MLM loss, in one forward.
@@ -108,7 +117,8 @@ class SentenceEncoder(nn.Module):
         pooler = POOLERS[self.pooling]
         with attention_for(ids_BT), fast_linears(self.transformer):
             if labels_BT is None:
-                output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **pooler.options)
+                options = self._decoder_inputs(ids_BT) if pooler.decodes else pooler.options
+                output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **options)
                 vectors_BD = pooler(output, mask_BT)
                 mlm = vectors_BD.new_zeros(())
             else:
@@ -116,6 +126,15 @@ class SentenceEncoder(nn.Module):
                 vectors_BD, logits_MV = vectors_and_logits(self.transformer, pooler, ids_BT, mask_BT, chosen_BT)
                 mlm = masked_lm_sum(logits_MV, labels_BT[chosen_BT])
         return vectors_BD if self.head is None else self.head(vectors_BD), mlm
+
+    def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
+        """One start token each: of the decoder nothing but its first position is computed."""
+        start = self.transformer.config.decoder_start_token_id
+        return {"decoder_input_ids": ids_BT.new_full((len(ids_BT), 1), start), "use_cache": False}
+
+    @property
+    def prompt_suffix(self) -> str:
+        return self.appended.prompt if self.appended else ""
 
     @property
     def trunk(self) -> PreTrainedModel:
@@ -132,6 +151,7 @@ class SentenceEncoder(nn.Module):
             "pooling": self.pooling if self.head is None else f"{self.pooling} + tanh layer",
             "normalize": str(self.normalize).lower(),
             "prompt": self.prompt,
+            **({"prompt_suffix": self.prompt_suffix} if self.prompt_suffix else {}),
             "max_length": str(self.max_length),
             "precision": precision_of(self.trunk.dtype),
         }
@@ -189,16 +209,17 @@ class SentenceEncoder(nn.Module):
         return tqdm(total=total, desc="encoding", unit=" texts", delay=2, leave=False, disable=not shown)
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
-        """With special tokens, cut at ``max_length`` tokens; the text as it is, as sentence-transformers takes it."""
+        """With special tokens and ``prompt_suffix``, cut at ``max_length`` tokens; else the text as it is."""
         encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[
             "input_ids"
         ]
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int64, count=int(lengths.sum()))
-        return Ragged(torch.from_numpy(flat), lengths)
+        sequences = Ragged(torch.from_numpy(flat), lengths)
+        return self.appended(sequences) if self.appended and len(texts) else sequences
 
     def _sharing(self, ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        return shared_between_chunks(self.trunk.get_input_embeddings(), ids, cast(int, self.tokenizer.pad_token_id))
+        return shared_between_chunks(self.trunk, ids, cast(int, self.tokenizer.pad_token_id))
 
     def _refuse_too_long(self, lengths: np.ndarray) -> None:
         if len(lengths) and lengths.max() > self.longest:
@@ -213,6 +234,18 @@ class SentenceEncoder(nn.Module):
         else:
             for labels_BT, _ in padded(labels, sequences.lengths, chunks, IGNORED_LABEL):
                 yield labels_BT
+
+
+def check_pooling(pooling: str, transformer: PreTrainedModel) -> None:
+    """InputError where it is unknown, or reads a decoder that is not there."""
+    if pooling not in POOLERS:
+        raise InputError(f"model.pooling={pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
+    config = transformer.config
+    if POOLERS[pooling].decodes and (config.model_type not in T5_FAMILY or not config.is_encoder_decoder):
+        raise InputError(
+            f"pooling={pooling} reads the decoder of a T5 ({', '.join(T5_FAMILY)}), and this {config.model_type} has "
+            "none. Take pooling=mean or cls, or another backbone, such as google-t5/t5-base."
+        )
 
 
 def attention_for(ids_BT: Tensor) -> contextlib.AbstractContextManager[None]:

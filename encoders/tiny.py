@@ -1,18 +1,30 @@
 """``backbone=tiny``: random weights and a tokenizer of the data at hand, written as an ordinary transformers folder."""
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
+from transformers import (
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from contracts import InputError
 
 TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on
 TOKENIZER_CHARACTERS = 20_000_000
+# In the order of their ids
+ROBERTA_SPECIALS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+T5_SPECIALS = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
 
 
 def write_tiny_masked_lm(
@@ -34,13 +46,12 @@ def write_tiny_masked_lm(
     Raises:
         InputError: the sizes do not fit each other, or there is no text.
     """
-    if hidden_size % heads:
-        raise InputError(f"tiny.hidden_size={hidden_size} does not split over tiny.heads={heads}; make it a multiple.")
-    draft = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    try:
-        tokenizer = train_bpe(texts, vocab_size=vocab_size, max_length=max_length, lowercase=lowercase)
+    check_heads(hidden_size, heads)
+    with whole_folder(folder) as draft:
+        bpe = train_bpe(texts, ROBERTA_SPECIALS, vocab_size=vocab_size, lowercase=lowercase)
+        ends = (("</s>", bpe.token_to_id("</s>")), ("<s>", bpe.token_to_id("<s>")))
+        bpe.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=True)
+        tokenizer = as_tokenizer(bpe, ROBERTA_SPECIALS, max_length, cls_token="<s>", sep_token="</s>")
         tokenizer.save_pretrained(draft)
         config = RobertaConfig(
             vocab_size=len(tokenizer),
@@ -59,14 +70,72 @@ def write_tiny_masked_lm(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             RobertaForMaskedLM(config).save_pretrained(draft)
+
+
+def write_tiny_t5(
+    folder: Path,
+    texts: Iterator[str],
+    *,
+    seed: int,
+    vocab_size: int,
+    hidden_size: int,
+    layers: int,
+    heads: int,
+    intermediate_size: int,
+    max_length: int,
+    dropout: float,
+    lowercase: bool,
+) -> None:
+    """A T5 with ``layers`` in each half, its LM head included, and the special tokens of T5; else as the masked LM.
+
+    The 100 sentinels come on top of ``vocab_size``.
+    """
+    check_heads(hidden_size, heads)
+    with whole_folder(folder) as draft:
+        bpe = train_bpe(texts, T5_SPECIALS, vocab_size=vocab_size, lowercase=lowercase)
+        bpe.post_processor = processors.TemplateProcessing(
+            single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", bpe.token_to_id("</s>"))]
+        )
+        tokenizer = as_tokenizer(bpe, T5_SPECIALS, max_length, extra_special_tokens=SENTINELS)
+        tokenizer.save_pretrained(draft)
+        config = T5Config(
+            vocab_size=len(tokenizer),
+            d_model=hidden_size,
+            d_kv=hidden_size // heads,
+            d_ff=intermediate_size,
+            num_layers=layers,
+            num_decoder_layers=layers,
+            num_heads=heads,
+            dropout_rate=dropout,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            decoder_start_token_id=tokenizer.pad_token_id,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            T5ForConditionalGeneration(config).save_pretrained(draft)
+
+
+def check_heads(hidden_size: int, heads: int) -> None:
+    if hidden_size % heads:
+        raise InputError(f"tiny.hidden_size={hidden_size} does not split over tiny.heads={heads}; make it a multiple.")
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into, that takes its name when the block ends well."""
+    draft = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
         draft.replace(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def train_bpe(texts: Iterator[str], *, vocab_size: int, max_length: int, lowercase: bool) -> PreTrainedTokenizerFast:
-    """Byte-level BPE, as RoBERTa has it; a WordPiece trainer breaks ties by hash order, differently at every start."""
-    special = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+def train_bpe(texts: Iterator[str], special: dict[str, str], *, vocab_size: int, lowercase: bool) -> Tokenizer:
+    """Byte-level BPE, as RoBERTa has it: a WordPiece trainer breaks ties by hash order, differently at every start."""
     sample = list(_some(texts))
     if not any(text.strip() for text in sample):
         raise InputError("backbone=tiny: the training data holds no text to train a tokenizer on.")
@@ -83,12 +152,12 @@ def train_bpe(texts: Iterator[str], *, vocab_size: int, max_length: int, lowerca
             show_progress=False,
         ),
     )
-    ids = bpe.get_vocab()
-    bpe.post_processor = processors.RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]), add_prefix_space=True)
+    return bpe
+
+
+def as_tokenizer(bpe: Tokenizer, special: dict[str, str], max_length: int, **others: Any) -> PreTrainedTokenizerFast:
     roles = {f"{role}_token": token for role, token in special.items()}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe, model_max_length=max_length, cls_token="<s>", sep_token="</s>", **roles
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, model_max_length=max_length, **roles, **others)
 
 
 def _some(texts: Iterator[str]) -> Iterator[str]:
@@ -101,4 +170,4 @@ def _some(texts: Iterator[str]) -> Iterator[str]:
             return
 
 
-TINY_BACKBONES = {"masked_lm": write_tiny_masked_lm}  # by the family that a model class names
+TINY_BACKBONES = {"masked_lm": write_tiny_masked_lm, "t5": write_tiny_t5}  # by the family that a model class names

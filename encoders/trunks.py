@@ -6,14 +6,14 @@ checkpoint of ours.
 
 import pickle
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from contracts import InputError
-from encoders.backbones import from_pretrained
+from encoders.backbones import from_pretrained, load_states, states_class
 
 UNREADABLE = (RuntimeError, OSError, EOFError, pickle.UnpicklingError, KeyError, ValueError)
 OF_OUR_ENCODER = "encoder.transformer."  # what the weights' names begin with in a checkpoint
@@ -28,26 +28,13 @@ class Trained(NamedTuple):
     pooling: str
     max_length: int
     head: dict[str, torch.Tensor]  # of a layer behind the pooling that stays with the encoder
+    prompt_suffix: str
 
 
-def load_trunk(name: str) -> PreTrainedModel:
-    """Without LM head, pooler or decoder; float32.
-
-    Raises:
-        InputError: it cannot be loaded, or lacks weights, which transformers would draw at random.
-    """
-    options: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True, "setting": "encoder"}
-    model, info = from_pretrained(AutoModel, name, **options)
-    unused = ("pooler.", "decoder.") if _has_two_halves(model) else ("pooler.",)
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith(unused))
-    if missing or info["mismatched_keys"]:
-        wrong = missing or sorted(str(key[0]) for key in info["mismatched_keys"])
-        raise InputError(
-            f"encoder={name}: its weights do not fit its config.json: {', '.join(wrong[:3])} "
-            f"{'is' if len(wrong) == 1 else 'and others are' if len(wrong) > 3 else 'are'} missing or of another size. "
-            "It may have been cut short while it was copied; fetch it again."
-        )
-    return without_extras(model)
+def load_trunk(name: str, *, decoder: bool = False) -> PreTrainedModel:
+    """Without LM head or pooler, and without a decoder unless it is wanted; float32. Raises InputError."""
+    model = load_states(name, decoder=decoder, setting="encoder")
+    return model if decoder else without_extras(model)
 
 
 def without_extras(model: PreTrainedModel) -> PreTrainedModel:
@@ -85,13 +72,16 @@ def read_checkpoint(path: Path) -> Trained:
             f"encoder={path}: wanted a checkpoint of a run here, with the weights of an encoder and its settings; "
             "this one has none. Name checkpoints/best.ckpt of a run, or a folder with config.json and weights."
         )
-    return Trained(weights, str(settings["backbone"]), str(settings["pooling"]), int(settings["max_length"]), head)
+    backbone, pooling, length = str(settings["backbone"]), str(settings["pooling"]), int(settings["max_length"])
+    return Trained(weights, backbone, pooling, length, head, str(settings.get("prompt") or ""))
 
 
-def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str) -> PreTrainedModel:
+def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str, *, decoder: bool) -> PreTrainedModel:
     """``architecture`` is a folder or hub id with the config of the transformer."""
     config = from_pretrained(AutoConfig, architecture, setting="encoder")
-    model = without_extras(AutoModel.from_config(config, dtype=torch.float32))
+    config.output_hidden_states = False
+    model = states_class(config, decoder=decoder).from_config(config, dtype=torch.float32)
+    model = model if decoder else without_extras(model)
     prefix = f"{model.base_model_prefix}."
     with_head = any(name.startswith(prefix) for name in trained.weights)
     weights = {

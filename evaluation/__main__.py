@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command_line import exit_statuses
+from command_line import device_of, exit_statuses
 from contracts import RESULTS_VERSION, InputError, Results, Spent
 from key_types import check_types
 
@@ -29,6 +29,7 @@ class Keys(TypedDict):
     encoder: str | None
     pooling: str | None
     prompt: str | None
+    prompt_suffix: str | None
     max_length: int | None
     precision: Literal["fp32", "bf16"]
     device: str
@@ -77,6 +78,7 @@ def score(cfg: DictConfig) -> int:
             cfg.encoder,
             pooling=cfg.pooling,
             prompt=cfg.prompt,
+            prompt_suffix=cfg.prompt_suffix,
             max_length=cfg.max_length,
             precision=cfg.precision,
             device=device_of(cfg.device),
@@ -189,22 +191,6 @@ def look_after_data(cfg: DictConfig) -> int:
 
 def say(task: str, seconds: float) -> None:
     log.info("%s scored in %.1f s", task, seconds)
-
-
-def device_of(name: str) -> str:
-    """``auto`` is this process's GPU where there is one."""
-    import torch
-
-    if name != "auto":
-        try:
-            torch.empty(0, device=name)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(
-                f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1."
-            ) from None
-        return name
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
 
 
 @contextmanager

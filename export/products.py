@@ -26,6 +26,7 @@ def _write_encoder(folder: Path, model: Any, results: Results) -> None:
         pooling=encoder.pooling,
         head=encoder.head,
         max_length=encoder.max_length,
+        prompt_suffix=encoder.prompt_suffix,
         card=model_card(results),
     )
 

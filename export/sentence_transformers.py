@@ -17,9 +17,11 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
+from encoders.appended_prompt import AppendedPrompt
 from encoders.head import TanhHead
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from export import layouts
+from export.appended import as_classifier, check_new_layout, transformer_options
 from export.folder import replaced_whole
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
@@ -38,6 +40,7 @@ def export_encoder(
     similarity: str = "cosine",
     card: str | None = None,
     compat: int | None = None,
+    prompt_suffix: str = "",
 ) -> Path:
     """Write ``folder`` whole or not at all; an earlier export there is replaced.
 
@@ -45,18 +48,25 @@ def export_encoder(
     that are averaged become the library's WeightedLayerPooling, ``head`` its Dense.
     ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
     that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
-    ``compat=3`` writes for versions of sentence-transformers before 5.4, too.
+    ``compat=3`` writes for versions of sentence-transformers before 5.4, too. ``prompt_suffix`` goes behind every text.
     """
     folder = Path(folder)
     _check(pooling, similarity, max_length)
     layouts.check_compat(compat)
+    decodes = POOLERS[pooling].decodes
+    appended = None
+    if prompt_suffix or decodes:
+        check_new_layout(compat)
+        appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
     with replaced_whole(folder) as unfinished:
         modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
-        write_transformer(unfinished, transformer, all_layers=POOLERS[pooling].layers != LAST_LAYER)
-        write_tokenizer(unfinished, tokenizer, max_length)
+        all_layers = POOLERS[pooling].layers != LAST_LAYER
+        write_transformer(unfinished, transformer, all_layers=all_layers, classifier=decodes)
+        write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
         _write_json(unfinished / "modules.json", layouts.listed(["Transformer", *(m.kind for m in modules)], compat))
         _write_json(unfinished / "config_sentence_transformers.json", _top_level(prompts or {}, similarity, compat))
         options = layouts.transformer_options(_model_options(transformer), max_length, compat)
+        options |= transformer_options(decodes=decodes) if appended else {}
         _write_json(unfinished / "sentence_bert_config.json", options)
         for place, module in enumerate(modules, 1):
             _write_module(unfinished / f"{place}_{module.kind}", module)
@@ -74,17 +84,22 @@ def _check(pooling: str, similarity: str, max_length: int) -> None:
         raise InputError(f"export: max_length must be a positive number of tokens, got {max_length}.")
 
 
-def write_transformer(folder: Path, transformer: PreTrainedModel, *, all_layers: bool) -> None:
+def write_transformer(
+    folder: Path, transformer: PreTrainedModel, *, all_layers: bool, classifier: bool = False
+) -> None:
     # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
     written = copy.deepcopy(transformer).cpu().float()
     if all_layers:
         written.config.output_hidden_states = True  # by this the library knows that a later module needs them
-    written.save_pretrained(folder)
+    (as_classifier(written) if classifier else written).save_pretrained(folder)
 
 
-def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
+def write_tokenizer(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, max_length: int, *, template: str | None = None
+) -> None:
     plain = copy.deepcopy(tokenizer)
     plain.model_max_length = max_length
+    plain.chat_template = template  # one of another model's would be sent our texts
     backend = getattr(plain, "backend_tokenizer", None)
     if backend is not None:  # the last call's padding and truncation would be saved, too
         backend.no_padding()

@@ -1,0 +1,101 @@
+"""GenSE's step on 2 processes and on one: loss, metrics, gradient, and the weights after steps of Adafactor."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+from contracts import Ragged, TripletBatch
+from encoders.gense import GenSE
+from encoders.optim import adafactor
+from encoders.tiny import write_tiny_t5
+
+SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
+NOUNS = ["ferry", "violin", "ferry", "clock", "ferry", "choir"]
+LEFT = [f"The {noun} was seen." for noun in NOUNS]
+RIGHT = [f"Somebody saw the {noun}" + " again" * number for number, noun in enumerate(NOUNS)]
+THIRD = [f"No {noun} in a cold kitchen" for noun in NOUNS]
+GROUPS = torch.tensor([3, 1, 3, 2, 3, 0])
+CASES = {
+    "first_decoder": {"hard_negative_weight": 1.0},
+    "recomputed": {"token_budget": 30, "recompute": "on"},
+    "mean": {"pooling": "mean", "mask_duplicates": False},
+    "pairs": {"prompt": None},
+}
+
+
+class Step(torch.nn.Module):
+    """DDP averages what goes through ``forward``."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch):
+        return self.model.training_step(batch, 0)
+
+
+def batch_of(model, rank, world, columns):
+    tokenizer = model.encoder.tokenizer
+    made = []
+    for column in columns:
+        rows = tokenizer(column[rank::world])["input_ids"]
+        made.append(Ragged(torch.tensor([one for row in rows for one in row]), np.array([len(row) for row in rows])))
+    return TripletBatch(made[0], made[1], made[2] if len(made) > 2 else None, GROUPS[rank::world], np.arange(6))
+
+
+def every_case(rank, world, backbone):
+    found = {}
+    for name, options in CASES.items():
+        columns = [LEFT, RIGHT] if name == "pairs" else [LEFT, RIGHT, THIRD]
+        defaults = {"prompt": " Question: what is it?", "temperature": 0.5, "token_budget": 10**6, "recompute": "off"}
+        model = GenSE(backbone, **(defaults | options)).eval()
+        step = DistributedDataParallel(Step(model)) if world > 1 else Step(model)
+        optimizer = adafactor(model, lr=1e-3, weight_decay=0.0, schedule=lambda step: 1.0)["optimizer"]
+        outcomes = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            outcome = step(batch_of(model, rank, world, columns))
+            outcome["loss"].backward()
+            gradient = torch.cat([weight.grad.flatten() for weight in model.parameters()])
+            outcomes.append((outcome["loss"].detach(), outcome["metrics"], gradient))
+            optimizer.step()
+        found[name] = (*outcomes[0], outcomes[-1][0], torch.cat([w.detach().flatten() for w in model.parameters()]))
+    return found
+
+
+def process(rank: int, world: int, folder: Path, backbone: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    torch.save(every_case(rank, world, backbone), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    backbone = folder / "backbone"
+    write_tiny_t5(backbone, iter([*LEFT, *RIGHT, *THIRD]), seed=3, dropout=0.1, lowercase=True, **SIZES)
+    mp.start_processes(process, args=(2, folder, str(backbone)), nprocs=2, start_method="fork")
+    together = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    return every_case(0, 1, str(backbone)), together
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_does_not_depend_on_the_number_of_processes(name, outcomes):
+    alone, together = outcomes
+    loss, metrics, gradient, last, weights = alone[name]
+    torch.testing.assert_close(torch.stack([rank[name][0] for rank in together]).mean(), loss, rtol=1e-5, atol=1e-6)
+    for metric, value in metrics.items():
+        found = torch.stack([rank[name][1][metric] for rank in together]).mean()
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-5)
+    assert metrics.get("masked_duplicates", torch.tensor(6.0)).item() == 6
+    assert gradient.norm() > 1e-3
+    for rank in together:
+        assert (rank[name][2] - gradient).norm() <= 2e-4 * gradient.norm()
+        assert (rank[name][4] - weights).norm() <= 1e-4 * weights.norm()
+    torch.testing.assert_close(torch.stack([rank[name][3] for rank in together]).mean(), last, rtol=1e-3, atol=1e-4)

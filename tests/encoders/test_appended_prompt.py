@@ -1,0 +1,165 @@
+"""Ids of text and prompt against the tokenizer's own of the joined string, which is what the published code reads."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, T5Tokenizer
+
+from contracts import InputError, Ragged
+from encoders.appended_prompt import AppendedPrompt, read_template
+from encoders.tiny import write_tiny_t5
+
+PROMPT = " Question: what can we draw from the above sentence?"
+SIZES = {"vocab_size": 400, "hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 16, "max_length": 512}
+TORTURE = [
+    "",
+    "   ",
+    "A short one.",
+    " blanks  around, \t\n ",
+    "rain " * 500,
+    "swallows 🐦🐦 and a family 👨‍👩‍👧‍👦",
+    "literal </s> inside </s></s>",
+    "<pad> <unk> <extra_id_0><extra_id_99> <s> [SEP] [CLS]",
+    "السفينة تغادر الميناء",
+    "tab\tnew\nline \x00 nul \u200b zero width",
+    "Question: what can we draw from the above sentence?",
+]
+
+
+def sentencepiece_like():
+    """T5's own class; its vocabulary holds letters, digits and some words, so that much is unknown."""
+    letters = [chr(one) for one in range(33, 123) if chr(one) not in "<>{}\\"]
+    words = ["▁", "▁the", "▁Question", ":", "▁what", "▁can", "▁we", "▁draw", "▁from", "▁above", "▁sentence", "ing"]
+    specials = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces = [(piece, -2.0 - 0.01 * place) for place, piece in enumerate(dict.fromkeys(words + letters))]
+    return T5Tokenizer(vocab=[*specials, *pieces, *((f"<extra_id_{n}>", 0.0) for n in range(99, -1, -1))])
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory, tiny_mlm, tiny_bert, tiny_t5):
+    folder = tmp_path_factory.mktemp("tiny") / "backbone"
+    write_tiny_t5(folder, iter(["The ferry leaves.", "Rain fell."] * 5), seed=1, dropout=0.1, lowercase=True, **SIZES)
+    named = {"tiny": folder, "roberta": tiny_mlm, "bert": tiny_bert, "unigram": tiny_t5}
+    return {"t5": sentencepiece_like(), **{name: AutoTokenizer.from_pretrained(path) for name, path in named.items()}}
+
+
+EVERY = pytest.mark.parametrize("name", ["t5", "tiny", "roberta", "bert", "unigram"])
+OF_T5 = pytest.mark.parametrize("name", ["t5", "tiny", "unigram"])
+
+
+def ragged(tokenizer, texts, **options):
+    rows = tokenizer(texts, **options)["input_ids"]
+    return Ragged(torch.tensor([one for row in rows for one in row]), np.array([len(row) for row in rows]))
+
+
+def rows(sequences):
+    return [row.tolist() for row in sequences.ids.split(sequences.lengths.tolist())]
+
+
+@EVERY
+def test_what_fits_has_the_ids_of_the_joined_string(name, tokenizers):
+    tokenizer = tokenizers[name]
+    texts = [text for text in TORTURE if len(text) < 1000]
+    found = rows(AppendedPrompt(tokenizer, PROMPT, 512)(ragged(tokenizer, texts)))
+    assert found == tokenizer([text + PROMPT for text in texts])["input_ids"]
+
+
+@given(text=st.text(max_size=40))
+@settings(max_examples=150, deadline=None)
+@EVERY
+def test_any_text_does(name, tokenizers, text):
+    tokenizer = tokenizers[name]
+    found = rows(AppendedPrompt(tokenizer, PROMPT, 512)(ragged(tokenizer, [text])))
+    assert found == tokenizer([text + PROMPT])["input_ids"]
+
+
+@EVERY
+@pytest.mark.parametrize("cut_before", [0, 3, 400])
+def test_a_long_text_loses_its_end_and_never_the_prompt(name, cut_before, tokenizers):
+    """Whatever the data module had cut it at, as long as that is no shorter."""
+    tokenizer, room = tokenizers[name], 9
+    joined = tokenizer(PROMPT)["input_ids"]
+    most = len(joined) + room
+    appended = AppendedPrompt(tokenizer, PROMPT, most)
+    sequences = ragged(tokenizer, TORTURE, truncation=True, max_length=most + cut_before)
+    for text, found in zip(TORTURE, rows(appended(sequences)), strict=True):
+        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+        head, tail = joined[: len(appended.before)], joined[len(appended.before) :]
+        assert found == [*head, *plain[:room], *tail]
+        assert len(found) <= most
+
+
+@EVERY
+def test_official_truncation_cuts_the_joined_string(name, tokenizers):
+    tokenizer = tokenizers[name]
+    for room in (1, 2, 9, 40):
+        most = len(tokenizer(PROMPT)["input_ids"]) + room
+        sequences = ragged(tokenizer, TORTURE, truncation=True, max_length=most)
+        found = rows(AppendedPrompt(tokenizer, PROMPT, most)(sequences, keep_prompt=False))
+        expected = tokenizer([text + PROMPT for text in TORTURE], truncation=True, max_length=most)["input_ids"]
+        assert found == expected
+
+
+@OF_T5
+@pytest.mark.parametrize("prompt", [PROMPT, ""])
+def test_an_end_of_sequence_in_a_text_is_the_unknown_token(name, prompt, tokenizers):
+    tokenizer = tokenizers[name]
+    found = rows(AppendedPrompt(tokenizer, prompt, 512, escape_end=True)(ragged(tokenizer, TORTURE[:9:2])))
+    replaced = [text.replace("</s>", "<unk>") + prompt for text in TORTURE[:9:2]]
+    assert found == tokenizer(replaced, truncation=True, max_length=512)["input_ids"] or prompt
+    assert all(row.count(tokenizer.eos_token_id) == 1 and row[-1] == tokenizer.eos_token_id for row in found)
+    appended = AppendedPrompt(tokenizer, prompt, 512, escape_end=True)
+    text = "literal </s> inside </s></s>"
+    expected = tokenizer("literal <unk> inside <unk><unk>" + prompt)["input_ids"]
+    assert rows(appended(ragged(tokenizer, [text])))[0] == expected
+
+
+@EVERY
+def test_the_template_renders_the_same_ids_and_is_read_back(name, tokenizers):
+    tokenizer = tokenizers[name]
+    for prompt, escape in ((PROMPT, False), (' Say "it" \\ {{ twice }} é:', False), (PROMPT, True), ("", True)):
+        if escape and name in ("roberta", "bert"):
+            continue
+        appended = AppendedPrompt(tokenizer, prompt, 512, escape_end=escape)
+        assert read_template(appended.template) == (prompt, escape)
+        texts = [text for text in TORTURE if len(text) < 1000]
+        messages = [[{"role": "user", "content": text}] for text in texts]
+        rendered = tokenizer.apply_chat_template(messages, chat_template=appended.template, tokenize=True)
+        found = rendered["input_ids"] if not isinstance(rendered, list) else rendered
+        assert found == rows(appended(ragged(tokenizer, texts)))
+
+
+def test_templates_of_others_are_not_ours(tokenizers):
+    ours = AppendedPrompt(tokenizers["t5"], PROMPT, 64).template
+    for other in (
+        "{{ messages[0]['content'] }}",
+        "",
+        ours + "x",
+        ours.replace("message['content']", "message['role']"),
+    ):
+        assert read_template(other) is None
+
+
+@pytest.mark.parametrize("name", ["tiny", "bert", "roberta", "t5"])
+def test_a_prompt_that_grows_together_with_the_text_is_refused(name, tokenizers):
+    with pytest.raises(InputError, match=r"'s more'.*Begin the prompt with a blank"):
+        AppendedPrompt(tokenizers[name], "s more", 64)
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(tokenizers):
+    length = len(tokenizers["t5"](PROMPT)["input_ids"])
+    with pytest.raises(InputError, match=rf"max_length={length}.*leave no room for a text.*Wanted {length + 1}"):
+        AppendedPrompt(tokenizers["t5"], PROMPT, length)
+    assert AppendedPrompt(tokenizers["t5"], PROMPT, length + 1).room == 1
+
+
+def test_a_tokenizer_without_unknown_token_cannot_escape():
+    from transformers import PreTrainedTokenizerFast
+
+    plain = Tokenizer(models.WordLevel({"a": 0, "</s>": 1, "<pad>": 2}))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="</s>", pad_token="<pad>")
+    with pytest.raises(InputError, match="no unknown token"):
+        AppendedPrompt(tokenizer, "", 8, escape_end=True)

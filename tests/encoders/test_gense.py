@@ -1,0 +1,238 @@
+"""GenSE against plain calls of transformers, the equation in float64, and Adafactor as its paper writes it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, T5ForConditionalGeneration, T5Model
+
+from contracts import InputError, TripletBatch
+from datamodules.text_rows import Triplets
+from encoders import load_encoder
+from encoders.gense import GenSE, masked_duplicates
+from encoders.optim import adafactor, make_schedule
+from encoders.tiny import write_tiny_t5
+
+PROMPT = " Question: what can we draw from the above sentence?"
+SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
+TEXTS = [
+    "The ferry leaves the harbour.",
+    "",
+    "   ",
+    "rain " * 300,
+    "a literal </s> in the middle",
+    "<pad> and <extra_id_0>",
+    "🐦 السفينة",
+    "Bread rises slowly in a cold kitchen, and so does the orchard after three days of rain.",
+]
+ROWS = np.arange(6)
+LEFT = ["Two dogs run.", "Two dogs run.", "A boat.", "Two dogs run.", "A boat.", "Nobody sings."]
+RIGHT = ["Dogs are running.", "Animals move.", "A ship is there.", "Two dogs.", "Something floats.", "It is silent."]
+THIRD = ["Cats sleep.", "Nothing moves.", "A car drives.", "One dog.", "It sank.", "The choir sings."]
+GROUPS = torch.tensor([7, 7, 1, 7, 1, 0])
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("t5") / "backbone"
+    texts = [*LEFT, *RIGHT, *THIRD, *TEXTS[:1], TEXTS[-1], PROMPT] * 3
+    write_tiny_t5(folder, iter(texts), seed=3, dropout=0.1, lowercase=False, **SIZES)
+    return folder
+
+
+def model_of(backbone, **options):
+    defaults = {"prompt": PROMPT, "token_budget": 10**6, "recompute": "off"}
+    return GenSE(str(backbone), **{**defaults, **options}).eval()
+
+
+def batch_of(model, columns, groups=GROUPS):
+    """As a data module makes it: without the prompt."""
+    appended = model.encoder.appended
+    model.encoder.appended = None
+    made = [model.encoder.tokenize(column) for column in columns]
+    model.encoder.appended = appended
+    return TripletBatch(made[0], made[1], made[2] if len(made) > 2 else None, groups, ROWS[: len(columns[0])])
+
+
+def by_transformers(folder, texts, prompt, max_length):
+    """One text at a time; the prompt put behind a text that leaves room for it."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), T5Model.from_pretrained(folder).eval()
+    rows = []
+    for text in texts:
+        plain = tokenizer(text.replace("</s>", "<unk>"), add_special_tokens=False)["input_ids"]
+        suffix = tokenizer(prompt)["input_ids"]
+        ids = torch.tensor([plain[: max_length - len(suffix)] + suffix])
+        with torch.no_grad():
+            output = model(input_ids=ids, decoder_input_ids=torch.tensor([[tokenizer.pad_token_id]]))
+        rows.append(output.last_hidden_state[0, 0])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, None])
+@pytest.mark.parametrize("options", [{}, {"token_budget": 40}], ids=["whole", "chunks"])
+def test_vectors_are_the_first_decoder_states_of_transformers(t5, prompt, options):
+    encoder = model_of(t5, prompt=prompt, **options).encoder
+    expected = by_transformers(t5, TEXTS, prompt or "", 64)
+    torch.testing.assert_close(encoder.embed(TEXTS), expected, atol=1e-5, rtol=0)
+    assert (expected[0] - expected[7]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("recompute", ["on", "off"])
+@pytest.mark.parametrize("pooling", ["first_decoder", "mean"])
+def test_training_sees_the_vectors_of_embed(t5, recompute, pooling, tmp_path):
+    """Through files, the store of ids and the data module, for texts that are too long or hold special tokens."""
+    path = tmp_path / "triplets.jsonl"
+    texts = [text for text in TEXTS if text.strip()]
+    columns = ("premise", "entailment", "contradiction")
+    path.write_text("".join(json.dumps(dict.fromkeys(columns, text)) + "\n" for text in texts))
+    data = Triplets(str(path), str(t5), len(texts), max_length=64, cache_dir=str(tmp_path / "cache"), quiet=True)
+    data.prepare_data()
+    data.setup()
+    batch = data.make_batch(data.store, np.arange(len(texts)))
+    model = model_of(t5, token_budget=60, recompute=recompute, pooling=pooling)
+    encoded = model.encoder.encode(model.encoder.appended(batch.anchors))
+    torch.testing.assert_close(encoded.vectors.detach(), model.encoder.embed(texts), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(("columns", "weight"), [(2, 0.0), (3, 0.0), (3, 1.5)])
+def test_the_loss_is_the_equation(t5, masked, columns, weight):
+    options = {"mask_duplicates": masked, "hard_negative_weight": weight, "temperature": 0.07}
+    model = model_of(t5, **options)
+    texts = [LEFT, RIGHT, THIRD][:columns]
+    found = model.training_step(batch_of(model, texts), 0)
+    views = [by_transformers(t5, column, PROMPT, 64).double() for column in texts]
+    anchors, positives, *rest = [view / view.norm(dim=1, keepdim=True) for view in views]
+    total, excluded = 0.0, 0
+    for i in range(6):
+        own, below = math.exp(anchors[i] @ positives[i] / 0.07), 0.0
+        for j in range(6):
+            if j == i or not (masked and GROUPS[i] == GROUPS[j]):
+                below += math.exp(anchors[i] @ positives[j] / 0.07)
+            else:
+                excluded += 1
+            if rest:
+                below += math.exp(anchors[i] @ rest[0][j] / 0.07) * (math.exp(weight) if i == j else 1)
+        total -= math.log(own / below)
+    assert found["loss"].item() == pytest.approx(total / 6, rel=1e-4)
+    if masked:
+        assert found["metrics"]["masked_duplicates"].item() == excluded == 8
+        assert masked_duplicates(GROUPS).item() == 8
+    else:
+        assert "masked_duplicates" not in found["metrics"]
+
+
+def test_long_texts_push_the_prompt_out_only_where_that_is_asked_for(t5):
+    long = [["rain " * 300] * 2, ["Bread rises. " * 100] * 2]
+    found = {}
+    for truncation in ("keep_prompt", "official"):
+        model = model_of(t5, truncation=truncation)
+        seen = []
+        model.encoder.encode = lambda sequences, keep=model.encoder.encode, seen=seen: (
+            seen.append(sequences) or keep(sequences)
+        )
+        model.training_step(batch_of(model, long, GROUPS[:2]), 0)
+        found[truncation] = seen[0].ids.split(seen[0].lengths.tolist())
+    tokenizer = AutoTokenizer.from_pretrained(t5)
+    for kept, cut, text in zip(found["keep_prompt"], found["official"], [*long[0], *long[1]], strict=True):
+        assert tokenizer.decode(kept).endswith("above sentence?</s>")
+        assert cut.tolist() == tokenizer(text + PROMPT, truncation=True, max_length=64)["input_ids"]
+
+
+@pytest.mark.parametrize("pooling", ["first_decoder", "mean", "cls"])
+def test_every_weight_gets_a_gradient(t5, pooling):
+    """Or DDP would wait for one that never comes; and there is no head that nothing uses."""
+    model = model_of(t5, pooling=pooling).train()
+    model.training_step(batch_of(model, [LEFT, RIGHT, THIRD]), 0)["loss"].backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+    names = {name for name, _ in model.named_parameters()}
+    assert any("decoder" in name for name in names) == (pooling == "first_decoder")
+    assert not any("lm_head" in name or "classification" in name for name in names)
+
+
+@pytest.mark.parametrize("backbone", ["tiny_bert", "tiny_mlm"])
+def test_any_encoder_learns_from_the_same_data_with_the_prompt(backbone, request):
+    folder = request.getfixturevalue(backbone)
+    model = model_of(folder, pooling="mean")
+    found = model.training_step(batch_of(model, [LEFT, RIGHT, THIRD]), 0)
+    other = model_of(folder, pooling="mean", prompt=None)
+    without = other.training_step(batch_of(other, [LEFT, RIGHT, THIRD]), 0)
+    assert found["loss"].isfinite()
+    assert (found["loss"] - without["loss"]).abs() > 1e-4
+    assert found["spent"]["real_tokens"] > without["spent"]["real_tokens"]
+
+
+def test_what_cannot_be_trained_is_refused(t5, tiny_bert, tmp_path):
+    with pytest.raises(InputError, match=r"pooling=first_decoder reads the decoder of a T5.*this bert has none"):
+        model_of(tiny_bert)
+    from transformers import T5EncoderModel
+
+    T5EncoderModel.from_pretrained(t5).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(t5).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"encoder's alone.*pooling=mean"):
+        model_of(tmp_path)
+    assert model_of(tmp_path, pooling="mean").encoder.width == 32
+    for options, message in (
+        ({"truncation": "none"}, "model.truncation='none'"),
+        ({"optimizer": "sgd"}, "model.optimizer='sgd'"),
+        ({"max_length": 8}, "leave no room for a text"),
+        ({"temperature": 0.0}, "above 0"),
+        ({"prompt": "no blank"}, "Begin the prompt with a blank"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model_of(t5, **options)
+    model = model_of(t5, hard_negative_weight=1.0)
+    with pytest.raises(InputError, match="no hard negatives to weigh"):
+        model.training_step(batch_of(model, [LEFT, RIGHT]), 0)
+
+
+def test_a_published_folder_is_read_when_the_prompt_is_said(t5, tmp_path):
+    """A T5 with its LM head and without modules.json."""
+    T5ForConditionalGeneration.from_pretrained(t5).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(t5).save_pretrained(tmp_path)
+    found = load_encoder(tmp_path, pooling="first_decoder", prompt_suffix=PROMPT, max_length=64)
+    torch.testing.assert_close(found.embed(TEXTS), by_transformers(t5, TEXTS, PROMPT, 64), atol=1e-5, rtol=0)
+    assert found.description["prompt_suffix"] == PROMPT
+    other = load_encoder(tmp_path, pooling="first_decoder", max_length=64)
+    assert other.fingerprint != found.fingerprint
+    encoder_alone = load_encoder(tmp_path).embed(TEXTS[:1])
+    assert (encoder_alone - other.embed(TEXTS[:1])).abs().max() > 1e-3
+
+
+def test_the_rate_is_constant_for_a_tenth_and_then_falls_to_nothing():
+    schedule = make_schedule(
+        "linear_constant", total_steps=1617, steps_per_epoch=539, epochs=3, instances=1, cut_fraction=0.1, ratio=32
+    )
+    assert [schedule(step) for step in (0, 100, 160, 161)] == [1, 1, 1, 1]
+    assert schedule(162) == pytest.approx(1455 / 1456)
+    assert schedule(889) == pytest.approx(0.5)
+    assert (schedule(1617), schedule(2000)) == (0, 0)
+
+
+def test_adafactor_is_the_papers():
+    """Shazeer and Stern, 2018, algorithms 4 and 5: factored second moments, updates clipped at 1, decay 1 - t^-0.8."""
+    torch.manual_seed(0)
+    weights = [torch.randn(5, 3), torch.randn(4)]
+    module = torch.nn.ParameterList([torch.nn.Parameter(weight.clone()) for weight in weights])
+    made = adafactor(module, lr=0.01, weight_decay=0.0, schedule=lambda step: 1 - step / 10)
+    expected = [weight.double().clone() for weight in weights]
+    row, column, whole = torch.zeros(5).double(), torch.zeros(3).double(), torch.zeros(4).double()
+    for step in range(1, 5):
+        gradients = [torch.randn_like(weight) * step for weight in weights]
+        for weight, gradient in zip(module, gradients, strict=True):
+            weight.grad = gradient
+        made["optimizer"].step()
+        made["lr_scheduler"]["scheduler"].step()
+        decay, squares = 1 - step**-0.8, [gradient.double() ** 2 + 1e-30 for gradient in gradients]
+        row = decay * row + (1 - decay) * squares[0].mean(1)
+        column = decay * column + (1 - decay) * squares[0].mean(0)
+        whole = decay * whole + (1 - decay) * squares[1]
+        second = [torch.outer(row, column) / row.mean(), whole]
+        for place, gradient in enumerate(gradients):
+            update = gradient.double() / second[place].sqrt()
+            update /= max(1.0, float(update.norm() / update.numel() ** 0.5))
+            expected[place] -= 0.01 * (1 - (step - 1) / 10) * update
+    for weight, wanted in zip(module, expected, strict=True):
+        torch.testing.assert_close(weight.detach().double(), wanted, atol=1e-6, rtol=1e-5)

@@ -1,0 +1,144 @@
+"""A folder with a prompt behind the text, opened by stock sentence-transformers in a process without our code."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, T5Model
+
+from contracts import InputError
+from encoders import load_encoder
+from encoders.gense import GenSE
+from encoders.tiny import write_tiny_t5
+from export.sentence_transformers import export_encoder
+
+PROMPT = " Question: what can we draw from the above sentence?"
+LONGEST = 60  # tokens
+SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
+TEXTS = [
+    "The ferry leaves the harbour.",
+    "  blanks around \n",
+    "",
+    "   ",
+    "rain 123 " * 300,
+    "one word less " * 9,
+    *("so long " * number for number in range(15, 30)),  # on both sides of the limit
+    "literal </s> inside </s></s>",
+    "</s>",
+    "</s> long " * 100,
+    "<pad><unk> <extra_id_0> <s> [CLS] [SEP]",
+    "🐦🐦 👨‍👩‍👧‍👦 السفينة",
+    "tab\tnew\nline \x00 nul \u200b zero {{ width }} {% if %}",
+]
+CASES = {  # backbone, pooling, prompt
+    "gense": ("t5", "first_decoder", PROMPT),
+    "without prompt": ("t5", "first_decoder", None),
+    "st5": ("t5", "mean", PROMPT),
+    "bert": ("tiny_bert", "mean", PROMPT),
+    "roberta": ("tiny_mlm", "cls", ' He said: "draw {{ it }}"\\'),
+}
+ENCODE = """
+import json, pathlib, sys
+import numpy as np
+from sentence_transformers import SentenceTransformer
+texts = json.loads(sys.stdin.read())
+for folder in pathlib.Path(sys.argv[1]).iterdir():
+    model = SentenceTransformer(str(folder), device="cpu", trust_remote_code=False)
+    ways = [model.encode(texts), model.encode_query(texts), model.encode_document(texts)]
+    np.save(f"{folder}.npy", np.stack([*ways, np.stack([model.encode(text) for text in texts])]))
+"""
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("t5") / "backbone"
+    texts = [*(text for text in TEXTS if len(text) < 300), PROMPT] * 3
+    write_tiny_t5(folder, iter(texts), seed=3, dropout=0.1, lowercase=False, **SIZES)
+    return folder
+
+
+def export(model, folder, **options):
+    encoder = model.encoder
+    settings = {"pooling": encoder.pooling, "max_length": encoder.max_length, "prompt_suffix": encoder.prompt_suffix}
+    return export_encoder(folder, transformer=encoder.trunk, tokenizer=encoder.tokenizer, **{**settings, **options})
+
+
+@pytest.fixture(scope="module")
+def exported(t5, tiny_bert, tiny_mlm, tmp_path_factory):
+    """Name -> folder, our vectors, and those of stock sentence-transformers, which ran in a process of its own."""
+    pytest.importorskip("sentence_transformers")
+    root, backbones, expected = tmp_path_factory.mktemp("exported"), {"t5": t5}, {}
+    backbones |= {"tiny_bert": tiny_bert, "tiny_mlm": tiny_mlm}
+    for name, (backbone, pooling, prompt) in CASES.items():
+        model = GenSE(str(backbones[backbone]), pooling=pooling, prompt=prompt, max_length=LONGEST).eval()
+        export(model, root / "folders" / name)
+        expected[name] = model.encoder.embed(TEXTS)
+    command = [sys.executable, "-c", ENCODE, str(root / "folders")]
+    done = subprocess.run(command, input=json.dumps(TEXTS), text=True, capture_output=True, cwd=root, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    folders = {name: root / "folders" / name for name in CASES}
+    return {name: (folder, expected[name], np.load(f"{folder}.npy")) for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stock_sentence_transformers_gives_our_vectors(name, exported):
+    _, expected, found = exported[name]
+    for way in found:
+        np.testing.assert_allclose(way, expected.numpy(), atol=1e-5, rtol=0)
+    assert (expected[0] - expected[5]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_we_read_it_back(name, exported):
+    folder, expected, _ = exported[name]
+    _, pooling, prompt = CASES[name]
+    again = load_encoder(folder)
+    assert (again.pooling, again.prompt_suffix, again.max_length) == (pooling, prompt or "", LONGEST)
+    torch.testing.assert_close(again.embed(TEXTS), expected, atol=1e-6, rtol=0)
+    without = load_encoder(folder, prompt_suffix="")
+    assert ((without.embed(TEXTS[:1]) - expected[:1]).abs().max() > 1e-3) == bool(prompt)
+
+
+def test_plain_transformers_loads_the_weights(t5, tmp_path):
+    model = GenSE(str(t5), prompt=PROMPT, max_length=LONGEST).eval()
+    folder = export(model, tmp_path / "encoder")
+    trained = model.encoder.trunk.state_dict()
+    for kind in (T5Model, AutoModel):
+        found, info = kind.from_pretrained(folder, output_loading_info=True)
+        assert not info["missing_keys"]
+        assert not info["mismatched_keys"]
+        assert type(found) is T5Model
+        assert all(torch.equal(weight, trained[name]) for name, weight in found.state_dict().items())
+
+
+def test_the_next_stage_starts_from_it(t5, tmp_path):
+    first = GenSE(str(t5), prompt=PROMPT, max_length=LONGEST).eval()
+    folder = export(first, tmp_path / "encoder")
+    second = GenSE(str(folder), prompt=PROMPT, max_length=LONGEST).eval()
+    torch.testing.assert_close(second.encoder.embed(TEXTS), first.encoder.embed(TEXTS), atol=1e-6, rtol=0)
+    alone = GenSE(str(folder), prompt=PROMPT, max_length=LONGEST, pooling="mean").eval()
+    assert not any("decoder" in name for name, _ in alone.named_parameters())
+
+
+def test_a_prompt_before_the_text_goes_with_it(t5, tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    folder = export(
+        GenSE(str(t5), prompt=PROMPT, max_length=LONGEST), tmp_path / "encoder", prompts={"default": "query: "}
+    )
+    ours = load_encoder(folder)
+    assert ours.prompt == "query: "
+    theirs = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(ours.embed(TEXTS).numpy(), theirs, atol=1e-5, rtol=0)
+
+
+def test_what_the_old_layout_cannot_say_is_refused(t5, tmp_path):
+    for prompt, pooling in ((PROMPT, "mean"), (None, "first_decoder")):
+        with pytest.raises(InputError, match=r"needs sentence-transformers 5\.4"):
+            export(GenSE(str(t5), prompt=prompt, pooling=pooling), tmp_path / "encoder", compat=3)
+    assert list(tmp_path.iterdir()) == []
+    GenSE(str(t5), prompt=None, pooling="mean")
+    export(GenSE(str(t5), prompt=None, pooling="mean"), tmp_path / "encoder", compat=3)
+    assert load_encoder(tmp_path / "encoder").pooling == "mean"
