@@ -33,6 +33,8 @@ RUNS = {
     "sroberta": ["model=sroberta", "data=dino", "data.postprocess=off"],
     "sbert_nli": ["model=sbert_nli", "data=nli"],
     "simcse_unsup": ["model=simcse", "data=sentences"],
+    "gense": ["model=gense", "data=triplets", 'model.prompt=" It is:"', "model.hard_negative_weight=0.5"],
+    "st5": ["model=gense", "data=triplets", 'model.prompt=" It is:"', "model.pooling=mean", "model.optimizer=adamw"],
     "simcse_sup": ["model=simcse", "data=triplets", "model.mlp_only_train=false", "model.hard_negative_weight=1.0"],
 }
 
@@ -112,6 +114,11 @@ BAD = [
     (["model=sroberta", "data=dino", "model.pooling=sum"], ["model.pooling='sum'", "avg_top2"]),
     (["model=sroberta", "data=dino", "model.lr_schedule=cosine"], ["model.lr_schedule='cosine'"]),
     (["model=simcse", "data=triplets", "model.mlp=maybe"], ["model.mlp"]),
+    (["model=gense", "data=nli"], ["model=gense learns from TripletBatch"]),
+    (["model=gense", "data=triplets", "model.max_length=8"], ["max_length=8", "leave no room for a text"]),
+    (["model=gense", "data=triplets", "model.prompt=more"], ["'more'", "Begin the prompt with a blank"]),
+    (["model=gense", "data=triplets", "model.truncation=none"], ["model.truncation='none'", "keep_prompt, official"]),
+    (["model=gense", "data=triplets", "model.optimizer=sgd"], ["model.optimizer='sgd'", "adafactor, adamw"]),
 ]
 
 
