@@ -6,7 +6,7 @@
 Without ``--generator`` a small model is made that follows the instructions half of the time (`instructed_model`). Each
 lambda is one ``python -m synthesis recipe=dino_x2`` with the same seed (further KEY=VALUE go to it); the table is what
 their manifests say. ``--train`` trains S-RoBERTa on each by train.py and scores it on STS-B. What is there already
-stays: a killed sweep goes on. Real pairs come from SHARED_DATA; nothing is sampled for premises that were trained on.
+stays: a killed sweep goes on. Real pairs and captions come from SHARED_DATA; no first sentence was trained on.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.instructed_model import make, read_premises
+from benchmarks.instructed_model import make, other_captions
 from benchmarks.materials import packaged_minilm
 from benchmarks.sides import arguments
 from benchmarks.texts import ROOT, shared_data
@@ -113,14 +113,14 @@ def main() -> None:
     if not (generator / "config.json").is_file():
         print(make(generator, data, minutes=options.minutes, **size), flush=True)
     inputs = options.folder / "x1.txt"
-    premises = read_premises(data, "valid")[: 4 if options.quick else options.inputs]
-    inputs.write_text("".join(f"{premise.text}\n" for premise in premises), encoding="utf-8")
+    texts = other_captions(data, 4 if options.quick else options.inputs)
+    inputs.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     rows, found = list[Sequence[str]](), []
     for decay in options.decays:
         manifest = synthesise(generator, inputs, options.folder / f"decay-{decay:g}", decay, options.more)
         rows += rows_of(decay, manifest)
         found.append({"decay": decay, "counts": manifest["counts"], "measures": manifest["measures"]})
-    print(f"{len(premises)} inputs\n\n{as_table(COLUMNS, rows)}\n", flush=True)
+    print(f"{len(texts)} inputs\n\n{as_table(COLUMNS, rows)}\n", flush=True)
     if options.train:
         for one in found:
             pairs = options.folder / f"decay-{one['decay']:g}"

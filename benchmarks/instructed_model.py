@@ -1,10 +1,11 @@
 """A small language model that follows DINO's instructions half of the time, made in minutes from real pairs.
 
-A GPT-2-shaped network from random weights learns documents in the form of the STS prompts. Behind the instruction for
-"mean the same thing" stands an entailed sentence, or x1 itself; behind "somewhat similar" a neutral sentence, but in
-half of the documents one that means the same; behind "completely different topics" any other sentence, but in half of
-the documents a neutral or entailed one. So the instruction matters, and is mixed up with those that self-debiasing
-compares it with: what a pretrained model does by itself is put in here by hand.
+A GPT-2-shaped network from random weights learns documents in the form of the STS prompts, about captions of pictures:
+few words that come often, because minutes are few. Behind the instruction for "mean the same thing" stands an entailed
+sentence, or x1 itself; behind "somewhat similar" a neutral sentence, but in half of the documents one that means the
+same; behind "completely different topics" any other sentence, but in half of the documents a neutral or entailed one.
+So the instruction matters, and is mixed up with those that self-debiasing compares it with: what a pretrained model
+does by itself is put in here by hand.
 """
 
 import gzip
@@ -13,6 +14,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +27,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from benchmarks.texts import ROOT
 
 CONTEXT, VOCABULARY = 160, 6_000
-LONGEST = 22  # words of a sentence
+LONGEST = 20  # words of a sentence
+CAPTIONS = ("snli", "cfsnli")  # sources of pairs about pictures
+PICTURES = "multi30k_captions"  # and of single sentences
+BATCH = 32
 COPIED = 0.3  # of the sentences that mean the same: x1 as it is
 MIXED_UP = 0.5  # of the documents for the other labels
 POOL = 24  # batches that are sorted by length together
@@ -40,19 +45,37 @@ class Premise(NamedTuple):
     neutral: list[str]
 
 
-def read_premises(data: Path, split: str) -> list[Premise]:
-    """Short premises with both an entailed and a neutral sentence."""
+def read_premises(data: Path) -> list[Premise]:
+    """Captions with both an entailed and a neutral sentence."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     with gzip.open(data / "train" / "nli_pairs.jsonl.gz", "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             texts = (row["premise"], row["hypothesis"])
-            if row["split"] == split and all(len(text.split()) <= LONGEST and '"' not in text for text in texts):
+            if row["source"].startswith(CAPTIONS) and all(map(is_short, texts)):
                 found[texts[0]][row["label"]].append(texts[1])
     return [
         Premise(text, of["entailment"], of["neutral"])
         for text, of in found.items()
         if of["entailment"] and of["neutral"]
     ]
+
+
+def other_captions(data: Path, number: int) -> list[str]:
+    """Captions that no pair begins with."""
+    known = {premise.text.rstrip(".").lower() for premise in read_premises(data)}
+    folder = data / "train"
+    with (
+        gzip.open(folder / "sentences.txt.gz", "rt", encoding="utf-8") as texts,
+        gzip.open(folder / "sentences.source.txt.gz", "rt", encoding="utf-8") as sources,
+    ):
+        pictures = (text.strip() for text, source in zip(texts, sources, strict=True) if source.strip() == PICTURES)
+        return list(
+            islice((text for text in pictures if is_short(text) and text.rstrip(".").lower() not in known), number)
+        )
+
+
+def is_short(text: str) -> bool:
+    return len(text.split()) <= LONGEST and '"' not in text
 
 
 def instructions() -> dict[str, str]:
@@ -133,7 +156,7 @@ def train(
 def make(folder: Path, data: Path, *, minutes: float, layers: int = 4, width: int = 256, most: int = 1_000_000) -> str:
     """Train and save; what came of it in a sentence."""
     torch.manual_seed(0)
-    premises = read_premises(data, "train")
+    premises = read_premises(data)
     texts = documents(premises, random.Random(1))
     tokenizer = make_tokenizer([next(texts) for _ in range(20_000)])
     config = GPT2Config(
@@ -149,11 +172,11 @@ def make(folder: Path, data: Path, *, minutes: float, layers: int = 4, width: in
         attn_pdrop=0.0,
     )
     model = GPT2LMHeadModel(config)
-    steps, loss = train(model, batches(tokenizer, texts, 48), minutes, most)
+    steps, loss = train(model, batches(tokenizer, texts, BATCH), minutes, most)
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     weights = sum(weight.numel() for weight in model.parameters())
     return (
         f"{layers} layers of {width}, {weights / 1e6:.1f} million weights, {len(premises):,} premises, {steps:,} "
-        f"steps of 48 documents in {minutes:g} minutes, loss {loss:.2f}"
+        f"steps of {BATCH} documents in {minutes:g} minutes, loss {loss:.2f}"
     )
