@@ -39,7 +39,7 @@ class Afterwards(NamedTuple):
             hand_out(folder, self.annotate, seed)
         if self.publish is not None:
             rows = publish(folder, Path(self.publish), overwrite=overwrite)
-            log.info("%s holds %s texts as Parquet, with a data card in README.md.", self.publish, f"{rows:,}")
+            log.info("%s holds %s rows as Parquet, with a data card in README.md.", self.publish, f"{rows:,}")
         return table
 
 
@@ -60,5 +60,8 @@ def take_back(folder: Path, sheet: Path) -> str:
 
 
 def labels_of(folder: Path) -> Sequence[str]:
-    """Raises InputError where there is no data set."""
-    return list(read_manifest(folder)["identity"]["spec"]["labels"])
+    """Raises InputError where there is no data set, or one without labels."""
+    identity = read_manifest(folder)["identity"]
+    if "spec" not in identity:
+        raise InputError(f"output={folder} holds triplets. A sheet is for texts that were written for labels.")
+    return list(identity["spec"]["labels"])

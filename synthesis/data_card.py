@@ -17,22 +17,22 @@ SIZES = (
 )
 
 
-def write_data_card(folder: Path, manifest: dict[str, Any], suffix: str = ".jsonl") -> None:
-    write_whole(folder / "README.md", data_card(folder, manifest, suffix).encode())
+def write_data_card(folder: Path, manifest: dict[str, Any]) -> None:
+    write_whole(folder / "README.md", data_card(folder, manifest).encode())
 
 
-def data_card(folder: Path, manifest: dict[str, Any], suffix: str = ".jsonl") -> str:
-    """Front matter that ``datasets.load_dataset(FOLDER)`` goes by, and the text. ``suffix`` is that of the shards."""
+def data_card(folder: Path, manifest: dict[str, Any]) -> str:
+    """Front matter that ``datasets.load_dataset(FOLDER)`` goes by, and the text."""
     identity, counts = manifest["identity"], manifest["counts"]
     spec, pairs = identity["spec"], identity["kind"] == "x2"
     front: dict[str, Any] = {
         "pretty_name": f"{spec['task_name']}, generated",
         "tags": ["synthetic", "dino", *(["sentence-similarity"] if pairs else [])],
         "size_categories": [next((name for limit, name in SIZES if counts["accepted"] < limit), "n>10M")],
-        "configs": [_config("default", f"shard-*{suffix}")],
+        "configs": [_config("default", "shard-*.jsonl")],
     }
-    if any((folder / X1).glob(f"shard-*{suffix}")):
-        front["configs"].append(_config(X1, f"{X1}/shard-*{suffix}"))
+    if any((folder / X1).glob("shard-*.jsonl")):
+        front["configs"].append(_config(X1, f"{X1}/shard-*.jsonl"))
     generator = manifest["generator"]
     what = "`text_a` was given or written before; `text_b` was written for it" if pairs else "`text_a` was written"
     lines = [

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contracts import InputError
-from synthesis.data_card import write_data_card
 from synthesis.store import MANIFEST, PUBLISHED, X1, read_entries, read_manifest
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 ROWS_OF_A_GROUP = 10_000  # in memory at a time
 GROUPS_OF_A_FILE = 50
+CARD = "README.md"  # names the files in its front matter
 BESIDE = ("report.md", "report.html", "annotation.md")  # what a person reads
 
 
@@ -38,7 +38,6 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
         rows = _write(folder, part, manifest)
         if (folder / X1 / MANIFEST).is_file():
             _write(folder / X1, part / X1, read_manifest(folder / X1))
-        write_data_card(part, manifest, ".parquet")  # when the first sentences are there, which it names
         if target.is_dir():
             shutil.rmtree(target)
         part.rename(target)
@@ -63,15 +62,17 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
     """Parquet, reports and manifest of one data set."""
     target.mkdir(parents=True)
     files = list(_write_files(folder, target))
-    rows = sum(one["entries"] for one in files)
-    if rows != manifest["counts"]["accepted"] or not rows:
+    rows, said = sum(one["entries"] for one in files), manifest["counts"]["accepted"]
+    if rows != said or not rows or not (folder / CARD).is_file():
         raise InputError(
-            f"{folder}: its shards hold {rows:,} texts, and its {MANIFEST} says {manifest['counts']['accepted']:,}. "
-            + ("Write them again: the same command goes on." if rows else "There is nothing to publish.")
+            f"{folder}: its shards hold {rows:,} rows, and its {MANIFEST} says {said:,}. "
+            + ("There is nothing to publish." if rows == said == 0 else "The command that was cut short there goes on.")
         )
     for name in BESIDE:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, target / name)
+    card = (folder / CARD).read_text(encoding="utf-8")
+    (target / CARD).write_text(card.replace("shard-*.jsonl", "shard-*.parquet"), encoding="utf-8")
     about = {**manifest, PUBLISHED: "parquet", "shards": files}
     (target / MANIFEST).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return rows

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 import yaml
 
@@ -13,6 +14,7 @@ from contracts import InputError
 from datamodules.record_kinds import PAIRS
 from datamodules.records import RecordSource
 from synthesis.afterwards import Afterwards
+from synthesis.data_card import write_data_card
 from synthesis.publish import publish
 from synthesis.store import ShardStore, read_manifest
 
@@ -33,6 +35,7 @@ def data_set(folder, entries, kind="x2", shard=4):
     manifest = store.manifest({"identity": identity, "generator": {"name": "toy"}}, number + 1, complete=True)
     store.write_manifest(manifest)
     (folder / "report.md").write_text("# Report")
+    write_data_card(folder, manifest)
     return folder
 
 
@@ -60,7 +63,8 @@ def test_datasets_loads_both_configurations(source, tmp_path):
     assert first.features["text_b"].dtype == "string"
     found = {str(path.relative_to(tmp_path / "hub")) for path in (tmp_path / "hub").rglob("*") if path.is_file()}
     parquet = {"shard-00000.parquet", "shard-00001.parquet", "shard-00002.parquet", "x1/shard-00000.parquet"}
-    assert found == parquet | {"README.md", "manifest.json", "report.md", "x1/manifest.json", "x1/report.md"}
+    beside = {"README.md", "manifest.json", "report.md"}
+    assert found == parquet | beside | {f"x1/{name}" for name in beside}
     front = yaml.safe_load((tmp_path / "hub" / "README.md").read_text(encoding="utf-8").split("---\n")[1])
     assert [one["data_files"][0]["path"] for one in front["configs"]] == ["shard-*.parquet", "x1/shard-*.parquet"]
 
@@ -87,11 +91,26 @@ def test_what_is_in_the_way_stays(source, tmp_path):
 
 def test_shards_that_are_not_the_manifests_publish_nothing(source, tmp_path):
     (source / "shard-00001.jsonl").unlink()
-    with pytest.raises(InputError, match=r"its shards hold 10 texts, and its manifest\.json says 14"):
+    with pytest.raises(InputError, match=r"its shards hold 10 rows, and its manifest\.json says 14"):
         publish(source, tmp_path / "hub", overwrite=False)
     with pytest.raises(InputError, match="nothing to publish"):
         publish(data_set(tmp_path / "empty", []), tmp_path / "hub", overwrite=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "set"], "nothing half-written is left"
+
+
+def test_triplets_too_but_nobody_labels_them(tmp_path):
+    """Rows of other columns, as GenSE writes them."""
+    store, rows = ShardStore(tmp_path / "set"), [{"premise": "a", "p_entailment": 0.5}, {"premise": "b"}]
+    counts = {"triplets": {"samples": 2, "accepted": 2, "rejected": {}}}
+    store.write(0, rows, {"first": 0, "inputs": 1, "tokens": 1, "labels": counts})
+    store.write_manifest(store.manifest({"identity": {"kind": "gense"}}, 1, complete=True))
+    (tmp_path / "set" / "README.md").write_text("path: shard-*.jsonl")
+    assert publish(tmp_path / "set", tmp_path / "hub", overwrite=False) == 2
+    table = pyarrow.parquet.read_table(tmp_path / "hub" / "shard-00000.parquet")
+    assert table.to_pylist() == [{"premise": "a", "p_entailment": 0.5}, {"premise": "b", "p_entailment": None}]
+    assert (tmp_path / "hub" / "README.md").read_text() == "path: shard-*.parquet"
+    with pytest.raises(InputError, match="holds triplets"):
+        Afterwards(5, None, None).do(tmp_path / "set", seed=0, overwrite=False)
 
 
 def test_from_the_command_line(source, tmp_path):
@@ -99,7 +118,7 @@ def test_from_the_command_line(source, tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         0,
-        f"{tmp_path / 'hub'} holds 14 texts as Parquet, with a data card in README.md.\n",
+        f"{tmp_path / 'hub'} holds 14 rows as Parquet, with a data card in README.md.\n",
     )
     assert json.loads((tmp_path / "hub" / "manifest.json").read_text())["published"] == "parquet"
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
