@@ -55,7 +55,7 @@ def exit_statuses(
     try:
         yield
     except (InputError, HydraException, OmegaConfBaseException) as error:
-        cause = _input_error(error) or error
+        cause = input_error(error) or error
         _leave(2, str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause), config))
     except failed as error:
         _leave(1, str(error))
@@ -80,7 +80,7 @@ def _program() -> str:
     return path.parent.name if path.stem == "__main__" else path.name
 
 
-def _input_error(error: BaseException | None) -> BaseException | None:
+def input_error(error: BaseException | None) -> BaseException | None:
     """Hydra wraps what a constructor raised; the sentence meant for the user is further down."""
     while error is not None and not isinstance(error, InputError):
         error = error.__cause__ or error.__context__
@@ -97,7 +97,7 @@ def _first_paragraph(error: BaseException) -> str:
 
 def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
     """In one sentence, what a config that is composed from these words lacks."""
-    cause = _input_error(error)
+    cause = input_error(error)
     return str(cause) if cause else _with_nearest_key(_first_paragraph(error), config, words)
 
 

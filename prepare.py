@@ -148,7 +148,10 @@ def write_tiny(stages: Sequence[Stage], folder: Path) -> str:
         raise InputError(f"backbone=tiny: the stages want different architectures ({described}). Give a backbone.")
     if not (folder / "config.json").is_file():
         cfg = stages[0].cfg
-        texts = [hydra.utils.instantiate(stage.cfg.data, _convert_="all").texts() for stage in stages]
+        texts = list[Iterator[str]]()
+        for stage in stages:
+            with stage.told():
+                texts.append(hydra.utils.instantiate(stage.cfg.data, _convert_="all").texts())
         TINY_BACKBONES[families[stages[0].name]](folder, _in_turn(texts), seed=cfg.seed, **cfg.tiny)
     return str(folder)
 

@@ -20,7 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from command_line import explained, identity
+from command_line import explained, identity, input_error
 from contracts import InputError
 
 STAGE_WORD = re.compile(r"(?P<sign>\+{0,2})stages\.(?P<name>[^.=@/]+)\.(?P<rest>.+)", flags=re.DOTALL)
@@ -57,10 +57,11 @@ class Stage(NamedTuple):
         """What is wrong in here is said with the stage's name."""
         try:
             yield
-        except InputError as error:
-            if not self.name:
+        except (InputError, HydraException) as error:  # the latter around what a constructor raised
+            cause = input_error(error)
+            if cause is None or not self.name:
                 raise
-            raise InputError(f"stage {self.name} (its keys are stages.{self.name}.KEY): {error}") from error
+            raise InputError(f"stage {self.name} (its keys are stages.{self.name}.KEY): {cause}") from error
 
 
 def chained(before: str, name: str, own: str) -> str:

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import command_line  # noqa: F401  it registers the resolvers
 from checks import check_choice, check_values
+from stages import forced, stages_of
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))
@@ -75,12 +76,66 @@ def test_a_choice_composes_and_its_targets_take_its_keys(group, name):
 
 @pytest.mark.parametrize("name", choices("experiment"))
 def test_an_experiment_is_a_whole_run(name):
-    cfg = composed(f"experiment={name}")
-    if OmegaConf.is_missing(cfg.data, "path"):  # the user's own texts
-        cfg.data.path = "x"
-    assert check_choice(cfg).objective == cfg.model._target_.rpartition(".")[2].lower()
-    check_values(cfg)
-    OmegaConf.to_container(cfg, resolve=True)
+    for cfg in stages_composed(f"experiment={name}"):
+        if OmegaConf.is_missing(cfg.data, "path"):  # the user's own texts
+            cfg.data.path = "x"
+        assert check_choice(cfg).objective == cfg.model._target_.rpartition(".")[2].lower()
+        check_values(cfg)
+        OmegaConf.to_container(cfg, resolve=True)
+
+
+def stages_composed(*words: str) -> list[DictConfig]:
+    """The configs of a run's stages, or its own."""
+    words = forced(["output_dir=somewhere", *words])
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return [stage.cfg for stage in stages_of(compose("train", overrides=words), words)]
+
+
+STAGES = {  # of the paper: data, batch, temperature, epochs of each stage
+    "gense": [("Triplets", 1024, 0.05, 1), ("Triplets", 512, 0.05, 3)],
+    "gense_qa": [("QuestionAnswers", 512, 0.01, 1), ("Triplets", 512, 0.05, 3)],
+    "gense_plus": [("Triplets", 1024, 0.05, 1), ("QuestionAnswers", 512, 0.01, 1), ("Triplets", 512, 0.05, 3)],
+    "gense_domain": [("Triplets", 1024, 0.05, 1), ("Triplets", 1024, 0.05, 1), ("Triplets", 512, 0.05, 3)],
+    "gense_open_in": [("Triplets", 1024, 0.05, 1), ("Triplets", 1024, 0.05, 1)],
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_the_stages_of_gense_are_the_published_ones(name):
+    found = stages_composed(f"experiment={name}")
+    assert [
+        (cfg.data._target_.rpartition(".")[2], cfg.batch_size, cfg.model.temperature, cfg.max_epochs) for cfg in found
+    ] == STAGES[name]
+    for cfg in found:
+        assert (cfg.model.lr, cfg.model.optimizer, cfg.model.lr_schedule) == (5e-5, "adafactor", "linear_constant")
+        assert (cfg.monitor, cfg.evaluation.every_n_steps) == ("stsb-dev/cosine/spearman", 250)
+        assert (cfg.model.max_length, cfg.precision, cfg.data.batch_size) == (64, "fp32", cfg.batch_size)
+
+
+def test_a_word_for_one_stage_beats_one_for_all_which_beats_the_experiment():
+    words = ["experiment=gense_plus", "batch_size=64", "model.prompt=null", "stages.qa.batch_size=32"]
+    found = stages_composed(*words, "stages.nli.data.fraction=0.5", "stages.open.model.prompt=mine")
+    assert [cfg.batch_size for cfg in found] == [64, 32, 64]
+    assert [cfg.model.prompt for cfg in found] == ["mine", None, None]
+    assert [cfg.data.fraction for cfg in found] == [1.0, 1.0, 0.5]
+    assert [cfg.model.temperature for cfg in found] == [0.05, 0.01, 0.05]
+    without = stages_composed(*words[:3], "~stages.qa")
+    assert [cfg.data._target_.rpartition(".")[2] for cfg in without] == ["Triplets", "Triplets"]
+
+
+def test_the_identity_covers_all_stages_and_their_order():
+    def identities(*words: str) -> list[str]:
+        words = forced(["output_dir=somewhere", "experiment=gense", *words])
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            return [stage.identity for stage in stages_of(compose("train", overrides=words), words)]
+
+    plain, first = identities(), identities("stages.open.max_steps=3")
+    assert plain[0] != first[0]
+    assert plain[1] != first[1]  # what it begins from is another
+    last = identities("stages.nli.max_steps=3")
+    assert plain[0] == last[0]
+    assert plain[1] != last[1]
+    assert plain == identities("only_stage=nli", "quiet=true", "devices=2")
 
 
 @pytest.mark.parametrize("model", choices("model"))

@@ -1,0 +1,327 @@
+"""Runs in stages: what they leave, how they go on after a kill, and what is refused before the first stage trains."""
+
+import gzip
+import json
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from encoders import load_encoder
+from runs.metrics_csv import read_rows
+from runs.results import read_results
+
+ROOT = Path(__file__).resolve().parents[2]
+NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
+SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "max_length=64"]
+TINY = ["backbone=tiny", *(f"tiny.{size}" for size in SIZES)]
+KEPT = ["log_every_n_steps=1", "checkpoint.every_n_steps=2", "model.lr=0.003"]
+COLUMNS = {
+    "sentences": ("text",),
+    "triplets": ("anchor", "positive", "negative"),
+    "nli": ("premise", "hypothesis"),
+    "qa": ("question", "answer"),
+}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    for name, columns in COLUMNS.items():
+        rng = random.Random(name)
+        rows = [
+            {column: f"A {rng.choice(NOUNS)} by the {rng.choice(NOUNS)}, {number}." for column in columns}
+            | ({"label": number % 3} if name == "nli" else {})
+            for number in range(44)
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def words(tables):
+    """Two stages of one model, with dropout, and keys of their own."""
+    return [
+        "model=simcse",
+        *TINY,
+        *KEPT,
+        "batch_size=8",
+        "+stages.first.data=sentences",
+        f"stages.first.data.path={tables}/sentences.jsonl",
+        "stages.first.max_steps=5",
+        "+stages.second.data=triplets",
+        f"stages.second.data.path={tables}/triplets.jsonl",
+        "stages.second.data.fraction=0.5",
+        "stages.second.max_steps=6",
+        "stages.second.batch_size=10",
+        "stages.second.model.temperature=0.1",
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(words, command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    assert "stage second begins from" in outcome.err
+    return folder
+
+
+def saved(folder, name="last"):
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+
+
+def reached(folder, step):
+    try:
+        return any(int(row["step"]) >= step for row in read_rows(folder / "metrics.csv"))
+    except FileNotFoundError:
+        return False
+
+
+def test_each_stage_leaves_a_run_and_the_whole_is_the_last_with_the_cost_of_all(whole):
+    first, second = (read_results(whole / f"stage-{name}" / "results.json") for name in ("first", "second"))
+    results = read_results(whole / "results.json")
+    for name in ("first", "second"):
+        there = {path.name for path in (whole / f"stage-{name}").iterdir()}
+        assert there >= {".hydra", "metrics.csv", "checkpoints", "results.json", "encoder"}
+    assert first["spent"]["steps"], second["spent"]["steps"] == (5, 6)
+    assert (first["spent"]["examples"], second["spent"]["examples"]) == (5 * 8, 6 * 10)
+    assert results["spent"]["steps"] == 11
+    assert results["spent"]["examples"] == 5 * 8 + 6 * 10
+    assert results["spent"]["wall_seconds"] == first["spent"]["wall_seconds"] + second["spent"]["wall_seconds"]
+    accounts = results["stages"]
+    assert sorted(accounts, key=lambda name: accounts[name]["place"]) == ["first", "second"]
+    assert [accounts[name]["spent"] for name in ("first", "second")] == [first["spent"], second["spent"]]
+    assert accounts["second"]["backbone"] == str(whole / "stage-first")
+    assert [manifest["used"] for manifest in results["data"]] == [44, 22]  # the second with fraction=0.5
+    assert second["recipe"]["model"]["temperature"] == 0.1
+    assert (first["recipe"]["model"]["temperature"], first["recipe"]["batch_size"]) == (0.05, 8)
+
+
+def test_the_encoder_and_the_checkpoint_of_the_whole_are_the_last_stages(whole):
+    last = whole / "stage-second"
+    assert (whole / "encoder/model.safetensors").read_bytes() == (last / "encoder/model.safetensors").read_bytes()
+    assert torch.equal(load_encoder(whole).embed(NOUNS), load_encoder(last).embed(NOUNS))
+    assert (whole / "checkpoints/best.ckpt").read_bytes() == (last / "checkpoints/best.ckpt").read_bytes()
+
+
+def test_the_tokenizer_is_made_once_of_the_texts_of_all_stages(whole):
+    tokenizers = [whole / place / "tokenizer.json" for place in ("backbone", "stage-first/encoder", "encoder")]
+    vocabularies = [json.loads(path.read_text())["model"]["vocab"] for path in tokenizers]
+    assert vocabularies[0] == vocabularies[1] == vocabularies[2]
+    assert not (whole / "stage-first/backbone").exists()
+
+
+def test_stages_are_what_runs_one_after_the_other_are(tables, words, command, tmp_path):
+    """Without an MLP, which ``backbone=RUN_FOLDER`` would draw anew."""
+    common = [*TINY, *KEPT, "model=simcse", "model.mlp=false"]
+    staged = command(*words, "model.mlp=false", f"output_dir={tmp_path / 'staged'}")
+    assert staged.status == 0, staged.err
+    one = ["data=sentences", f"data.path={tables}/sentences.jsonl", "batch_size=8", "max_steps=5"]
+    tiny = f"backbone={tmp_path / 'staged/backbone'}"
+    outcome = command(*common, *one, tiny, f"output_dir={tmp_path / 'one'}")
+    assert outcome.status == 0, outcome.err
+    two = ["data=triplets", f"data.path={tables}/triplets.jsonl", "batch_size=10", "max_steps=6", "data.fraction=0.5"]
+    two += ["model.temperature=0.1", f"backbone={tmp_path / 'one'}"]
+    outcome = command(*common, *two, f"output_dir={tmp_path / 'two'}")
+    assert outcome.status == 0, outcome.err
+    for stage, run in (("first", "one"), ("second", "two")):
+        ours, theirs = saved(tmp_path / "staged" / f"stage-{stage}"), saved(tmp_path / run)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_run_killed_in_its_second_stage_goes_on_there(words, whole, start, command, tmp_path):
+    folder = tmp_path / "run"
+    run = start(*words, f"output_dir={folder}")
+    run.wait_for(lambda: reached(folder / "stage-second", 3))
+    run.kill(signal.SIGKILL)
+    assert run.finish().status == -signal.SIGKILL
+    assert (folder / "stage-first/results.json").is_file()
+    assert not (folder / "stage-second/results.json").exists()
+    first = (folder / "stage-first/checkpoints/last.ckpt").stat().st_mtime_ns
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    assert (folder / "stage-first/checkpoints/last.ckpt").stat().st_mtime_ns == first
+    for stage in ("first", "second"):
+        ours, theirs = saved(folder / f"stage-{stage}"), saved(whole / f"stage-{stage}")
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        losses = [
+            [row["train/loss"] for row in read_rows(one / f"stage-{stage}/metrics.csv")] for one in (folder, whole)
+        ]
+        assert losses[0] == losses[1]
+    assert (folder / "encoder/model.safetensors").read_bytes() == (whole / "encoder/model.safetensors").read_bytes()
+    assert read_results(folder / "results.json")["spent"]["steps"] == 11
+
+
+def test_what_is_finished_is_passed_over(words, whole, command, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    again = command(*words, f"output_dir={folder}")
+    assert (again.status, again.err.count("is finished")) == (0, 1)
+    (folder / "results.json").unlink()
+    shutil.rmtree(folder / "encoder")
+    again = command(*words, f"output_dir={folder}")
+    assert (again.status, again.err.count("is finished")) == (0, 2)
+    assert read_results(folder / "results.json")["spent"]["steps"] == 11
+    assert (folder / "encoder/modules.json").is_file()
+
+
+def test_one_stage_alone(words, whole, command, tmp_path):
+    """From the backbone where no stage before it is finished, else from that; and it is the same stage then."""
+    alone = tmp_path / "alone"
+    outcome = command(*words, "only_stage=second", f"output_dir={alone}")
+    assert outcome.status == 0, outcome.err
+    assert "there is no finished stage before it" in outcome.err
+    assert read_results(alone / "stage-second/results.json")["backbone"] == str(alone / "backbone")
+    assert not (alone / "stage-first").exists()
+    assert not (alone / "results.json").exists()
+    refused = command(*words, f"output_dir={alone}")
+    assert refused.status == 2
+    assert "stage-second holds another run" in refused.err
+
+    behind = tmp_path / "behind"
+    assert command(*words, "only_stage=first", f"output_dir={behind}").status == 0
+    assert not (behind / "results.json").exists()
+    outcome = command(*words, "only_stage=second", f"output_dir={behind}")
+    assert outcome.status == 0, outcome.err
+    ours, theirs = saved(behind / "stage-second"), saved(whole / "stage-second")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert read_results(behind / "results.json")["spent"]["steps"] == 11
+    refused = command(*words, "only_stage=first", "overwrite=true", f"output_dir={behind}")
+    assert refused.status == 2
+    assert "was made from" in refused.err
+
+
+def test_a_stage_may_have_another_model(words, tables, command, tmp_path):
+    folder = tmp_path / "run"
+    third = ["+stages.third.data=nli", f"stages.third.data.path={tables}/nli.jsonl", "stages.third.model=sbert_nli"]
+    kept = [word for word in words if "temperature" not in word]
+    outcome = command(*kept, *third, "stages.third.max_steps=2", f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    assert "new in this stage: " in outcome.err
+    results = read_results(folder / "results.json")
+    assert [results["stages"][name]["objective"] for name in ("first", "second", "third")] == [
+        "simcse",
+        "simcse",
+        "sbert_nli",
+    ]
+    assert results["objective"] == "sbert_nli"
+    assert results["spent"]["steps"] == 13
+
+
+BAD = [
+    (["stages.secnd.max_steps=3"], ["there is no stage 'secnd'", "The nearest is second"]),
+    (["stages.second.max_stepz=3"], ["stages.second", "'max_stepz'", "The nearest key is max_steps"]),
+    (["stages.second.data.fracton=0.1"], ["stages.second", "'data.fracton'", "The nearest key is data.fraction"]),
+    (["stages.second.data=triples"], ["stages.second", "data=triples does not exist", "The nearest is triplets"]),
+    (["stages.second.data.path=nowhere.jsonl"], ["stage second", "nowhere.jsonl"]),
+    (["stages.second.batch_size=1000"], ["stage second", "1000", "22"]),
+    (["stages.second.batch_size=many"], ["stage second", "batch_size='many'", "a whole number"]),
+    (["stages.second.model.pooling=middle"], ["stage second", "middle"]),
+    (["stages.second.model=sroberta"], ["stage second", "sroberta learns from ScoredPairBatch"]),
+    (["stages.second.monitor=stsb-dev/cosine/spearman"], ["stage second", "evaluation.every_n_steps"]),
+    (["stages.second.backbone=tiny"], ["stages.second.backbone", "begins from the one before it"]),
+    (["stages.second.output_dir=x"], ["stages.second.output_dir", "the same for all stages"]),
+    (["only_stage=third"], ["only_stage=third", "there are first, second"]),
+    (["resume=last.ckpt"], ["resume=last.ckpt", "a run of stages goes on by itself"]),
+]
+
+
+@pytest.mark.parametrize(("more", "said"), BAD, ids=lambda one: " ".join(one))
+def test_what_is_wrong_with_a_later_stage_is_said_before_the_first_trains(more, said, words, command, tmp_path):
+    folder = tmp_path / "run"
+    outcome = command(*words, *more, f"output_dir={folder}")
+    assert outcome.status == 2, outcome.err
+    last = outcome.err.strip().splitlines()[-1]
+    assert all(part in last for part in said), last
+    assert "Traceback" not in outcome.err
+    assert not (folder / "stage-first/metrics.csv").exists()
+
+
+def test_a_run_without_stages_has_none_to_choose(tables, command, tmp_path):
+    plain = ["model=simcse", "data=sentences", f"data.path={tables}/sentences.jsonl", f"output_dir={tmp_path / 'run'}"]
+    outcome = command(*plain, "only_stage=nli")
+    assert outcome.status == 2
+    assert "this run has no stages" in outcome.err
+    outcome = command(*plain, "stages.nli.max_steps=3")
+    assert outcome.status == 2
+    assert "there is no stage 'nli'" not in outcome.err or "this run has no stages" in outcome.err
+
+
+def test_the_folder_of_other_stages_is_refused(words, whole, command):
+    outcome = command(*words, "stages.first.max_steps=4", f"output_dir={whole}")
+    assert outcome.status == 2
+    assert "holds another run" in outcome.err
+    assert (whole / "results.json").is_file()
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
+def test_two_processes_train_the_stages_of_one(launcher, words, command, tmp_path):
+    words = [*words, "tiny.dropout=0", "trainer.accelerator=cpu"]
+    words = [word for word in words if "sentences" not in word]  # which need dropout
+    words += ["+stages.first.data=qa", f"stages.first.data.path={Path(words_path(words)).parent}/qa.jsonl"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    outcome = command(*words, f"output_dir={one}")
+    assert outcome.status == 0, outcome.err
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    more = ["trainer=ddp", "devices=2"] if launcher == "lightning" else []
+    done = subprocess.run(
+        [sys.executable, *(torchrun if launcher == "torchrun" else []), str(ROOT / "train.py"), *words, *more,
+         f"output_dir={two}"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for stage in ("first", "second"):
+        ours, theirs = saved(two / f"stage-{stage}"), saved(one / f"stage-{stage}")
+        for name in theirs:
+            torch.testing.assert_close(ours[name], theirs[name], atol=2e-5, rtol=1e-4)
+    results = read_results(two / "results.json")
+    assert (results["spent"]["steps"], results["spent"]["examples"], results["processes"]) == (11, 100, 2)
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SECTION = README[README.index("## In stages") : README.index("## What a run leaves")]
+COMMANDS = re.findall(r"^python train.py (.*)$", SECTION, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_commands_of_the_front_page(line, tables, small_eval, command, tmp_path):
+    """As written, but for the texts, a tiny backbone and few steps."""
+    (tmp_path / "train").mkdir()
+    for source, name in (("triplets", "triplets"), ("qa", "qa_pairs")):
+        with gzip.open(tmp_path / "train" / f"{name}.jsonl.gz", "wt") as file:
+            file.write((tables / f"{source}.jsonl").read_text())
+    (tmp_path / "eval").symlink_to(small_eval)
+    files = {"synthetic": "triplets", "nli.jsonl": "triplets", "qa.jsonl": "qa", "sentences.txt": "sentences"}
+    arguments = [
+        f"{key}={tables / files[value]}.jsonl" if value in files else f"{key}={small_eval}" if value == "eval" else word
+        for word in shlex.split(line)
+        for key, _, value in [word.partition("=")]
+    ]
+    small = [*TINY, "max_steps=2", "batch_size=8", "log_every_n_steps=1", f"output_dir={tmp_path / 'run'}"]
+    scored = ["evaluation.suite=[stsb]", "evaluation.every_n_steps=1"] if "experiment=gense" in line else []
+    place = [f"data_root={tmp_path}"] if "demo" in line else []
+    outcome = command(*arguments, *small, *scored, *place, "precision=fp32")
+    assert outcome.status == 0, outcome.err
+    names = sorted(path.name for path in (tmp_path / "run").glob("stage-*"))
+    alone = [word.partition("=")[2] for word in arguments if word.startswith("only_stage=")]
+    if alone:
+        assert names == [f"stage-{alone[0]}"]
+        return
+    results = read_results(tmp_path / "run" / "results.json")
+    assert sorted(f"stage-{name}" for name in results["stages"]) == names
+    assert results["spent"]["steps"] == 2 * len(names) >= 4
+    assert len(load_encoder(tmp_path / "run").embed(NOUNS)) == len(NOUNS)
+    if scored:
+        assert all("stsb/cosine/spearman" in stage["scores"] for stage in results["stages"].values())
+
+
+def words_path(words):
+    return next(word.partition("=")[2] for word in words if word.startswith("stages.second.data.path"))
