@@ -14,7 +14,7 @@ SEED = 42
 STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;margin:1rem 0}td,th{border:1px solid #bbb;padding:.3rem .6rem;text-align:left}"
-    "td.n{text-align:right}img{max-width:100%}"
+    "td.n,th.n{text-align:right}img{max-width:100%}"
 )
 
 
@@ -160,7 +160,9 @@ def _plots(report: Report) -> str:
 def _html_table(table: Table) -> str:
     if not table.rows:
         return "<p>None.</p>"
-    header = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.header)
+    header = "".join(
+        f"<th{' class=n' * bool(place)}>{html.escape(cell)}</th>" for place, cell in enumerate(table.header)
+    )
     rows = "".join(
         "<tr>"
         + "".join(f"<td{' class=n' * bool(place)}>{html.escape(cell)}</td>" for place, cell in enumerate(row))
