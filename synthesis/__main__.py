@@ -55,7 +55,10 @@ def gense(cfg: DictConfig, folder: Path, recipe: str, afterwards: Sequence[str])
     check_types(cfg.get("sentences", {}), get_type_hints(SentenceKeys), "sentences.")
     check_types(cfg.rules, get_type_hints(RuleKeys), "rules.")
     if afterwards:
-        raise InputError(f"{afterwards[0]} is for texts by instructions (DINO), not for triplets. Leave it out.")
+        raise InputError(
+            f"{afterwards[0]} does not go with recipe={recipe}. Leave it out; Parquet can be had afterwards: python -m "
+            f"synthesis output={folder} publish=..."
+        )
     return run_filter(cfg, folder) if recipe == FILTERS else run_gense(cfg, folder, agreed, partial(write_stage, cfg))
 
 
