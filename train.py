@@ -68,7 +68,7 @@ def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> i
     lay_out(cfg, stages)
     start = Start(*from_rank_zero(lambda writer: prepare_whole(cfg, stages, selected, writer)))
     if start.finished:
-        log.info("%s is finished: results.json and encoder/ are there. overwrite=true trains it again.", folder)
+        log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
         return 0
     for stage in selected[1:]:
         with stage.told():
@@ -108,7 +108,7 @@ def train(stage: Stage, before: Path | None = None) -> int:
     asked = cfg.copy()
     start = Start(*from_rank_zero(lambda writer: prepare_folder(stage, writer)))
     if start.finished:
-        log.info("%s is finished: results.json and encoder/ are there. overwrite=true trains it again.", folder)
+        log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
         return 0
     cfg.backbone = start.backbone
     data = hydra.utils.instantiate(cfg.data, _convert_="all")
