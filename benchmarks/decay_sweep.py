@@ -54,7 +54,7 @@ def rows_of(decay: float, manifest: dict[str, Any]) -> Iterator[Sequence[str]]:
 
 
 def train(pairs: Path, run: Path, backbone: str, steps: int, data: Path) -> dict[str, Any]:
-    """S-RoBERTa on one data set; the checkpoint is chosen by STS-B's development set."""
+    """S-RoBERTa on one data set; STS-B test before, after, and of the checkpoint that its development set chose."""
     if not (run / "results.json").is_file():
         every = max(1, steps // 5)
         words = [
@@ -77,7 +77,12 @@ def train(pairs: Path, run: Path, backbone: str, steps: int, data: Path) -> dict
         subprocess.run([sys.executable, "train.py", *words], cwd=ROOT, check=True)
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
     scores = [float(row[SCORE]) for row in read_rows(run / "metrics.csv") if SCORE in row]
-    return {"untrained": scores[0], "chosen": results["scores"][SCORE], "best_step": results["best_step"]}
+    return {
+        "untrained": scores[0],
+        "last": scores[-1],
+        "chosen": results["scores"][SCORE],
+        "step": results["best_step"],
+    }
 
 
 def as_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -126,10 +131,9 @@ def main() -> None:
             pairs = options.folder / f"decay-{one['decay']:g}"
             run = options.folder / f"{options.backbone}-decay-{one['decay']:g}"
             one["stsb"] = train(pairs, run, options.backbone, options.steps, data)
-        scores = [
-            (f"{one['decay']:g}", *(f"{one['stsb'][key]:.2f}" for key in ("untrained", "chosen"))) for one in found
-        ]
-        print(as_table(("lambda", "STS-B test untrained", "trained"), scores))
+        columns = ("untrained", "last", "chosen")
+        scores = [(f"{one['decay']:g}", *(f"{one['stsb'][key]:.2f}" for key in columns)) for one in found]
+        print(f"STS-B test, Spearman x 100\n\n{as_table(('lambda', *columns), scores)}")
     if options.output is not None:
         with options.output.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"title": "Lambda of self-debiasing", "sweep": found}) + "\n")
