@@ -45,6 +45,8 @@ def draw_curve(
             value, linestyle="--", color=("black", "dimgray", "darkgray")[place % 3], label=f"{name} (baseline)"
         )
     right.set(xlabel="optimizer step", ylabel="score (0 to 100)")
+    if any(abs(value) > 100 for line in right.get_lines() for value in line.get_ydata()):
+        right.set(yscale="symlog", ylabel="score")  # perplexities begin in the thousands
     for axes in (left, right):
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
