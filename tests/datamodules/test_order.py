@@ -1,5 +1,7 @@
 """The order of examples: a bijection, well mixed, the same batches on any number of ranks."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -117,3 +119,13 @@ def test_the_batches_of_an_epoch_share_no_example():
 def test_a_batch_that_cannot_be_is_refused_with_advice(examples, batch_size, world, advice):
     with pytest.raises(InputError, match=advice):
         Order(examples, batch_size, seed=0, world=world)
+
+
+def test_the_first_and_the_last_batch_of_61_million_need_no_array_of_them():
+    tracemalloc.start()
+    order = Order(61_000_000, 1_024, seed=1)
+    first, last = order.batch(7, 0), order.batch(7, len(order) - 1)
+    (_, peak) = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len({*first, *last}) == len(first) + len(last) == 2_048
+    assert peak < 2**20  # one bit for each would be 7.6 MB
