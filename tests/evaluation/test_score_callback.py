@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.loggers import CSVLogger
 from torch import nn
 
@@ -72,7 +72,7 @@ def fit(tmp_path, callbacks, steps=6, ckpt_path=None, **arguments):
         enable_model_summary=False,
         **{
             "logger": False,
-            "enable_checkpointing": any(isinstance(c, ModelCheckpoint) for c in callbacks),
+            "enable_checkpointing": any(isinstance(c, Checkpoint) for c in callbacks),
             **arguments,
         },
     )
