@@ -8,7 +8,7 @@ every chunk casts all weights; here they are cast once a step.
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -69,11 +69,13 @@ def _linear_of(layer: Any) -> Callable[[Tensor], Tensor]:
 
 
 @contextlib.contextmanager
-def shared_between_chunks(trunk: Any, ids: Tensor, pad: int) -> Iterator[None]:
-    """Inside, the input embeddings of ``trunk`` serve ids among ``ids`` and ``pad`` from rows looked up once, and
-    autocast casts a weight once. For the chunks of one step on a CPU: the forward pass must not be repeated outside.
+def shared_between_chunks(
+    embedding: nn.Module, ids: Tensor, pad: int, within: nn.Module | None = None
+) -> Iterator[None]:
+    """Inside, ``embedding`` serves ids among ``ids`` and ``pad`` from rows looked up once, and autocast casts a weight
+    once. For the chunks of one step on a CPU: the forward pass must not be repeated outside. What has the same weight
+    ``within`` a model is served alike: both halves of an encoder-decoder.
     """
-    embedding = trunk.get_input_embeddings()
     plain = type(embedding) is nn.Embedding and embedding.max_norm is None and not embedding.scale_grad_by_freq
     if not (ids.is_cpu and torch.is_grad_enabled()):
         yield
@@ -81,10 +83,10 @@ def shared_between_chunks(trunk: Any, ids: Tensor, pad: int) -> Iterator[None]:
     cached = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(True)
     try:
-        if plain:  # an encoder-decoder has one weight in several layers
-            lookup = _lookup_of(embedding, ids, pad)
-            tied = [layer for layer in trunk.modules() if getattr(layer, "weight", None) is embedding.weight]
-        with _patched(tied if plain else [], lambda _: lookup):
+        lookup = _lookup_of(embedding, ids, pad) if plain else None
+        everywhere = [embedding] if within is None else within.modules()
+        tied = [one for one in everywhere if plain and type(one) is nn.Embedding and one.weight is embedding.weight]
+        with _patched(tied, lambda _: cast(Callable[[Tensor], Tensor], lookup)):
             yield
     finally:
         torch.set_autocast_cache_enabled(cached)

@@ -28,6 +28,7 @@ from encoders.fingerprint import described_config, described_tokenizer, fingerpr
 from encoders.masked_rows import vectors_and_logits
 from encoders.packed_linears import packed_linears
 from encoders.pooling import POOLERS
+from encoders.single_query import single_query
 from losses.mlm import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
@@ -118,7 +119,8 @@ class SentenceEncoder(nn.Module):
         with attention_for(ids_BT), fast_linears(self.transformer):
             if labels_BT is None:
                 options = self._decoder_inputs(ids_BT) if pooler.decodes else pooler.options
-                output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **options)
+                with single_query(self.trunk) if pooler.decodes else contextlib.nullcontext():
+                    output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **options)
                 vectors_BD = pooler(output, mask_BT)
                 mlm = vectors_BD.new_zeros(())
             else:
@@ -219,7 +221,8 @@ class SentenceEncoder(nn.Module):
         return self.appended(sequences) if self.appended and len(texts) else sequences
 
     def _sharing(self, ids: Tensor) -> contextlib.AbstractContextManager[None]:
-        return shared_between_chunks(self.trunk, ids, cast(int, self.tokenizer.pad_token_id))
+        pad = cast(int, self.tokenizer.pad_token_id)
+        return shared_between_chunks(self.trunk.get_input_embeddings(), ids, pad, self.trunk)
 
     def _refuse_too_long(self, lengths: np.ndarray) -> None:
         if len(lengths) and lengths.max() > self.longest:

@@ -49,7 +49,8 @@ def write_tiny_masked_lm(
     check_heads(hidden_size, heads)
     with whole_folder(folder) as draft:
         bpe = train_bpe(texts, ROBERTA_SPECIALS, vocab_size=vocab_size, lowercase=lowercase)
-        ends = (("</s>", bpe.token_to_id("</s>")), ("<s>", bpe.token_to_id("<s>")))
+        ids = bpe.get_vocab()
+        ends = ("</s>", ids["</s>"]), ("<s>", ids["<s>"])
         bpe.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=True)
         tokenizer = as_tokenizer(bpe, ROBERTA_SPECIALS, max_length, cls_token="<s>", sep_token="</s>")
         tokenizer.save_pretrained(draft)
@@ -94,10 +95,11 @@ def write_tiny_t5(
     with whole_folder(folder) as draft:
         bpe = train_bpe(texts, T5_SPECIALS, vocab_size=vocab_size, lowercase=lowercase)
         bpe.post_processor = processors.TemplateProcessing(
-            single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", bpe.token_to_id("</s>"))]
+            single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", bpe.get_vocab()["</s>"])]
         )
         tokenizer = as_tokenizer(bpe, T5_SPECIALS, max_length, extra_special_tokens=SENTINELS)
         tokenizer.save_pretrained(draft)
+        start: dict[str, Any] = {"decoder_start_token_id": tokenizer.pad_token_id}
         config = T5Config(
             vocab_size=len(tokenizer),
             d_model=hidden_size,
@@ -109,7 +111,7 @@ def write_tiny_t5(
             dropout_rate=dropout,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=tokenizer.eos_token_id,
-            decoder_start_token_id=tokenizer.pad_token_id,
+            **start,
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

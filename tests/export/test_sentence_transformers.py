@@ -242,7 +242,7 @@ def test_a_failed_export_leaves_the_earlier_one(tiny_mlm, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pooling": "median"}, "cls_before_pooler, max, mean, got 'median'"),
+        ({"pooling": "median"}, "cls_before_pooler, first_decoder, max, mean, got 'median'"),
         ({"similarity": "cos"}, "one of cosine, dot"),
         ({"max_length": 0}, "positive number of tokens, got 0"),
         ({"compat": 2}, "compat=2 is unknown"),
