@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from checks import check_checkpoint, check_choice, check_device, check_scoring, check_values, names_of
 from command_line import exit_statuses
+from domain import domain_words, synthesise_domain
 from prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
 from runs.failures import TrainingFailed
 from runs.wandb_login import close_wandb
@@ -48,7 +49,7 @@ class Fitted(NamedTuple):
 def run(cfg: DictConfig) -> int:
     """Exit status of a whole run: its stages, of which a run without stages is one."""
     hush_libraries()
-    stages = stages_of(cfg, HydraConfig.get().overrides.task)
+    stages = stages_of(cfg, [*HydraConfig.get().overrides.task, *domain_words(cfg)])
     selected = chosen(stages, cfg.only_stage)
     for stage in selected:
         with stage.told():
@@ -65,6 +66,8 @@ def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> i
     from runs.stages import let_go
 
     folder = Path(cfg.output_dir)
+    if status := from_rank_zero(lambda writer: [writer and synthesise_domain(cfg)])[0]:
+        return int(status)
     lay_out(cfg, stages)
     start = Start(*from_rank_zero(lambda writer: prepare_whole(cfg, stages, selected, writer)))
     if start.finished:

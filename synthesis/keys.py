@@ -52,6 +52,7 @@ class SentenceKeys(TypedDict):
     min_words: int
     max_words: int | None
     drop_duplicates: bool
+    without: str | None
 
 
 class RuleKeys(TypedDict):

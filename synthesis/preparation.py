@@ -25,12 +25,15 @@ KINDS = ("sentences", "documents")
 
 
 class Preparation(NamedTuple):
-    """What is a sentence worth writing for."""
+    """What is a sentence worth writing for. ``without`` is a file of sentences, one per line, that are left out: those
+    of a test, for instance. Case, blanks and punctuation do not tell sentences apart there.
+    """
 
     kind: Literal["sentences", "documents"] = "sentences"
     min_words: int = 8
     max_words: int | None = None
     drop_duplicates: bool = True
+    without: str | None = None
 
     def check(self) -> None:
         """InputError for settings that mean nothing."""
@@ -41,6 +44,15 @@ class Preparation(NamedTuple):
                 f"sentences.max_words={self.max_words} is less than sentences.min_words={self.min_words}: no sentence "
                 "can be both. Raise it, or say null."
             )
+        if self.without is not None and not Path(self.without).is_file():
+            raise InputError(f"sentences.without={self.without} is no file; wanted sentences, one per line, or null.")
+
+    def unwanted(self) -> frozenset[str]:
+        """Sentences of ``without``, as `bare` has them."""
+        if self.without is None:
+            return frozenset()
+        with Path(self.without).open(encoding="utf-8") as file:
+            return frozenset(map(bare, file))
 
     def rejected(self, sentence: str) -> str:
         """Why a cleaned sentence is left out; empty where it is not."""
@@ -72,7 +84,17 @@ class Prepared(NamedTuple):
 
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
     """What decides the sentences."""
-    return {"sha256": file_sha256(inputs.path), "type": inputs.kind, "column": inputs.column, **how._asdict()}
+    found = {"sha256": file_sha256(inputs.path), "type": inputs.kind, "column": inputs.column, **how._asdict()}
+    if how.without is None:
+        del found["without"]
+    else:
+        found["without"] = file_sha256(Path(how.without))
+    return found
+
+
+def bare(sentence: str) -> str:
+    """Its letters and digits, in small letters."""
+    return "".join(filter(str.isalnum, sentence.casefold()))
 
 
 def prepare(inputs: Inputs, how: Preparation, folder: Path) -> Prepared:
@@ -103,10 +125,10 @@ def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
     work.mkdir()
     counts = Counter[str]()
     left_out = Counter[str]()
-    seen = Duplicates(work)
+    seen, unwanted = Duplicates(work), how.unwanted()
     with (work / "all").open("w", encoding="utf-8", newline="\n") as file:
         for sentence in _sentences(inputs.all_texts(), how.kind, counts):
-            if why := how.rejected(sentence):
+            if why := how.rejected(sentence) or ("held out" if unwanted and bare(sentence) in unwanted else ""):
                 left_out[why] += 1
                 continue
             file.write(sentence + "\n")

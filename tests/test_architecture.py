@@ -15,6 +15,7 @@ MAY_IMPORT = {  # of ours
     "key_types": {"contracts"},
     "stages": {"contracts", "command_line"},
     "prepare": {"contracts", "encoders", "runs", "stages"},
+    "domain": {"contracts", "checks", "evaluation", "key_types"},
     "checks": {"contracts", "evaluation", "key_types", "runs"},
     "losses": set(),
     "prompts": {"contracts"},
@@ -24,12 +25,13 @@ MAY_IMPORT = {  # of ours
     "export": {"contracts", "encoders", "prompts"},
     "runs": {"contracts"},
     "synthesis": {"contracts", "encoders", "prompts"},
-    "comparison": {"contracts"},
+    "comparison": {"contracts", "runs"},  # runs: how what a run leaves is read
     "preview": {"contracts", "datamodules"},
     "train": {
         "contracts",
         "checks",
         "command_line",
+        "domain",
         "losses",
         "prepare",
         "stages",
