@@ -4,14 +4,17 @@ Only facts of the run are written. Folders of the training machine are not: a ca
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from contracts import Results
+from export.hub_metadata import front_matter, of_run
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+INTENDED = (
+    "Vectors of sentences and short paragraphs, compared by their cosine: search for similar texts, clustering, "
+    "near-duplicates, features for a classifier. Not meant for decisions about people."
+)
 USE = """```python
 from sentence_transformers import SentenceTransformer
 
@@ -21,13 +24,39 @@ print(encoder.similarity(vectors, vectors))
 ```"""
 
 
-def model_card(results: Results) -> str:
-    """Markdown with YAML front matter that the hub accepts; ends with a newline."""
+OBJECTIVES = {
+    "declutr": "DeCLUTR (Giorgi et al., ACL 2021): spans of one document are near each other, beside masked language "
+    "modelling. No labels.",
+    "sroberta": "Cosine regression on scored sentence pairs, as S-RoBERTa on DINO's (Schick and Schütze, EMNLP 2021).",
+    "simcse": "SimCSE (Gao et al., EMNLP 2021): a sentence is near itself under other dropout, or near its positive "
+    "where the data has one.",
+    "sbert_nli": "A softmax over the relation of premise and hypothesis (Reimers and Gurevych, EMNLP 2019).",
+    "gense": "GenSE (Chen et al., EMNLP 2022): contrastive learning on triplets, with T5.",
+}
+PROTOCOLS = {
+    "all": "one correlation of the cosines over all subsets together",
+    "mean": "the mean of the subsets' correlations",
+    "wmean": "that mean weighted by the subsets' sizes",
+    "cosine": "of the cosine of the two vectors",
+    "max": "the best of cosine, dot product, Euclidean and Manhattan distance",
+    "regressor": "SentEval's regressor on the two vectors, trained on the training split",
+    "default": "SentEval's classifier on the vectors with its default settings",
+    "fast": "SentEval's classifier on the vectors with its fast settings",
+    "sklearn": "scikit-learn's logistic regression on the vectors",
+    "geometry": "of the vectors themselves, in their own units",
+}
+
+
+def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
+    """Markdown with YAML front matter that the hub accepts; ends with a newline. ``use`` is the example of use."""
     sections = [
-        _front_matter(results),
+        of_run(results, library),
         f"# A sentence encoder trained with {results['objective']}",
-        f"Backbone: {_shown(results['backbone'])}. The vectors are those of step {results['best_step']}.",
-        USE,
+        f"Backbone: {_shown(results['backbone'])}. The vectors are those of step {results['best_step']}. "
+        f"{OBJECTIVES.get(results['objective'], '')}".rstrip(),
+        use or USE,
+        "## Intended use",
+        INTENDED,
         "## Scores",
         _scores(results),
         "## Training data",
@@ -44,24 +73,20 @@ def model_card(results: Results) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _front_matter(results: Results) -> str:
-    fields: dict[str, Any] = {
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "sentence-similarity",
-        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", results["objective"]],
-    }
-    if _is_hub_id(results["backbone"]):
-        fields["base_model"] = results["backbone"]
-    hub_data = [source["id"] for source in results["data"] if source.get("kind") == "hub" and _is_hub_id(source["id"])]
-    if hub_data:
-        fields["datasets"] = hub_data
-    # JSON is YAML, and quotes what YAML would read as something else
-    return "\n".join(["---", *(f"{name}: {json.dumps(value)}" for name, value in fields.items()), "---"])
-
-
-def _is_hub_id(name: str) -> bool:
-    """``tiny`` means random weights; what exists as a folder was read from there."""
-    return name != "tiny" and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
+def card_of_folder(
+    name: str, description: Mapping[str, str], *, use: str | None = None, library: str = "sentence-transformers"
+) -> str:
+    """Of an encoder whose training is not known here."""
+    known = [(key, value) for key, value in description.items() if key not in ("kind", "backbone") and value]
+    sections = [
+        front_matter(library, base_model=name),
+        "# A sentence encoder",
+        f"Exported from {_shown(name)}. How it was trained, on what, and under which licence: see there.",
+        use or USE,
+        "## Settings",
+        _table(("", ""), known),
+    ]
+    return "\n\n".join(sections) + "\n"
 
 
 def _scores(results: Results) -> str:
@@ -74,8 +99,10 @@ def _scores(results: Results) -> str:
     ]
     text = (
         "On a scale of 0 to 100. A name is task, split, protocol and metric; no split means the test split. "
-        "The interval is at 95 %.\n\n"
+        "The interval is at 95 %, over the test items; it says nothing about other seeds.\n\n"
     )
+    protocols = {name.split("/")[1] for name in results["scores"] if name.count("/") == 2}
+    text += "".join(f"- `{name}`: {meaning}\n" for name, meaning in PROTOCOLS.items() if name in protocols) + "\n"
     text += _table(("score", "value", "interval", "before training"), rows)
     if baselines:
         text += "\n\nBaselines:\n\n"
@@ -96,7 +123,15 @@ def _interval(bounds: Sequence[float] | None) -> str:
 def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
     if not manifests:
         return "Not recorded."
-    return "\n\n".join(_table(("manifest", ""), _flat(manifest)) for manifest in manifests)
+    return "\n\n".join(f"{_table(('manifest', ''), _flat(manifest))}\n\n{_licence(manifest)}" for manifest in manifests)
+
+
+def _licence(manifest: Mapping[str, Any]) -> str:
+    known = manifest.get("licence") or manifest.get("license")
+    if known:
+        return f"Licence: {_shown(known)}."
+    where = f" See https://huggingface.co/datasets/{manifest['id']}." if manifest.get("kind") == "hub" else ""
+    return f"Licence: not recorded by the run. Find it out before you publish this encoder.{where}"
 
 
 def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> str:

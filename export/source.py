@@ -32,8 +32,8 @@ def open_source(name: str, *, pooling: str | None, prompt: str | None, max_lengt
     encoder = load_encoder(name, pooling=pooling, prompt=prompt, max_length=max_length, device="cpu")
     if not isinstance(encoder, SentenceEncoder):
         raise InputError(
-            f"run={name} is {encoder.description['kind']} ({encoder.description['pooling']}); wanted an encoder that is a "
-            "transformer with a pooling. Such a model is used as it is, by the library that it was made with."
+            f"run={name} is {encoder.description['kind']} ({encoder.description['pooling']}); wanted an encoder that "
+            "is a transformer with a pooling. Such a model is used as it is, by the library that it was made with."
         )
     run = Path(name) if (Path(name) / "results.json").is_file() else None
     own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name

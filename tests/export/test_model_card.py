@@ -4,7 +4,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from export.model_card import model_card
+from export.model_card import card_of_folder, model_card
 
 
 @pytest.fixture
@@ -39,7 +39,12 @@ def results():
         "git_commit": "abc123",
         "data": [
             {"kind": "hub", "id": "Skylion007/openwebtext", "kept": 5, "sha256": "0f" * 32},
-            {"kind": "text", "path": "/home/someone/secret/corpus.txt", "files": [{"name": "a"}, {"name": "b"}]},
+            {
+                "kind": "text",
+                "path": "/home/someone/secret/corpus.txt",
+                "licence": "cc-by-4.0",
+                "files": [{"name": "a"}, {"name": "b"}],
+            },
         ],
         "overlap": {"sts12": {"checked": 1000, "found": 3}},
     }
@@ -56,6 +61,44 @@ def test_the_hub_reads_the_front_matter(results):
     assert data.base_model == "distilbert/distilroberta-base"
     assert data.datasets == ["Skylion007/openwebtext"]
     assert {"sentence-transformers", "sentence-similarity", "declutr"} <= set(data.tags)
+
+
+def test_the_scores_are_in_the_index_of_the_hub(results):
+    data = ModelCard(model_card(results)).data
+    found = {(one.dataset_type, one.dataset_split, one.metric_type): one.metric_value for one in data.eval_results}
+    assert found == {("sts12", "test", "spearman_cosine"): 0.61234, ("stsb", "dev", "spearman_cosine"): 0.7}
+    assert data.model_name == "sentence encoder by declutr"
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("sts16/all/pearson", ("semantic-similarity", "sts16", "test", "pearson_cosine")),
+        ("mr/default/accuracy", ("text-classification", "mr", "test", "accuracy")),
+        ("mr-dev/fast/accuracy", ("text-classification", "mr", "dev", "accuracy")),
+        ("sts16/mean/spearman", None),
+        ("sts16@senteval/all/spearman", None),
+        ("stsb/geometry/uniformity", None),
+    ],
+)
+def test_what_the_index_holds(results, name, entry):
+    found = ModelCard(model_card({**results, "scores": {name: 50.0}, "intervals": {}})).data.eval_results or []
+    assert [(one.task_type, one.dataset_type, one.dataset_split, one.metric_type) for one in found] == (
+        [entry] if entry else []
+    )
+
+
+@pytest.mark.parametrize("library", ["sentence-transformers", "transformers", "onnx"])
+def test_the_card_of_an_encoder_of_others(library):
+    settings = {"kind": "transformers", "backbone": "/home/someone/m", "pooling": "mean", "prompt": ""}
+    card = card_of_folder("/home/someone/m", settings, use="USE IT SO", library=library)
+    data = ModelCard(card).data
+    assert (data.library_name, data.pipeline_tag, data.base_model) == (library, "sentence-similarity", None)
+    assert library in data.tags or library == "transformers"
+    assert "USE IT SO" in card
+    assert "| pooling | mean |" in card
+    assert "/home" not in card
+    assert ModelCard(card_of_folder("org/name", settings)).data.base_model == "org/name"
 
 
 @pytest.mark.parametrize("backbone", ["tiny", "/models/roberta", "./here", "a/b/c", "~/roberta"])
@@ -86,6 +129,12 @@ def test_a_folder_is_no_base_model(results, tmp_path, monkeypatch):
         "0f" * 32,
         "abc123",
         "step 250",
+        "DeCLUTR (Giorgi et al., ACL 2021)",
+        "`all`: one correlation of the cosines over all subsets together",
+        "Licence: not recorded by the run. Find it out before you publish this encoder. See "
+        "https://huggingface.co/datasets/Skylion007/openwebtext.",
+        "Licence: cc-by-4.0.",
+        "## Intended use",
     ],
 )
 def test_the_card_states(results, fact):

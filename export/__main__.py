@@ -1,0 +1,157 @@
+"""Write an encoder as a folder for other libraries: ``python -m export run=... output=... format=...``."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict, get_type_hints
+
+import hydra
+from omegaconf import DictConfig
+
+from command_line import exit_statuses
+from contracts import InputError
+from key_types import check_types
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    from export.source import Source
+
+log = logging.getLogger("export")
+
+FORMATS = ("sentence_transformers", "transformers", "onnx")
+
+
+class Keys(TypedDict):
+    run: str | None
+    output: str | None
+    format: Literal["sentence_transformers", "transformers", "onnx"]
+    overwrite: bool
+    pooling: str | None
+    prompt: str | None
+    max_length: int | None
+    similarity: str | None
+    compat: int | None
+    int8: bool
+    push: str | None
+    private: bool
+
+
+def run(cfg: DictConfig) -> None:
+    """Check, load, write, upload where asked to."""
+    check_types(cfg, get_type_hints(Keys), "")
+    if cfg.run is None:
+        raise InputError("run is not set: a run folder, a checkpoint, a model folder or a hub id; say run=...")
+    if cfg.output is None:
+        raise InputError("output is not set: the folder to write; say output=FOLDER.")
+    output = Path(cfg.output)
+    check_output(cfg, output)
+    check_format(cfg)
+    hush()
+    from export.source import open_source
+
+    source = open_source(cfg.run, pooling=cfg.pooling, prompt=cfg.prompt, max_length=cfg.max_length)
+    write(cfg, source, output)
+    log.info("%s is written: %s.", output, ", ".join(sorted(path.name for path in output.iterdir())))
+    if cfg.push is not None:
+        from export.push import push
+
+        log.info("uploaded: %s", push(output, cfg.push, private=cfg.private))
+
+
+def check_output(cfg: DictConfig, output: Path) -> None:
+    """Nothing of the reader's is replaced by accident."""
+    from export.folder import is_export
+
+    for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
+        if output.resolve() == name.resolve():
+            raise InputError(f"output={output} is what is to be exported; choose another folder.")
+    if output.is_file():
+        raise InputError(f"output={output}: wanted a folder, but this is a file. Choose another output.")
+    if output.is_dir() and any(output.iterdir()):
+        if not is_export(output):
+            raise InputError(f"output={output} holds {min(p.name for p in output.iterdir())}; name a new folder.")
+        if not cfg.overwrite:
+            raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
+    there = output.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"output={output}: {there} cannot be written to. Choose another output.")
+
+
+def check_format(cfg: DictConfig) -> None:
+    """A key of another format, an extra that is not installed, a push that cannot be: before anything is loaded."""
+    from export.layouts import check_compat
+
+    for key in ("compat", "similarity"):
+        if cfg.format != "sentence_transformers" and cfg[key] is not None:
+            raise InputError(f"{key}={cfg[key]} is of format=sentence_transformers alone; leave it out.")
+    check_compat(cfg.compat)
+    if cfg.format == "onnx":
+        from export.onnx_graph import check_onnx
+
+        check_onnx()
+    if cfg.push is not None:
+        from export.push import check_push
+
+        check_push(cfg.push)
+
+
+def write(cfg: DictConfig, source: "Source", output: Path) -> None:
+    encoder = source.encoder
+    if cfg.format == "sentence_transformers":
+        from export.sentence_transformers import export_encoder
+
+        export_encoder(
+            output,
+            transformer=encoder.trunk,
+            tokenizer=encoder.tokenizer,
+            pooling=encoder.pooling,
+            head=encoder.head,  # type: ignore[arg-type]
+            max_length=encoder.max_length,
+            prompts=source.prompts,
+            normalize=encoder.normalize,
+            similarity=cfg.similarity or source.similarity,
+            card=card(source),
+            compat=cfg.compat,
+            prompt_suffix=encoder.prompt_suffix,
+        )
+    elif cfg.format == "transformers":
+        from export.transformers_folder import export_transformers, use_of_transformers
+
+        export_transformers(output, encoder, card=card(source, use_of_transformers(encoder), "transformers"))
+    else:
+        from export.onnx_graph import export_onnx, use_of_onnx
+
+        export_onnx(output, encoder, int8=cfg.int8, card=card(source, use_of_onnx(encoder), "onnx"))
+
+
+def card(source: "Source", use: str | None = None, library: str = "sentence-transformers") -> str:
+    """Of the run where it is one; else what lay beside the encoder, as far as it is about this format."""
+    from export.model_card import card_of_folder, model_card
+    from runs.results import read_results
+
+    if source.run is not None:
+        return model_card(read_results(source.run / "results.json"), use=use, library=library)
+    if use is None and source.card is not None:
+        return source.card
+    return card_of_folder(source.name, source.encoder.description, use=use, library=library)
+
+
+def hush() -> None:
+    """transformers' bars would bury our own lines."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="export")
+def main(cfg: DictConfig) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    with exit_statuses(config="export"):
+        run(cfg)
+
+
+if __name__ == "__main__":
+    with exit_statuses(hydra=True, config="export"):
+        main()

@@ -1,0 +1,198 @@
+"""Turn a file of texts into a file of vectors: ``python -m export.embed encoder=... input=... output=...``."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+
+import hydra
+from omegaconf import DictConfig
+
+from command_line import device_of, exit_statuses
+from contracts import InputError
+from key_types import check_types
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    from encoders.load import LoadedEncoder
+    from export.texts_of import TextFile
+    from export.vector_file import VectorFile
+
+log = logging.getLogger("export.embed")
+
+EVERY = 30.0  # seconds between lines where there is no terminal
+
+
+class Keys(TypedDict):
+    encoder: str | None
+    input: str | None
+    column: str | None
+    output: str | None
+    pooling: str | None
+    prompt: str | None
+    max_length: int | None
+    precision: Literal["fp32", "bf16"]
+    dtype: Literal["float32", "float16"]
+    device: str
+    devices: int
+    window: int
+    overwrite: bool
+    quiet: bool
+
+
+def run(cfg: DictConfig) -> None:
+    """Check, load, compute what is missing."""
+    check_types(cfg, get_type_hints(Keys), "")
+    check_values(cfg)
+    from export.texts_of import text_file
+
+    rank, world = ranks()
+    if cfg.devices > 1 and world == 1:
+        start_processes(cfg.devices)
+    texts = text_file(Path(cfg.input), cfg.column)
+    check_output(Path(cfg.output))
+    rows = texts.rows()
+    if rows == 0:
+        raise InputError(f"input={cfg.input} is empty; wanted at least one text.")
+    encoder = load(cfg)
+    file, finished = claim(cfg, texts, rows, encoder)
+    if finished:
+        log.info("%s is finished. overwrite=true computes it again.", cfg.output)
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    file.open()
+    try:
+        compute(encoder, texts, file, rank, world, None if cfg.quiet or rank else Progress(rows, file.rows_done()))
+        if file.finish(texts):
+            log.info("%s: %d vectors of %d %s numbers", cfg.output, rows, file.width, file.dtype)
+    finally:
+        file.close()
+
+
+def check_values(cfg: DictConfig) -> None:
+    for key, what in (("encoder", "whose vectors"), ("input", "a file of texts"), ("output", "FILE.npy or .parquet")):
+        if cfg[key] is None:
+            raise InputError(f"{key} is not set: {what}; say {key}=...")
+    for key in ("window", "devices"):
+        if cfg[key] < 1:
+            raise InputError(f"{key}={cfg[key]}: wanted at least 1.")
+    if not cfg.output.endswith((".npy", ".parquet")):
+        raise InputError(f"output={cfg.output}: wanted a name that ends in .npy or .parquet.")
+
+
+def check_output(path: Path) -> None:
+    """Its folder is made. InputError where the file could not be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reason = "it is a folder" if path.is_dir() else "no permission" if not os.access(path.parent, os.W_OK) else ""
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
+
+
+def load(cfg: DictConfig) -> "LoadedEncoder":
+    from encoders import load_encoder
+
+    options = {key: cfg[key] for key in ("pooling", "prompt", "max_length", "precision")}
+    encoder = load_encoder(cfg.encoder, **options, device=device_of(cfg.device))
+    if hasattr(encoder, "progress"):
+        encoder.progress = False  # of the whole file there is one
+    return encoder
+
+
+def claim(cfg: DictConfig, texts: "TextFile", rows: int, encoder: "LoadedEncoder") -> tuple["VectorFile", bool]:
+    """The file, and whether it is finished; where there are several processes the first one decides."""
+    from export.vector_file import VectorFile
+
+    stat = texts.path.stat()
+    identity = {
+        "encoder": encoder.fingerprint,
+        "input": f"{texts.path.name}, {stat.st_size} bytes of {stat.st_mtime_ns}",
+        "column": texts.column,
+        "rows": rows,
+        "width": int(encoder.embed([""]).shape[1]),
+        "dtype": cfg.dtype,
+        "window": cfg.window,
+    }
+    file = VectorFile(Path(cfg.output), identity)
+    if ranks()[1] == 1:
+        return file, file.claim(overwrite=cfg.overwrite)
+    from runs.launcher import from_rank_zero
+
+    (finished,) = from_rank_zero(lambda _: [file.claim(overwrite=cfg.overwrite)])
+    return file, finished
+
+
+def compute(
+    encoder: "LoadedEncoder", texts: "TextFile", file: "VectorFile", rank: int, world: int, progress: "Progress | None"
+) -> None:
+    """Every ``world``-th window, unless it is there. Which, does not depend on what other processes have done."""
+    done = file.done()
+    for number, block in texts.windows(file.window, lambda number: number % world == rank and not done[number]):
+        file.write(number, encoder.embed(block).numpy())
+        if progress:
+            progress.show(file.rows_done())
+    if progress:
+        progress.close()
+
+
+class Progress:
+    """A bar on a terminal, else a line now and then: how many, how fast, how long still; of all processes together."""
+
+    def __init__(self, rows: int, before: int) -> None:
+        from tqdm import tqdm
+
+        self.rows, self.before = rows, before
+        self.began = self.shown = time.monotonic()
+        self.bar = tqdm(
+            total=rows, initial=before, unit=" texts", unit_scale=True, disable=not sys.stderr.isatty(), leave=False
+        )
+        if before:
+            log.info("%d of %d are there already.", before, rows)
+
+    def show(self, done: int) -> None:
+        self.bar.update(done - self.bar.n)
+        now = time.monotonic()
+        if self.bar.disable and (now - self.shown >= EVERY or done == self.rows):
+            self.shown = now
+            rate = (done - self.before) / (now - self.began)
+            left = round((self.rows - done) / rate) if rate else 0
+            clock = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
+            log.info("%d of %d texts, %.0f a second, %s left", done, self.rows, rate, clock)
+
+    def close(self) -> None:
+        self.bar.close()
+
+
+def ranks() -> tuple[int, int]:
+    """Which process this is and of how many, as torchrun or srun have started them."""
+    here = os.environ
+    if "WORLD_SIZE" in here:
+        return int(here.get("RANK", "0")), int(here["WORLD_SIZE"])
+    if "SLURM_PROCID" in here and here.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        return int(here["SLURM_PROCID"]), int(here.get("SLURM_NTASKS", "1"))
+    return 0, 1
+
+
+def start_processes(number: int) -> None:
+    """Become torchrun with the same command: who ends this process, ends that."""
+    launcher: list[Any] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", number]
+    command = [sys.executable, *map(str, launcher), "-m", "export.embed", *sys.argv[1:]]
+    os.execv(sys.executable, command)
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="export.embed")
+def main(cfg: DictConfig) -> None:
+    first = os.environ.get("RANK", "0") == "0"
+    level = logging.INFO if first and not cfg.quiet else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+    with exit_statuses(config="export.embed"):
+        run(cfg)
+
+
+if __name__ == "__main__":
+    with exit_statuses(hydra=True, config="export.embed"):
+        main()

@@ -1,0 +1,64 @@
+"""Weights and tokenizer alone, for transformers; README.md says in code what makes a vector of the states."""
+
+from pathlib import Path
+
+from contracts import InputError
+from encoders.pooling import LAST_LAYER, POOLERS
+from encoders.sentence_encoder import SentenceEncoder
+from export.folder import replaced_whole
+from export.sentence_transformers import write_tokenizer, write_transformer
+
+OVER_TOKENS = {
+    "mean": "(states * mask).sum(1) / mask.sum(1)",
+    "cls": "states[:, 0]",
+    "maximum": "states.masked_fill(mask == 0, float('-inf')).amax(1)",
+}
+
+
+def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | None = None) -> Path:
+    """Write ``folder`` whole or not at all.
+
+    Raises:
+        InputError: a layer behind the pooling, a prompt behind the text, a decoder: transformers has no place for it.
+    """
+    parts = {"a layer": encoder.head, "a prompt behind the text, or a decoder,": encoder.appended}
+    for part, there in parts.items():
+        if there is not None:
+            raise InputError(
+                f"format=transformers: this encoder has {part} that a transformers folder cannot hold. Use "
+                "format=sentence_transformers or onnx."
+            )
+    with replaced_whole(Path(folder)) as unfinished:
+        write_transformer(unfinished, encoder.trunk, all_layers=False)
+        write_tokenizer(unfinished, encoder.tokenizer, encoder.max_length)
+        if card is not None:
+            (unfinished / "README.md").write_text(card, encoding="utf-8")
+    return Path(folder)
+
+
+def use_of_transformers(encoder: SentenceEncoder) -> str:
+    """A block of Python that needs torch and transformers."""
+    pooler = POOLERS[encoder.pooling]
+    every = pooler.layers != LAST_LAYER
+    states = (
+        f"torch.stack([output.hidden_states[layer] for layer in {list(pooler.layers)}]).mean(0)"
+        if every
+        else "output.last_hidden_state"
+    )
+    lines = [
+        "import torch",
+        "from transformers import AutoModel, AutoTokenizer",
+        "",
+        'folder = "PATH_OR_ID_OF_THIS_FOLDER"',
+        "tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()",
+        'texts = ["A sentence.", "Another one."]',
+        *([f"texts = [{encoder.prompt!r} + text for text in texts]"] if encoder.prompt else []),
+        'inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")',
+        "with torch.no_grad():",
+        f"    output = model(**inputs{', output_hidden_states=True' if every else ''})",
+        f'states, mask = {states}, inputs["attention_mask"].unsqueeze(-1)',
+        f"vectors = {OVER_TOKENS[pooler.over_tokens.__name__]}",
+        *(["vectors = torch.nn.functional.normalize(vectors)"] if encoder.normalize else []),
+        "print(torch.nn.functional.cosine_similarity(vectors[:1], vectors))",
+    ]
+    return "```python\n" + "\n".join(lines) + "\n```"

@@ -1,0 +1,182 @@
+"""Vectors on their way into a file: each row at its place, a mark per finished window, the name once all are there.
+
+``OUTPUT.part`` is a whole .npy from the start; ``OUTPUT.progress`` says in its first line what is being computed and
+has a byte per window behind it. A kill leaves both; a window that was under way is computed again. Any number of
+processes may write, each its own windows.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from filelock import FileLock
+
+from contracts import InputError
+from export.texts_of import TextFile
+
+ENDINGS = (".npy", ".parquet")
+VECTOR = "embedding"  # the column of a Parquet file, beside that of the texts
+DONE = b"\1"
+
+
+class VectorFile:
+    """``identity`` is what decides the vectors: rows, width, dtype, window among it; a file of another is refused."""
+
+    def __init__(self, output: Path, identity: Mapping[str, Any]) -> None:
+        self.output, self.identity = output, json.loads(json.dumps(identity))
+        self.rows, self.width, self.window = identity["rows"], identity["width"], identity["window"]
+        self.dtype = np.dtype(identity["dtype"])
+        self.part, self.progress, self.about = (
+            output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json")
+        )
+        self.windows = -(-self.rows // self.window)
+
+    def claim(self, *, overwrite: bool) -> bool:
+        """Make the files, or find those of the same job; whether it is finished. One process does this first.
+
+        Raises:
+            InputError: they are another job's, or there is no room for all vectors.
+            OSError: it cannot be written.
+        """
+        if overwrite:
+            for path in (self.output, self.about, self.progress, self.part):
+                path.unlink(missing_ok=True)
+        if self.output.exists():
+            self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
+            self.progress.unlink(missing_ok=True)  # the last thing that a finished job removes
+            return True
+        if self.progress.is_file() and self.part.is_file():
+            self._check(self.progress, self.progress.read_bytes().split(b"\n", 1)[0])
+            return False
+        with self.part.open("wb") as file:
+            shape = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**shape, "shape": (self.rows, self.width)})
+            self._reserve(file, file.tell() + self.rows * self._row_bytes)
+        unfinished = self.progress.with_name(f"{self.progress.name}.new")
+        unfinished.write_bytes(json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
+        unfinished.replace(self.progress)
+        return False
+
+    def _reserve(self, file: IO[bytes], size: int) -> None:
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+        except OSError as error:
+            self.part.unlink()
+            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise
+            raise InputError(
+                f"output={self.output}: {size / 2**30:.1f} GiB of vectors do not fit there ({error.strerror}). Make "
+                "room, choose another output, or say dtype=float16."
+            ) from None
+
+    def open(self) -> None:
+        """Before the first of ``write``, in each process."""
+        with self.part.open("rb") as file:
+            np.lib.format.read_magic(file)
+            np.lib.format.read_array_header_1_0(file)
+            self._first = file.tell()
+        self._marks = self.progress.read_bytes().index(b"\n") + 1
+        self._vectors, self._record = os.open(self.part, os.O_RDWR), os.open(self.progress, os.O_RDWR)
+
+    def done(self) -> np.ndarray:
+        """(windows,) bool, of all processes."""
+        marks = os.pread(self._record, self.windows, self._marks)
+        return np.frombuffer(marks, dtype=np.uint8).astype(bool)
+
+    def rows_done(self) -> int:
+        done = self.done()
+        last = self.windows * self.window - self.rows if len(done) and done[-1] else 0
+        return int(done.sum()) * self.window - last
+
+    def write(self, number: int, vectors_ND: np.ndarray) -> None:
+        """The vectors of a window; it is marked once they are on the disk."""
+        with np.errstate(over="ignore"):
+            rows_ND = np.ascontiguousarray(vectors_ND, dtype=self.dtype)
+        if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
+            raise InputError(f"dtype={self.dtype}: a vector has a value beyond its range; say dtype=float32.")
+        data, place = memoryview(rows_ND).cast("B"), self._first + number * self.window * self._row_bytes
+        while data:
+            written = os.pwrite(self._vectors, data, place)
+            data, place = data[written:], place + written
+        os.fsync(self._vectors)
+        os.pwrite(self._record, DONE, self._marks + number)
+
+    def finish(self, texts: TextFile) -> bool:
+        """Give the file its name, if all windows are there and no other process has done so; whether it is finished."""
+        lock = self.output.with_name(f"{self.output.name}.lock")
+        with FileLock(lock):
+            if self.output.exists():
+                return True
+            if not self.done().all():
+                return False
+            about = self.about.with_name(f"{self.about.name}.new")
+            about.write_text(json.dumps(self.identity, indent=1) + "\n", encoding="utf-8")
+            about.replace(self.about)
+            if self.output.name.endswith(".parquet"):
+                self._write_parquet(texts)
+            else:
+                self.part.replace(self.output)
+            self.part.unlink(missing_ok=True)
+            self.progress.unlink()
+            lock.unlink(missing_ok=True)
+        return True
+
+    def close(self) -> None:
+        os.close(self._vectors)
+        os.close(self._record)
+
+    def _write_parquet(self, texts: TextFile) -> None:
+        """Texts and vectors side by side, a row group per window."""
+        schema = pyarrow.schema(
+            [
+                (texts.column or "text", pyarrow.string()),
+                (VECTOR, pyarrow.list_(pyarrow.from_numpy_dtype(self.dtype), self.width)),
+            ]
+        )
+        unfinished = self.output.with_name(f".{self.output.name}.{os.getpid()}.part")
+        try:
+            with pyarrow.parquet.ParquetWriter(unfinished, schema) as writer:
+                for number, block in texts.windows(self.window, lambda _: True):
+                    flat = pyarrow.array(self._read(number, len(block)).reshape(-1))
+                    vectors = pyarrow.FixedSizeListArray.from_arrays(flat, self.width)
+                    writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
+            unfinished.replace(self.output)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def _read(self, number: int, rows: int) -> np.ndarray:
+        place = self._first + number * self.window * self._row_bytes
+        return np.fromfile(self.part, dtype=self.dtype, count=rows * self.width, offset=place).reshape(rows, self.width)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.width * self.dtype.itemsize
+
+    def _check(self, path: Path, header: bytes) -> None:
+        try:
+            before = json.loads(header)
+        except ValueError:
+            before = {}
+        if differing := list(_differences(before, self.identity)):
+            raise InputError(
+                f"output={self.output}: {path.name} is of another job: {'; '.join(differing[:3])}. Choose another "
+                "output, or say overwrite=true to throw it away."
+            )
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    if not before:
+        yield "it does not say of which"
+        return
+    for key in now:
+        if before.get(key) != now[key]:
+            yield f"{key} is {now[key]}, there it was {before.get(key)}"

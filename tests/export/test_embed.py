@@ -1,0 +1,262 @@
+"""``python -m export.embed``: row i is the vector of the i-th text, whatever happened in between."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hydra import compose, initialize_config_dir
+
+from contracts import InputError
+from encoders import load_encoder
+from export.embed import run
+from export.texts_of import text_file
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = [
+    "tea and salt",
+    "",
+    "  ",
+    "gull",
+    "a\u2028b",
+    "rope\tfern",
+    "لوح",
+    "🐦 jade",
+    *(f"coal {n} sand" for n in range(60)),
+]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def command(*words) -> None:
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        run(compose("export.embed", overrides=[str(word) for word in words]))
+
+
+def lines(path: Path, texts: list[str], end: str = "\n") -> Path:
+    path.write_bytes(end.join(texts).encode())
+    return path
+
+
+def packed(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content))
+    return path
+
+
+def parquet(path: Path, texts: list, name: str = "text") -> Path:
+    pyarrow.parquet.write_table(pyarrow.table({"id": range(len(texts)), name: texts}), path, row_group_size=10)
+    return path
+
+
+JSON = "".join(json.dumps({"id": i, "text": text}) + ("\n\n" if i == 3 else "\n") for i, text in enumerate(TEXTS))
+WRITERS = {
+    "txt": lambda folder: lines(folder / "t.txt", TEXTS),
+    "txt with a last line end": lambda folder: lines(folder / "t.txt", [*TEXTS, ""]),
+    "txt of Windows": lambda folder: lines(folder / "t.txt", ["\ufeff" + TEXTS[0], *TEXTS[1:]], "\r\n"),
+    "txt.gz": lambda folder: packed(folder / "t.txt.gz", "\n".join(TEXTS).encode()),
+    "jsonl": lambda folder: lines(folder / "t.jsonl", [JSON]),
+    "jsonl.gz": lambda folder: packed(folder / "t.jsonl.gz", JSON.encode()),
+    "parquet": lambda folder: parquet(folder / "t.parquet", TEXTS),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("window", [7, 68, 1000])
+def test_every_text_keeps_its_place(tmp_path, small_word_vectors, kind, window):
+    path = WRITERS[kind](tmp_path)
+    command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", f"window={window}")
+    found = np.load(tmp_path / "o.npy")
+    np.testing.assert_array_equal(found, load_encoder(small_word_vectors).embed(TEXTS).numpy())
+    assert {p.name for p in tmp_path.iterdir()} == {path.name, "o.npy", "o.npy.json"}
+
+
+def test_texts_of_another_length_beside_it_change_nothing(tmp_path, tiny_mlm):
+    path = lines(tmp_path / "t.txt", [*TEXTS, "long " * 300])
+    command(f"encoder={tiny_mlm}", f"input={path}", f"output={tmp_path / 'o.npy'}", "window=16")
+    expected = load_encoder(tiny_mlm).embed([*TEXTS, "long " * 300])
+    np.testing.assert_allclose(np.load(tmp_path / "o.npy"), expected, atol=1e-5)
+
+
+def test_a_memory_map_can_read_it(tmp_path, small_word_vectors):
+    path = lines(tmp_path / "t.txt", TEXTS)
+    command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "dtype=float16")
+    found = np.load(tmp_path / "o.npy", mmap_mode="r")
+    assert (found.dtype, found.shape) == (np.float16, (len(TEXTS), 32))
+    np.testing.assert_array_equal(found, load_encoder(small_word_vectors).embed(TEXTS).numpy().astype(np.float16))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_parquet_has_the_texts_beside_the_vectors(tmp_path, small_word_vectors, dtype):
+    path = parquet(tmp_path / "t.parquet", TEXTS, "body")
+    words = [f"encoder={small_word_vectors}", f"input={path}", "column=body", "window=9", f"dtype={dtype}"]
+    command(*words, f"output={tmp_path / 'o.parquet'}")
+    table = pyarrow.parquet.read_table(tmp_path / "o.parquet")
+    assert table["body"].to_pylist() == TEXTS
+    found = np.array(table["embedding"].to_pylist())
+    np.testing.assert_array_equal(found, load_encoder(small_word_vectors).embed(TEXTS).numpy().astype(dtype))
+    assert {p.name for p in tmp_path.iterdir()} == {"t.parquet", "o.parquet", "o.parquet.json"}
+
+
+def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_word_vectors, caplog):
+    path = lines(tmp_path / "t.txt", TEXTS)
+    words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}"]
+    command(*words)
+    before = (tmp_path / "o.npy").stat().st_mtime_ns
+    with caplog.at_level("INFO"):
+        command(*words)
+    assert "is finished" in caplog.text
+    with pytest.raises(InputError, match=r"dtype is float16, there it was float32.*overwrite=true"):
+        command(*words, "dtype=float16")
+    lines(path, TEXTS[:-1])
+    with pytest.raises(InputError, match=r"input is t\.txt"):
+        command(*words)
+    assert (tmp_path / "o.npy").stat().st_mtime_ns == before
+    command(*words, "overwrite=true")
+    assert len(np.load(tmp_path / "o.npy")) == len(TEXTS) - 1
+
+
+def started(*words, processes: int = 1) -> subprocess.Popen:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command = [sys.executable, *(launcher if processes > 1 else []), "-m", "export.embed", *map(str, words)]
+    return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def marks(path: Path) -> int:
+    return path.read_bytes().split(b"\n", 1)[1].count(b"\1") if path.is_file() else 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(6000)]
+    path, output = lines(tmp_path / "t.txt", texts), tmp_path / "o.npy"
+    words = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "window=64"]
+    job = started(*words)
+    while marks(tmp_path / "o.npy.progress") < 5 and job.poll() is None:
+        time.sleep(0.01)
+    job.send_signal(sent)
+    job.communicate()
+    assert job.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[sent]
+    assert not output.exists()
+    before = marks(tmp_path / "o.npy.progress")
+    assert 5 <= before < 94
+    again = started(*words)
+    told = again.communicate()[1]
+    assert again.returncode == 0, told
+    assert f"{before * 64} of 6000 are there already" in told
+    command(*words[:2], f"output={tmp_path / 'whole.npy'}", "window=64")
+    np.testing.assert_array_equal(np.load(output), np.load(tmp_path / "whole.npy"))
+
+
+def test_several_processes_make_the_same_file_and_go_on_for_one(tmp_path, tiny_mlm):
+    texts = [f"{'salt ' * (i % 40)}{i}" for i in range(1500)]
+    path = lines(tmp_path / "t.txt", texts)
+    words = [f"encoder={tiny_mlm}", f"input={path}", "window=64"]
+    job = started(*words, f"output={tmp_path / 'two.parquet'}", processes=2)
+    told = job.communicate()[1]
+    assert job.returncode == 0, told
+    command(*words, f"output={tmp_path / 'one.parquet'}")
+    two, one = (pyarrow.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("two", "one"))
+    assert two.equals(one)
+
+
+def test_devices_starts_so_many_processes(tmp_path, small_word_vectors):
+    path = lines(tmp_path / "t.txt", TEXTS)
+    job = started(
+        f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "devices=2", "window=8"
+    )
+    told = job.communicate()[1]
+    assert job.returncode == 0, told
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), load_encoder(small_word_vectors).embed(TEXTS).numpy())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "message"),
+    [
+        ("t.txt", b"a\nb\xff\nc", [], "t.txt:2: wanted UTF-8"),
+        ("t.txt", b"", [], "is empty"),
+        ("t.txt", b"a", ["column=text"], "has lines and no columns"),
+        ("t.doc", b"a", [], "ends in .txt"),
+        ("t.txt.gz", gzip.compress(b"a\n" * 9999)[:40], [], "cannot be unpacked"),
+        ("t.txt.gz", b"no gzip", [], "cannot be unpacked"),
+        (
+            "t.jsonl",
+            b'{"text": "a"}\n{"txt": "b"}\n',
+            [],
+            "t.jsonl:2: wanted an object with a text under 'text'",
+        ),
+        ("t.jsonl", b'{"text": 3}\n', [], "got int in it"),
+        ("t.jsonl", b'{"text": "a"\n', [], "t.jsonl:1: wanted a JSON object"),
+        ("t.jsonl", b"[1]\n", [], "got list"),
+        ("t.parquet", b"PAR1", [], "cannot be read as Parquet"),
+        ("t.txt", b"a", ["window=0"], "window=0"),
+        ("t.txt", b"a", ["output=o.csv"], "ends in .npy or .parquet"),
+        ("t.txt", b"a", ["dtype=int8"], "dtype='int8': wanted float32, float16"),
+        ("t.txt", b"a", ["device=cuda:77"], "device=cuda:77: not usable here"),
+        ("t.txt", b"a", ["encoder=null"], "encoder is not set"),
+        ("t.txt", b"a", ["input=nowhere.txt"], "no such file"),
+    ],
+)
+def test_wrong_input_is_told_in_one_message(tmp_path, small_word_vectors, monkeypatch, name, content, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        command(f"encoder={small_word_vectors}", f"input={name}", "output=o.npy", *words)
+    assert not (tmp_path / "o.npy").exists()
+
+
+def test_a_damaged_line_late_in_the_file_loses_nothing(tmp_path, small_word_vectors):
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"tea\n" * 50 + b"\xff\xff\n")
+    words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "window=10"]
+    with pytest.raises(InputError, match=r"t\.txt:51"):
+        command(*words)
+    assert marks(tmp_path / "o.npy.progress") == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["a", None], r"row 1 \(from 0\) of column 'text' is null"),
+        ([1, 2], "column 'text' of texts, it is int64"),
+    ],
+)
+def test_parquet_without_texts(tmp_path, small_word_vectors, values, message):
+    path = parquet(tmp_path / "t.parquet", values)
+    with pytest.raises(InputError, match=message):
+        command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
+    with pytest.raises(InputError, match="got id, text"):
+        command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "column=body")
+
+
+def test_a_value_beyond_float16_is_told(tmp_path):
+    (tmp_path / "big.vec").write_text("1 2\ntea 1e9 2\n")
+    path = lines(tmp_path / "t.txt", ["tea"])
+    with pytest.raises(InputError, match="say dtype=float32"):
+        command(f"encoder={tmp_path / 'big.vec'}", f"input={path}", f"output={tmp_path / 'o.npy'}", "dtype=float16")
+
+
+def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, small_word_vectors, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    path = lines(tmp_path / "t.txt", TEXTS)
+    with pytest.raises(InputError, match="do not fit there"):
+        command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
+    assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
+
+
+def test_windows_that_are_passed_over_are_not_decoded(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"\xff\n\xff\na\nb\nc")
+    file = text_file(path, None)
+    assert file.rows() == 5
+    assert list(file.windows(2, lambda number: number != 0)) == [(1, ["a", "b"]), (2, ["c"])]

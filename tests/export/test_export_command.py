@@ -1,0 +1,254 @@
+"""``python -m export``: what it writes gives other libraries the same vectors, where this project is not there."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+
+from contracts import InputError
+from encoders import load_encoder
+from encoders.pooling import POOLERS
+from export.__main__ import run
+from export.sentence_transformers import export_encoder
+from export.transformers_folder import export_transformers, use_of_transformers
+
+ROOT = Path(__file__).resolve().parents[2]
+TORTURE = [
+    "The ferry leaves the harbour.",
+    "",
+    "   ",
+    "word " * 10_000,
+    "swallows 🐦🐦 and a family 👨‍👩‍👧‍👦",
+    "السفينة تغادر الميناء قبل الفجر",
+    "literal <s> </s> <mask> <pad> [CLS] [SEP] [MASK] [PAD] and <extra_id_0>",
+    "tab\tnew\nline \x00 nul \u200b zero width",
+]
+ALONE = """
+import importlib.util, json, sys
+ours = [name for name in ("encoders", "export", "contracts", "evaluation") if importlib.util.find_spec(name)]
+assert not ours, ours
+texts = json.load(open(sys.argv[2]))
+"""
+BY_SENTENCE_TRANSFORMERS = (
+    ALONE
+    + """
+import numpy
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer(sys.argv[1], device="cpu")
+numpy.save(sys.argv[3], model.encode(texts, show_progress_bar=False))
+"""
+)
+
+
+def command(*words: str) -> None:
+    """What the command line does, in this process."""
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        run(compose("export", overrides=[str(word) for word in words]))
+
+
+def alone(script: str, folder: Path, texts: list[str], tmp_path: Path) -> np.ndarray:
+    """The vectors that a script makes in a process of its own, which cannot import this project."""
+    (tmp_path / "script.py").write_text(script)
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    words = [sys.executable, "script.py", str(folder), "texts.json", "vectors.npy"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return np.load(tmp_path / "vectors.npy")
+
+
+def python_of(card: str) -> str:
+    return re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1)
+
+
+def small_files(folder: Path) -> dict:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.stat().st_size < 100_000
+    }
+
+
+@pytest.mark.parametrize("compat", ["null", "3"])
+def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path, compat):
+    command(f"run={minilm_path}", f"output={tmp_path / 'one'}", f"compat={compat}")
+    command(f"run={tmp_path / 'one'}", f"output={tmp_path / 'two'}", f"compat={compat}")
+    assert small_files(tmp_path / "one") == small_files(tmp_path / "two")
+    expected = alone(BY_SENTENCE_TRANSFORMERS, minilm_path, TORTURE, tmp_path)
+    found = alone(BY_SENTENCE_TRANSFORMERS, tmp_path / "two", TORTURE, tmp_path)
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(load_encoder(tmp_path / "two").embed(TORTURE), expected, atol=1e-5, rtol=0)
+
+
+def an_export(folder: Path, backbone: Path, **options) -> Path:
+    encoder = load_encoder(backbone)
+    settings = {"pooling": "mean", "max_length": 64, **options}
+    return export_encoder(folder, transformer=encoder.trunk, tokenizer=encoder.tokenizer, **settings)
+
+
+def test_what_a_folder_says_is_kept(tiny_mlm, tmp_path):
+    prompts = {"default": "text: ", "query": "question: ", "clustering": "topic: "}
+    folder = an_export(tmp_path / "a", tiny_mlm, pooling="avg_top2", prompts=prompts, normalize=True, similarity="dot")
+    command(f"run={folder}", f"output={tmp_path / 'b'}")
+    before, after = small_files(folder), small_files(tmp_path / "b")
+    assert before == {name: content for name, content in after.items() if name != "README.md"}
+
+
+def test_settings_may_be_replaced(tiny_mlm, tmp_path):
+    folder = an_export(tmp_path / "a", tiny_mlm, prompts={"default": "text: "})
+    command(
+        f"run={folder}",
+        f"output={tmp_path / 'b'}",
+        "pooling=cls",
+        "prompt='ask: '",
+        "max_length=9",
+        "similarity=euclidean",
+    )
+    told = load_encoder(tmp_path / "b").description
+    assert (told["pooling"], told["prompt"], told["max_length"]) == ("cls", "ask: ", "9")
+    top = json.loads((tmp_path / "b" / "config_sentence_transformers.json").read_text())
+    assert top["similarity_fn_name"] == "euclidean"
+
+
+@pytest.mark.parametrize("pooling", [name for name, pooler in POOLERS.items() if not pooler.decodes])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_example_of_a_transformers_folder_gives_the_vectors(tiny_bert, tmp_path, pooling, normalize):
+    encoder = load_encoder(tiny_bert, pooling=pooling, prompt="say: ", max_length=20)
+    encoder.normalize = normalize
+    folder = export_transformers(tmp_path / "plain", encoder)
+    code = python_of(use_of_transformers(encoder)).replace("PATH_OR_ID_OF_THIS_FOLDER", str(folder))
+    texts = ["bread and salt", "", "a violin " * 30]
+    names: dict = {}
+    exec(code.replace('["A sentence.", "Another one."]', repr(texts)), names)
+    np.testing.assert_allclose(names["vectors"], encoder.embed(texts), atol=1e-5, rtol=0)
+
+
+def test_a_transformers_folder_says_so_and_runs_alone(minilm_path, tmp_path):
+    command(f"run={minilm_path}", f"output={tmp_path / 'plain'}", "format=transformers")
+    card = (tmp_path / "plain" / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert not list((tmp_path / "plain").glob("*module*"))
+    code = python_of(card).replace("PATH_OR_ID_OF_THIS_FOLDER", str(tmp_path / "plain"))
+    script = ALONE + code.replace('["A sentence.", "Another one."]', "texts")
+    script += "\nimport numpy\nnumpy.save(sys.argv[3], vectors.numpy())\n"
+    texts = TORTURE[:1] + TORTURE[4:]
+    found = alone(script, tmp_path / "plain", texts, tmp_path)
+    np.testing.assert_allclose(found, load_encoder(minilm_path).embed(texts), atol=1e-5, rtol=0)
+
+
+def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "export", f"run={tiny_mlm}", f"output={tmp_path / 'out'}"]
+
+    def typed(*more):
+        return subprocess.run(
+            [*words, *more], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    done = typed()
+    assert done.returncode == 0, done.stderr
+    assert "modules.json" in done.stderr
+    again = typed()
+    assert again.returncode == 2
+    assert "overwrite=true" in again.stderr
+    assert "Traceback" not in again.stderr
+    typo = typed("fromat=onnx")
+    assert typo.returncode == 2
+    assert "nearest key is format" in typo.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["output=x"], "run is not set"),
+        (["run={encoder}"], "output is not set"),
+        (["run={encoder}", "output={encoder}"], "is what is to be exported"),
+        (["run={encoder}", "output={tmp}/new", "format=pickle"], "format='pickle': wanted sentence_transformers"),
+        (["run={encoder}", "output={tmp}/new", "compat=4"], "compat=4 is unknown"),
+        (
+            ["run={encoder}", "output={tmp}/new", "compat=3", "format=transformers"],
+            "format=sentence_transformers alone",
+        ),
+        (["run={encoder}", "output={tmp}/new", "similarity=cos"], "one of cosine, dot"),
+        (["run={encoder}", "output={tmp}/new", "pooling=median"], "pooling='median' is unknown"),
+        (["run={tmp}/nothing", "output={tmp}/new"], "no such file or folder"),
+        (["run={encoder}", "output={tmp}/file"], "this is a file"),
+        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "holds years.txt"),
+        (["run={encoder}", "output={tmp}/file/deeper"], "cannot be written to"),
+        (["run={vectors}", "output={tmp}/new"], "is word vectors"),
+    ],
+)
+def test_wrong_input_is_told_in_one_message_and_writes_nothing(tiny_mlm, small_word_vectors, tmp_path, words, message):
+    (tmp_path / "file").write_text("a")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "years.txt").write_text("work")
+    filled = [word.format(encoder=tiny_mlm, tmp=tmp_path, vectors=small_word_vectors) for word in words]
+    with pytest.raises(InputError, match=re.escape(message)):
+        command(*filled)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "thesis", "years.txt"]
+
+
+def test_a_head_has_no_place_in_a_transformers_folder(tiny_bert, tmp_path):
+    from encoders.head import TanhHead
+
+    folder = an_export(tmp_path / "a", tiny_bert, pooling="cls", head=TanhHead(32, seed=1))
+    with pytest.raises(InputError, match="has a layer that a transformers folder cannot hold"):
+        command(f"run={folder}", f"output={tmp_path / 'b'}", "format=transformers")
+    assert not (tmp_path / "b").exists()
+
+
+class Evil:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("where", ["", "2_Dense"])
+def test_a_pickle_in_a_folder_is_never_opened(tiny_bert, tmp_path, where):
+    """Weights as version 2 left them, pickled: another program may hide in them."""
+    from encoders.head import TanhHead
+
+    folder = an_export(tmp_path / "a", tiny_bert, pooling="cls", head=TanhHead(32, seed=1), compat=3)
+    (folder / where / "model.safetensors").unlink()
+    torch.save({"weight": Evil(tmp_path / "ran")}, folder / where / "pytorch_model.bin")
+    with pytest.raises(InputError):
+        command(f"run={folder}", f"output={tmp_path / 'b'}")
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("kind", ["custom.Module", "sentence_transformers_evil.Module", "os.system"])
+def test_modules_of_others_are_never_imported(tiny_bert, tmp_path, kind):
+    folder = an_export(tmp_path / "a", tiny_bert)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "2_Custom", "type": kind})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "2_Custom").mkdir()
+    for place in (folder, folder / "2_Custom"):
+        (place / "custom.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Module: ...\n")
+    with pytest.raises(InputError, match="never run"):
+        command(f"run={folder}", f"output={tmp_path / 'b'}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_architecture_of_the_folders_own_is_never_imported(tiny_bert, tmp_path):
+    folder = tmp_path / "a"
+    shutil.copytree(tiny_bert, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}, "model_type": "evil"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(InputError):
+        command(f"run={folder}", f"output={tmp_path / 'b'}")
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,127 @@
+"""The ONNX graph gives the encoder's vectors, in a process that knows neither torch nor this project."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+
+from contracts import InputError
+from encoders import load_encoder
+from encoders.head import TanhHead
+from encoders.pooling import POOLERS
+from export.__main__ import run
+from export.onnx_graph import GRAPH, SMALL, check_onnx, export_onnx, use_of_onnx
+
+ROOT = Path(__file__).resolve().parents[2]
+TORTURE = [
+    "The ferry leaves the harbour.",
+    "",
+    "   ",
+    "word " * 10_000,
+    "swallows 🐦🐦 and a family 👨‍👩‍👧‍👦",
+    "السفينة تغادر الميناء قبل الفجر",
+    "literal <s> </s> <mask> <pad> [CLS] [SEP] [MASK] [PAD] and <extra_id_0>",
+    "tab\tnew\nline \x00 nul \u200b zero width",
+]
+needs_onnx = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime")),
+    reason="the extra onnx is not installed",
+)
+
+
+def command(*words: str) -> None:
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        run(compose("export", overrides=[str(word) for word in words]))
+
+
+def by_the_example(folder: Path, code: str, graph: str = GRAPH):
+    """``embed`` of the example, in this process."""
+    names: dict = {}
+    exec(
+        code.strip("`").removeprefix("python").replace("PATH_OF_THIS_FOLDER", str(folder)).replace(GRAPH, graph), names
+    )
+    return names["embed"]
+
+
+@needs_onnx
+@pytest.mark.parametrize("pooling", [name for name, pooler in POOLERS.items() if not pooler.decodes])
+@pytest.mark.parametrize("family", ["tiny_mlm", "tiny_bert"])
+def test_the_graph_gives_the_vectors_of_the_encoder(request, tmp_path, family, pooling):
+    encoder = load_encoder(request.getfixturevalue(family), pooling=pooling, max_length=100)
+    encoder.normalize = pooling == "mean"
+    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), use_of_onnx(encoder))
+    found = embed(TORTURE)
+    np.testing.assert_allclose(found, encoder.embed(TORTURE), atol=1e-5, rtol=0)
+    for text, row in zip(TORTURE, found, strict=True):  # batch and length are free
+        np.testing.assert_allclose(embed([text])[0], row, atol=1e-5)
+
+
+@needs_onnx
+def test_a_head_and_a_prompt_belong_to_it(tiny_bert, tmp_path):
+    encoder = load_encoder(tiny_bert, pooling="cls", prompt="say: ")
+    encoder.head = TanhHead(32, seed=1, std=0.4)
+    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), use_of_onnx(encoder))
+    np.testing.assert_allclose(embed(TORTURE), encoder.embed(TORTURE), atol=1e-5, rtol=0)
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    ("pooling", "suffix"), [("first_decoder", ""), ("first_decoder", " Say it:"), ("mean", " So:")]
+)
+def test_a_t5_with_its_decoder_and_a_prompt_behind_the_text(tiny_t5, tmp_path, pooling, suffix):
+    encoder = load_encoder(tiny_t5, pooling=pooling, prompt="a: ", prompt_suffix=suffix, max_length=40)
+    embed = by_the_example(export_onnx(tmp_path / "o", encoder, int8=False), use_of_onnx(encoder))
+    np.testing.assert_allclose(embed(TORTURE), encoder.embed(TORTURE), atol=1e-5, rtol=0)
+
+
+@needs_onnx
+def test_the_example_of_the_folder_runs_without_torch(minilm_path, tmp_path):
+    command(f"run={minilm_path}", f"output={tmp_path / 'o'}", "format=onnx")
+    card = (tmp_path / "o" / "README.md").read_text()
+    code = re.search(r"```python\n(.*?)```", card, flags=re.DOTALL).group(1)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    code = code.replace("PATH_OF_THIS_FOLDER", str(tmp_path / "o")).replace('["A sentence.", "Another one."]', "texts")
+    before = (
+        "import json, sys\nsys.modules['torch'] = sys.modules['transformers'] = None\ntexts = json.load(open('t'))\n"
+    )
+    (tmp_path / "t").write_text(json.dumps(TORTURE))
+    (tmp_path / "script.py").write_text(f"{before}{code}\nnp.save('vectors.npy', vectors)\n")
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = load_encoder(minilm_path).embed(TORTURE)
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), expected, atol=1e-5, rtol=0)
+
+
+@needs_onnx
+def test_eight_bits_are_smaller_and_near(minilm_path, tmp_path):
+    encoder = load_encoder(minilm_path)
+    folder = export_onnx(tmp_path / "o", encoder)
+    assert (folder / SMALL).stat().st_size < 0.7 * (folder / GRAPH).stat().st_size
+    texts = [text for text in TORTURE if text.strip()]
+    embed = by_the_example(folder, use_of_onnx(encoder), SMALL)
+    cosines = torch.cosine_similarity(torch.from_numpy(embed(texts)), encoder.embed(texts))
+    assert 0.95 < cosines.min() < 0.999999
+
+
+@needs_onnx
+def test_a_graph_that_is_wrong_is_not_kept(tiny_bert, tmp_path, monkeypatch):
+    encoder = load_encoder(tiny_bert)
+    monkeypatch.setattr("export.onnx_graph.run_graph", lambda *_: np.zeros((3, 32), dtype=np.float32))
+    with pytest.raises(RuntimeError, match="away from the encoder"):
+        export_onnx(tmp_path / "o", encoder)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["onnx", "onnxruntime"])
+def test_without_the_extra_its_installation_is_advised(monkeypatch, name):
+    for module in ("onnx", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, module, None if module == name else sys)
+    with pytest.raises(InputError, match=r"pip install 'contrastive-encoders\[onnx\]'"):
+        check_onnx()

@@ -1,0 +1,162 @@
+"""``push=ORG/NAME`` against a server that answers as the hub does, and records what it was sent."""
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Repositories, the check of the front matter, where a file goes, large files, one commit."""
+
+    def answer(self, content, status=200):
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def received(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.requests.append((self.command, self.path, body, self.headers.get("Authorization")))
+        return body
+
+    def do_POST(self):
+        body = self.received()
+        if self.server.refuses:
+            return self.answer({"error": "You may not."}, self.server.refuses)
+        address = f"http://{self.headers['Host']}"
+        if self.path == "/api/repos/create":
+            return self.answer({"url": f"{address}/me/encoder", "id": "me/encoder"})
+        if self.path == "/api/validate-yaml":
+            return self.answer({"errors": [], "warnings": []})
+        if "/preupload/" in self.path:
+            files = json.loads(body)["files"]
+            modes = [(f["path"], "lfs" if f["path"].endswith(".safetensors") else "regular") for f in files]
+            return self.answer({"files": [{"path": p, "uploadMode": m, "shouldIgnore": False} for p, m in modes]})
+        if self.path.endswith("/info/lfs/objects/batch"):
+            upload = {"upload": {"href": f"{address}/large", "header": {}}}
+            asked = json.loads(body)["objects"]
+            objects = [{"oid": o["oid"], "size": o["size"], "authenticated": True, "actions": upload} for o in asked]
+            return self.answer({"transfer": "basic", "objects": objects})
+        if "/commit/" in self.path:
+            return self.answer(
+                {"commitUrl": f"{address}/me/encoder/commit/1", "commitOid": "1", "pullRequestUrl": None}
+            )
+        return self.answer({"error": f"unknown {self.path}"}, 404)
+
+    def do_PUT(self):
+        self.received()
+        self.answer({})
+
+    def do_GET(self):
+        self.received()
+        self.answer({"error": "not found"}, 404)
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.requests, server.refuses = [], 0
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def export(server, folder, backbone, *words, **environment):
+    kept = {key: value for key, value in os.environ.items() if key not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
+    address = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(folder / "home")}
+    switches = {"HF_HUB_DISABLE_XET": "1", "HF_TOKEN": "hf_secret", "PYTHONPATH": str(ROOT), "no_proxy": "127.0.0.1"}
+    command = [sys.executable, "-m", "export", f"run={backbone}", f"output={folder / 'out'}", *words]
+    environment = {**kept, **address, **switches, **environment}
+    environment = {key: value for key, value in environment.items() if value}
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_everything_of_the_folder_is_committed_once_and_private(hub, tiny_mlm, tmp_path):
+    done = export(hub, tmp_path, tiny_mlm, "push=me/encoder")
+    assert done.returncode == 0, done.stderr
+    assert "me/encoder/commit/1" in done.stderr
+    assert "hf_secret" not in done.stderr + done.stdout
+    asked = {path: body for method, path, body, _ in hub.requests if method == "POST"}
+    made = json.loads(asked["/api/repos/create"])
+    assert (made["name"], made["organization"], made["private"]) == ("encoder", "me", True)
+    assert {token for _, path, _, token in hub.requests if path.startswith("/api")} == {"Bearer hf_secret"}
+    (commit,) = [body for path, body in asked.items() if "/commit/" in path]
+    sent = {}
+    for line in map(json.loads, commit.splitlines()):
+        value = line["value"]
+        if line["key"] == "file":
+            sent[value["path"]] = base64.b64decode(value["content"])
+        elif line["key"] == "lfsFile":
+            (large,) = [body for method, path, body, _ in hub.requests if (method, path) == ("PUT", "/large")]
+            assert hashlib.sha256(large).hexdigest() == value["oid"]
+            sent[value["path"]] = large
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert sent == {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in files}
+
+
+def test_a_public_repository_is_made_when_asked_for(hub, tiny_mlm, tmp_path):
+    assert export(hub, tmp_path, tiny_mlm, "push=me/encoder", "private=false").returncode == 0
+    (made,) = [json.loads(body) for _, path, body, _ in hub.requests if path == "/api/repos/create"]
+    assert made["private"] is False
+
+
+def test_nothing_is_sent_unless_asked(hub, tiny_mlm, tmp_path):
+    assert export(hub, tmp_path, tiny_mlm).returncode == 0
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        (["push=me/encoder"], {"HF_TOKEN": ""}, "hf auth login"),
+        (["push=encoder"], {}, "wanted ORG/NAME"),
+        (["push=me/encoder"], {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
+    ],
+)
+def test_what_cannot_be_pushed_is_told_before_anything_is_written(hub, tiny_mlm, tmp_path, words, environment, message):
+    done = export(hub, tmp_path, tiny_mlm, *words, **environment)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert hub.requests == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_refusal_is_told_and_the_folder_stays(hub, tiny_mlm, tmp_path):
+    hub.refuses = 403
+    done = export(hub, tmp_path, tiny_mlm, "push=me/encoder")
+    assert done.returncode == 2, done.stderr
+    assert "answered 403: You may not." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "out" / "modules.json").is_file()
+
+
+def test_a_hub_that_is_not_there_is_told(hub, tiny_mlm, tmp_path):
+    hub.shutdown()
+    hub.server_close()
+    done = export(hub, tmp_path, tiny_mlm, "push=me/encoder")
+    assert done.returncode == 2, done.stderr
+    assert "cannot be reached" in done.stderr
+    assert "Traceback" not in done.stderr
