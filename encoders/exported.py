@@ -117,6 +117,14 @@ def not_found(name: str, reason: str) -> InputError:
     )
 
 
+def named_prompts(name: str) -> dict[str, str]:
+    """The prompts of a folder, run folder or hub id, by their names; none where there is no such file."""
+    own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
+    if Path(own).is_file():
+        return {}
+    return dict((read_json(own, "config_sentence_transformers.json") or {}).get("prompts") or {})
+
+
 def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:
     types = [module["type"] for module in modules]
     for module in modules:

@@ -3,19 +3,26 @@
 An optional extra, imported when such a model is asked for. No code of the model's own is run.
 """
 
+import sys
 from collections.abc import Sequence
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from contracts import InputError
+from encoders.embedding import Embeds
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
 from encoders.hub import only_local
 from encoders.sentence_encoder import precision_of
 
+LOADING_ERRORS = (
+    OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError, UnpicklingError
+)  # fmt: skip
 
-class LibraryEncoder:
+
+class LibraryEncoder(Embeds):
     """``why`` says what our own encoder lacks."""
 
     def __init__(
@@ -39,13 +46,13 @@ class LibraryEncoder:
             self.model = SentenceTransformer(
                 name, device=str(device), trust_remote_code=False, local_files_only=only_local(name)
             )
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError) as error:
+        except LOADING_ERRORS as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(f"encoder={name} could not be loaded by sentence-transformers: {reason}") from error
         self.model.to(dtype)
         if max_length is not None:
             self.model.max_seq_length = max_length
-        self._prompt = prompt
+        self.prompt = prompt
         default = self.model.prompts.get(self.model.default_prompt_name or "", "")
         self.description: dict[str, str] = {
             "kind": "sentence-transformers library",
@@ -69,11 +76,11 @@ class LibraryEncoder:
         weights = {name: value for name, value in self.model.state_dict().items() if pooler or ".pooler." not in name}
         return fingerprint(weights, **described, **settings)
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed_list(self, texts: Sequence[str]) -> Tensor:
         """N texts -> (N, width) float32 on the CPU."""
         distinct = list(dict.fromkeys(texts))
         place_of = {text: place for place, text in enumerate(distinct)}
         rows = self.model.encode(
-            distinct, prompt=self._prompt, convert_to_tensor=True, show_progress_bar=False
-        )  # fmt: skip
+            distinct, prompt=self.prompt, convert_to_tensor=True, show_progress_bar=sys.stderr.isatty()
+        )
         return rows.float().cpu()[torch.tensor([place_of[text] for text in texts], dtype=torch.long)]

@@ -7,8 +7,9 @@ file of word vectors.
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast, overload
 
+import numpy as np
 import torch
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
@@ -51,7 +52,11 @@ class LoadedEncoder(Protocol):
         """kind, backbone, pooling, prompt, max_length, precision."""
         ...
 
-    def embed(self, texts: Sequence[str]) -> Tensor: ...
+    @overload
+    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[True]) -> np.ndarray: ...
 
 
 class _Options(NamedTuple):

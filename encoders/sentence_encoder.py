@@ -24,6 +24,7 @@ from encoders.appended_prompt import AppendedPrompt
 from encoders.backbones import T5_FAMILY
 from encoders.chunks import chunk_cost, distinct, padded, plan_chunks
 from encoders.cpu_training import fast_linears, shared_between_chunks
+from encoders.embedding import Embeds
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
 from encoders.masked_rows import vectors_and_logits
 from encoders.packed_linears import packed_linears
@@ -43,7 +44,7 @@ class Encoded(NamedTuple):
     padded_tokens: int  # padding that was computed along
 
 
-class SentenceEncoder(nn.Module):
+class SentenceEncoder(Embeds, nn.Module):
     """``transformer`` is a masked LM, or a trunk alone where none is trained. ``head`` maps what was pooled, (B, D) to
     (B, D), and belongs to the encoder wherever it goes.
 
@@ -170,7 +171,7 @@ class SentenceEncoder(nn.Module):
         return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.settings)
 
     @torch.no_grad()
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed_list(self, texts: Sequence[str]) -> Tensor:
         """N texts -> (N, D) float32 rows on the CPU, in input order; the train/eval mode is left as it was.
 
         Texts that the tokenizer does not tell apart are encoded once. A text without any token, which only tokenizers

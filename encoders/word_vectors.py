@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from contracts import InputError
+from encoders.embedding import Embeds
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class _Shape(NamedTuple):
     words: int | None  # as the header has it
 
 
-class WordVectors:
+class WordVectors(Embeds):
     """Words are what blanks part: a tokenised text is taken as it is. A word that the file lacks is looked up again in
     lower case. A text without any known word is the zero vector. Of a word that stands twice the first line counts.
     """
@@ -58,7 +59,7 @@ class WordVectors:
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, lambda: hashlib.sha256(b"word vectors 1")).hexdigest()
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed_list(self, texts: Sequence[str]) -> Tensor:
         """N texts -> (N, width) float32.
 
         Raises:

@@ -17,11 +17,14 @@ from contracts import RESULTS_VERSION, InputError, Results, Spent
 from key_types import check_types
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    from encoders.load import LoadedEncoder
     from evaluation.catalogue import Chosen
     from evaluation.statistics import Scores
     from evaluation.task import Options
 
 log = logging.getLogger("evaluation")
+
+MTEB = "mteb"
 
 
 class Keys(TypedDict):
@@ -34,6 +37,7 @@ class Keys(TypedDict):
     precision: Literal["fp32", "bf16"]
     device: str
     suite: str | Sequence[str]
+    tasks: str | Sequence[str] | None
     data_root: str | None
     protocol: Literal["default", "fast", "sklearn"]
     nhid: int
@@ -49,6 +53,10 @@ class Keys(TypedDict):
 
 def run(cfg: DictConfig) -> int:
     check_types(cfg, get_type_hints(Keys), "")
+    if cfg.suite == MTEB and cfg.action == "score":
+        return score_by_mteb(cfg)
+    if cfg.tasks is not None:
+        raise InputError(f"tasks={cfg.tasks}: of suite=mteb alone; name ours in suite=[sts,mr].")
     if cfg.data_root is None:
         raise InputError("data_root is not set: it is the folder of the evaluation tables. Say data_root=FOLDER.")
     return score(cfg) if cfg.action == "score" else look_after_data(cfg)
@@ -56,6 +64,47 @@ def run(cfg: DictConfig) -> int:
 
 def score(cfg: DictConfig) -> int:
     """Load, score, print, write. Only rank 0 prints and writes."""
+    check_names(cfg)
+    began = time.time()
+    with process_group() as rank:
+        from evaluation.catalogue import load_tasks
+        from evaluation.suite import Suite
+        from evaluation.vector_store import VectorStore
+
+        names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
+        chosen = load_tasks(cfg.data_root, names, options_of(cfg))
+        suite = Suite(chosen.tasks)
+        encoder = load(cfg)
+        if cfg.output:
+            check_output(Path(cfg.output))  # not after hours
+        store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
+        found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
+        if rank == 0:
+            leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began), found)
+    return 0
+
+
+def score_by_mteb(cfg: DictConfig) -> int:
+    """The same with the official library's tasks; one process, no intervals."""
+    from encoders.exported import named_prompts
+    from evaluation.catalogue import Chosen
+    from evaluation.mteb_suite import choose_tasks, run_tasks
+    from evaluation.statistics import Scores
+
+    check_names(cfg)
+    tasks = choose_tasks([cfg.tasks] if isinstance(cfg.tasks, str) else list(cfg.tasks or []))
+    began, encoder = time.time(), load(cfg)
+    if cfg.output:
+        check_output(Path(cfg.output))
+    prompts = named_prompts(cfg.encoder) if cfg.prompt is None else None
+    details = Path(cfg.output).with_suffix(".mteb") if cfg.output else None
+    scores = run_tasks(encoder, tasks, prompts=prompts, results=details)
+    found = Scores(scores, {}, {})
+    leave(cfg, collect(cfg, found, Chosen([], {}), encoder.description, time.time() - began), found)
+    return 0
+
+
+def check_names(cfg: DictConfig) -> None:
     if cfg.encoder is None:
         raise InputError(
             "encoder is not set: a run folder, a model folder, a hub id or a word-vector file; say encoder=..."
@@ -64,32 +113,13 @@ def score(cfg: DictConfig) -> int:
         raise InputError(
             f"output={cfg.output}: wanted a name that ends in .json; a Markdown table is written beside it."
         )
-    began = time.time()
-    with process_group() as rank:
-        from encoders import load_encoder
-        from evaluation.catalogue import load_tasks
-        from evaluation.suite import Suite
-        from evaluation.vector_store import VectorStore
 
-        names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
-        chosen = load_tasks(cfg.data_root, names, options_of(cfg))
-        suite = Suite(chosen.tasks)
-        encoder = load_encoder(
-            cfg.encoder,
-            pooling=cfg.pooling,
-            prompt=cfg.prompt,
-            prompt_suffix=cfg.prompt_suffix,
-            max_length=cfg.max_length,
-            precision=cfg.precision,
-            device=device_of(cfg.device),
-        )
-        if cfg.output:
-            check_output(Path(cfg.output))  # not after hours
-        store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
-        found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
-        if rank == 0:
-            leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began), found)
-    return 0
+
+def load(cfg: DictConfig) -> "LoadedEncoder":
+    from encoders import load_encoder
+
+    settings = {key: cfg[key] for key in ("pooling", "prompt", "prompt_suffix", "max_length", "precision")}
+    return load_encoder(cfg.encoder, **settings, device=device_of(cfg.device))
 
 
 def check_output(path: Path) -> None:
@@ -157,7 +187,7 @@ def collect(cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dic
         device=made_with["device"],
         processes=dist.get_world_size() if dist.is_initialized() else 1,
         git_commit=made_with["git_commit"],
-        data=[manifest(Path(cfg.data_root), [task.name for task in chosen.tasks])],
+        data=[manifest(Path(cfg.data_root), [task.name for task in chosen.tasks])] if chosen.tasks else [],
         overlap={},
         averages=found.members,
         skipped=chosen.skipped,

@@ -584,3 +584,23 @@ def test_a_bar_is_drawn_on_a_terminal_only(tiny_mlm, monkeypatch, terminal, aske
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     with encoder._bar(10) as bar:
         assert bar.disable is not drawn
+
+
+# --------------------------------------------------------------------------------------- as it is called
+
+
+def test_one_text_or_many_torch_or_numpy(tiny_mlm, minilm_path, small_word_vectors, tmp_path):
+    library = two_poolings(export(tmp_path / "e", tiny_mlm))
+    for name in (tiny_mlm, small_word_vectors, library):
+        encoder = load_encoder(name)
+        rows = encoder.embed(TEXTS[:4])
+        assert isinstance(rows, torch.Tensor)
+        as_numpy = encoder.embed(TEXTS[:4], convert_to_numpy=True)
+        assert type(as_numpy).__name__ == "ndarray"
+        assert (as_numpy == rows.numpy()).all()
+        assert as_numpy.dtype == "float32"
+        one = encoder.embed(TEXTS[0])
+        assert one.shape == rows.shape[1:]
+        torch.testing.assert_close(one, rows[0], atol=1e-6, rtol=0)
+        assert encoder.embed(TEXTS[0], convert_to_numpy=True).shape == one.shape
+        assert encoder.embed([]).shape[0] == 0

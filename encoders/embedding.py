@@ -1,0 +1,29 @@
+"""``embed``, as a user calls it: one text or many, torch or NumPy."""
+
+from collections.abc import Sequence
+from typing import Literal, overload
+
+import numpy as np
+from torch import Tensor
+
+
+class Embeds:
+    """What `load_encoder` returns can embed; how, says ``embed_list``."""
+
+    @overload
+    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[False] = False) -> Tensor: ...
+
+    @overload
+    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[True]) -> np.ndarray: ...
+
+    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: bool = False) -> Tensor | np.ndarray:
+        """N texts -> (N, width) float32 rows on the CPU, in input order; one text, not in a list -> (width,).
+
+        Where it takes longer than a moment a bar is drawn, if somebody watches.
+        """
+        vectors = self.embed_list([texts])[0] if isinstance(texts, str) else self.embed_list(texts)
+        return vectors.numpy() if convert_to_numpy else vectors
+
+    def embed_list(self, texts: Sequence[str]) -> Tensor:
+        """N texts -> (N, width) float32 on the CPU, without a gradient."""
+        raise NotImplementedError

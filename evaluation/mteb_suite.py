@@ -1,0 +1,104 @@
+"""``suite=mteb``: the official library on our encoder; its tasks, data, splits and scores, in 0..100 here as elsewhere.
+
+An optional extra, imported when it is asked for. A folder's named prompts (``query``, ``document``, a task, a kind of
+task) take the place of its default one as the library chooses them. Its data comes from the hub or its cache.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, normalize
+
+from contracts import Embedder, InputError
+
+log = logging.getLogger(__name__)
+
+PROTOCOL = "mteb"  # in the names of the scores
+
+
+def choose_tasks(names: Sequence[str]) -> list[Any]:
+    """The library's tasks of these names.
+
+    Raises:
+        InputError: the extra is missing, nothing was asked for, or there is no such task.
+    """
+    if not names:
+        raise InputError("suite=mteb: tasks is not set; name some, tasks=[STSBenchmark,STS12].")
+    try:
+        import mteb
+    except ImportError as error:
+        raise InputError(
+            "suite=mteb needs the mteb library. Install it: pip install 'contrastive-encoders[mteb]'."
+        ) from error
+    try:
+        return list(mteb.get_tasks(tasks=list(names)))
+    except (KeyError, ValueError) as error:
+        raise InputError(f"tasks={','.join(names)}: {error.args[0] if error.args else error}") from error
+
+
+def run_tasks(
+    embedder: Embedder, tasks: Sequence[Any], *, prompts: Mapping[str, str] | None = None, results: Path | None = None
+) -> dict[str, float]:
+    """``task[-split][:subset]/mteb/metric`` -> the task's main score; all that the library found goes to ``results``.
+
+    Raises:
+        InputError: the data of a task cannot be had.
+    """
+    import mteb
+
+    encoder = _Encoder(embedder, dict(prompts or {}))
+    scores = {}
+    for task in tasks:
+        name, metric = task.metadata.name, task.metadata.main_score
+        try:
+            task.load_data()
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(
+                f"task {name}: its data ({task.metadata.dataset['path']}) is neither in the cache nor to be had from "
+                f"the hub: {reason}"
+            ) from error
+        (found,) = mteb.evaluate(encoder, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results
+        if results is not None:
+            results.mkdir(parents=True, exist_ok=True)
+            found.to_disk(results / f"{name}.json")
+        for split, subsets in found.scores.items():
+            for one in subsets:
+                subset = "" if one["hf_subset"] == "default" else f":{one['hf_subset']}"
+                ending = "" if split == "test" else f"-{split}"
+                scores[f"{name}{ending}{subset}/{PROTOCOL}/{metric}"] = 100 * float(one["main_score"])
+    return scores
+
+
+class _Encoder:
+    """What the library asks of an encoder."""
+
+    def __init__(self, embedder: Embedder, prompts: dict[str, str]) -> None:
+        from mteb.models import ModelMeta
+
+        self.embedder, self.prompts = embedder, prompts
+        self.mteb_model_meta = ModelMeta.create_empty({"name": "local/encoder", "revision": "1"})
+
+    def encode(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any) -> Tensor:
+        from mteb.models.abs_encoder import get_prompt
+
+        texts = [text for batch in inputs for text in batch["text"]]
+        prompt = get_prompt(self.prompts, task_metadata, prompt_type) if self.prompts else None
+        if prompt is None or not hasattr(self.embedder, "prompt"):
+            return self.embedder.embed(texts)
+        before = self.embedder.prompt
+        self.embedder.prompt = prompt
+        try:
+            return self.embedder.embed(texts)
+        finally:
+            self.embedder.prompt = before
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        return normalize(torch.as_tensor(embeddings1), dim=-1) @ normalize(torch.as_tensor(embeddings2), dim=-1).T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        return cosine_similarity(torch.as_tensor(embeddings1), torch.as_tensor(embeddings2), dim=-1)

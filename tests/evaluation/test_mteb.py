@@ -1,0 +1,141 @@
+"""``suite=mteb``: the official library's figures on our encoder are ours, where both know the protocol."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contracts import InputError, PairTask
+from encoders import load_encoder
+from evaluation.mteb_suite import choose_tasks, run_tasks
+from evaluation.sts_data import LAYOUTS, read_pairs
+from evaluation.suite import Suite
+from export.sentence_transformers import export_encoder
+from runs.results import read_results
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool reed jade".split()
+
+
+def local_task(pairs: PairTask, name: str = "LocalSTS"):
+    """The pairs as one of the library's own tasks."""
+    pytest.importorskip("mteb", reason="the extra mteb is not installed")
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks.sts import AbsTaskSTS
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    rows = {"sentence1": pairs.left, "sentence2": pairs.right, "score": [float(gold) for gold in pairs.gold]}
+    about = {"description": "-", "reference": None, "category": "t2t", "modalities": ["text"]}
+    unknown = dict.fromkeys(
+        ("date", "domains", "task_subtypes", "license", "annotations_creators", "dialect", "sample_creation")
+    )
+
+    class Local(AbsTaskSTS):
+        metadata = TaskMetadata(
+            name=name,
+            dataset={"path": "local/pairs", "revision": "1"},
+            type="STS",
+            eval_langs=["eng-Latn"],
+            eval_splits=["test"],
+            main_score="cosine_spearman",
+            bibtex_citation="",
+            **about,
+            **unknown,
+        )
+
+        def load_data(self, *_, **__):
+            self.dataset = DatasetDict({"test": Dataset.from_dict(rows)})
+            self.data_loaded = True
+
+    return Local()
+
+
+def invented(pairs: int = 80) -> PairTask:
+    rng = np.random.default_rng(0)
+    left, right = ([" ".join(rng.choice(WORDS, 5)) for _ in range(pairs)] for _ in range(2))
+    shared = [len(set(a.split()) & set(b.split())) for a, b in zip(left, right, strict=True)]
+    gold = np.array(shared) + 0.1 * (np.arange(pairs) % 7)
+    return PairTask("mine", left, right, gold, ["a"] * (pairs // 2) + ["b"] * (pairs - pairs // 2))
+
+
+@pytest.mark.parametrize("kind", ["words", "transformer"])
+def test_its_sts_is_our_protocol_all(kind, small_word_vectors, tiny_mlm):
+    encoder = load_encoder(small_word_vectors if kind == "words" else tiny_mlm)
+    pairs = invented()
+    ours = Suite([pairs]).run(encoder, intervals=False).values["mine/all/spearman"]
+    theirs = run_tasks(encoder, [local_task(pairs)])
+    assert theirs == {"LocalSTS/mteb/cosine_spearman": pytest.approx(ours, abs=1e-4)}
+    assert abs(ours) > 1
+
+
+def test_named_prompts_are_used_as_the_library_chooses_them(tiny_mlm, tmp_path):
+    base = load_encoder(tiny_mlm)
+    prompts = {"default": "text: ", "STS": "compare: ", "LocalSTS": "this one: "}
+    folder = export_encoder(
+        tmp_path / "e", transformer=base.trunk, tokenizer=base.tokenizer, pooling="mean", max_length=64, prompts=prompts
+    )
+    encoder, pairs = load_encoder(folder), invented()
+    heard: list[str] = []
+    before = encoder.tokenize
+    encoder.tokenize = lambda texts: (heard.extend(texts), before(texts))[1]  # type: ignore[method-assign]
+    for name, chosen in (("LocalSTS", "this one: "), ("OtherSTS", "compare: ")):
+        heard.clear()
+        found = run_tasks(encoder, [local_task(pairs, name)], prompts=prompts)
+        assert all(text.startswith(chosen) for text in heard)
+        ours = Suite([pairs]).run(load_encoder(folder, prompt=chosen), intervals=False).values["mine/all/spearman"]
+        assert found == {f"{name}/mteb/cosine_spearman": pytest.approx(ours, abs=1e-4)}
+    assert encoder.prompt == "text: "
+
+
+def evaluate(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HOME": str(cwd / "home")}
+    command = [sys.executable, "-m", "evaluation", "suite=mteb", *map(str, words)]
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_official_stsbenchmark_from_the_command_line(shared_data, minilm_path, tmp_path):
+    """A folder of the data set's name in the working directory is read in the place of the hub's."""
+    pytest.importorskip("mteb", reason="the extra mteb is not installed")
+    pairs = read_pairs(shared_data / "eval", "stsb", LAYOUTS["stsb"])
+    folder = tmp_path / "mteb" / "stsbenchmark-sts"
+    folder.mkdir(parents=True)
+    for split in ("train", "validation", "test"):
+        rows = [
+            json.dumps({"sentence1": a, "sentence2": b, "score": float(gold)})
+            for a, b, gold in zip(pairs.left, pairs.right, pairs.gold, strict=True)
+        ]
+        (folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
+    done = evaluate(tmp_path, f"encoder={minilm_path}", "tasks=[STSBenchmark]", f"output={tmp_path / 's.json'}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = read_results(tmp_path / "s.json")["scores"]
+    ours = Suite([pairs]).run(load_encoder(minilm_path), intervals=False).values["stsb/cosine/spearman"]
+    assert found == {"STSBenchmark/mteb/cosine_spearman": pytest.approx(ours, abs=1e-3)}
+    assert found["STSBenchmark/mteb/cosine_spearman"] == pytest.approx(82.03, abs=0.01)  # as published
+    assert "STSBenchmark/mteb/cosine_spearman" in done.stdout
+    assert json.loads((tmp_path / "s.mteb" / "STSBenchmark.json").read_text())["task_name"] == "STSBenchmark"
+
+
+def test_what_is_wrong_is_told(small_word_vectors, tmp_path):
+    pytest.importorskip("mteb", reason="the extra mteb is not installed")
+    done = evaluate(tmp_path, f"encoder={small_word_vectors}", "tasks=[STSBenchmrk]")
+    assert done.returncode == 2, done.stderr
+    assert "STSBenchmrk" in done.stderr
+    done = evaluate(tmp_path, f"encoder={small_word_vectors}", "tasks=[STS13]")
+    assert done.returncode == 2, done.stderr
+    assert "task STS13: its data (mteb/sts13-sts) is neither in the cache nor" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_tasks_must_be_named_and_are_of_mteb_alone(small_word_vectors, tmp_path):
+    with pytest.raises(InputError, match="tasks is not set"):
+        choose_tasks([])
+
+
+def test_without_the_extra_its_installation_is_advised(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    with pytest.raises(InputError, match=r"pip install 'contrastive-encoders\[mteb\]'"):
+        choose_tasks(["STSBenchmark"])
