@@ -24,7 +24,7 @@ MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
 # Where it is not the name of the distribution
 IMPORT_NAMES = {"hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
-OPTIONAL = ("sentence-transformers",)  # extras whose import fails with advice
+OPTIONAL = ("sentence-transformers", "onnx", "mteb")  # extras whose import fails with advice
 COMES_WITH = {"lightning_fabric": "pytorch_lightning"}  # two packages in one distribution
 SOURCES = [ROOT / f"{name}.py" for name in MODULES] + [
     path for package in PACKAGES for path in (ROOT / package.replace(".", "/")).glob("*.py")

@@ -4,6 +4,8 @@ The commands are read from the file. A fast test composes each of them; what nee
 and a small corpus in the place of the reader's.
 """
 
+import gzip
+import importlib.util
 import json
 import os
 import re
@@ -28,7 +30,9 @@ LAUNCHERS = ("python", "torchrun", "srun")
 NOT_OURS = ("source",)  # the shell's own
 TRAININGS = [line for line in COMMANDS if line.startswith(LAUNCHERS) and "train.py" in line]
 OTHERS = [line for line in COMMANDS if line.startswith(LAUNCHERS) and line not in TRAININGS]
-EVALUATIONS = [line for line in OTHERS if "-m evaluation" in line]
+EVALUATIONS = [line for line in OTHERS if "-m evaluation" in line and "suite=mteb" not in line]
+OFFICIAL = [line for line in OTHERS if "suite=mteb" in line]
+EXPORTS = [line for line in OTHERS if "-m export" in line]
 ON_THE_READERS_TEXT = [line for line in TRAININGS if "data=text" in line and "--cfg" not in line]
 NEEDS_THE_HUB = [line for line in TRAININGS if "data=openwebtext" in line]
 NEEDS_A_CLUSTER = [line for line in TRAININGS if line.startswith("srun")]
@@ -109,6 +113,63 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, tmp_
     assert "Traceback" not in done.stderr
     if any(word.startswith("encoder=") for word in arguments):
         assert "95 %" in done.stdout
+
+
+@pytest.mark.parametrize("command", EXPORTS)
+def test_export_commands_run(command, tiny_mlm, tmp_path):
+    """As written, but for the encoder and the number of processes; nothing is sent: the hub is switched off."""
+    module = "export.embed" if "export.embed" in command else "export"
+    words = shlex.split(command)
+    given = dict(word.split("=", 1) for word in words[words.index(module) + 1 :])
+    given |= {"devices": "2"} if "devices" in given else {}
+    given["run" if "run" in given else "encoder"] = str(tiny_mlm)
+    if module == "export.embed":
+        write_texts(tmp_path / given["input"], given.get("column", "text"))
+    several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    launcher = [sys.executable, "-m", *(several if words[0] == "torchrun" else []), module]
+    done = run([*launcher, *map("=".join, given.items())], tmp_path, PYTHONPATH=str(ROOT), GLOO_SOCKET_IFNAME="lo")
+    if "push" in given:
+        assert done.returncode == 2
+        assert "HF_HUB_OFFLINE is set" in done.stderr
+    elif "format=onnx" in command and not importlib.util.find_spec("onnxruntime"):
+        assert "contrastive-encoders[onnx]" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / given["output"]).exists()
+
+
+def write_texts(path: Path, column: str) -> None:
+    import pyarrow.parquet
+
+    texts = ["one text", "another", "a third"]
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.table({column: texts}), path)
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress("".join(json.dumps({column: text}) + "\n" for text in texts).encode()))
+    else:
+        path.write_text("\n".join(texts))
+
+
+def test_the_python_of_the_page_runs(tiny_mlm, tmp_path, monkeypatch):
+    (code,) = [block for block in re.findall(r"^```python\n(.*?)^```", README, re.M | re.S) if "load_encoder" in block]
+    names: dict = {}
+    exec(code.replace("outputs/quickstart", str(tiny_mlm)), names)
+    assert names["vectors"].shape == (1, 32)
+
+
+@pytest.mark.parametrize("command", OFFICIAL)
+def test_the_command_of_mteb_runs(command, small_tables, small_word_vectors, tmp_path):
+    """A folder of the data set's name in the working directory is read in the place of the hub's."""
+    pytest.importorskip("mteb", reason="the extra mteb is not installed")
+    (tmp_path / "mteb" / "stsbenchmark-sts").mkdir(parents=True)
+    rows = [line.split("\t") for line in (small_tables / "STSBenchmark" / "test.tsv").read_text().splitlines()[1:]]
+    lines = [json.dumps({"sentence1": a, "sentence2": b, "score": float(score)}) for a, b, score in rows]
+    (tmp_path / "mteb" / "stsbenchmark-sts" / "test.jsonl").write_text("\n".join(lines))
+    words = shlex.split(command.replace("outputs/quickstart", str(small_word_vectors)))[1:]
+    done = run([sys.executable, *words], tmp_path, PYTHONPATH=str(ROOT), HF_HOME=str(tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    assert "STSBenchmark/mteb/cosine_spearman" in done.stdout
+    assert (tmp_path / "mteb.json").is_file()
 
 
 def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
