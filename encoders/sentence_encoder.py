@@ -133,7 +133,7 @@ class SentenceEncoder(Embeds, nn.Module):
     def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
         """One start token each: of the decoder nothing but its first position is computed."""
         start = self.transformer.config.decoder_start_token_id
-        return {"decoder_input_ids": ids_BT.new_full((len(ids_BT), 1), start), "use_cache": False}
+        return {"decoder_input_ids": torch.full_like(ids_BT[:, :1], start), "use_cache": False}
 
     @property
     def prompt_suffix(self) -> str:
