@@ -150,6 +150,8 @@ def write_tiny(stages: Sequence[Stage], folder: Path) -> str:
         cfg = stages[0].cfg
         texts = list[Iterator[str]]()
         for stage in stages:
+            if OmegaConf.missing_keys(stage.cfg.data):  # of a stage that is not to run now
+                continue
             with stage.told():
                 texts.append(hydra.utils.instantiate(stage.cfg.data, _convert_="all").texts())
         TINY_BACKBONES[families[stages[0].name]](folder, _in_turn(texts), seed=cfg.seed, **cfg.tiny)

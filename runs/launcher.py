@@ -3,6 +3,7 @@
 Lightning's own children need none of this: they start when rank 0 has decided already.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -51,7 +52,7 @@ def from_rank_zero(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
     environment = _environment()
     if environment is None or environment.world_size() == 1:
         return decide(rank_zero_only.rank == 0)  # type: ignore[attr-defined]  # Lightning sets it
-    store, others = _store(environment), range(1, environment.world_size())
+    store, others = _store(), range(1, environment.world_size())
     count = next(_decisions)
     if environment.global_rank() > 0:
         answer = json.loads(store.get(f"decided {count}"))
@@ -84,12 +85,15 @@ def _environment() -> ClusterEnvironment | None:
     return SLURMEnvironment() if SLURMEnvironment.detect() and "SLURM_PROCID" in os.environ else None
 
 
-def _store(environment: ClusterEnvironment) -> dist.Store:
+@functools.cache  # one for all decisions: a server that closed between two would cut off whoever is early
+def _store() -> dist.Store:
     """A place to meet before there is a process group.
 
     A group made here and dissolved again would leave its addresses in torchrun's store, and Lightning's would take them
     for its own.
     """
+    environment = _environment()
+    assert environment is not None
     by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = dist.TCPStore(
         environment.main_address,

@@ -38,7 +38,7 @@ def wandb_logger(
     folder.mkdir(parents=True, exist_ok=True)  # wandb would fall back to the system's temporary folder
     return WandbLogger(
         project=project,
-        name=name or folder.name,
+        name=name or (f"{folder.parent.name}-{folder.name}" if folder.name.startswith("stage-") else folder.name),
         group=group,
         offline=offline,
         save_dir=str(folder),
