@@ -1,0 +1,1 @@
+"""Objectives head to head: runs collected, tested and shown."""

@@ -1,0 +1,206 @@
+"""Set runs head to head: ``python -m comparison runs='[outputs/*]' output=DIR``, or train a race first."""
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from command_line import device_of, exit_statuses
+from contracts import InputError
+from key_types import check_types
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from comparison.arms import Arm
+    from comparison.probes import Probe
+    from comparison.report import Comparison
+
+log = logging.getLogger("comparison")
+
+
+class Keys(TypedDict):
+    runs: str | Sequence[str] | None
+    output: str | None
+    headline: str | None
+    strict: bool
+    sentences: int
+    sentences_from: str | None
+    neighbours_of: int
+    projection: Literal["pca", "umap"]
+    data_root: str | None
+    device: str
+    logger: Literal["wandb"] | None
+    project: str
+    name: str | None
+    offline: bool
+    budget: dict | None
+    seeds: Sequence[int] | None
+    parallel: int
+    quiet: bool
+
+
+def run(cfg: DictConfig) -> int:
+    """Exit status."""
+    check_types(cfg, get_type_hints(Keys), "")
+    if cfg.output is None:
+        raise InputError("output is not set: the folder that the report is written into. Say output=FOLDER.")
+    output = Path(cfg.output).expanduser()
+    if output.exists() and not output.is_dir():
+        raise InputError(f"output={output}: wanted a folder, but this is a file. Name another.")
+    if cfg.logger == "wandb":
+        from runs.wandb_login import check_wandb
+
+        check_wandb(cfg.offline)
+    if cfg.runs is None and cfg.get("race") is None:
+        raise InputError(
+            "runs is not set: folders of runs to compare. Say runs='[outputs/*]', or race=head_to_head to train some."
+        )
+    if cfg.get("race") is None:
+        patterns = [cfg.runs] if isinstance(cfg.runs, str) else [str(one) for one in cfg.runs]
+        return compare(cfg, patterns, output)
+    if cfg.runs is not None:
+        raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
+    from comparison.race import plan, train_all
+
+    race = plan(OmegaConf.to_container(cfg.race, resolve=True), cfg.budget, cfg.seeds, output)  # type: ignore[arg-type]
+    failed = train_all(race, output, parallel=cfg.parallel, quiet=cfg.quiet)
+    status = compare(cfg, [str(output / "runs" / "*")], output, race.budget_said())
+    return 1 if failed else status
+
+
+def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str = "") -> int:
+    from comparison.arms import arms_of
+    from comparison.collect import collect
+    from comparison.contrasts import choose_headline
+    from comparison.report import compare, sections, write_report
+
+    began = time.perf_counter()
+    runs, left_out = collect(patterns)
+    if cfg.strict and left_out:
+        raise InputError(f"strict=true: {left_out[0].reason}")
+    arms = arms_of(runs)
+    headline = choose_headline(arms, cfg.headline)
+    found = compare(arms, headline, left_out, probes_of(cfg, arms), projection=cfg.projection, spent_alike=spent_alike)
+    written = write_report(found, output, cfg.neighbours_of)
+    if cfg.logger == "wandb":
+        from comparison.upload import upload
+
+        upload(
+            found,
+            sections(found, output, cfg.neighbours_of),
+            written,
+            cfg.project,
+            cfg.name or output.name,
+            cfg.offline,
+        )
+    if not cfg.quiet:
+        show(found, output)
+        log.info("%d runs compared in %.1f s.", len(runs), time.perf_counter() - began)
+    return 0
+
+
+def probes_of(cfg: DictConfig, arms: "list[Arm]") -> "list[Probe]":
+    """The first run of each arm, asked for the same sentences; none where one of them has no encoder or no sentences."""
+    from comparison.probes import probe
+
+    sentences = sentences_of(cfg, arms)
+    if not sentences:
+        return []
+    probes = []
+    for arm in arms:
+        vectors = embed(cfg, arm, sentences)
+        if vectors is None:
+            return []
+        probes.append(probe(arm, sentences, vectors, cfg.projection))
+    return probes
+
+
+def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
+    if cfg.sentences == 0:
+        return []
+    if cfg.sentences_from:
+        path = Path(cfg.sentences_from).expanduser()
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"sentences_from={path}: {error}. Name a text file with a sentence per line.") from error
+        found = [line.strip() for line in lines if line.strip()]
+    else:
+        root = cfg.data_root or next((root for arm in arms if (root := _data_root(arm))), None)
+        table = Path(root or "") / "STSBenchmark" / "dev.tsv"
+        if root is None or not table.exists():
+            log.info("no sentences for a map: data_root has no STSBenchmark/dev.tsv. sentences_from=FILE names others.")
+            return []
+        from evaluation.catalogue import load_tasks
+        from evaluation.task import Options
+
+        task: Any = load_tasks(root, ["stsb-dev"], Options()).tasks[0]
+        found = [text for pair in zip(task.pairs.left, task.pairs.right, strict=True) for text in pair]
+    found = list(dict.fromkeys(found))
+    step = max(1, len(found) // cfg.sentences)
+    return found[::step][: cfg.sentences]
+
+
+def _data_root(arm: "Arm") -> str | None:
+    recipe = arm.runs[0].results["recipe"]
+    return recipe.get("data_root") or (recipe.get("evaluation") or {}).get("data_root")
+
+
+def embed(cfg: DictConfig, arm: "Arm", sentences: list[str]) -> "np.ndarray | None":
+    from encoders import load_encoder
+
+    first = arm.runs[0]
+    name = str(first.path) if first.path.is_dir() else str(first.results["recipe"].get("encoder") or "")
+    if not name or (first.path.is_dir() and not (first.path / "encoder").is_dir()):
+        log.info("no map of sentences: %s has no encoder/.", first.path)
+        return None
+    try:
+        encoder = load_encoder(name, device=device_of(cfg.device))
+    except InputError as error:
+        log.warning("no map of sentences: %s", error)
+        return None
+    return encoder.embed(sentences).numpy()
+
+
+def show(found: "Comparison", output: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from comparison import tables
+
+    console = Console()
+    board = tables.leaderboard(found.arms, found.headline, found.standings, output)
+    shown = Table(title=board.title, title_justify="left")
+    kept = [place for place, column in enumerate(board.columns) if column not in ("runs", "peak MiB", "steps")]
+    for place in kept:
+        shown.add_column(board.columns[place], justify="right" if place in board.numeric else "left")
+    for row in board.rows:
+        shown.add_row(*(row[place].text for place in kept))
+    console.print(shown)
+    for line in tables.said_aloud(found.arms, found.headline, found.standings, found.contrasts):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for one in found.left_out:
+        console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{output / 'report.html'} and report.md are written.", highlight=False, markup=False, soft_wrap=True)
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="comparison")
+def main(cfg: DictConfig) -> None:
+    logging.basicConfig(level=logging.WARNING if cfg.quiet else logging.INFO, format="%(message)s")
+    for name in ("httpx", "transformers", "pytorch_lightning"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with exit_statuses(config="comparison"):
+        status = run(cfg)
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    with exit_statuses(hydra=True, config="comparison"):
+        main()

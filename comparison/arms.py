@@ -1,0 +1,105 @@
+"""Runs of one recipe under different seeds are one arm of the comparison."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from comparison.collect import Run, labels_of
+
+# What does not change the result of a run, or must differ between any two
+NOT_A_SETTING = {
+    "output_dir", "default_root_dir", "seed", "resume", "overwrite", "quiet", "logger", "devices", "num_nodes",
+    "next_steps", "cache_dir", "num_workers", "only_stage", "log_every_n_steps", "data_root", "hydra",
+}  # fmt: skip
+MOST_NAMED = 3  # settings in a label
+
+
+class Arm(NamedTuple):
+    """``settings`` are the flat recipe: "model.temperature" -> 0.05."""
+
+    label: str
+    runs: list[Run]  # by seed
+    settings: dict[str, Any]
+
+    def values(self, score: str) -> np.ndarray:
+        """(runs,) of those that have it."""
+        return np.array([run.results["scores"][score] for run in self.runs if score in run.results["scores"]])
+
+    def has(self, score: str) -> bool:
+        return all(score in run.results["scores"] for run in self.runs)
+
+
+def arms_of(runs: Sequence[Run]) -> list[Arm]:
+    """In the order of the first run of each."""
+    groups = dict[str, list[Run]]()
+    for run in runs:
+        label = run.label or labels_of(run.folder.parent).get(run.folder.name)
+        key = json.dumps([label, run.results["objective"], settings_of(run)], sort_keys=True, default=str)
+        groups.setdefault(key, []).append(run._replace(label=label))
+    arms = [
+        Arm(group[0].label or "", sorted(group, key=lambda run: run.seed), settings_of(group[0]))
+        for group in groups.values()
+    ]
+    return [arm._replace(label=label) for arm, label in zip(arms, _labels(arms), strict=True)]
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in flat(run.results["recipe"]).items() if not NOT_A_SETTING & set(key.split("."))}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found = dict[str, Any]()
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            found.update(flat(value, f"{prefix}{key}."))
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def differing(arms: Sequence[Arm]) -> list[str]:
+    """Settings in which the arms differ; one that is absent counts as None."""
+    keys = dict.fromkeys(key for arm in arms for key in arm.settings)
+    return [key for key in keys if len({json.dumps(arm.settings.get(key), default=str) for arm in arms}) > 1]
+
+
+def own_settings(arms: Sequence[Arm]) -> list[str]:
+    """The same without those that follow from another by interpolation (``data.batch_size`` from ``batch_size``)."""
+    chosen, seen = list[str](), list[list[Any]]()
+    for key in sorted(differing(arms), key=lambda key: (key.count("."), key)):
+        values = [arm.settings.get(key) for arm in arms]
+        if values not in seen:
+            chosen.append(key)
+            seen.append(values)
+    return chosen
+
+
+def _labels(arms: Sequence[Arm]) -> list[str]:
+    """The name that was given, else the objective and, where several arms have it, what tells them apart."""
+    labels = []
+    for arm in arms:
+        objective = arm.runs[0].results["objective"] or arm.runs[0].path.stem
+        rivals = [other for other in arms if other.runs[0].results["objective"] == arm.runs[0].results["objective"]]
+        if arm.label:
+            labels.append(arm.label)
+        else:
+            labels.append(" ".join([objective, *(_said(key, arm) for key in _telling(rivals))]))
+    again = {label for label in labels if labels.count(label) > 1}
+    return [
+        f"{label} ({arm.runs[0].path})" if label in again else label for arm, label in zip(arms, labels, strict=True)
+    ]
+
+
+def _telling(rivals: Sequence[Arm]) -> list[str]:
+    """As few settings as tell the arms apart; one alone where one does."""
+    keys = own_settings(rivals)
+    alone = [key for key in keys if len({_said(key, arm) for arm in rivals}) == len(rivals)]
+    alone.sort(key=lambda key: "_target_" in key)
+    return alone[:1] if len(keys) > MOST_NAMED else keys
+
+
+def _said(key: str, arm: Arm) -> str:
+    """``temperature=0.05``; of a path its last part."""
+    return f"{key.rpartition('.')[2]}={str(arm.settings.get(key)).rstrip('/').rpartition('/')[2]}"

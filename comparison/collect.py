@@ -1,0 +1,141 @@
+"""The runs that are compared, read from the folders that they left."""
+
+import glob
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contracts import InputError, ItemScores, Results
+
+log = logging.getLogger(__name__)
+
+Row = dict[str, float]
+
+
+class Run(NamedTuple):
+    """A finished run or an evaluation."""
+
+    path: Path  # the run's folder, or the FILE.json of an evaluation
+    results: Results
+    rows: list[Row]  # of metrics.csv: step, and whatever was logged at it
+    items: ItemScores | None  # what single test items came to, where it was kept
+    label: str | None = None  # of its arm, where somebody has named it
+
+    @property
+    def seed(self) -> int:
+        return self.results["seeds"][0] if self.results["seeds"] else 0
+
+    @property
+    def folder(self) -> Path:
+        return self.path if self.path.is_dir() else self.path.parent
+
+
+class LeftOut(NamedTuple):
+    """What was named as a run and is none, and why."""
+
+    path: Path
+    reason: str
+
+
+def collect(patterns: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
+    """All runs that the patterns name: folders, FILE.json, W&B's offline folders, globs, folders of run folders.
+
+    Raises:
+        InputError: a pattern matches nothing, or no run can be read.
+    """
+    runs, left_out = list[Run](), list[LeftOut]()
+    for path in dict.fromkeys(found for pattern in patterns for found in _matches(pattern)):
+        try:
+            runs.append(read_run(path))
+        except InputError as error:
+            left_out.append(LeftOut(path, str(error)))
+            log.warning("left out: %s", error)
+    if not runs:
+        reasons = " ".join(one.reason for one in left_out)
+        raise InputError(f"runs: none of the {len(left_out)} folders holds a run that can be compared. {reasons}")
+    return runs, left_out
+
+
+def read_run(path: Path) -> Run:
+    """
+    Raises:
+        InputError: it is unfinished, damaged, or of another release.
+    """
+    from comparison.offline import is_offline_run, read_offline_run
+    from runs.items import items_beside, read_items
+    from runs.results import read_results
+
+    if is_offline_run(path):
+        return read_offline_run(path)
+    if path.is_dir() and not (path / "results.json").exists():
+        begun = (path / "metrics.csv").exists() or (path / "checkpoints").exists()
+        raise InputError(
+            f"{path}: the run is not finished. Start its command again; it continues."
+            if begun
+            else f"{path}: wanted the folder of a run, which holds a results.json. Name another."
+        )
+    file = path / "results.json" if path.is_dir() else path
+    results = read_results(file)
+    _check_scores(file, results)
+    items = items_beside(_last_stage(file, results))
+    return Run(path, results, _read_rows(file.parent), read_items(items) if items.exists() else None)
+
+
+def _last_stage(file: Path, results: Results) -> Path:
+    """The results.json whose scores these are: a run in stages has those of its last one."""
+    stages = results.get("stages")
+    if not stages:
+        return file
+    last = max(stages, key=lambda name: stages[name]["place"])
+    return file.parent / f"stage-{last}" / file.name
+
+
+def _check_scores(file: Path, results: Results) -> None:
+    """The types of what is read here; ``read_results`` has checked names, numbers of scores and the version."""
+    for key, kind in (("intervals", dict), ("recipe", dict), ("seeds", list), ("overlap", dict), ("objective", str)):
+        if not isinstance(results[key], kind):  # type: ignore[literal-required]
+            raise InputError(f"{file}: wanted {kind.__name__} under {key!r}. The file is damaged; run it again.")
+
+
+def _read_rows(folder: Path) -> list[Row]:
+    from runs.metrics_csv import read_rows
+
+    path = folder / "metrics.csv"
+    if not path.exists():
+        return []
+    try:
+        return [{name: float(cell) for name, cell in row.items()} for row in read_rows(path)]
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: wanted numbers under a header, got: {error}. Run it again.") from error
+
+
+def _matches(pattern: str) -> Iterator[Path]:
+    pattern = str(Path(pattern).expanduser())
+    found = [Path(name) for name in sorted(glob.glob(pattern))]  # noqa: PTH207  # the pattern may be absolute
+    if not found:
+        raise InputError(f"runs: nothing matches {pattern}. Name run folders, or a pattern such as 'outputs/*'.")
+    for path in found:
+        inside = sorted(one.parent for one in path.glob("*/results.json")) if _holds_runs(path) else []
+        labels = path / "runs"
+        if not inside and _holds_runs(path) and labels.is_dir():  # the folder of a race or a sweep
+            inside = sorted(one for one in labels.iterdir() if one.is_dir())
+        yield from inside or [path]
+
+
+def _holds_runs(path: Path) -> bool:
+    own = ("results.json", "metrics.csv", "checkpoints", ".hydra", "files")
+    return path.is_dir() and not any((path / name).exists() for name in own)
+
+
+def labels_of(folder: Path) -> dict[str, str]:
+    """Run folder -> name of its arm, as a race has written it beside its runs."""
+    path = folder / "labels.json"
+    if not path.exists():
+        return {}
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: wanted JSON, got: {error}. Remove it, or start the race again.") from error
+    return {str(name): str(label) for name, label in found.items()} if isinstance(found, dict) else {}

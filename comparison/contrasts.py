@@ -1,0 +1,204 @@
+"""Every two arms against each other, on every task and on their average, and the ranking that follows."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from comparison.arms import Arm
+from comparison.statistics import (
+    ALPHA,
+    SwapTest,
+    average_ranks,
+    holm,
+    interval,
+    over_tasks,
+    seeds_test,
+    spread,
+    swap_test,
+)
+from contracts import InputError
+
+PREFERRED = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")
+OUR_MEAN = "mean of {n} tasks"
+OF_PAIRS = ("all/spearman", "cosine/spearman")  # protocol and metric of what the swap test judges
+
+
+class Headline(NamedTuple):
+    """The score that arms are ranked by, and those that it is the average of; ``tasks`` is at least itself."""
+
+    name: str
+    tasks: list[str]
+
+
+class Contrast(NamedTuple):
+    """First arm minus second; intervals are 95 % over test items, p is for these seeds."""
+
+    first: int
+    second: int
+    score: str
+    difference: float
+    over_items: tuple[float, float] | None
+    over_tasks: tuple[float, float] | None  # of an average only
+    p: float | None
+    p_holm: float | None
+    p_seeds: float | None  # None: too few seeds
+
+    @property
+    def distinguishable(self) -> bool:
+        """For these seeds; by the test where there is one, else by the interval."""
+        if self.p_holm is not None:
+            return self.p_holm < ALPHA
+        return self.over_items is not None and (self.over_items[0] > 0 or self.over_items[1] < 0)
+
+
+class Standing(NamedTuple):
+    arm: int
+    best_rank: int  # one more than the arms that are better, distinguishably
+    worst_rank: int
+
+
+def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
+    """
+    Raises:
+        InputError: a run lacks the score, or the arms have none in common.
+    """
+    shared = [name for name in arms[0].runs[0].results["scores"] if all(arm.has(name) for arm in arms)]
+    if wanted is not None and wanted not in shared:
+        lacking = [str(run.path) for arm in arms for run in arm.runs if wanted not in run.results["scores"]]
+        raise InputError(
+            f"headline={wanted}: {lacking[0]} has no such score. All runs have: {', '.join(shared) or 'none'}."
+        )
+    members = dict[str, list[str]]()
+    for name, held in arms[0].runs[0].results.get("averages", {}).items():
+        members[name] = held
+    for name in [wanted] if wanted else PREFERRED:
+        if name in shared:
+            held = [one for one in members.get(name, [name]) if one in shared]
+            return Headline(name, held or [name])
+    tasks = [name for name in shared if name.endswith(OF_PAIRS) and not _is_dev(name) and name not in members]
+    tasks = tasks or [name for name in shared if name.endswith(OF_PAIRS)] or shared[:1]
+    if not tasks:
+        raise InputError(
+            "the runs have no score in common; score them with the same evaluation.suite, and compare again."
+        )
+    return Headline(tasks[0] if len(tasks) == 1 else OUR_MEAN.format(n=len(tasks)), tasks)
+
+
+def _is_dev(name: str) -> bool:
+    task = name.split("/")[0]
+    return "-dev" in task or "@" in task
+
+
+def values_of(arm: Arm, headline: Headline, score: str) -> np.ndarray:
+    """(runs,) also of an average that is ours."""
+    if arm.has(score):
+        return arm.values(score)
+    return np.mean([arm.values(task) for task in headline.tasks], axis=0)
+
+
+def replicates_of(arm: Arm, headline: Headline, score: str) -> np.ndarray | None:
+    """(R,) the mean over seeds; None where a run did not keep them."""
+    if score == headline.name and len(headline.tasks) > 1:
+        parts = [replicates_of(arm, headline, task) for task in headline.tasks]
+        return None if any(part is None for part in parts) else np.mean(np.array(parts), axis=0)
+    kept = [run.items.replicates.get(score) if run.items else None for run in arm.runs]
+    return None if any(one is None for one in kept) else np.mean(np.array(kept, np.float64), axis=0)
+
+
+def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
+    """Of the headline first, then of each task; Holm's families are the two of them."""
+    pairs = list(combinations(range(len(arms)), 2))
+    if not pairs:
+        return []
+    tests = {task: _swap_test(arms, pairs, task) for task in headline.tasks}
+    families = [[headline.name], [task for task in headline.tasks if task != headline.name]]
+    found = list[Contrast]()
+    for family in families:
+        family_found = [one for score in family for one in _of_score(arms, pairs, headline, score, tests)]
+        with_p = [place for place, one in enumerate(family_found) if one.p is not None]
+        corrected = holm([float(family_found[place].p or 0.0) for place in with_p])
+        for place, p_holm in zip(with_p, corrected, strict=True):
+            family_found[place] = family_found[place]._replace(p_holm=p_holm)
+        found += family_found
+    return found
+
+
+def _of_score(
+    arms: Sequence[Arm],
+    pairs: Sequence[tuple[int, int]],
+    headline: Headline,
+    score: str,
+    tests: dict[str, SwapTest | None],
+) -> Iterator[Contrast]:
+    whole = score == headline.name and len(headline.tasks) > 1
+    parts = [tests[task] for task in headline.tasks] if whole else [tests[score]]
+    known = [part for part in parts if part is not None]
+    test = None
+    if len(known) == len(parts):
+        test = SwapTest(np.mean([one.observed for one in known], axis=0), np.mean([one.null for one in known], axis=0))
+    p_values = test.p_values() if test else [None] * len(pairs)
+    for (a, b), p in zip(pairs, p_values, strict=True):
+        first, second = values_of(arms[a], headline, score), values_of(arms[b], headline, score)
+        items = _paired(arms[a], arms[b], headline, score)
+        by_task = [_paired(arms[a], arms[b], headline, task) for task in headline.tasks] if whole else [None]
+        yield Contrast(
+            a,
+            b,
+            score,
+            float(first.mean() - second.mean()),
+            None if items is None else interval(items),
+            None if any(one is None for one in by_task) else over_tasks(np.array(by_task)),
+            None if p is None else float(p),
+            None,
+            seeds_test(first, second),
+        )
+
+
+def _paired(first: Arm, second: Arm, headline: Headline, score: str) -> np.ndarray | None:
+    if not same_items([first, second], headline.tasks if score == headline.name else [score]):
+        return None
+    one, other = replicates_of(first, headline, score), replicates_of(second, headline, score)
+    return None if one is None or other is None or one.shape != other.shape else one - other
+
+
+def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
+    """Whether all runs were scored on the same test pairs, as far as their digests tell."""
+    for task in {score.split("/")[0] for score in scores}:
+        digests = {run.items.digests.get(task) for arm in arms for run in arm.runs if run.items}
+        if len(digests) > 1:
+            return False
+    return True
+
+
+def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
+    """None where the score is no correlation of cosines, or a run did not keep them, or has other test pairs."""
+    task, _, kind = score.partition("/")
+    kept = [[run.items.cosines.get(task) if run.items else None for run in arm.runs] for arm in arms]
+    if kind not in OF_PAIRS or any(one is None for side in kept for one in side) or not same_items(arms, [score]):
+        return None
+    gold = next(run.items.gold[task] for run in arms[0].runs if run.items)
+    known = [[one for one in side if one is not None] for side in kept]
+    ranks = dict[tuple[int, int], np.ndarray]()
+    sides = list[tuple[np.ndarray, np.ndarray]]()
+    for a, b in pairs:
+        seeds = min(len(known[a]), len(known[b]))
+        for arm in (a, b):
+            if (arm, seeds) not in ranks:
+                ranks[arm, seeds] = average_ranks(known[arm][:seeds])
+        sides.append((ranks[a, seeds], ranks[b, seeds]))
+    return swap_test(sides, gold, f"swaps of {task}")
+
+
+def ranking(arms: Sequence[Arm], headline: Headline, found: Sequence[Contrast]) -> list[Standing]:
+    """By the mean over seeds; arms that cannot be told apart share a range of ranks."""
+    means = [spread(values_of(arm, headline, headline.name)).mean for arm in arms]
+    better, worse = [0] * len(arms), [0] * len(arms)
+    for one in found:
+        if one.score == headline.name and one.distinguishable:
+            winner, loser = (one.first, one.second) if one.difference > 0 else (one.second, one.first)
+            better[loser] += 1
+            worse[winner] += 1
+    order = sorted(range(len(arms)), key=lambda arm: -means[arm])
+    return [Standing(arm, better[arm] + 1, len(arms) - worse[arm]) for arm in order]

@@ -1,0 +1,77 @@
+"""The same sentences under every encoder: where they lie, which are near each other."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from comparison.arms import Arm
+from comparison.tables import Cell, Table
+from contracts import InputError
+
+NEAREST = 3
+
+
+class Probe(NamedTuple):
+    """Of one run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
+
+    sentences: list[str]
+    units: np.ndarray
+    places: np.ndarray
+    uniformity: float
+    alignment: float | None  # of pairs rated above 4, where similarities were kept
+
+
+def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray, how: str) -> Probe:
+    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return Probe(list(sentences), units, project(vectors, how), uniformity(units), alignment(arm))
+
+
+def uniformity(units: np.ndarray) -> float:
+    """Wang and Isola's, over all pairs of sentences; evaluation's suite=geometry has it with an interval."""
+    cosines = (units @ units.T)[np.triu_indices(len(units), 1)]
+    return float(np.log(np.mean(np.exp(-2 * (2 - 2 * np.minimum(cosines, 1))))))
+
+
+def alignment(arm: Arm) -> float | None:
+    items = arm.runs[0].items
+    for task in ("stsb-dev", "stsb", *(items.cosines if items else ())):
+        if items and task in items.cosines and (items.gold[task] > 4).any():
+            return float(np.mean(2 - 2 * items.cosines[task][items.gold[task] > 4]))
+    return None
+
+
+def project(vectors: np.ndarray, how: str) -> np.ndarray:
+    """(N, 2) by ``pca`` or ``umap``."""
+    if how == "umap":
+        try:
+            from umap import UMAP
+        except ImportError as error:
+            raise InputError(f"projection=umap: {error}. pip install umap-learn, or say projection=pca.") from error
+        return np.asarray(UMAP(random_state=1, metric="cosine").fit_transform(vectors))
+    from sklearn.decomposition import PCA
+
+    return PCA(2, random_state=1).fit_transform(vectors)
+
+
+def neighbours(arms: Sequence[Arm], probes: Sequence[Probe], wanted: int) -> Table | None:
+    """Of sentences taken evenly from the list."""
+    if not probes or not wanted or len(probes[0].sentences) < 2:
+        return None
+    sentences, rows = probes[0].sentences, list[list[Cell]]()
+    for asked in np.linspace(0, len(sentences) - 1, min(wanted, len(sentences))).round().astype(int):
+        for arm, one in zip(arms, probes, strict=False):
+            cosines = one.units @ one.units[asked]
+            near = [int(row) for row in np.argsort(-cosines, kind="stable") if sentences[row] != sentences[asked]][
+                :NEAREST
+            ]
+            said = [Cell(f"{sentences[row]} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
+            rows.append([Cell(sentences[asked]), Cell(arm.label), *said, *[Cell("")] * (NEAREST - len(said))])
+    columns = ["sentence", "arm", *(["nearest", "second", "third"][:NEAREST])]
+    return Table(
+        "neighbours",
+        "Nearest neighbours",
+        "Among the sentences of the map, with their cosine; first run of each arm.",
+        columns,
+        rows,
+    )

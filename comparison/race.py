@@ -1,0 +1,127 @@
+"""Several objectives on one backbone under one budget: how long each may train is measured, then all are trained.
+
+A budget is examples, real tokens, or seconds of training. A pilot of a few steps says what a step of each objective
+costs, and ``max_steps`` follows: so each learning rate schedule runs over exactly what its run may spend. Under a
+budget of seconds the clock also ends a run that turns out slower.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from comparison.collect import read_run
+from comparison.processes import Done, Job, run_all
+from contracts import InputError
+
+log = logging.getLogger(__name__)
+
+BUDGETS = {"examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
+SPENT = {"examples": "examples", "tokens": "real_tokens"}
+PILOT_STEPS = 20
+PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
+
+
+class Race(NamedTuple):
+    arms: dict[str, list[str]]  # label -> words of the command line
+    seeds: list[int]
+    budget: tuple[str, float]
+
+    def budget_said(self) -> str:
+        kind, amount = self.budget
+        return f"Each run had a budget of {amount:,.0f} {BUDGETS[kind]}."
+
+
+def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Sequence[int] | None, output: Path) -> Race:
+    """
+    Raises:
+        InputError: the race has no arms, no seeds, or not one budget.
+    """
+    arms, common = race.get("arms"), race.get("common") or []
+    where = f"race={race.get('name', '?')}"
+    if not isinstance(arms, dict) or not arms or not all(isinstance(words, list) for words in arms.values()):
+        raise InputError(f"{where}: wanted arms, a mapping of a name to words of train.py's command line.")
+    amounts = dict(budget or race.get("budget") or {})
+    kind, amount = next(iter(amounts.items()), (None, None))
+    if len(amounts) != 1 or kind not in BUDGETS or not isinstance(amount, int | float) or amount <= 0:
+        raise InputError(
+            f"budget={amounts}: wanted one of {', '.join(BUDGETS)} and an amount, e.g. budget.seconds=600 (or +budget.tokens=1e7)."
+        )
+    numbers = [int(seed) for seed in seeds or race.get("seeds") or []]
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise InputError(f"seeds={numbers}: wanted one or more numbers, each once.")
+    words = {str(label): [*map(str, common), *map(str, mine)] for label, mine in arms.items()}
+    _keep(output / "race.json", {"arms": words, "budget": amounts})
+    return Race(words, numbers, (str(kind), float(amount)))
+
+
+def _keep(path: Path, asked: dict[str, Any]) -> None:
+    """A folder holds one race; more seeds may come to it."""
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if before != json.loads(json.dumps(asked)):
+            raise InputError(
+                f"output={path.parent} holds another race (its arms or its budget differ). Choose another output."
+            )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asked, indent=1), encoding="utf-8")
+
+
+def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) -> list[Done]:
+    """Train what is missing; the runs that failed.
+
+    Raises:
+        InputError: train.py refused an arm.
+    """
+    steps = {label: _steps(label, words, race, output) for label, words in race.arms.items()}
+    jobs, labels = list[Job](), dict[str, str]()
+    for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
+        for label, words in race.arms.items():
+            name = f"{label}-seed{seed}"
+            labels[name] = label
+            jobs.append(Job(name, [*words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name))
+    (output / "runs").mkdir(parents=True, exist_ok=True)
+    (output / "runs" / "labels.json").write_text(json.dumps(labels, indent=1), encoding="utf-8")
+
+    def told(done: Done) -> None:
+        log.info(
+            "%s: %s in %.0f s",
+            done.name,
+            "done" if done.finished else f"failed with status {done.status}",
+            done.seconds,
+        )
+
+    failed = [
+        done for done in run_all(jobs, output / "runs.jsonl", parallel, None if quiet else told) if not done.finished
+    ]
+    for done in failed:
+        log.warning("%s failed: %s", done.name, done.said)
+    return failed
+
+
+def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
+    """Words that make a run of this arm as long as the budget allows."""
+    kind, amount = race.budget
+    folder = output / "pilots" / label
+    pilot = [f"max_steps={PILOT_STEPS}", f"log_every_n_steps={PILOT_LOGS}", "evaluation.data_root=null", "quiet=true",
+             f"seed={race.seeds[0]}", "evaluation.every_n_steps=null", "monitor=null"]  # fmt: skip
+    [done] = run_all([Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
+    if not done.finished:
+        raise InputError(f"race: arm {label} cannot be trained. {done.said}")
+    run = read_run(folder)
+    spent = run.results["spent"]
+    if kind in SPENT:
+        each = spent[SPENT[kind]] / max(1, spent["steps"])  # type: ignore[literal-required]
+    else:
+        timed = [(row["step"], row["time/elapsed_s"]) for row in run.rows if "time/elapsed_s" in row]
+        (first, before), (last, after) = timed[0], timed[-1]
+        each = (after - before) / max(1.0, last - first) or spent["wall_seconds"] / max(1, spent["steps"])
+    steps = max(1, round(amount / each))
+    log.info("%s: %.3g %s a step, %d steps", label, each, BUDGETS[kind], steps)
+    return [f"max_steps={steps}", *([f"max_time={_clock(amount)}"] if kind == "seconds" else [])]
+
+
+def _clock(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    return f"'{whole // 86400:02}:{whole // 3600 % 24:02}:{whole // 60 % 60:02}:{whole % 60:02}'"

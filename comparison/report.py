@@ -1,0 +1,182 @@
+"""A comparison as a page, as Markdown with pictures, and as numbers; all of them from the same tables and drawings."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from comparison import plots, tables
+from comparison.arms import Arm
+from comparison.collect import LeftOut
+from comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
+from comparison.drawing import Picture, Rendered, render
+from comparison.probes import Probe, neighbours
+from comparison.sweep_plots import sweep_pictures
+from comparison.tables import Cell, Table
+
+TITLE = "Objectives head to head"
+
+
+class Comparison(NamedTuple):
+    arms: list[Arm]
+    headline: Headline
+    contrasts: list[Contrast]
+    standings: list[Standing]
+    left_out: list[LeftOut]
+    probes: list[Probe]  # of the arms, in their order; empty where none was wanted
+    projection: str = "pca"
+    spent_alike: str = ""  # what a race says of its budget
+
+
+class Section(NamedTuple):
+    name: str
+    title: str
+    said: list[str]
+    pictures: list[Picture]
+    tables: list[Table]
+
+
+def compare(
+    arms: Sequence[Arm], headline: Headline, left_out: Sequence[LeftOut], probes: Sequence[Probe] = (), **more: str
+) -> Comparison:
+    found = contrasts(arms, headline)
+    return Comparison(list(arms), headline, found, ranking(arms, headline, found), list(left_out), list(probes), **more)
+
+
+def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Section]:
+    arms, headline = one.arms, one.headline
+    said = tables.said_aloud(arms, headline, one.standings, one.contrasts)
+    found = [
+        Section("ranking", "Ranking", [*([one.spent_alike] if one.spent_alike else []), *said],
+                [plots.leaderboard(arms, headline, one.standings)],
+                [tables.leaderboard(arms, headline, one.standings, output), *_some(tables.left_out(one.left_out))]),
+        Section("tests", "Differences", [], [], [tables.all_contrasts(arms, one.contrasts)] if one.contrasts else []),
+        Section("tasks", "Tasks", [], _some(plots.subsets(arms, headline)), [tables.task_scores(arms, headline)]),
+        Section("sweep", "Settings", [], sweep_pictures(arms, headline), []),
+        Section("training", "Training", [], plots.curves(arms), []),
+        Section("space", "Space", [],
+                _some(plots.plane(arms, headline, one.probes), plots.similarities(arms, headline), plots.sentence_map(arms, one.probes, one.projection)),
+                _some(neighbours(arms, one.probes, neighbours_of))),
+        Section("leaks", "Leaks", [], [], _some(tables.leaks(arms))),
+        Section("configs", "Configs", [], [], [tables.configs(arms)]),
+    ]  # fmt: skip
+    return [section for section in found if section.pictures or section.tables]
+
+
+def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[str, Path]:
+    """report.html, report.md, comparison.json and pictures/; what was written, by its name."""
+    output.mkdir(parents=True, exist_ok=True)
+    pictures = output / "pictures"
+    pictures.mkdir(exist_ok=True)
+    whole = sections(one, output, neighbours_of)
+    drawn = {picture.name: render(picture) for section in whole for picture in section.pictures}
+    written = dict[str, Path]()
+    for name, rendered in drawn.items():
+        written[name] = pictures / f"{name}.png"
+        written[name].write_bytes(rendered.png)
+    for name, text in (
+        ("report.html", _html(one, whole, drawn)),
+        ("report.md", _markdown(one, whole)),
+        ("comparison.json", json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
+    ):
+        written[name] = output / name
+        unfinished = output / f".{name}.part"
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(written[name])
+    return written
+
+
+def lead(one: Comparison) -> list[str]:
+    runs = sum(len(arm.runs) for arm in one.arms)
+    return [
+        f"{runs} runs of {len(one.arms)} arms, ranked by {one.headline.name}"
+        + (f", the average of {', '.join(one.headline.tasks)}." if len(one.headline.tasks) > 1 else ".")
+    ]
+
+
+def environment() -> Any:
+    """Jinja's, over the pages of this package; everything is escaped."""
+    from jinja2 import Environment, FileSystemLoader
+
+    return Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=False)
+
+
+def _html(one: Comparison, whole: Sequence[Section], drawn: dict[str, Rendered]) -> str:
+    shown = [
+        {
+            "name": section.name,
+            "title": section.title,
+            "said": section.said,
+            "pictures": [{"svg": drawn[picture.name].svg, "caption": picture.caption} for picture in section.pictures],
+            "tables": [
+                *({"table": table, "folded": table.name == "configs"} for table in section.tables),
+                *({"table": picture.table, "folded": True} for picture in section.pictures if picture.table),
+            ],
+        }
+        for section in whole
+    ]
+    page = environment().get_template("page.html.j2")
+    return page.render(title=TITLE, lead=[*lead(one), f"Written {datetime.now():%Y-%m-%d %H:%M}."], sections=shown)
+
+
+def _markdown(one: Comparison, whole: Sequence[Section]) -> str:
+    parts = [f"# {TITLE}", *lead(one)]
+    for section in whole:
+        parts += [f"## {section.title}", *section.said]
+        parts += [f"![{picture.caption}](pictures/{picture.name}.png)" for picture in section.pictures]
+        for table in section.tables:
+            shown = [row for row in table.rows if table.name != "configs" or row[1].mark]
+            parts += [f"**{table.title}.** {table.note}".rstrip(), markdown_table(table._replace(rows=shown))]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(table: Table) -> str:
+    def cell(one: Cell) -> str:
+        text = re.sub(r"([|\\*_`<>\[\]])", r"\\\1", " ".join(one.text.split()))
+        return f"[{text}]({one.link})" if one.link else text
+
+    rule = ["---:" if place in table.numeric else "---" for place in range(len(table.columns))]
+    head = [cell(Cell(column)) for column in table.columns]
+    rows = [head, rule, *([cell(one) for one in row] for row in table.rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _numbers(one: Comparison, whole: Sequence[Section]) -> dict[str, Any]:
+    """For programs: the tables with unrounded values."""
+
+    def value(cell: Cell) -> Any:
+        if isinstance(cell.sort, float | int):
+            return None if not math.isfinite(cell.sort) or cell.text == "" else cell.sort
+        return cell.text
+
+    return {
+        "headline": one.headline._asdict(),
+        "arms": {arm.label: [str(run.path) for run in arm.runs] for arm in one.arms},
+        "ranking": [
+            {"arm": one.arms[place.arm].label, "best": place.best_rank, "worst": place.worst_rank}
+            for place in one.standings
+        ],
+        "differences": [
+            {
+                **found._asdict(),
+                "first": one.arms[found.first].label,
+                "second": one.arms[found.second].label,
+                "distinguishable": found.distinguishable,
+            }
+            for found in one.contrasts
+        ],
+        "left_out": {str(found.path): found.reason for found in one.left_out},
+        "tables": {
+            table.name: {"columns": table.columns, "rows": [[value(cell) for cell in row] for row in table.rows]}
+            for section in whole
+            for table in section.tables
+            if table.name != "configs"
+        },
+    }
+
+
+def _some(*parts: Any) -> list[Any]:
+    return [part for part in parts if part is not None]

@@ -1,0 +1,138 @@
+"""What the difference of two encoders is worth: intervals over test items and tasks, tests over items and over seeds.
+
+Test items and seeds are two sources of chance, and are never mixed: the bootstrap and the swap test say what another
+choice of test pairs would have given *for these seeds*; the spread over seeds, and the test over seeds, say what
+another seed would have given on these pairs.
+
+Shape letters: R resamples or swaps, N test pairs, T tasks, P pairs of arms.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+SWAPS = 9999
+BLOCK = 2**22  # numbers drawn at a time
+SEEDS_WANTED = 6  # a side: below, the smallest p of a permutation test over seeds is not small
+ALPHA = 0.05
+
+
+class Spread(NamedTuple):
+    mean: float
+    deviation: float | None  # None: of one seed
+    seeds: int
+
+
+class SwapTest(NamedTuple):
+    """``observed`` (P,) and what it would be with the arms of each test pair swapped at random, ``null`` (R, P)."""
+
+    observed: np.ndarray
+    null: np.ndarray
+
+    def p_values(self) -> np.ndarray:
+        """(P,), two-sided; the observed assignment is one of the possible ones, hence never 0."""
+        as_far = np.abs(self.null) >= np.abs(self.observed) - 1e-12
+        return (as_far.sum(0) + 1) / (len(self.null) + 1)
+
+
+def spread(values: Sequence[float] | np.ndarray) -> Spread:
+    """Mean and standard deviation (n - 1) over seeds."""
+    values = np.asarray(values, np.float64)
+    return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None, len(values))
+
+
+def interval(replicates_R: np.ndarray) -> tuple[float, float]:
+    """95 %, percentiles of the bootstrap."""
+    low, high = np.quantile(replicates_R.astype(np.float64), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def over_tasks(replicates_TR: np.ndarray) -> tuple[float, float]:
+    """95 % of the mean of T tasks whose choice is left to chance as well: tasks are resampled, and the items in them."""
+    tasks, resamples = replicates_TR.shape
+    rng = generator(f"over {tasks} tasks")
+    drawn_RT = rng.integers(tasks, size=(resamples, tasks))
+    # another resample of items for each task that was drawn, so that a task drawn twice is not the same twice
+    items_RT = rng.integers(resamples, size=(resamples, tasks))
+    return interval(replicates_TR[drawn_RT, items_RT].mean(1))
+
+
+def average_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
+    """(N,) the mean over seeds of each pair's rank among the pairs, centred."""
+    ranks = np.mean([stats.rankdata(one) for one in cosines], axis=0)
+    return ranks - ranks.mean()
+
+
+def swap_test(
+    sides: Sequence[tuple[np.ndarray, np.ndarray]], gold_N: np.ndarray, key: str, swaps: int = SWAPS
+) -> SwapTest:
+    """Paired permutation test over test pairs: correlation with the gold ranks, first side minus second.
+
+    Under the null hypothesis the two arms are exchangeable on every test pair, so their (averaged, centred) ranks are
+    swapped with probability 1/2. Both sides must be averages over as many seeds: more make a better correlation.
+    ``scipy.stats.permutation_test`` gives the same; here all swaps and all P pairs of arms are one matrix product,
+    because sums of ranks, of their squares and of products with the gold ranks are linear in who is swapped.
+    """
+    gold_N = stats.rankdata(gold_N)
+    gold_N = gold_N - gold_N.mean()
+    sides_PN2 = np.array(sides, np.float64).transpose(0, 2, 1)
+    moments_2P3 = np.array([[_moments(side[:, which], gold_N).sum(1) for side in sides_PN2] for which in (0, 1)])
+    change_N3P = np.concatenate([(_moments(one[:, 1], gold_N) - _moments(one[:, 0], gold_N)) for one in sides_PN2]).T
+    scale = np.abs(change_N3P).max(0, keepdims=True)
+    scale[scale == 0] = 1.0
+    change_N3P = (change_N3P / scale).astype(np.float32)
+    rng, null = generator(key), list[np.ndarray]()
+    rows = max(1, BLOCK // len(gold_N))
+    for start in range(0, swaps, rows):
+        count = min(rows, swaps - start)
+        bits = np.frombuffer(rng.bytes(-(-count * len(gold_N) // 8)), np.uint8)
+        swapped_RN = np.unpackbits(bits)[: count * len(gold_N)].reshape(count, -1).astype(np.float32)
+        moved_RP3 = (swapped_RN @ change_N3P * scale).reshape(count, len(sides_PN2), 3)
+        null.append(_difference(moments_2P3[0] + moved_RP3, moments_2P3[1] - moved_RP3, gold_N))
+    return SwapTest(_difference(moments_2P3[0], moments_2P3[1], gold_N), np.concatenate(null))
+
+
+def _moments(ranks_N: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
+    """(3, N), whose sums make a correlation with the centred gold."""
+    return np.stack([ranks_N, ranks_N**2, ranks_N * gold_N])
+
+
+def _difference(first: np.ndarray, second: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
+    return _correlation(first, gold_N) - _correlation(second, gold_N)
+
+
+def _correlation(moments: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
+    """(..., 3) sums -> (...) in 0..100; 0 where a side is constant."""
+    total, squares, products = np.moveaxis(moments, -1, 0)
+    variance = np.maximum(squares - total**2 / len(gold_N), 0) * (gold_N @ gold_N)
+    return 100 * np.divide(products, np.sqrt(variance), out=np.zeros_like(products), where=variance > 1e-9)
+
+
+def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
+    """p of a permutation test over seeds, two-sided; None below six a side."""
+    if min(len(first), len(second)) < SEEDS_WANTED:
+        return None
+    if np.ptp(np.concatenate([first, second])) == 0:
+        return 1.0
+    found = stats.permutation_test(
+        (first, second), lambda x, y, axis: x.mean(axis) - y.mean(axis), n_resamples=SWAPS, vectorized=True,
+        rng=generator("seeds"),
+    )  # fmt: skip
+    return float(found.pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction (1979): the smallest times n, the next times n - 1, never below the one before."""
+    adjusted, before = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(np.argsort(p_values, kind="stable")):
+        before = max(before, min(1.0, (len(p_values) - place) * float(p_values[index])))
+        adjusted[index] = before
+    return adjusted
+
+
+def generator(key: str) -> np.random.Generator:
+    """The same for the same words, on any machine."""
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))

@@ -1,0 +1,215 @@
+"""The tables of a comparison, as data: the report in HTML, the one in Markdown, the terminal and W&B show the same."""
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from comparison.arms import Arm, differing
+from comparison.collect import LeftOut
+from comparison.contrasts import (
+    Contrast,
+    Headline,
+    Standing,
+    replicates_of,
+    same_items,
+    values_of,
+)
+from comparison.statistics import SEEDS_WANTED, interval, spread
+
+TOO_FEW = "too few seeds"
+
+
+class Cell(NamedTuple):
+    text: str
+    sort: float | str | None = None  # None: by the text
+    mark: str = ""  # a CSS class: differs, best, warn
+    link: str = ""
+
+
+class Table(NamedTuple):
+    """The first column names the row."""
+
+    name: str
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    numeric: frozenset[int] = frozenset()  # columns to align right
+
+
+def number(value: float | None, digits: int = 2) -> Cell:
+    return Cell("", -np.inf) if value is None else Cell(f"{value:,.{digits}f}", float(value))
+
+
+def span(bounds: tuple[float, float] | None) -> Cell:
+    return Cell("", -np.inf) if bounds is None else Cell(f"{bounds[0]:.2f} to {bounds[1]:.2f}", bounds[0])
+
+
+def p_value(p: float | None, otherwise: str = "") -> Cell:
+    if p is None:
+        return Cell(otherwise, 2.0)
+    return Cell("< 0.001" if p < 0.001 else f"{p:.3f}", p)
+
+
+def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], output: Path) -> Table:
+    rows = []
+    for standing in standings:
+        arm = arms[standing.arm]
+        seeds = spread(values_of(arm, headline, headline.name))
+        kept = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
+        spent = [run.results["spent"] for run in arm.runs]
+        mean = {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}  # type: ignore[literal-required]
+        rank = (standing.best_rank, standing.worst_rank)
+        rows.append([
+            Cell(arm.label),
+            Cell(str(rank[0]) if rank[0] == rank[1] else f"{rank[0]} to {rank[1]}", sum(rank)),
+            number(seeds.mean),
+            Cell("one seed", -1.0) if seeds.deviation is None else number(seeds.deviation),
+            Cell(str(seeds.seeds), seeds.seeds),
+            span(None if kept is None else interval(kept)),
+            number(mean["steps"], 0),
+            number(mean["examples"], 0),
+            number(mean["real_tokens"], 0),
+            number(mean["wall_seconds"], 0),
+            number(mean["peak_memory_bytes"] / 2**20, 0),
+            Cell(", ".join(run.path.name for run in arm.runs), link=relative(arm.runs[0].path, output)),
+        ])  # fmt: skip
+    columns = ["arm", "rank", headline.name, "sd over seeds", "seeds", "95 % over test items", "steps", "examples",
+               "real tokens", "seconds", "peak MiB", "runs"]  # fmt: skip
+    note = (
+        "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: they are two sources "
+        "of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
+    )
+    return Table("leaderboard", "Leaderboard", note, columns, rows, frozenset(range(2, 11)))
+
+
+def task_scores(arms: Sequence[Arm], headline: Headline) -> Table:
+    best = {task: max(spread(values_of(arm, headline, task)).mean for arm in arms) for task in headline.tasks}
+    rows = []
+    for arm in arms:
+        cells = [Cell(arm.label)]
+        for task in headline.tasks:
+            found = spread(values_of(arm, headline, task))
+            text = f"{found.mean:.2f}" + ("" if found.deviation is None else f" ± {found.deviation:.2f}")
+            cells.append(Cell(text, found.mean, "best" if found.mean == best[task] else ""))
+        rows.append(cells)
+    return Table(
+        "tasks", "Scores by task", "Mean ± standard deviation over seeds; the highest mean of a column is marked.",
+        ["arm", *headline.tasks], rows, frozenset(range(1, len(headline.tasks) + 1)),
+    )  # fmt: skip
+
+
+def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
+    rows = []
+    for one in found:
+        rows.append([
+            Cell(f"{arms[one.first].label} - {arms[one.second].label}"),
+            Cell(one.score),
+            number(one.difference),
+            span(one.over_items),
+            span(one.over_tasks),
+            p_value(one.p),
+            p_value(one.p_holm),
+            p_value(one.p_seeds, TOO_FEW),
+            Cell("distinguishable" if one.distinguishable else "not distinguishable", mark="" if one.distinguishable else "warn"),
+        ])  # fmt: skip
+    columns = ["difference", "score", "value", "95 % over test items", "95 % over tasks, too", "p", "p, Holm", "p over seeds", "for these seeds"]  # fmt: skip
+    note = (
+        "p is of a paired permutation test over test pairs, for these seeds: ranks of the seeds' similarities are averaged, and those "
+        "of the two arms swapped. Holm's correction is over all pairs of arms, of the average and, apart from it, of all tasks. A test over "
+        f"seeds wants {SEEDS_WANTED} a side."
+    )
+    return Table("contrasts", "Every two arms", note, columns, rows, frozenset({2, 3, 4, 5, 6, 7}))
+
+
+def said_aloud(
+    arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
+) -> list[str]:
+    """The ranking in sentences, neighbour by neighbour."""
+    of_two = {frozenset((one.first, one.second)): one for one in found if one.score == headline.name}
+    said = []
+    for upper, lower in pairwise(standings):
+        one = of_two[frozenset((upper.arm, lower.arm))]
+        sign = 1 if one.first == upper.arm else -1
+        better, worse = arms[upper.arm].label, arms[lower.arm].label
+        bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
+        facts = f"{sign * one.difference:.2f}"
+        facts += f", 95 % over test items {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
+        facts += (
+            f", p = {p_value(one.p_holm).text.replace('< ', 'below ')} after Holm's correction"
+            if one.p_holm is not None
+            else ""
+        )
+        said.append(
+            f"{better} is above {worse}, for these seeds ({facts})." if one.distinguishable
+            else f"{better} and {worse} are not distinguishable ({facts})."
+        )  # fmt: skip
+        said += _of_seeds(arms[upper.arm], arms[lower.arm], headline, one)
+    return said
+
+
+def _of_seeds(upper: Arm, lower: Arm, headline: Headline, one: Contrast) -> list[str]:
+    if one.p_seeds is not None:
+        return [f"Over seeds: p = {p_value(one.p_seeds).text.replace('< ', 'below ')}."]
+    deviations = [spread(values_of(arm, headline, headline.name)).deviation for arm in (upper, lower)]
+    known = [one for one in deviations if one is not None]
+    sentence = (
+        f"Too few seeds to test over seeds ({len(upper.runs)} and {len(lower.runs)}, wanted {SEEDS_WANTED} a side)"
+    )
+    if known and one.distinguishable and abs(one.difference) < 2 * max(known):
+        return [
+            f"{sentence}; their spread of {max(known):.2f} is not small beside the difference, another seed may turn it round."
+        ]
+    return [f"{sentence}."]
+
+
+def leaks(arms: Sequence[Arm]) -> Table | None:
+    tasks = list(dict.fromkeys(task for arm in arms for task in arm.runs[0].results["overlap"]))
+    if not tasks:
+        return None
+    rows = []
+    for task in tasks:
+        cells = [Cell(task)]
+        for arm in arms:
+            one = arm.runs[0].results["overlap"].get(task)
+            found = one["found"] if one else 0
+            cells.append(
+                Cell(f"{found} of {one['checked']}", found, "warn" if found else "")
+                if one
+                else Cell("not checked", -1.0)
+            )
+        rows.append(cells)
+    note = "Test sentences that stand word for word in the training text, of those long enough to tell; of each arm's first run."
+    return Table("leaks", "Test sentences in the training text", note, ["task", *(arm.label for arm in arms)], rows,
+                 frozenset(range(1, len(arms) + 1)))  # fmt: skip
+
+
+def configs(arms: Sequence[Arm]) -> Table:
+    different = set(differing(arms))
+    keys = sorted({key for arm in arms for key in arm.settings}, key=lambda key: (key not in different, key))
+    rows = []
+    for key in keys:
+        mark = "differs" if key in different else ""
+        values = [Cell(_shown(arm.settings.get(key, "-")), mark=mark) for arm in arms]
+        rows.append([Cell(key), Cell("differs" if mark else "same", mark=mark), *values])
+    return Table("configs", "Configs side by side", "Settings in which arms differ come first, and are marked.",
+                 ["setting", "differs", *(arm.label for arm in arms)], rows)  # fmt: skip
+
+
+def left_out(found: Sequence[LeftOut]) -> Table | None:
+    if not found:
+        return None
+    rows = [[Cell(str(one.path)), Cell(one.reason, mark="warn")] for one in found]
+    return Table("left-out", "Left out", "What was named and could not be compared.", ["folder", "why"], rows)
+
+
+def relative(path: Path, output: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), output.resolve())).as_posix()
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,39 @@
+"""The comparison as a W&B run: tables, images and a summary, under names that a sweep or a plot can use."""
+
+from pathlib import Path
+
+from comparison.contrasts import values_of
+from comparison.report import Comparison, Section
+from comparison.statistics import spread
+
+
+def upload(
+    one: Comparison, whole: list[Section], written: dict[str, Path], project: str, name: str, offline: bool
+) -> str:
+    """``comparison/ARM/mean``, ``/sd``, ``/rank`` in the summary; the id of the W&B run."""
+    import wandb
+
+    folder = written["report.html"].parent
+    run = wandb.init(
+        project=project, name=name, job_type="comparison", dir=str(folder), mode="offline" if offline else None,
+        config={"headline": one.headline.name, "tasks": one.headline.tasks, "arms": [arm.label for arm in one.arms]},
+    )  # fmt: skip
+    content = dict[str, object]()
+    for section in whole:
+        for table in section.tables:
+            rows = [[cell.text for cell in row] for row in table.rows]
+            content[f"comparison/{table.name}"] = wandb.Table(columns=table.columns, data=rows)
+        for picture in section.pictures:
+            content[f"comparison/{picture.name}-picture"] = wandb.Image(
+                str(written[picture.name]), caption=picture.caption
+            )
+    content["comparison/report"] = wandb.Html(written["report.html"].read_text(encoding="utf-8"), inject=False)
+    run.log(content)
+    for place in one.standings:
+        arm = one.arms[place.arm]
+        found = spread(values_of(arm, one.headline, one.headline.name))
+        run.summary[f"comparison/{arm.label}/mean"] = found.mean
+        run.summary[f"comparison/{arm.label}/sd"] = found.deviation
+        run.summary[f"comparison/{arm.label}/rank"] = place.best_rank
+    run.finish()
+    return str(run.id)
