@@ -7,7 +7,7 @@ import pytest
 
 import synthesis.store as store_module
 from contracts import InputError
-from synthesis.stage import sieve
+from synthesis.dino_stage import sieve
 from synthesis.store import ShardStore, read_entries, read_manifest
 
 ABOUT = {"first": 0, "inputs": 2, "tokens": 9}
