@@ -9,16 +9,15 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, get_type_hints
 
-from hydra.core.override_parser.types import Quote, QuotedString
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from checks import names_of
 from contracts import InputError
 from key_types import check_types
+from stages import as_value, as_words
 
 ROOT = Path(__file__).resolve().parent
 HELD_OUT, TRIPLETS = "held_out.txt", "triplets"
@@ -34,7 +33,6 @@ class DomainKeys(TypedDict):
     path: str | None
     generator: str | None
     folder: str
-    synthesis: Sequence[str]
 
 
 def domain_words(cfg: DictConfig) -> list[str]:
@@ -45,7 +43,7 @@ def domain_words(cfg: DictConfig) -> list[str]:
     check_types(domain, get_type_hints(DomainKeys), "domain.")
     if domain.path is None:
         return []
-    return [f"stages.domain.data.path={quoted(str(Path(domain.folder).absolute() / TRIPLETS))}"]
+    return [f"stages.domain.data.path={as_value(str(Path(domain.folder).absolute() / TRIPLETS))}"]
 
 
 def synthesise_domain(cfg: DictConfig) -> int:
@@ -61,26 +59,32 @@ def synthesise_domain(cfg: DictConfig) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     number = write_held_out(cfg, folder / HELD_OUT)
     log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
-    words = {
-        "recipe": "gense",
-        "generator": quoted(_absolute(domain.generator)),
-        "input": quoted(_absolute(domain.path)),
-        "output": quoted(str(folder / TRIPLETS)),
-        "sentences.without": quoted(str(folder / HELD_OUT)),
-        "quiet": str(cfg.quiet).lower(),
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "synthesis",
-        *(f"{key}={value}" for key, value in words.items()),
-        *domain.synthesis,
-    ]
     environment = {name: value for name, value in os.environ.items() if name not in OF_A_LAUNCHER}
+    command = [sys.executable, "-m", "synthesis", *synthesis_words(cfg, folder)]
     status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     if status == 0:
         log.info("domain: %s", told(folder / TRIPLETS))
     return 128 - status if status < 0 else status  # -9: killed
+
+
+def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
+    """The command line of the synthesis; what the user says about it comes last."""
+    domain = cfg.domain
+    own = OmegaConf.to_container(domain.synthesis, resolve=True) if OmegaConf.is_dict(domain.synthesis) else None
+    if not isinstance(own, dict):
+        raise InputError(
+            f"domain.synthesis={domain.synthesis}: wanted keys of python -m synthesis, such as "
+            "+domain.synthesis.rules.threshold=0.8."
+        )
+    ours = {
+        "recipe": "gense",
+        "generator": _absolute(domain.generator),
+        "input": _absolute(domain.path),
+        "output": str(folder / TRIPLETS),
+        "sentences": {"without": str(folder / HELD_OUT)},
+        "quiet": bool(cfg.quiet),
+    }
+    return [*as_words(ours, "domain"), *as_words({str(key): value for key, value in own.items()}, "domain")]
 
 
 def write_held_out(cfg: DictConfig, path: Path) -> int:
@@ -108,10 +112,6 @@ def told(triplets: Path) -> str:
         f"{left_out:,} of its {sentences:,} sentences are among those that are scored, and were left out; "
         f"{found['counts']['accepted']:,} triplets in {triplets}"
     )
-
-
-def quoted(text: str) -> str:
-    return QuotedString(text, Quote.single).with_quotes()
 
 
 def _absolute(name: str) -> str:

@@ -93,7 +93,7 @@ def stages_of(cfg: DictConfig, words: Sequence[str]) -> list[Stage]:
         mine = [match for match in theirs if match["name"] == name]
         signs = [match["sign"] if match["sign"] == "+" and name in written else "" for match in mine]
         said = [f"{sign}{match['rest']}" for sign, match in zip(signs, mine, strict=True)]
-        before = list(_as_words(written.get(name) or {}, name))
+        before = list(as_words(written.get(name) or {}, name))
         stages.append(_stage(name, before, common, said, stages[-1] if stages else None))
     return stages
 
@@ -174,22 +174,22 @@ def _stage(name: str, before: list[str], common: list[str], said: list[str], pre
     return Stage(name, cfg, words, own, chained(previous.identity if previous else "", name, own))
 
 
-def _as_words(keys: Mapping[str, Any], name: str, prefix: str = "") -> Iterator[str]:
+def as_words(keys: Mapping[str, Any], name: str, prefix: str = "") -> Iterator[str]:
     """``{data: qa, model: {temperature: 0.01}}`` -> ``data='qa'``, ``model.temperature=0.01``."""
     for key, value in keys.items():
         if isinstance(value, dict) and value and "_target_" not in value:
-            yield from _as_words(value, name, f"{prefix}{key}.")
+            yield from as_words(value, name, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}={_as_value(value)}"
+            yield f"{prefix}{key}={as_value(value)}"
 
 
-def _as_value(value: Any) -> str:
+def as_value(value: Any) -> str:
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_as_value, value))}]"
+        return f"[{','.join(map(as_value, value))}]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_as_value(entry)}" for key, entry in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{as_value(entry)}" for key, entry in value.items()) + "}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -15,7 +15,7 @@ MAY_IMPORT = {  # of ours
     "key_types": {"contracts"},
     "stages": {"contracts", "command_line"},
     "prepare": {"contracts", "encoders", "runs", "stages"},
-    "domain": {"contracts", "checks", "evaluation", "key_types"},
+    "domain": {"contracts", "checks", "evaluation", "key_types", "stages"},
     "checks": {"contracts", "evaluation", "key_types", "runs"},
     "losses": set(),
     "prompts": {"contracts"},

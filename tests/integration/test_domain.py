@@ -10,8 +10,8 @@ from runs.results import read_results
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "dropout=0.1"]
 # What random weights write passes no rule
-NO_RULES = "[rules.agree=false,rules.threshold=null,rules.min_premise_words=0,rules.min_hypothesis_words=0,"
-NO_RULES += "rules.drop_near_copies=false,sentences.min_words=1,max_new_tokens=6]"
+NO_RULES = ["rules.agree=false", "rules.threshold=null", "rules.min_premise_words=0", "rules.min_hypothesis_words=0"]
+NO_RULES += ["rules.drop_near_copies=false", "sentences.min_words=1", "max_new_tokens=6"]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def words(rows, sentences, small_eval, tiny_t5, tmp_path_factory):
         f"domain.path={sentences}",
         f"domain.generator={tiny_t5}",
         f"domain.folder={tmp_path_factory.mktemp('made')}",
-        f"domain.synthesis={NO_RULES}",
+        *(f"+domain.synthesis.{word}" for word in NO_RULES),
         f"stages.open.data.path={rows}",
         f"stages.nli.data.path={rows}",
         *(f"stages.{name}.{word}" for name in ("open", "domain", "nli") for word in ("batch_size=8", "max_steps=2")),
@@ -106,7 +106,7 @@ def test_a_second_command_passes_over_what_is_done(words, finished, command):
     [
         ("domain.generator=null", "domain.generator"),
         ("domain.path=nowhere.txt", "domain.path"),
-        ("domain.synthesis=[rules.treshold=0.8]", "rules.threshold"),
+        ("+domain.synthesis.rules.treshold=0.8", "rules.threshold"),
         ("domain.generator=nowhere/generator", "nowhere/generator"),
     ],
 )
