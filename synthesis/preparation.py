@@ -135,7 +135,8 @@ def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
             if how.drop_duplicates:
                 seen.add(sentence)
     if how.drop_duplicates:
-        left_out["duplicate"] += _without(work / "all", seen, work / TEXTS)
+        if again := _without(work / "all", seen, work / TEXTS):
+            left_out["duplicate"] = again
     (work / (TEXTS if how.drop_duplicates else "all")).replace(place / TEXTS)
     shutil.rmtree(work)
     kept = counts["sentences"] - left_out.total()

@@ -1,4 +1,4 @@
-"""T5-like models in the decoding loop, against transformers run from the start for every token, and in other batches."""
+"""T5-like models when decoded: against transformers run from the start for every token, and in other batches."""
 
 import itertools
 import random

@@ -1,0 +1,286 @@
+"""P10: sentences from an encoder-decoder, against transformers' ``generate`` on batches in the order of the input.
+
+    python -m benchmarks.triplet_synthesis [--quick] [--sentences 96] [--rounds 1] [--batch 32] [--part P10]
+    python -m benchmarks.triplet_synthesis --part filter [--rows 10000000]
+    python -m benchmarks.triplet_synthesis --part sentences [--rows 1000000]
+
+A model shaped like T5-small with random weights, the same on both sides; real premises; one entailment and one
+contradiction per sentence, top-k 50 and top-p 0.9, 63 new tokens at most. A random model never ends by itself: on both
+sides texts end at lengths drawn from those of real hypotheses, the same ones. The other side is what the published
+script does: batches of both prompts as they come, padded to the longest, until the last text of the batch has ended.
+Also with the discriminator's pass over what was written, in batches as they come on the other side.
+
+``filter`` times recipe=gense_filter over scored rows; ``sentences`` the reading, cleaning and de-duplication of input.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers import StoppingCriteria, StoppingCriteriaList, T5Config, T5ForConditionalGeneration
+
+import synthesis.decoding
+from benchmarks import materials, texts
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from prompts import DIRECTIONS, PromptIds, parse_prompts
+from synthesis.batch import Sample
+from synthesis.continuations import Decoding, Prompt, Sampled, Statistics
+from synthesis.decoding import decode
+from synthesis.encoder_decoder import EncoderDecoder
+from synthesis.endings import Endings
+from synthesis.gense import Discriminator
+from synthesis.gense_filter import filter_shards
+from synthesis.inputs import open_inputs
+from synthesis.preparation import Preparation, prepare
+from synthesis.store import ShardStore, shard_name
+from synthesis.triplet_rules import Rules
+
+STEPS = 63
+TOP_K, TOP_P = 50, 0.9
+PROMPTS = Path(__file__).resolve().parent.parent / "configs/prompts/gense.yaml"
+SHARD = 1000
+
+
+# ------------------------------------------------------------------------------------------------- generation
+
+
+class Work:
+    """Model, inputs, and the length at which each text ends."""
+
+    def __init__(self, sentences: int, quick: bool) -> None:
+        corpus = texts.sentences(20_000 if not quick else 500)
+        self.premises = [one for one in corpus if 8 <= len(one.split()) <= 60][:sentences]
+        self.tokenizer = sentence_piece(corpus)
+        self.model = t5_small_shaped(len(self.tokenizer), quick)
+        prompts = parse_prompts(yaml.safe_load(PROMPTS.read_text(encoding="utf-8")), "pieces", str(PROMPTS))
+        self.ids = PromptIds(prompts, self.tokenizer)
+        self.generator = EncoderDecoder("t5-small-shaped", self.model, self.tokenizer)
+        self.score = Discriminator(self.generator, self.ids, 128)
+        draw, lengths = random.Random(0), hypothesis_lengths(self.ids, corpus)
+        self.lengths = {
+            (place, direction): min(STEPS, draw.choice(lengths))
+            for place in range(len(self.premises))
+            for direction in DIRECTIONS
+        }
+
+    def prompts(self) -> list[Prompt]:
+        """Entailment and contradiction of a sentence side by side, as in the published input."""
+        written = {direction: self.ids.generation(direction, self.premises, 96) for direction in DIRECTIONS}
+        return [
+            Prompt((place, direction), tuple(written[direction][place]))
+            for place in range(len(self.premises))
+            for direction in DIRECTIONS
+        ]
+
+
+def sentence_piece(corpus: list[str]) -> Tokenizer:
+    """Unigram, as T5's; as many ids as T5 has embeddings are reached by unused words."""
+    from tokenizers import Tokenizer as Fast
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    fast = Fast(models.Unigram())
+    fast.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    fast.decoder = decoders.Metaspace(prepend_scheme="always")
+    special = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=8000, special_tokens=special, unk_token="<unk>", show_progress=False)
+    fast.train_from_iterator([*corpus, "true false " * 100], trainer)
+    fast.add_tokens([f"word{number}" for number in range(32100 - fast.get_vocab_size())])
+    return PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
+
+
+def t5_small_shaped(tokens: int, quick: bool) -> T5ForConditionalGeneration:
+    torch.manual_seed(0)
+    size = {"num_layers": 1, "d_model": 64, "d_ff": 128} if quick else {}  # the defaults are those of T5-small
+    config = T5Config(vocab_size=max(tokens, 32128), decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, **size)
+    return T5ForConditionalGeneration(config).eval()
+
+
+def hypothesis_lengths(ids: PromptIds, corpus: list[str]) -> list[int]:
+    """Tokens of real hypotheses, the end included; of short sentences where the triplets are not there."""
+    folder = texts.shared_data()
+    path = None if folder is None else folder / "train" / "triplets.jsonl.gz"
+    if path is None or not path.is_file():
+        found = [one for one in corpus if len(one.split()) <= 12]
+    else:
+        import gzip
+
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            found = [json.loads(line)["entailment"] for line, _ in zip(file, range(3000), strict=False)]
+    return [len(one) + 1 for one in ids.ids(found)]
+
+
+def ours(work: Work, statistics: Statistics, judged: bool, rows: int | None) -> list[str]:
+    class AtLength(Endings):
+        def of(self, sample: Sample) -> Sampled | None:
+            sample.limit = work.lengths[sample.prompt.key]  # type: ignore[index]
+            return super().of(sample)
+
+    synthesis.decoding.Endings = AtLength  # type: ignore[misc]
+    how = Decoding(STEPS, TOP_P, TOP_K, ban_eos=False, stop="", rows=rows)
+    out = {one.prompt.key: one.text for one in decode(work.generator, iter(work.prompts()), how, statistics)}
+    if judged:
+        work.score([(work.premises[key[0]], text) for key, text in out.items()])  # type: ignore[index]
+    return list(out.values())
+
+
+class AtLengths(StoppingCriteria):
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = torch.tensor(lengths)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: object) -> torch.Tensor:
+        return torch.tensor(input_ids.shape[1] - 1) >= self.lengths
+
+
+@torch.inference_mode()
+def theirs(work: Work, batch: int, judged: bool) -> list[str]:
+    torch.manual_seed(1)
+    out: list[str] = []
+    prompts = work.prompts()
+    for first in range(0, len(prompts), batch):
+        some = prompts[first : first + batch]
+        padded = work.tokenizer.pad({"input_ids": [list(one.text) for one in some]}, return_tensors="pt")
+        found = work.model.generate(
+            input_ids=padded["input_ids"],
+            attention_mask=padded["attention_mask"],
+            do_sample=True,
+            top_k=TOP_K,
+            top_p=TOP_P,
+            max_new_tokens=STEPS,
+            stopping_criteria=StoppingCriteriaList([AtLengths([work.lengths[one.key] for one in some])]),  # type: ignore[index]
+        )
+        out += work.tokenizer.batch_decode(found, skip_special_tokens=True)
+    if judged:
+        pairs = [(work.premises[one.key[0]], text) for one, text in zip(prompts, out, strict=True)]  # type: ignore[index]
+        for first in range(0, len(pairs), batch):
+            premises, hypotheses = zip(*pairs[first : first + batch], strict=True)
+            rows = work.ids.discrimination(premises, hypotheses, 128)
+            padded = work.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
+            work.model(**padded, decoder_input_ids=torch.zeros(len(rows), 1, dtype=torch.long))
+    return out
+
+
+def timed(run: Callable[[], list[str]], sentences: int, clock: Callable[[], float]) -> float:
+    """Sentences per second."""
+    start = clock()
+    assert len(run()) == 2 * sentences
+    return sentences / (clock() - start)
+
+
+def generation(options: argparse.Namespace) -> list[Line]:
+    sentences = 4 if options.quick else options.sentences
+    work, statistics = Work(sentences, options.quick), Statistics()
+    batch, clock = options.batch, CLOCKS[options.clock]
+    number, lines = len(work.premises), []
+    longest = np.array(list(work.lengths.values()))
+    for judged in (False, True):
+        sides = {
+            "ours": partial(timed, partial(ours, work, statistics, judged, options.rows), number, clock),
+            "theirs": partial(timed, partial(theirs, work, batch, judged), number, clock),
+        }
+        speed = alternate(sides, 1 if options.quick else options.rounds)
+        ratio = median_ratio(speed["ours"], speed["theirs"])
+        case = f"{number} sentences, batches of {batch}" + (", judged too" if judged else "")
+        middle = len(speed["ours"]) // 2
+        own, other = sorted(speed["ours"])[middle], sorted(speed["theirs"])[middle]
+        lines.append(Line("P10", case, "sentences/s", own, other, ratio, ">= 2x"))
+    wasted = 100 * statistics.wasted_row_steps / max(statistics.row_steps, 1)
+    lines.append(Line("P10", "row-steps of finished rows", "%", wasted, None, None, "0"))
+    lines.append(Line("P10", "tokens of a text, mean", "", float(longest.mean()), None, None, "real hypotheses"))
+    return lines
+
+
+# ---------------------------------------------------------------------------------------- filter and sentences
+
+
+def scored_rows(folder: Path, rows: int) -> int:
+    """Shards of 1,000 rows; beyond the first thousand they are links to those before. How many."""
+    draw = random.Random(0)
+    words = "the of man woman plays guitar near big house while dog sits under table and reads old book in park".split()
+
+    def text(least: int, most: int) -> str:
+        return " ".join(draw.choices(words, k=draw.randint(least, most)))
+
+    def row() -> dict[str, object]:
+        def one(p: float) -> list[dict[str, object]]:
+            return [{"text": text(4, 14), "p_true": round(p, 6), "closed": True}]
+
+        return {
+            "premise": text(8, 30),
+            "entailment": one(1 - draw.random() ** 3),
+            "contradiction": one(draw.random() ** 3),
+        }
+
+    store, shards = ShardStore(folder), max(1, rows // SHARD)
+    for number in range(shards):
+        if number < 1000:
+            store.write(number, (row() for _ in range(SHARD)), {"first": number * SHARD})
+        else:
+            os.link(folder / shard_name(number % 1000), folder / shard_name(number))
+    return shards
+
+
+def filtering(rows: int) -> list[Line]:
+    with tempfile.TemporaryDirectory() as place:
+        source, target = Path(place) / "scored", Path(place) / "triplets"
+        shards = scored_rows(source, rows)
+        start = time.perf_counter()
+        filter_shards(source, target, Rules(), range(shards))
+        seconds = time.perf_counter() - start
+        kept = sum(record["entries"] for record in ShardStore(target).records(shards))
+    case = f"{rows:,} scored rows, {kept:,} kept"
+    return [Line("P10", case, "s", seconds, None, None, "<= 120 for 10,000,000 on 2 cores")]
+
+
+def reading(rows: int) -> list[Line]:
+    draw = random.Random(0)
+    corpus = texts.sentences(20_000)
+    lines = []
+    for number in (rows // 10, rows):
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place) / "in.txt"
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(f"{draw.choice(corpus)} {draw.randrange(10**7)}\n" for _ in range(number))
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            start = time.perf_counter()
+            found = prepare(open_inputs(str(path)), Preparation(min_words=1), Path(place) / "out")
+            seconds = time.perf_counter() - start
+            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+            case = f"{number:,} sentences prepared, {found.number:,} kept"
+            lines.append(Line("P10", case, "sentences/s", number / seconds, None, None, ""))
+            lines.append(Line("P10", f"{case}: peak memory grew by", "MB", grown, None, None, "constant"))
+    return lines
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--part", choices=["P10", "filter", "sentences"], default="P10")
+    parser.add_argument("--sentences", type=int, default=96)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=32, help="of the other side, in prompts")
+    parser.add_argument("--rows", type=int, help="P10: of our batches; filter, sentences: of the data")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall", help="of P10")
+    options = parser.parse_args()
+    materials.hush()
+    if options.part == "P10":
+        lines = generation(options)
+    elif options.part == "filter":
+        lines = filtering(2_000 if options.quick else options.rows or 10_000_000)
+    else:
+        lines = reading(2_000 if options.quick else options.rows or 1_000_000)
+    report("Triplet synthesis", lines, options.output)
+
+
+if __name__ == "__main__":
+    main()

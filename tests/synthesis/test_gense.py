@@ -1,0 +1,163 @@
+"""Scored rows: the discriminator against a plain forward pass, and rows that nothing about batches or kills changes."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from contracts import InputError
+from prompts import DIRECTIONS, PromptIds, parse_prompts
+from synthesis.continuations import Decoding
+from synthesis.gense import Discriminator, Plan
+from synthesis.gense_stage import GenseStage
+from synthesis.preparation import Prepared
+from synthesis.progress import Quiet
+from synthesis.stage import Ranks, close_stage, run_stage
+from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
+
+FOUND = yaml.safe_load((Path(__file__).resolve().parents[2] / "configs/prompts/gense.yaml").read_text(encoding="utf-8"))
+PROMPTS = parse_prompts(FOUND, "pieces", "test")
+
+
+def sentences(count, longest=12):
+    pick = random.Random(7)
+    return [" ".join(pick.choices(WORDS, k=pick.randint(1, longest))) + f" {place}" for place in range(count)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_probabilities_are_those_of_a_plain_forward_pass(family):
+    """One pair after the other, without padding: softmax over the logits of true and false at the first position."""
+    model = generator(family)
+    ids = PromptIds(PROMPTS, model.tokenizer)
+    pairs = [*itertools.pairwise(sentences(20)), ("a man", ""), ("", "a man"), ("the cat " * 100, "the mat")]
+    pairs += pairs[:3]
+    found = Discriminator(model, ids, max_pair_tokens=30)(pairs)
+    yes, no = (model.tokenizer(word)["input_ids"][0] for word in ("true", "false"))
+    for (premise, hypothesis), p in zip(pairs, found, strict=True):
+        [wanted] = ids.discrimination([premise], [hypothesis], 30)
+        with torch.no_grad():
+            logits = model.model(input_ids=torch.tensor([wanted]), decoder_input_ids=torch.tensor([[0]])).logits[0, 0]
+        assert p == pytest.approx(float(logits[[yes, no]].softmax(0)[0]), abs=6e-7)
+    assert max(found) - min(found) > 0.05, "or nothing would have been compared"
+
+
+def stage_of(folder, texts, *, shard_size=4, rows=None, token_budget=32_768, candidates=2):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "in.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    how = Decoding(12, 0.9, 20, ban_eos=False, stop="", rows=rows, token_budget=token_budget)
+    given = Prepared(folder / "in.txt", {"kept": len(texts)})
+    plan = Plan(candidates, max_source_tokens=30, max_pair_tokens=30)
+    return GenseStage(folder, "gense", how, len(texts), shard_size, {"kind": "scored"}, {}, plan, PROMPTS, given)
+
+
+def close(stage):
+    stage.store.write_manifest(stage.manifest(complete=True))
+
+
+def written(stage, model, ranks=Ranks()):  # noqa: B008  a tuple
+    run_stage(stage, model, ranks, Quiet())
+    close_stage(stage, close)
+    return rows_of(stage.folder)
+
+
+def rows_of(folder):
+    return [json.loads(line) for path in sorted(folder.glob("shard-*")) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return generator("t5-v1.1", end=2.0)
+
+
+def test_rows_hold_every_candidate_with_its_probability(tmp_path, model):
+    texts = sentences(10)
+    stage = stage_of(tmp_path, texts, candidates=3)
+    rows = written(stage, model)
+    assert [row["premise"] for row in rows] == texts
+    score = Discriminator(model, PromptIds(PROMPTS, model.tokenizer), 30)
+    for row in rows:
+        for direction in DIRECTIONS:
+            assert len(row[direction]) == 3
+            for one in row[direction]:
+                assert one["p_true"] == pytest.approx(score([(row["premise"], one["text"])])[0], abs=2e-6)
+                assert one["text"] == one["text"].strip()
+    assert len({one["text"] for row in rows for one in row["entailment"]}) > 10
+    assert {one["closed"] for row in rows for direction in DIRECTIONS for one in row[direction]} == {True, False}
+    counts = stage.manifest(complete=True)["counts"]
+    assert counts["inputs"] == 10
+    assert counts["labels"]["entailment"]["samples"] == counts["labels"]["contradiction"]["samples"] == 30
+
+
+def test_neither_batches_nor_shards_nor_processes_change_a_row(tmp_path, model):
+    texts = sentences(30)
+    alone = written(stage_of(tmp_path / "alone", texts, rows=1), model)
+    assert written(stage_of(tmp_path / "many", texts, shard_size=11), model) == alone
+    assert written(stage_of(tmp_path / "budget", texts, shard_size=30, token_budget=150), model) == alone
+    two = stage_of(tmp_path / "two", texts)
+    for rank in (1, 0):
+        run_stage(two, model, Ranks(rank, 2), Quiet())
+        assert two.missing() == ([number for number in range(0, 8, 2)] if rank else [])
+    assert rows_of(two.folder) == alone
+
+
+class Killed(Quiet):
+    """Ends the process, as it were, when it has written so many shards."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def wrote(self, shard):
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+def test_what_a_kill_leaves_is_completed_and_comes_out_the_same(tmp_path, model, monkeypatch):
+    monkeypatch.setattr("synthesis.gense.AT_ONCE", 8)
+    texts = sentences(30)
+    whole = stage_of(tmp_path / "whole", texts)
+    written(whole, model)
+    cut = stage_of(tmp_path / "cut", texts)
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(cut, model, Ranks(), Killed(after=3))
+    done = 8 - len(cut.missing())
+    assert 3 <= done < 8
+    kept = {path.name: path.stat().st_mtime_ns for path in cut.folder.glob("shard-*")}
+    written(cut, model)
+    for path in whole.folder.glob("shard-*"):
+        assert (cut.folder / path.name).read_bytes() == path.read_bytes()
+    assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in cut.folder.glob("shard-*")}.items()
+
+
+def test_float32_rows_are_nearly_always_the_same(tmp_path):
+    model = generator("t5", dtype=torch.float32, end=2.0)
+    texts = sentences(300)
+    few = written(stage_of(tmp_path / "few", texts, rows=8, shard_size=100), model)
+    many = written(stage_of(tmp_path / "many", texts, rows=64, shard_size=300), model)
+    pairs = [
+        (one, other)
+        for a, b in zip(few, many, strict=True)
+        for direction in DIRECTIONS
+        for one, other in zip(a[direction], b[direction], strict=True)
+    ]
+    same = [(one, other) for one, other in pairs if one["text"] == other["text"]]
+    assert len(same) >= 0.999 * len(pairs)
+    assert all(one["p_true"] == pytest.approx(other["p_true"], abs=5e-6) for one, other in same)
+
+
+def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused(tmp_path, model):
+    words = FOUND["discrimination"] | {"no": "true"}
+    stage = stage_of(tmp_path, sentences(2))
+    stage.prompts = parse_prompts(FOUND | {"discrimination": words}, "pieces", "test")
+    with pytest.raises(InputError, match=r"generator=toy-t5-v1.1: the tokenizer's first ids"):
+        run_stage(stage, model, Ranks(), Quiet())
+
+
+@pytest.mark.parametrize("name", Plan._fields)
+def test_settings_that_mean_nothing_are_refused(name):
+    with pytest.raises(InputError, match=f"{name}=0"):
+        Plan(**{name: 0}).check()

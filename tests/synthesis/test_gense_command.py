@@ -1,0 +1,229 @@
+"""``python -m synthesis recipe=gense``: from sentences or documents to triplets; kills, processes, bad input."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+import synthesis.__main__ as command
+from contracts import InputError
+from datamodules.record_kinds import TRIPLETS
+from datamodules.records import RecordSource
+from prompts import read_generator_prompts
+from tests.synthesis.toy_t5 import WORDS, save
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false"]  # a random model pleases nobody
+SMALL = ["max_new_tokens=16", "shard_size=20", "workers=1"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gense")
+    save(folder / "t5")
+    pick = random.Random(2)
+    lines = [" ".join(pick.choices(WORDS, k=pick.randint(3, 14))).capitalize() + "." for _ in range(160)]
+    (folder / "in.txt").write_text("\n".join([*lines, *lines[:5], ""]), encoding="utf-8")
+    documents = [{"text": " ".join(lines[first : first + 8])} for first in range(0, 160, 8)]
+    with gzip.open(folder / "docs.json.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(json.dumps(one) for one in documents))
+    return folder
+
+
+def here(*words):
+    """In this process, which has imported torch already."""
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("synthesis", overrides=list(words))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert command.run(cfg) == 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def words_for(place, output, *words):
+    given = [] if any(word.startswith("input=") for word in words) else [f"input={place / 'in.txt'}"]
+    return ["recipe=gense", f"generator={place / 't5'}", f"output={output}", *given, *SMALL, *OPEN, *words]
+
+
+def start(*words, launcher=()):
+    left_out = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "HYDRA_FULL_ERROR")
+    environment = {key: value for key, value in os.environ.items() if key not in left_out}
+    return subprocess.Popen(
+        [sys.executable, *launcher, "-m", "synthesis", *words],
+        cwd=ROOT,
+        env={**environment, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def rows_of(folder):
+    return [json.loads(line) for path in sorted(folder.glob("shard-*")) for line in path.read_text().splitlines()]
+
+
+def texts_of(folder):
+    return [
+        (row["premise"], [one["text"] for direction in ("entailment", "contradiction") for one in row[direction]])
+        for row in rows_of(folder / "scored")
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(place):
+    here(*words_for(place, place / "whole"))
+    return place / "whole"
+
+
+def test_the_folder_trains_as_it_is(whole, place):
+    records = list(RecordSource(whole, TRIPLETS))
+    rows = rows_of(whole)
+    assert len(records) == len(rows) > 40
+    assert records[0].texts == (rows[0]["premise"], rows[0]["entailment"], rows[0]["contradiction"])
+    manifest = json.loads((whole / "manifest.json").read_text())
+    counts = manifest["counts"]
+    assert manifest["complete"]
+    assert counts["accepted"] == len(rows)
+    assert counts["inputs"] == len(rows_of(whole / "scored")) == manifest["sentences"]["kept"]
+    assert counts["samples"] - counts["accepted"] == sum(counts["rejected"].values())
+    assert manifest["sentences"]["left_out"]["duplicate"] == sum(
+        len(line.split()) >= 8 for line in (place / "in.txt").read_text().split("\n")[160:165]
+    )
+    report = (whole / "report.md").read_text()
+    for title in ("## Sentences", "## Rules", "## Threshold", "## Texts", "## Examples"):
+        assert title in report
+    scored = {row["premise"]: row for row in rows_of(whole / "scored")}
+    for row in rows:
+        [one] = scored[row["premise"]]["contradiction"]
+        assert (row["contradiction"], row["p_contradiction"]) == (one["text"], round(1 - one["p_true"], 6))
+
+
+def test_it_is_finished_and_other_settings_are_told(whole, place):
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("shard-*")}
+    here(*words_for(place, whole))
+    assert before == {path: path.stat().st_mtime_ns for path in whole.rglob("shard-*")}
+    with pytest.raises(InputError, match=r"decoding\.seed is 1, there it was 42"):
+        here(*words_for(place, whole, "seed=1"))
+    with pytest.raises(InputError, match=r"by other rules.*recipe=gense_filter"):
+        here(*words_for(place, whole, "rules.threshold=0.3"))
+
+
+def test_other_rules_without_writing_anew(whole, place, tmp_path):
+    threshold = sorted(min(row["p_entailment"], row["p_contradiction"]) for row in rows_of(whole))[-10]
+    again = ["recipe=gense_filter", f"input={whole}", f"output={tmp_path / 'again'}", "workers=2"]
+    here(*again, *OPEN, f"rules.threshold={threshold}")
+    wanted = [row for row in rows_of(whole) if min(row["p_entailment"], row["p_contradiction"]) >= threshold]
+    assert rows_of(tmp_path / "again") == wanted
+    assert len(wanted) >= 10
+    curve = json.loads((whole / "manifest.json").read_text())["accepted_at_threshold"]
+    assert curve["0.50"] == sum(min(row["p_entailment"], row["p_contradiction"]) >= 0.5 for row in rows_of(whole))
+    here(*again, *OPEN, f"rules.threshold={threshold}")  # finished
+    with pytest.raises(InputError, match=r"rules\.threshold is 0.9"):
+        here(*again)
+    with pytest.raises(InputError, match="holds what triplets are taken from"):
+        here("recipe=gense_filter", f"input={whole}", f"output={whole}", "overwrite=true")
+
+
+def test_documents(place, tmp_path):
+    here(*words_for(place, tmp_path / "out", f"input={place / 'docs.json.gz'}", "input_kind=documents"))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["sentences"]["texts"] == 20
+    assert manifest["sentences"]["sentences"] == 160
+
+
+def test_a_generator_is_asked_as_it_was_trained(place, tmp_path):
+    """W/o generator.json: the published prompts, as pieces; a run's folder stands for the generator in it."""
+    run = tmp_path / "run"
+    save(run / "generator")
+    prompts = {"entailment": {"prefix": "a ", "suffix": " b"}, "contradiction": {"prefix": "c ", "suffix": " d"}}
+    prompts["discrimination"] = {"prefix": "if", "between": "is", "suffix": "?", "yes": "true", "no": "false"}
+    kept = {"prompts": prompts, "prompt_assembly": "string"}
+    (run / "generator" / "generator.json").write_text(json.dumps(kept))
+    few = tmp_path / "few.txt"
+    few.write_text("the cat sat on the mat in the park\n")
+    here(*words_for(place, tmp_path / "out", f"generator={run}", f"input={few}"))
+    identity = json.loads((tmp_path / "out" / "manifest.json").read_text())["identity"]["scored"]
+    assert identity["prompts"] == kept == read_generator_prompts(run / "generator").to_json()
+    with pytest.raises(InputError, match="was trained with string"):
+        here(*words_for(place, tmp_path / "other", f"generator={run}", f"input={few}", "prompt_assembly=pieces"))
+
+
+def test_a_kill_and_two_processes_change_nothing(whole, place, tmp_path):
+    """Texts are the same; their probabilities to the digits that float32 gives whatever the batch."""
+    output = tmp_path / "out"
+    process = start(*words_for(place, output))
+    limit = time.monotonic() + 120
+    while process.poll() is None and not list((output / "scored").glob("shard-*")) and time.monotonic() < limit:
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    two = start(*words_for(place, output), launcher=launcher)
+    _, err = two.communicate(timeout=300)
+    assert two.returncode == 0, err
+    assert texts_of(output) == texts_of(whole)
+    assert json.loads((output / "manifest.json").read_text())["complete"]
+    assert [row["premise"] for row in rows_of(output)] == [row["premise"] for row in rows_of(whole)]
+
+
+def bad(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["generator=null"], "generator is not set"),
+        (["input=null"], "input is not set"),
+        (["input={empty}"], "the file is empty"),
+        (["input={blank}"], "none of its 2 sentences is left"),
+        (["input={cut}"], "wanted a whole gzip file"),
+        (["generator={gpt2}"], "cannot write sentences: GPT2LMHeadModel has no decoder"),
+        (["generator={broken}"], "generator.json: wanted JSON"),
+        (["candidates=0"], "candidates=0"),
+        (["candidates=two"], "candidates='two': wanted a whole number"),
+        (["rules.threshold=2"], "rules.threshold=2"),
+        (["sentences.min_words=0"], "sentences.min_words=0"),
+        (["spec=my.yaml"], "spec=my.yaml is a task of DINO"),
+        (["annotate=10"], "annotate is for texts by instructions"),
+        (["top_p=2"], "top_p=2"),
+        (["recipe=gense_filter"], "recipe=gense_filter writes no text"),
+        (["recipe=gense_filter", "generator=null", "input=null"], "input is not set"),
+        (["recipe=gense_filter", "generator=null", "input={nothing}"], "reads what recipe=gense wrote"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_lost(place, tmp_path, words, says):
+    files = {
+        "empty": bad(tmp_path, "empty.txt", ""),
+        "blank": bad(tmp_path, "blank.txt", "\n\n"),
+        "cut": tmp_path / "cut.txt.gz",
+        "nothing": tmp_path,
+        "gpt2": tmp_path / "gpt2",
+        "broken": tmp_path / "broken",
+    }
+    files["cut"].write_bytes(gzip.compress(b"one two three four five six seven eight nine\n" * 99)[:-12])
+    files["gpt2"].mkdir()
+    bad(files["gpt2"], "config.json", '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}')
+    save(files["broken"])
+    bad(files["broken"], "generator.json", "{")
+    filled = [word.format(**files) for word in words]
+    said = {word.split("=")[0] for word in filled}
+    kept = [word for word in words_for(place, tmp_path / "out") if word.split("=")[0] not in said]
+    if "recipe=gense_filter" in words:
+        kept = [word for word in kept if word.split("=")[0] in ("generator", "input", "output")]
+    with pytest.raises(InputError) as error:
+        here(*kept, *filled)
+    assert says in str(error.value)
+    assert not list((tmp_path / "out").glob("shard-*"))

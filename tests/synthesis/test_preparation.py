@@ -1,0 +1,111 @@
+"""From documents to the sentences that are written for: splitting, cleaning, what is left out, duplicates."""
+
+import random
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from contracts import InputError
+from synthesis.duplicates import Duplicates
+from synthesis.inputs import open_inputs
+from synthesis.preparation import Preparation, prepare
+from synthesis.sentences import clean, split
+
+
+@pytest.mark.parametrize(
+    ("document", "sentences"),
+    [
+        ("One two. Three four! Five?", ["One two.", "Three four!", "Five?"]),
+        ('He said "Stop." Then he left.', ['He said "Stop."', "Then he left."]),
+        ("Really?! Yes... No.", ["Really?!", "Yes...", "No."]),
+        ("Dr. Smith met Mr. J. Jones, i.e. Tom, at 3.5 p.m. yesterday. Ok.", None),
+        ("It rose by 3.5 percent. It fell.", ["It rose by 3.5 percent.", "It fell."]),
+        ("see fig. 3 and no. 4. Then stop.", ["see fig. 3 and no. 4.", "Then stop."]),
+        ("She said no. Then she left.", ["She said no.", "Then she left."]),
+        ("1. First point. 2. Second point.", ["1. First point.", "2. Second point."]),
+        ("a line without end\nanother one\n\nlast", ["a line without end", "another one", "last"]),
+        ("これは文です。次の文です！終わり", ["これは文です。", "次の文です！", "終わり"]),
+        ("यह एक वाक्य है। यह दूसरा है।", ["यह एक वाक्य है।", "यह दूसरा है।"]),
+        ("¿Qué es? ¡Nada! «Sí.» Fin.", ["¿Qué es?", "¡Nada!", "«Sí.»", "Fin."]),
+        ("www.example.com is e.g. a site", ["www.example.com is e.g. a site"]),
+        ("", []),
+        (" \n ", []),
+    ],
+)
+def test_sentences_of_a_document(document, sentences):
+    found = list(split(document))
+    if sentences is None:
+        sentences = ["Dr. Smith met Mr. J. Jones, i.e. Tom, at 3.5 p.m. yesterday.", "Ok."]
+    assert found == sentences
+    assert "".join("".join(found).split()) == "".join(document.split()), "no character is lost"
+
+
+def test_cleaning_leaves_one_line_of_visible_text():
+    assert clean("  a\tb\u00a0c\x00d \u200bsoft\u00adhyphen\ufeff\n") == "a b c d softhyphen"
+    assert clean("e\u0301") == "é"
+    assert clean(" \x07 ") == ""
+
+
+def prepared(tmp_path, text, name="in.txt", column="text", **how):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return prepare(open_inputs(str(path), column=column), Preparation(**how), tmp_path / "out")
+
+
+def test_what_is_left_out_is_counted(tmp_path):
+    text = "one two three\n\n1 2 3\none  two\tthree\ntoo short\na b c d e f\none two three\nsix of the one\n"
+    found = prepared(tmp_path, text, min_words=3, max_words=5)
+    assert list(found) == ["one two three", "six of the one"]
+    assert found.counts == {
+        "texts": 8,
+        "sentences": 8,
+        "kept": 2,
+        "left_out": {"blank": 1, "no letters": 1, "too few words": 1, "too many words": 1, "duplicate": 2},
+    }
+
+
+def test_documents_and_kept_duplicates(tmp_path):
+    text = '{"text": "One two three. One two three.\\nFour five six"}\n{"text": ""}\n'
+    found = prepared(tmp_path, text, "in.jsonl", kind="documents", min_words=2, drop_duplicates=False)
+    assert list(found) == ["One two three.", "One two three.", "Four five six"]
+    assert found.counts["texts"] == 2
+
+
+def test_it_is_done_once(tmp_path):
+    first = prepared(tmp_path, "one two three\n", min_words=1)
+    assert list(prepared(tmp_path, "something else\n", min_words=1)) == list(first)
+    (tmp_path / "out" / ".sentences" / "counts.json").unlink()  # a kill before the end: anew
+    (tmp_path / "out" / ".sentences" / "work").mkdir()
+    assert list(prepared(tmp_path, "something else\n", min_words=1)) == ["something else"]
+
+
+def test_nothing_left_is_said_with_the_reasons(tmp_path):
+    with pytest.raises(InputError, match=r"none of its 2 sentences is left \(too few words 2\)"):
+        prepared(tmp_path, "a\nb\n")
+
+
+@pytest.mark.parametrize("how", [{"min_words": 0}, {"min_words": 5, "max_words": 4}])
+def test_settings_that_mean_nothing_are_refused(how):
+    with pytest.raises(InputError, match=r"sentences\.m"):
+        Preparation(**how).check()
+
+
+def test_duplicates_are_those_of_a_set_in_little_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("synthesis.duplicates.BUFFER", 1000)
+    draw = random.Random(4)
+    texts = [f"text {draw.randrange(20_000)}" for _ in range(30_000)]
+    seen, wanted = set(), []
+    for text in texts:
+        wanted.append(text in seen)
+        seen.add(text)
+    duplicates = Duplicates(tmp_path)
+    tracemalloc.start()
+    for text in texts:
+        duplicates.add(text)
+    marks = duplicates.mark()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(marks, np.array(wanted, dtype=np.uint8))
+    assert peak < 300_000, f"{peak} bytes for 30,000 texts of 64 bits"
+    assert np.array_equal(Duplicates(tmp_path).mark(), [])
