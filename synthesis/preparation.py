@@ -134,9 +134,8 @@ def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
             file.write(sentence + "\n")
             if how.drop_duplicates:
                 seen.add(sentence)
-    if how.drop_duplicates:
-        if again := _without(work / "all", seen, work / TEXTS):
-            left_out["duplicate"] = again
+    if how.drop_duplicates and (again := _without(work / "all", seen, work / TEXTS)):
+        left_out["duplicate"] = again
     (work / (TEXTS if how.drop_duplicates else "all")).replace(place / TEXTS)
     shutil.rmtree(work)
     kept = counts["sentences"] - left_out.total()
