@@ -60,16 +60,16 @@ def parse_prompts(found: Mapping[str, Any], assembly: object, where: str) -> Pro
     """
     if assembly not in get_args(Assembly):
         raise InputError(f"{where}: prompt_assembly is {assembly!r}; wanted one of {', '.join(get_args(Assembly))}.")
-    kinds = {"entailment": Generation, "contradiction": Generation, "discrimination": Discrimination}
+    kinds: dict[str, Any] = {"entailment": Generation, "contradiction": Generation, "discrimination": Discrimination}
     parsed: dict[str, Any] = {}
     for name, kind in kinds.items():
-        part = found.get(name) if isinstance(found, Mapping) else None
+        part: Any = found.get(name) if isinstance(found, Mapping) else None
         for key in kind._fields:
             if not isinstance(part, Mapping) or not isinstance(part.get(key), str):
                 raise InputError(
                     f"{where}: wanted the text prompts.{name}.{key}, got {part!r}. configs/prompts/gense.yaml has all."
                 )
-        parsed[name] = kind(**{key: part[key] for key in kind._fields})  # type: ignore[index]
+        parsed[name] = kind(**{key: part[key] for key in kind._fields})
     return Prompts(**parsed, assembly=cast(Assembly, assembly))
 
 

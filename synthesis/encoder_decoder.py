@@ -6,7 +6,7 @@ only how far tokens lie apart, as T5's relative bias does; learnt absolute posit
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -40,8 +40,8 @@ class EncoderDecoder(Generator):
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
         """The text of a decoder's tokens; what stood before belongs to the encoder."""
-        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+        plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        return cast(str, self.tokenizer.decode(list(ids), **plain))
 
     def begin(self, ids: Sequence[list[int]]) -> Pass:
         lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
@@ -66,7 +66,7 @@ class EncoderDecoder(Generator):
         # What the encoder read is in the cache; the model asks its states only for their shape
         states_RSD = torch.zeros(1, 1, 1, dtype=self.model.dtype, device=self.device).expand(*real_RS.shape, 1)
         outcome = self.model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states_RSD),  # type: ignore[arg-type]
+            encoder_outputs=BaseModelOutput(last_hidden_state=states_RSD),
             attention_mask=real_RS.long(),
             decoder_input_ids=last_R[:, None],
             decoder_attention_mask=cache.real(1).long(),

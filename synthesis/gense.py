@@ -114,7 +114,7 @@ class GenseShard:
             yield self.rows[place]
 
     def counts(self) -> dict[str, LabelCounts]:
-        counts = {}
+        counts: dict[str, LabelCounts] = {}
         for direction in DIRECTIONS:
             candidates = [one for row in self.rows.values() for one in row[direction]]
             counts[direction] = LabelCounts(samples=len(candidates), accepted=len(candidates), rejected={})

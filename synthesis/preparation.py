@@ -8,6 +8,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -66,7 +67,8 @@ class Preparation(NamedTuple):
         return "" if has_letters(sentence) else "no letters"
 
 
-class Prepared(NamedTuple):
+@dataclass(frozen=True)
+class Prepared:
     """A file of sentences, and what was counted on the way to it."""
 
     path: Path

@@ -176,6 +176,28 @@ def test_a_kill_and_two_processes_change_nothing(whole, place, tmp_path):
     assert [row["premise"] for row in rows_of(output)] == [row["premise"] for row in rows_of(whole)]
 
 
+README = [
+    line.split()
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("python -m synthesis recipe=gense")
+]
+
+
+def test_the_commands_of_the_readme_run(place, tmp_path):
+    """As written and in order, but for generator and files."""
+    assert len(README) >= 3
+    for words in README:
+        given = dict(word.split("=", 1) for word in words[3:])
+        given["output"] = str(tmp_path / given["output"])
+        if given["recipe"] == "gense":
+            given["generator"] = str(place / "t5")
+            given["input"] = str(place / ("docs.json.gz" if "input_kind" in given else "in.txt"))
+        else:
+            given["input"] = str(tmp_path / given["input"])
+        here(*(f"{key}={value}" for key, value in given.items()), "workers=1")
+        assert (Path(given["output"]) / "report.md").is_file()
+
+
 def bad(folder, name, text):
     path = folder / name
     path.write_text(text)
@@ -197,7 +219,7 @@ def bad(folder, name, text):
         (["rules.threshold=2"], "rules.threshold=2"),
         (["sentences.min_words=0"], "sentences.min_words=0"),
         (["spec=my.yaml"], "spec=my.yaml is a task of DINO"),
-        (["annotate=10"], "annotate is for texts by instructions"),
+        (["annotate=10"], "annotate does not go with recipe=gense"),
         (["top_p=2"], "top_p=2"),
         (["recipe=gense_filter"], "recipe=gense_filter writes no text"),
         (["recipe=gense_filter", "generator=null", "input=null"], "input is not set"),
