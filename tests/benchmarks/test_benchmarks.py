@@ -35,6 +35,7 @@ def records(path):
         ("sts_speed", "P7", 2),
         ("senteval_classifiers", "P8", 2),
         ("start_up", "P11", 0),
+        ("synthesis_memory", "memory", 1),
     ],
 )
 def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):
@@ -48,6 +49,14 @@ def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name
     assert len(run_lines) == len(lines) > 0
     assert sum(line["ratio"] is not None for line in lines) == compared
     assert all(line["ours"] > 0 for line in lines if "beyond torch" not in line["case"])
+
+
+@pytest.mark.slow
+def test_decay_sweep_has_a_row_per_lambda_and_label(shared_data, tmp_path):
+    printed = run("decay_sweep", "--quick", "--decays", 0, 100, "--folder", tmp_path)
+    assert [line.split(" | ")[:2] for line in printed.splitlines() if line.endswith(" |")][2:] == [
+        [f"| {decay}", label] for decay in (0, 100) for label in ("1", "0.5", "0")
+    ]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
