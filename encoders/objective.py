@@ -76,7 +76,12 @@ class Objective(pl.LightningModule):
             eps=hparams.eps,
             bias_correction=hparams.bias_correction,
             schedule=schedule,
+            rates=self.own_rates(),
         )
+
+    def own_rates(self) -> dict[nn.Module, float]:
+        """Parts that AdamW trains at another rate than ``lr``."""
+        return {}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["objective"] = self.objective

@@ -1,7 +1,7 @@
 """AdamW, Adafactor and the learning-rate schedules of the papers."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -127,16 +127,23 @@ def adamw(
     eps: float,
     bias_correction: bool,
     schedule: Schedule,
+    rates: Mapping[nn.Module, float] | None = None,
 ) -> dict[str, Any]:
     """Lightning's optimiser dictionary; biases and norm weights, all vectors, are not decayed.
+
+    ``rates`` gives parts of ``module`` a learning rate of their own, under the same schedule.
 
     On a CPU one pass over the weights does the whole update; on a GPU Lightning clips no gradients for such a kernel.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+    own = {p: rate for part, rate in (rates or {}).items() for p in part.parameters()}
+    groups: list[dict[str, Any]] = []
+    for rate in dict.fromkeys((lr, *own.values())):
+        params = [p for p in trained if own.get(p, lr) == rate]
+        groups += [
+            {"params": [p for p in params if p.ndim > 1], "lr": rate, "weight_decay": weight_decay},
+            {"params": [p for p in params if p.ndim <= 1], "lr": rate, "weight_decay": 0.0},
+        ]
     kind = torch.optim.AdamW if bias_correction else AdamWithoutBiasCorrection
     on_cpu = all(p.is_cpu for p in trained)
     optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=on_cpu or None)

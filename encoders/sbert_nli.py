@@ -17,7 +17,11 @@ CLASSES = 3
 
 
 class SBERT_NLI(Objective):
-    """Loss = mean cross-entropy of the three classes. ``seed`` draws the classifier's first weights."""
+    """Loss = mean cross-entropy of the three classes. ``seed`` draws the classifier's first weights.
+
+    ``classifier_lr`` is its own learning rate (default: ``lr``, as published). An encoder of random weights is drawn
+    towards the classifier's random weights unless the classifier learns much faster than it does.
+    """
 
     objective = "sbert_nli"
     consumes = NLIBatch
@@ -37,6 +41,7 @@ class SBERT_NLI(Objective):
         token_budget: int | None = None,
         recompute: str = "auto",
         seed: int = 1,
+        classifier_lr: float | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -46,6 +51,10 @@ class SBERT_NLI(Objective):
         drawn = torch.Generator().manual_seed(seed)
         for weight in self.classifier.parameters():
             nn.init.uniform_(weight, -bound, bound, generator=drawn)
+
+    def own_rates(self) -> dict[nn.Module, float]:
+        rate = self.hparams.classifier_lr
+        return {} if rate is None else {self.classifier: rate}
 
     def training_step(self, batch: NLIBatch, batch_idx: int) -> StepOutput:
         sequences = concatenate([batch.premises, batch.hypotheses])
