@@ -120,6 +120,6 @@ def in_order(batches: list[np.ndarray]) -> list[np.ndarray]:
     _, world = ranks()
     if world == 1:
         return batches
-    dealt: list[Any] = [None] * world
+    dealt: list[Any] = [None for _ in range(world)]
     dist.all_gather_object(dealt, batches)
     return [dealt[i % world][i // world] for i in range(sum(map(len, dealt)))]

@@ -91,7 +91,7 @@ def test_scores_before_during_and_at_the_end(tmp_path, caplog):
     assert not [name for name in scorer.history[2] if name.startswith("stsb/")]
     assert f"step 2: {NAME} {scorer.history[2][NAME]:.1f} (" in caplog.text
     assert sum(record.name == "evaluation.callback" for record in caplog.records) == 4
-    values, intervals, _ = scorer.score(module)
+    values, intervals, *_ = scorer.score(module)
     assert values[NAME] == scorer.history[6][NAME] == pytest.approx(trainer.callback_metrics[NAME].item(), abs=1e-4)
     assert set(values) == set(intervals) == set(scorer.scores_before)
     assert {name.split("/")[0] for name in scorer.history[2]} == {"stsb-dev"}
