@@ -21,7 +21,7 @@ from encoders.appended_prompt import AppendedPrompt
 from encoders.head import TanhHead
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from export import layouts
-from export.appended import as_classifier, check_new_layout, transformer_options
+from export.appended import as_classifier, check_new_layout, transformer_options, warn_of_digits
 from export.folder import replaced_whole
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
@@ -58,6 +58,7 @@ def export_encoder(
     if prompt_suffix or decodes:
         check_new_layout(compat)
         appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
+        warn_of_digits(tokenizer)
     with replaced_whole(folder) as unfinished:
         modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
         all_layers = POOLERS[pooling].layers != LAST_LAYER
