@@ -50,6 +50,7 @@ STEPS = 63
 TOP_K, TOP_P = 50, 0.9
 PROMPTS = Path(__file__).resolve().parent.parent / "configs/prompts/gense.yaml"
 SHARD = 1000
+DIFFERENT = 200  # shards
 
 
 # ------------------------------------------------------------------------------------------------- generation
@@ -129,9 +130,10 @@ def ours(work: Work, statistics: Statistics, judged: bool, rows: int | None) -> 
 
     synthesis.decoding.Endings = AtLength  # type: ignore[misc]
     how = Decoding(STEPS, TOP_P, TOP_K, ban_eos=False, stop="", rows=rows)
-    out = {one.prompt.key: one.text for one in decode(work.generator, iter(work.prompts()), how, statistics)}
-    if judged:
-        work.score([(work.premises[key[0]], text) for key, text in out.items()])  # type: ignore[index]
+    with work.generator.at_work():
+        out = {one.prompt.key: one.text for one in decode(work.generator, iter(work.prompts()), how, statistics)}
+        if judged:
+            work.score([(work.premises[key[0]], text) for key, text in out.items()])  # type: ignore[index]
     return list(out.values())
 
 
@@ -205,7 +207,7 @@ def generation(options: argparse.Namespace) -> list[Line]:
 
 
 def scored_rows(folder: Path, rows: int) -> int:
-    """Shards of 1,000 rows; beyond the first thousand they are links to those before. How many."""
+    """Shards of 1,000 rows; beyond the first 200 they are links to those before. How many."""
     draw = random.Random(0)
     words = "the of man woman plays guitar near big house while dog sits under table and reads old book in park".split()
 
@@ -224,10 +226,10 @@ def scored_rows(folder: Path, rows: int) -> int:
 
     store, shards = ShardStore(folder), max(1, rows // SHARD)
     for number in range(shards):
-        if number < 1000:
+        if number < DIFFERENT:
             store.write(number, (row() for _ in range(SHARD)), {"first": number * SHARD})
         else:
-            os.link(folder / shard_name(number % 1000), folder / shard_name(number))
+            os.link(folder / shard_name(number % DIFFERENT), folder / shard_name(number))
     return shards
 
 

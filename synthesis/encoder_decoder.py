@@ -4,7 +4,8 @@ Decoding shares one cache column for tokens of different positions (see `caches`
 only how far tokens lie apart, as T5's relative bias does; learnt absolute positions would be wrong.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from contracts import InputError
 from encoders.backbones import from_pretrained
+from encoders.packed_linears import WORTH_IT_TOKENS, packed_linears
 from synthesis.caches import CrossedCache, Pass, Read, RowCache
 from synthesis.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
 
@@ -34,6 +36,12 @@ class EncoderDecoder(Generator):
         config = self.model.config
         start = config.decoder_start_token_id
         object.__setattr__(self, "start", config.pad_token_id if start is None else start)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside nothing is learnt, and linear layers take the fastest product of a CPU."""
+        with torch.inference_mode(), packed_linears(self.model, WORTH_IT_TOKENS):
+            yield
 
     def new_cache(self) -> CrossedCache:
         return CrossedCache()

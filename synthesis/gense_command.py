@@ -5,6 +5,7 @@ process that sees it takes the triplets out of it into ``OUTPUT``. gense_filter 
 """
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -212,7 +213,8 @@ def _write(cfg: Any, wanted: Wanted, ranks: "Ranks", write_stage: Callable[..., 
         wanted.prompts,
         sentences,
     )
-    write_stage(stage, generator, ranks, close=_close)
+    with generator.at_work():
+        write_stage(stage, generator, ranks, close=_close)
     if stage.is_complete():
         take_triplets(stage.folder, wanted.folder, wanted.rules, cfg.workers)
 
@@ -252,11 +254,11 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
     (folder / ABOUT).mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ABOUT / "lock"):
         there = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
-        missing = [number for number in range(shards) if not store.is_done(number)]
-        if there.get("complete") and not missing:
+        if there.get("complete") and all(store.is_done(number) for number in range(shards)):
             return
         store.write_manifest(filter_manifest(folder, header, shards, complete=False))
-        filter_shards(source, folder, rules, missing, workers)
+        filter_shards(source, folder, rules, range(shards), workers)
+        os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
         manifest = filter_manifest(folder, header, shards, complete=True)
         store.write_manifest({**manifest, **write_triplet_report(folder, manifest)})
     counts = manifest["counts"]

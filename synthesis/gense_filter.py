@@ -78,7 +78,7 @@ def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
         "broken": dict(tally.broken),
         "sureties": tally.sureties,
     }
-    ShardStore(folder).write(number, kept, about)
+    ShardStore(folder).write(number, kept, about, sync=False)
 
 
 def _triplets(path: Path, rules: Rules, tally: Tally) -> Iterator[Triplet]:

@@ -107,8 +107,13 @@ class ShardStore:
         """Of the shards that are done, in order."""
         return [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
 
-    def write(self, number: int, entries: Iterable[Mapping[str, Any]], about: Mapping[str, Any]) -> ShardRecord:
-        """A shard from its entries; ``about`` is what its record says besides."""
+    def write(
+        self, number: int, entries: Iterable[Mapping[str, Any]], about: Mapping[str, Any], *, sync: bool = True
+    ) -> ShardRecord:
+        """A shard from its entries; ``about`` is what its record says besides.
+
+        Without ``sync`` a power cut may take it back: for what is made again in no time.
+        """
         data = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
         record = cast(
             ShardRecord,
@@ -121,9 +126,9 @@ class ShardStore:
             },
         )
         (self.folder / ABOUT).mkdir(parents=True, exist_ok=True)
-        write_whole(self.folder / ABOUT / f"{number:05d}.json", json.dumps(record).encode())
+        write_whole(self.folder / ABOUT / f"{number:05d}.json", json.dumps(record).encode(), sync=sync)
         if data:
-            write_whole(self.folder / shard_name(number), data)
+            write_whole(self.folder / shard_name(number), data, sync=sync)
         else:
             (self.folder / shard_name(number)).unlink(missing_ok=True)
         return record
@@ -210,13 +215,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return found
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, *, sync: bool = True) -> None:
     """The file appears with all of ``data``, or stays as it was."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     with part.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     part.replace(path)
 
 

@@ -161,3 +161,14 @@ def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused(tmp_path, mod
 def test_settings_that_mean_nothing_are_refused(name):
     with pytest.raises(InputError, match=f"{name}=0"):
         Plan(**{name: 0}).check()
+
+
+def test_at_work_the_numbers_stay_what_they_were():
+    """Linear layers compute by another library there, where it is faster."""
+    model = generator("t5-v1.1", dtype=torch.float32)
+    score = Discriminator(model, PromptIds(PROMPTS, model.tokenizer), 30)
+    pairs = list(itertools.pairwise(sentences(30)))
+    plain = score(pairs)
+    with model.at_work():
+        assert score(pairs) == pytest.approx(plain, abs=3e-6)
+    assert score(pairs) == plain
