@@ -59,9 +59,15 @@ MUST_NOT_KNOW = {
     "preview": HYDRA | {"wandb"},
 }
 # Command lines compose: they may use Hydra and print, evaluation's may load an encoder, and nobody imports them
-COMMAND_LINES = {"__main__.py", "export/embed.py", "train.py"}
+COMMAND_LINES = {"__main__.py", "comparison/sweep.py", "export/embed.py", "train.py"}
 # runs: what results.json holds, and how processes that were started side by side agree. And these, each of them:
-COMMAND_LINE_ALSO = {"evaluation": {"encoders", "runs"}, "export": {"runs"}, "synthesis": {"runs"}}
+COMMAND_LINE_ALSO = {
+    "comparison": {"encoders", "evaluation"},  # the same sentences under every encoder
+    "evaluation": {"encoders", "runs"},
+    "export": {"runs"},
+    "preview": {"encoders"},  # the tokenizer that backbone=tiny would have
+    "synthesis": {"runs"},
+}
 FOR_COMMAND_LINES = {"command_line", "key_types"}
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first is the oracle of our export
 # An optional extra: models that are more than a transformer and a pooling are scored by their own library

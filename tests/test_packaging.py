@@ -25,7 +25,10 @@ MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
 IMPORT_NAMES = {"hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
 OPTIONAL = ("sentence-transformers", "onnx", "mteb")  # extras whose import fails with advice
-COMES_WITH = {"lightning_fabric": "pytorch_lightning"}  # two packages in one distribution
+COMES_WITH = {  # two packages in one distribution; what wandb itself cannot do without
+    "lightning_fabric": "pytorch_lightning",
+    "google": "wandb",
+}
 SOURCES = [ROOT / f"{name}.py" for name in MODULES] + [
     path for package in PACKAGES for path in (ROOT / package.replace(".", "/")).glob("*.py")
 ]
