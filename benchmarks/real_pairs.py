@@ -32,6 +32,8 @@ class Arm(NamedTuple):
     rates: dict[str, float]
 
 
+# Steps are worth more than size to a classifier of relations
+SMALLER = [f"tiny.{size}" for size in ("layers=1", "hidden_size=128", "heads=2", "intermediate_size=256", "dropout=0")]
 ARMS = {
     "simcse": Arm(
         "supervised SimCSE, NLI triplets",
@@ -41,9 +43,9 @@ ARMS = {
     ),
     "sbert_nli": Arm(
         "SBERT, NLI pairs",
-        ["experiment=sbert_nli", "batch_size=64"],
-        {"tiny": 1200, "minilm": 120},
-        {"tiny": 1e-4, "minilm": 2e-5},
+        ["experiment=sbert_nli", "batch_size=128", "model.classifier_lr=0.01", *SMALLER],
+        {"tiny": 2500, "minilm": 120},
+        {"tiny": 3e-4, "minilm": 2e-5},
     ),
     "sroberta": Arm(
         "S-RoBERTa, STS-B train as a DINO file",
@@ -76,13 +78,14 @@ def write_dino_file(tables: Path, path: Path) -> Path:
 
 def train(arm: str, backbone: str, data: Path, folder: Path, minutes: float, more: Sequence[str]) -> None:
     """One run of train.py."""
+    dino_file, nli = folder / "stsb_train.jsonl", data / "train"
     sources = {
-        "simcse": data / "train" / "triplets.jsonl.gz",
-        "sbert_nli": data / "train" / "nli_pairs.jsonl.gz",
-        "sroberta": folder / "stsb_train.jsonl",
+        "simcse": str(nli / "triplets.jsonl.gz"),
+        "sbert_nli": f"[{nli / 'nli_pairs.jsonl.gz'},{nli / 'nli_pairs_sick.jsonl.gz'}]",
+        "sroberta": str(dino_file),
     }
     if arm == "sroberta":
-        write_dino_file(data / "eval", sources[arm])
+        write_dino_file(data / "eval", dino_file)
     steps = ARMS[arm].steps[backbone]
     command = [
         sys.executable,
