@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, HTTPError  # the latter of the HTTP library that it uses
 from transformers.utils.hub import is_offline_mode
 
 from contracts import InputError
@@ -50,7 +50,7 @@ def push(folder: Path, name: str, *, private: bool) -> str:
         raise InputError(
             f"push={name}: {_endpoint()} answered {status}: {reason} {advice} The folder {folder} is whole and stays."
         ) from error
-    except OSError as error:
+    except (OSError, HTTPError) as error:
         raise InputError(
             f"push={name}: {_endpoint()} cannot be reached ({error}). The folder {folder} is whole and stays; upload "
             f"it later: hf upload {name} {folder}"

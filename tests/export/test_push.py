@@ -100,7 +100,7 @@ def test_everything_of_the_folder_is_committed_once_and_private(hub, tiny_mlm, t
     assert "hf_secret" not in done.stderr + done.stdout
     asked = {path: body for method, path, body, _ in hub.requests if method == "POST"}
     made = json.loads(asked["/api/repos/create"])
-    assert (made["name"], made["organization"], made["private"]) == ("encoder", "me", True)
+    assert (made["name"], made["organization"], made["visibility"]) == ("encoder", "me", "private")
     assert {token for _, path, _, token in hub.requests if path.startswith("/api")} == {"Bearer hf_secret"}
     (commit,) = [body for path, body in asked.items() if "/commit/" in path]
     sent = {}
@@ -119,7 +119,7 @@ def test_everything_of_the_folder_is_committed_once_and_private(hub, tiny_mlm, t
 def test_a_public_repository_is_made_when_asked_for(hub, tiny_mlm, tmp_path):
     assert export(hub, tmp_path, tiny_mlm, "push=me/encoder", "private=false").returncode == 0
     (made,) = [json.loads(body) for _, path, body, _ in hub.requests if path == "/api/repos/create"]
-    assert made["private"] is False
+    assert made["visibility"] == "public"
 
 
 def test_nothing_is_sent_unless_asked(hub, tiny_mlm, tmp_path):
