@@ -225,7 +225,7 @@ BAD = [
     (["stages.second.batch_size=1000"], ["stage second", "1000", "22"]),
     (["stages.second.batch_size=many"], ["stage second", "batch_size='many'", "a whole number"]),
     (["stages.second.model.pooling=middle"], ["stage second", "middle"]),
-    (["stages.second.model=sroberta"], ["stage second", "sroberta learns from ScoredPairBatch"]),
+    (["stages.second.data=nli"], ["stage second", "simcse learns from SentenceBatch or TripletBatch", "NLIPairs"]),
     (["stages.second.monitor=stsb-dev/cosine/spearman"], ["stage second", "evaluation.every_n_steps"]),
     (["stages.second.backbone=tiny"], ["stages.second.backbone", "begins from the one before it"]),
     (["stages.second.output_dir=x"], ["stages.second.output_dir", "the same for all stages"]),
@@ -262,11 +262,12 @@ def test_the_folder_of_other_stages_is_refused(words, whole, command):
     assert (whole / "results.json").is_file()
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
-def test_two_processes_train_the_stages_of_one(launcher, words, command, tmp_path):
-    words = [*words, "tiny.dropout=0", "trainer.accelerator=cpu"]
-    words = [word for word in words if "sentences" not in word]  # which need dropout
-    words += ["+stages.first.data=qa", f"stages.first.data.path={Path(words_path(words)).parent}/qa.jsonl"]
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_two_processes_train_the_stages_of_one(launcher, words, tables, command, tmp_path):
+    """Without dropout, which is another one on each process; eps keeps AdamW from blowing up what is rounded."""
+    words = [word for word in words if "sentences" not in word]
+    words += ["tiny.dropout=0", "model.eps=0.001", "trainer.accelerator=cpu"]
+    words += ["+stages.first.data=qa", f"stages.first.data.path={tables}/qa.jsonl"]
     one, two = tmp_path / "one", tmp_path / "two"
     outcome = command(*words, f"output_dir={one}")
     assert outcome.status == 0, outcome.err
@@ -278,12 +279,18 @@ def test_two_processes_train_the_stages_of_one(launcher, words, command, tmp_pat
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for stage in ("first", "second"):
-        ours, theirs = saved(two / f"stage-{stage}"), saved(one / f"stage-{stage}")
-        for name in theirs:
-            torch.testing.assert_close(ours[name], theirs[name], atol=2e-5, rtol=1e-4)
     results = read_results(two / "results.json")
     assert (results["spent"]["steps"], results["spent"]["examples"], results["processes"]) == (11, 100, 2)
+    for stage in ("second", "first"):
+        losses = [
+            [float(row["train/loss"]) for row in read_rows(run / f"stage-{stage}/metrics.csv")] for run in (two, one)
+        ]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        ours, theirs = saved(two / f"stage-{stage}"), saved(one / f"stage-{stage}")
+        for name in theirs:
+            torch.testing.assert_close(
+                ours[name], theirs[name], atol=1e-4, rtol=1e-3, msg=lambda said, name=name: f"{name}: {said}"
+            )
 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -305,7 +312,7 @@ def test_the_commands_of_the_front_page(line, tables, small_eval, command, tmp_p
         for word in shlex.split(line)
         for key, _, value in [word.partition("=")]
     ]
-    small = [*TINY, "max_steps=2", "batch_size=8", "log_every_n_steps=1", f"output_dir={tmp_path / 'run'}"]
+    small = [*TINY, "max_steps=2", "batch_size=4", "log_every_n_steps=1", f"output_dir={tmp_path / 'run'}"]
     scored = ["evaluation.suite=[stsb]", "evaluation.every_n_steps=1"] if "experiment=gense" in line else []
     place = [f"data_root={tmp_path}"] if "demo" in line else []
     outcome = command(*arguments, *small, *scored, *place, "precision=fp32")
@@ -321,7 +328,3 @@ def test_the_commands_of_the_front_page(line, tables, small_eval, command, tmp_p
     assert len(load_encoder(tmp_path / "run").embed(NOUNS)) == len(NOUNS)
     if scored:
         assert all("stsb/cosine/spearman" in stage["scores"] for stage in results["stages"].values())
-
-
-def words_path(words):
-    return next(word.partition("=")[2] for word in words if word.startswith("stages.second.data.path"))
