@@ -4,7 +4,7 @@ What version 6 writes cannot be read by versions before 5.4: ``compat=3`` is the
 ones read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contracts import InputError
@@ -26,7 +26,7 @@ TEXT_ONLY = {
     "module_output_name": "token_embeddings",
 }
 TANH = "torch.nn.modules.activation.Tanh"
-MODE_OF = {cls: "cls", maximum: "max", mean: "mean"}
+MODE_OF: dict[Callable[..., Any], str] = {cls: "cls", maximum: "max", mean: "mean"}
 
 
 def check_compat(compat: int | None) -> None:

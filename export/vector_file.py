@@ -103,7 +103,7 @@ class VectorFile:
             rows_ND = np.ascontiguousarray(vectors_ND, dtype=self.dtype)
         if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
             raise InputError(f"dtype={self.dtype}: a vector has a value beyond its range; say dtype=float32.")
-        data, place = memoryview(rows_ND).cast("B"), self._first + number * self.window * self._row_bytes
+        data, place = rows_ND.data.cast("B"), self._first + number * self.window * self._row_bytes
         while data:
             written = os.pwrite(self._vectors, data, place)
             data, place = data[written:], place + written
