@@ -52,7 +52,8 @@ def triplets(count: int) -> Iterator[dict[str, str]]:
     shared = texts.shared_data()
     if shared is not None:
         with gzip.open(shared / "train" / "triplets.jsonl.gz", "rt", encoding="utf-8") as lines:
-            yield from islice(map(json.loads, lines), count)
+            for row in islice(map(json.loads, lines), count):
+                yield {column: row[column] for column in COLUMNS}  # without "split", by which rows would be left out
         return
     for number in range(count):
         words = random.Random(number).randint
@@ -90,10 +91,10 @@ def batch_of(data: Triplets, count: int) -> TripletBatch:
     return data.make_batch(data.store, data.subset[torch.arange(count).numpy()])
 
 
-def decoder_cost(backbone: Path, data: Triplets, rounds: int, clock: Callable[[], float]) -> list[Line]:
+def decoder_cost(backbone: Path, data: Triplets, rounds: int, clock: Callable[[], float], count: int) -> list[Line]:
     models = {name: gense(backbone, name, prompt=PROMPT) for name in ("first_decoder", "mean")}
     batch = batch_of(data, BATCH["contrastive"])
-    spoken = [row["premise"] for row in triplets(256)]
+    spoken = [row["premise"] for row in triplets(count)]
 
     def timed(work: Callable[[], Any]) -> float:
         start = clock()
@@ -105,7 +106,10 @@ def decoder_cost(backbone: Path, data: Triplets, rounds: int, clock: Callable[[]
         model.training_step(batch, 0)["loss"].backward()
 
     lines = []
-    for case, work in (("vectors of 256 texts", lambda m: m.encoder.embed(spoken)), ("a step of 64 triplets", step)):
+    for case, work in (
+        (f"vectors of {count} texts", lambda m: m.encoder.embed(spoken)),
+        ("a step of 64 triplets", step),
+    ):
         for model in models.values():
             work(model)
         found = alternate({n: lambda m=m, w=work: timed(lambda: w(m)) for n, m in models.items()}, rounds)
@@ -204,7 +208,11 @@ def main() -> None:
         sizes = QUICK if options.quick else SMALL
         backbone, still, data = prepare(folder, sizes, 512 if options.quick else 8_192)
         if "decoder" in options.parts:
-            report(title, decoder_cost(backbone, data, 2 * options.rounds, clock), options.output)
+            report(
+                title,
+                decoder_cost(backbone, data, options.rounds, clock, 64 if options.quick else 1024),
+                options.output,
+            )
         if "pairs" in options.parts:
             rows = map(json.loads, (folder / "triplets.jsonl").read_text(encoding="utf-8").splitlines())
             names = ("anchor", "positive", "negative")
