@@ -106,7 +106,7 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
 
 
 def probes_of(cfg: DictConfig, arms: "list[Arm]") -> "list[Probe]":
-    """The first run of each arm, asked for the same sentences; none where one of them has no encoder or no sentences."""
+    """The first run of each arm, asked for the same sentences; nothing where one of them has no encoder."""
     from comparison.probes import probe
 
     sentences = sentences_of(cfg, arms)

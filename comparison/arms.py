@@ -13,7 +13,6 @@ NOT_A_SETTING = {
     "output_dir", "default_root_dir", "seed", "resume", "overwrite", "quiet", "logger", "devices", "num_nodes",
     "next_steps", "cache_dir", "num_workers", "only_stage", "log_every_n_steps", "data_root", "hydra",
 }  # fmt: skip
-MOST_NAMED = 3  # settings in a label
 
 
 class Arm(NamedTuple):
@@ -96,8 +95,8 @@ def _telling(rivals: Sequence[Arm]) -> list[str]:
     """As few settings as tell the arms apart; one alone where one does."""
     keys = own_settings(rivals)
     alone = [key for key in keys if len({_said(key, arm) for arm in rivals}) == len(rivals)]
-    alone.sort(key=lambda key: "_target_" in key)
-    return alone[:1] if len(keys) > MOST_NAMED else keys
+    alone.sort(key=lambda key: ("_target_" in key, not key.endswith("path")))
+    return alone[:1] or keys
 
 
 def _said(key: str, arm: Arm) -> str:

@@ -1,9 +1,10 @@
 """One drawing in two forms: a PNG, and an SVG that takes the page's colours, with words on what the pointer is over."""
 
 import io
+import textwrap
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from comparison.tables import Table
 
@@ -15,7 +16,7 @@ INK = "#010203"  # stands for the colour of text: black in a PNG, the page's in 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#999999")  # Okabe and Ito
 MARKERS = "osD^vP*X"  # nothing is told by colour alone
 SVG = "http://www.w3.org/2000/svg"
-STYLE = {
+STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "text.color": INK, "axes.labelcolor": INK,
     "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False,
     "text.parse_math": False,
@@ -52,19 +53,26 @@ def say_over(artist: "Artist", texts: Sequence[str]) -> None:
     artist.hover_texts = list(texts)  # type: ignore[attr-defined]
 
 
+def wrapped(label: str, width: int = 22) -> str:
+    """Long labels would leave no room for the axes."""
+    return "\n".join(textwrap.wrap(label, width)) or label
+
+
 def render(picture: Picture) -> Rendered:
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": picture.name, "svg.id": picture.name}):
+    settings: Any = {**STYLE, "svg.hashsalt": picture.name, "svg.id": picture.name}
+    with matplotlib.rc_context(settings):
         figure = Figure(figsize=picture.size, layout="constrained")
         FigureCanvasAgg(figure)
         picture.draw(figure)
         png, svg = io.BytesIO(), io.StringIO()
         figure.savefig(png, format="png", dpi=110, facecolor="white")
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
-        hover = {one.get_gid(): one.hover_texts for one in figure.findobj(lambda one: hasattr(one, "hover_texts"))}
+        spoken: list[Any] = figure.findobj(lambda one: hasattr(one, "hover_texts"))
+        hover = {str(one.get_gid()): one.hover_texts for one in spoken}
     return Rendered(png.getvalue(), _for_the_page(svg.getvalue(), picture, hover))
 
 

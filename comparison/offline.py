@@ -1,7 +1,7 @@
 """Runs that Weights & Biases recorded on this disk (``WANDB_MODE=offline``), read back without its server.
 
-A ``.wandb`` file is seven bytes and then LevelDB's log: blocks of 32,768 bytes, records with a header of crc, length and
-kind (1 whole, 2 first, 3 middle, 4 last part). The payload is W&B's protocol buffer.
+A ``.wandb`` file is seven bytes and then LevelDB's log: blocks of 32,768 bytes, records with a header of crc, length
+and kind (1 whole, 2 first, 3 middle, 4 last part). The payload is W&B's protocol buffer.
 """
 
 import json
@@ -73,6 +73,8 @@ def _records(file: Path) -> Iterator[Any]:
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
+    record_of: Any = wandb_internal_pb2
+
     content = file.read_bytes()
     place, held = PREAMBLE, b""
     while place < len(content):
@@ -89,7 +91,7 @@ def _records(file: Path) -> Iterator[Any]:
         held = part if kind in (1, 2) else held + part
         place += HEAD + length
         if kind in (1, 4):
-            record = wandb_internal_pb2.Record()
+            record = record_of.Record()
             try:
                 record.ParseFromString(held)
             except DecodeError as error:

@@ -1,4 +1,4 @@
-"""What is drawn of the arms: leaderboard, curves, subsets, similarities, alignment and uniformity, the map of sentences."""
+"""What is drawn of the arms: leaderboard, curves, subsets, similarities, the plane, the map of sentences."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from scipy import stats
 from comparison.arms import Arm
 from comparison.collect import Run
 from comparison.contrasts import Headline, Standing, replicates_of, same_items, values_of
-from comparison.drawing import INK, Picture, colour, marker, say_over
+from comparison.drawing import INK, Picture, colour, marker, say_over, wrapped
 from comparison.probes import Probe
 from comparison.statistics import interval, spread
 from comparison.tables import Cell, Table, number
@@ -33,13 +33,13 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
                 axes.hlines(place, *interval(kept), color=shade, linewidth=3, alpha=0.5)
             axes.plot(values, np.full(len(values), place), "|", color=INK, markersize=9)
             axes.plot([values.mean()], [place], marker(standing.arm), color=shade, markersize=8)
-        axes.set_yticks(range(len(standings)), [arms[one.arm].label for one in standings])
+        axes.set_yticks(range(len(standings)), [wrapped(arms[one.arm].label) for one in standings])
         axes.invert_yaxis()
         axes.set_xlabel(headline.name)
         axes.grid(axis="x", alpha=0.25)
 
     return Picture(
-        "leaderboard", "Leaderboard", "Mean over seeds of each arm (marker), its seeds (strokes), and the 95 % interval over test items (bar).",
+        "leaderboard", "Leaderboard", "Mean over seeds (marker), seeds (strokes), 95 % interval over test items (bar).",
         (7.5, 0.8 + 0.42 * len(standings)), draw,
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def _curve(arms: Sequence[Arm], name: str, what: str, stem: str) -> Picture:
             for place, arm in enumerate(arms):
                 for number_of_run, run in enumerate(arm.runs):
                     x, y = curve_of(run, name, axis)
-                    label = arm.label if number_of_run == 0 else None
+                    label = wrapped(arm.label, 40) if number_of_run == 0 else None
                     few = marker(place) if len(x) < 30 else ""
                     axes.plot(
                         x, y, color=colour(place), marker=few, markersize=3.5, linewidth=1.2, alpha=0.8, label=label
@@ -95,7 +95,8 @@ def curve_of(run: Run, name: str, axis: int) -> tuple[list[float], list[float]]:
         steps = [step * spent["real_tokens"] / max(1, spent["steps"]) for step in steps]
     if axis == 2:
         timed = [(row["step"], row["time/elapsed_s"]) for row in run.rows if "time/elapsed_s" in row] or [(0.0, 0.0)]
-        steps = [float(np.interp(step, *zip((0.0, 0.0), *timed, strict=False))) for step in steps]
+        at, elapsed = np.array([(0.0, 0.0), *timed]).T
+        steps = np.interp(steps, at, elapsed).tolist()
     return steps, [row[name] for row in rows]
 
 
@@ -121,10 +122,11 @@ def subsets(arms: Sequence[Arm], headline: Headline) -> Picture | None:
         return None
     grid = np.array(columns).T
     table = Table("subsets", "Subsets", "Spearman x 100, mean over seeds.", ["subset", *(arm.label for arm in arms)],
-                  [[Cell(name), *map(number, row)] for name, row in zip(names, grid, strict=True)], frozenset(range(1, len(arms) + 1)))  # fmt: skip
+                  [[Cell(name), *map(number, row)] for name, row in zip(names, grid, strict=True)],
+                  frozenset(range(1, len(arms) + 1)))  # fmt: skip
     caption = "Spearman's correlation x 100 of each subset, mean over seeds; the darker, the higher."
     return Picture("subsets", "STS, subset by subset", caption, (2.5 + 1.1 * len(arms), 0.8 + 0.24 * len(names)),
-                   heat(names, [arm.label for arm in arms], grid), table)  # fmt: skip
+                   heat(names, [wrapped(arm.label, 12) for arm in arms], grid), table)  # fmt: skip
 
 
 def heat(rows: Sequence[str], columns: Sequence[str], grid: np.ndarray, digits: int = 1) -> Callable[["Figure"], None]:
@@ -197,11 +199,13 @@ def similarities(arms: Sequence[Arm], headline: Headline) -> Picture | None:
                         alpha=0.35 + 0.13 * place,
                     )
             axes.set_yticks(np.arange(5) + 0.4, ["0 to 1", "1 to 2", "2 to 3", "3 to 4", "4 to 5"])
-            axes.set_title(arm.label, fontsize=9, color=INK)
+            axes.set_title(wrapped(arm.label), fontsize=9, color=INK)
             axes.set_xlabel("cosine")
         figure.axes[0].set_ylabel(f"rating in {task}")
 
-    caption = f"Cosines of the pairs of {task}, by the rating that people gave; first run of each arm. Better encoders move the rows apart."
+    caption = (
+        f"Cosines of the pairs of {task} by their rating, first run of each arm. Better encoders move the rows apart."
+    )
     return Picture(
         "similarities", "Similarities against ratings", caption, (max(4.0, 2.3 * len(arms) + 0.6), 3.4), draw
     )
@@ -217,7 +221,9 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> P
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
         for place, ((arm, probe), mean) in enumerate(zip(known, means, strict=True)):
-            point = axes.scatter([probe.uniformity], [probe.alignment], s=70, color=colour(place), marker=marker(place))
+            point = axes.scatter(
+                [probe.uniformity], [float(probe.alignment or 0)], s=70, color=colour(place), marker=marker(place)
+            )
             say_over(point, [f"{arm.label}: {mean:.2f}"])
             axes.annotate(
                 f"{arm.label} {mean:.1f}",
@@ -232,7 +238,8 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> P
         axes.grid(alpha=0.25)
 
     table = Table("plane", "Alignment and uniformity", "", ["arm", "alignment", "uniformity", headline.name],
-                  [[Cell(arm.label), number(probe.alignment, 3), number(probe.uniformity, 3), number(mean)] for (arm, probe), mean in zip(known, means, strict=True)],
+                  [[Cell(arm.label), number(probe.alignment, 3), number(probe.uniformity, 3), number(mean)]
+                   for (arm, probe), mean in zip(known, means, strict=True)],
                   frozenset({1, 2, 3}))  # fmt: skip
     return Picture(
         "plane",
@@ -245,7 +252,7 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> P
 
 
 def sentence_map(arms: Sequence[Arm], probes: Sequence[Probe], how: str) -> Picture | None:
-    """The sentences in two dimensions under each arm's first encoder, coloured by the first one's order along its first axis."""
+    """The sentences in two dimensions under each arm's first encoder, in the first map's colours."""
     if not probes or not len(probes[0].sentences):
         return None
     shade = stats.rankdata(probes[0].places[:, 0])
@@ -254,9 +261,9 @@ def sentence_map(arms: Sequence[Arm], probes: Sequence[Probe], how: str) -> Pict
         for axes, arm, probe in zip(np.atleast_1d(figure.subplots(1, len(probes))), arms, probes, strict=False):
             points = axes.scatter(*probe.places.T, c=shade, cmap="viridis", s=11, alpha=0.8, linewidths=0)
             say_over(points, probe.sentences)
-            axes.set_title(arm.label, fontsize=9, color=INK)
+            axes.set_title(wrapped(arm.label), fontsize=9, color=INK)
             axes.set_xticks([])
             axes.set_yticks([])
 
-    caption = f"{len(probes[0].sentences)} sentences by {how}, under each arm's first run; colours follow the first map from left to right."
+    caption = f"{len(probes[0].sentences)} sentences by {how}, first run of each arm; colours follow the first map from left to right."
     return Picture("map", "Map of sentences", caption, (max(4.5, 3.6 * len(probes)), 3.6), draw)

@@ -1,4 +1,4 @@
-"""Runs of ``train.py`` as processes of their own: some at a time, one per device, each begun again once where it fails."""
+"""Runs of ``train.py`` as processes of their own: some at a time, one per device, each retried once."""
 
 import json
 import logging
@@ -56,7 +56,9 @@ def _gpus() -> int:
 def run_all(
     jobs: Sequence[Job], record: Path, parallel: int = 1, told: Callable[[Done], None] | None = None
 ) -> list[Done]:
-    """In their order, ``parallel`` at a time; what has its ``results.json`` is not begun. ``record`` gets a line for each.
+    """In their order, ``parallel`` at a time; what has its ``results.json`` is not begun.
+
+    ``record`` gets a line for each.
 
     A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
     would fail again. An interruption ends all of it; the same command goes on.

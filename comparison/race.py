@@ -46,7 +46,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     kind, amount = next(iter(amounts.items()), (None, None))
     if len(amounts) != 1 or kind not in BUDGETS or not isinstance(amount, int | float) or amount <= 0:
         raise InputError(
-            f"budget={amounts}: wanted one of {', '.join(BUDGETS)} and an amount, e.g. budget.seconds=600 (or +budget.tokens=1e7)."
+            f"budget={amounts}: wanted one of {', '.join(BUDGETS)} and an amount: 'budget={{seconds: 600}}'."
         )
     numbers = [int(seed) for seed in seeds or race.get("seeds") or []]
     if not numbers or len(set(numbers)) < len(numbers):

@@ -51,7 +51,7 @@ def interval(replicates_R: np.ndarray) -> tuple[float, float]:
 
 
 def over_tasks(replicates_TR: np.ndarray) -> tuple[float, float]:
-    """95 % of the mean of T tasks whose choice is left to chance as well: tasks are resampled, and the items in them."""
+    """95 % of the mean of T tasks whose choice is left to chance, too: tasks are resampled, and the items in them."""
     tasks, resamples = replicates_TR.shape
     rng = generator(f"over {tasks} tasks")
     drawn_RT = rng.integers(tasks, size=(resamples, tasks))

@@ -19,7 +19,10 @@ from contracts import InputError
 
 log = logging.getLogger("comparison.sweep")
 
-USAGE = "python -m comparison.sweep configs/sweeps/NAME.yaml output=FOLDER [trials=N] [seed=1] [parallel=1] [KEY=VALUE of train.py ...]"
+USAGE = (
+    "python -m comparison.sweep configs/sweeps/NAME.yaml output=FOLDER [trials=N] [seed=1] [parallel=1] "
+    "[KEY=VALUE of train.py ...]"
+)
 
 
 class Asked(NamedTuple):

@@ -74,7 +74,7 @@ def read_sweep(path: Path) -> Sweep:
 
 
 def trials_of(sweep: Sweep, number: int | None = None, seed: int = 1) -> list[Trial]:
-    """All of a grid (the first ``number``), or so many drawn at random: trial i is the same however many are asked for."""
+    """All of a grid (the first ``number``), or so many at random: trial i is the same however many are drawn."""
     number = number or sweep.run_cap
     drawn: Iterator[dict[str, Any]]
     if sweep.method == "grid":

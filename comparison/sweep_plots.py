@@ -28,7 +28,7 @@ def sweep_pictures(arms: Sequence[Arm], headline: Headline) -> list[Picture]:
 
 
 def _heat_map(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> Picture | None:
-    """A and P downwards and tau across where those were swept, else the first two settings; others are averaged over."""
+    """A and P downwards, tau across, where those were swept, else the first two settings; over others it averages."""
     rows = [key for key in (ANCHORS, POSITIVES) if key in keys] if TEMPERATURE in keys else []
     across = TEMPERATURE if rows else next(iter(keys[1:]), None)
     rows = rows or list(keys[:1])

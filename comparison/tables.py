@@ -81,8 +81,8 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
     columns = ["arm", "rank", headline.name, "sd over seeds", "seeds", "95 % over test items", "steps", "examples",
                "real tokens", "seconds", "peak MiB", "runs"]  # fmt: skip
     note = (
-        "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: they are two sources "
-        "of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
+        "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: they are two "
+        "sources of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
     )
     return Table("leaderboard", "Leaderboard", note, columns, rows, frozenset(range(2, 11)))
 
@@ -115,12 +115,14 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
             p_value(one.p),
             p_value(one.p_holm),
             p_value(one.p_seeds, TOO_FEW),
-            Cell("distinguishable" if one.distinguishable else "not distinguishable", mark="" if one.distinguishable else "warn"),
+            Cell("distinguishable") if one.distinguishable else Cell("not distinguishable", mark="warn"),
         ])  # fmt: skip
-    columns = ["difference", "score", "value", "95 % over test items", "95 % over tasks, too", "p", "p, Holm", "p over seeds", "for these seeds"]  # fmt: skip
+    columns = ["difference", "score", "value", "95 % over test items", "95 % over tasks, too", "p", "p, Holm",
+               "p over seeds", "for these seeds"]  # fmt: skip
     note = (
-        "p is of a paired permutation test over test pairs, for these seeds: ranks of the seeds' similarities are averaged, and those "
-        "of the two arms swapped. Holm's correction is over all pairs of arms, of the average and, apart from it, of all tasks. A test over "
+        "p is of a paired permutation test over test pairs, for these seeds: ranks of the seeds' similarities are "
+        "averaged, and those of the two arms swapped. Holm's correction is over all pairs of arms, of the average and, "
+        "apart from it, of all tasks. A test over "
         f"seeds wants {SEEDS_WANTED} a side."
     )
     return Table("contrasts", "Every two arms", note, columns, rows, frozenset({2, 3, 4, 5, 6, 7}))
@@ -162,7 +164,7 @@ def _of_seeds(upper: Arm, lower: Arm, headline: Headline, one: Contrast) -> list
     )
     if known and one.distinguishable and abs(one.difference) < 2 * max(known):
         return [
-            f"{sentence}; their spread of {max(known):.2f} is not small beside the difference, another seed may turn it round."
+            f"{sentence}; their spread of {max(known):.2f} is not small beside the difference: other seeds may turn it round."
         ]
     return [f"{sentence}."]
 
@@ -183,7 +185,7 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
                 else Cell("not checked", -1.0)
             )
         rows.append(cells)
-    note = "Test sentences that stand word for word in the training text, of those long enough to tell; of each arm's first run."
+    note = "Test sentences that stand word for word in the training text of each arm's first run, of those long enough."
     return Table("leaks", "Test sentences in the training text", note, ["task", *(arm.label for arm in arms)], rows,
                  frozenset(range(1, len(arms) + 1)))  # fmt: skip
 

@@ -22,7 +22,7 @@ def upload(
     for section in whole:
         for table in section.tables:
             rows = [[cell.text for cell in row] for row in table.rows]
-            content[f"comparison/{table.name}"] = wandb.Table(columns=table.columns, data=rows)
+            content[f"comparison/{table.name}"] = wandb.Table(columns=list[str | int](table.columns), data=rows)
         for picture in section.pictures:
             content[f"comparison/{picture.name}-picture"] = wandb.Image(
                 str(written[picture.name]), caption=picture.caption

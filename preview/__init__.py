@@ -1,0 +1,1 @@
+"""What a batch is, before a GPU-day is spent on it."""

@@ -1,0 +1,133 @@
+"""What a batch is: ``python -m preview data=text data.path=FILE``, with any words of a train.py command.
+
+Without a model the backbone is ``tiny``, which trains a tokenizer on the texts; no weights are loaded and nothing is
+trained. Own keys are in ``configs/preview.yaml``.
+"""
+
+import logging
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict, get_type_hints
+
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_class, get_object, instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from command_line import exit_statuses
+from contracts import InputError, Seq2SeqBatch
+from key_types import check_types
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+BATCH = 16  # where no model says it
+
+
+class Keys(TypedDict):
+    output: str | None
+    batches: int
+    examples: int
+    quiet: bool
+
+
+class Asked(NamedTuple):
+    own: DictConfig
+    cfg: DictConfig
+
+
+def read_words(words: Sequence[str]) -> Asked:
+    """
+    Raises:
+        InputError: no data, or a value of the wrong type.
+    """
+    own = OmegaConf.load(CONFIGS / "preview.yaml")
+    mine = [word for word in words if word.partition("=")[0] in own]
+    own = OmegaConf.merge(own, OmegaConf.from_dotlist(mine))
+    assert isinstance(own, DictConfig)
+    check_types(own, get_type_hints(Keys), "")
+    for key in ("batches", "examples"):
+        if own[key] < 1:
+            raise InputError(f"{key}={own[key]}: wanted 1 or more.")
+    if own.output is not None and not own.output.endswith(".html"):
+        raise InputError(f"output={own.output}: wanted a name that ends in .html.")
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        cfg = compose("train", ["output_dir=.", *(word for word in words if word not in mine)])
+    if cfg.get("data") is None:
+        choices = ", ".join(sorted(path.stem for path in (CONFIGS / "data").glob("*.yaml")))
+        raise InputError(f"no data was chosen; say data=NAME with one of {choices}, or experiment=NAME.")
+    if missing := sorted(str(key) for key in OmegaConf.missing_keys(cfg.data)):
+        raise InputError(f"data.{missing[0]} has no value, and has to be given: data.{missing[0]}=...")
+    cfg.backbone = cfg.backbone or "tiny"
+    cfg.batch_size = cfg.batch_size or BATCH
+    cfg.quiet = True
+    return Asked(own, cfg)
+
+
+def run(words: Sequence[str]) -> int:
+    """Exit status."""
+    asked = read_words(words)
+    with tempfile.TemporaryDirectory(prefix="preview-") as folder:
+        if asked.cfg.backbone == "tiny":
+            asked.cfg.backbone = write_tokenizer(asked.cfg, Path(folder) / "backbone")
+        preview = look(asked)
+    from rich.console import Console
+
+    from preview.show import page, show
+
+    console = Console()
+    if asked.own.output:
+        path = Path(asked.own.output).expanduser()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(page(preview, f"python -m preview {shlex.join(words)}"), encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"output={path}: cannot be written ({error.strerror or error}); name another file."
+            ) from error
+    if not asked.own.quiet:
+        show(preview, console)
+        if asked.own.output:
+            console.print(f"{asked.own.output} is written.", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
+    """What ``backbone=tiny`` of a run would write, tokenizer and all."""
+    from encoders.tiny import TINY_BACKBONES
+
+    texts_to_write = get_object(cfg.data._target_).yields is Seq2SeqBatch
+    family = (
+        get_class(cfg.model._target_).tiny_backbone if cfg.get("model") else "t5" if texts_to_write else "masked_lm"
+    )
+    texts = instantiate(cfg.data, _convert_="all").texts()
+    TINY_BACKBONES[family](folder, texts, seed=cfg.seed, **cfg.tiny)
+    return str(folder)
+
+
+def look(asked: Asked) -> Any:
+    from datamodules.tokenizer_loading import load_tokenizer
+    from preview.summary import summary
+
+    data = instantiate(asked.cfg.data, _convert_="all")
+    data.prepare_data()
+    data.setup()
+    batches = islice(iter(data.train_dataloader()), asked.own.batches)
+    return summary(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    words = sys.argv[1:]
+    with exit_statuses(hydra=True, config="train"):
+        if {"-h", "--help"} & set(words) or not words:
+            print(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}")
+            return
+        status = run(words)
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Folders in, a report out: who is ranked where, what is left out, and what is said of it."""
+
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from comparison.arms import arms_of
+from comparison.collect import collect
+from comparison.contrasts import choose_headline
+from comparison.report import compare, write_report
+from contracts import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+VOID = {"meta", "link", "input", "br", "img"}
+
+
+@pytest.fixture(scope="module")
+def written(race_folder, tmp_path_factory):
+    runs, left_out = collect([str(race_folder)])
+    arms = arms_of(runs)
+    found = compare(arms, choose_headline(arms, None), left_out)
+    output = tmp_path_factory.mktemp("report")
+    return found, output, write_report(found, output)
+
+
+def test_runs_of_one_recipe_are_an_arm(written):
+    found, _, _ = written
+    assert {arm.label: len(arm.runs) for arm in found.arms} == {"good": 2, "even": 2, "leaky": 2}
+    assert found.headline.name == "mean of 2 tasks"
+
+
+def test_what_cannot_be_read_is_named_with_its_reason(written):
+    found, output, _ = written
+    reasons = {one.path.name: one.reason for one in found.left_out}
+    assert set(reasons) == {"damaged", "other-release"}  # the unfinished one is no run of the folder yet
+    assert "version" in reasons["other-release"]
+    assert "99" in reasons["other-release"]
+    assert "other-release" in (output / "report.md").read_text(encoding="utf-8")
+
+
+def test_an_unfinished_run_is_named(race_folder):
+    _, left_out = collect([str(race_folder / "unfinished"), str(race_folder / "good-1")])
+    assert "not finished" in left_out[0].reason
+
+
+def test_the_ranking_tells_ties(written):
+    found, output, _ = written
+    best = found.standings[0]
+    assert (found.arms[best.arm].label, best.best_rank, best.worst_rank) == ("good", 1, 1)
+    assert {(one.best_rank, one.worst_rank) for one in found.standings[1:]} == {(2, 3)}
+    text = (output / "report.md").read_text(encoding="utf-8")
+    assert "not distinguishable" in text
+    assert "Too few seeds" in text
+    numbers = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
+    assert [one["arm"] for one in numbers["ranking"]][0] == "good"
+
+
+def test_leaks_and_differences_are_marked(written):
+    _, output, _ = written
+    assert "3 of 50" in (output / "report.md").read_text(encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """Tags that close, ids that are one of a kind, tables that can be read aloud."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tables: list[set[str]] = []
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [value for name, value in attrs if name in ("href", "src", "xlink:href") and value]
+        if tag == "table":
+            self.tables.append(set())
+        elif self.tables and "table" in self.open:
+            self.tables[-1].add(f"{tag}:{attributes.get('scope', '')}")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_no_network(written, race_folder):
+    _, output, _ = written
+    page = Page()
+    page.feed((output / "report.html").read_text(encoding="utf-8"))
+    assert not page.open
+    assert len(page.ids) == len(set(page.ids))
+    assert not [link for link in page.links if link.startswith(("http:", "https:", "//"))]
+    targets = [link[1:] for link in page.links if link.startswith("#")]
+    assert set(targets) <= set(page.ids)
+    files = [link for link in page.links if not link.startswith(("#", "data:"))]
+    assert files
+    assert all((output / link).is_dir() for link in files)
+    assert len(page.tables) >= 5
+    assert all({"caption:", "th:col", "th:row"} <= table for table in page.tables)
+
+
+def test_pictures_are_there(written):
+    _, output, paths = written
+    names = {path.stem for path in (output / "pictures").glob("*.png")}
+    assert {"leaderboard", "subsets", "similarities", "training-score", "training-loss"} <= names
+    assert all(path.stat().st_size > 5000 for path in paths.values())
+
+
+def test_a_sweep_gets_its_map(run_folder, tmp_path):
+    for anchors in (1, 2):
+        for tau in (0.01, 0.05):
+            data = {"anchors_per_document": anchors, "positives_per_anchor": 2}
+            run_folder(tmp_path / f"{anchors}-{tau}", "declutr", 1, 0.2 + tau, model={"temperature": tau}, data=data)
+    runs, left_out = collect([str(tmp_path / "*")])
+    arms = arms_of(runs)
+    write_report(compare(arms, choose_headline(arms, None), left_out), tmp_path / "report")
+    assert {"sweep", "parallel"} <= {path.stem for path in (tmp_path / "report" / "pictures").glob("*.png")}
+    assert "anchors_per_document=2 temperature=0.05" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
+    run_folder(tmp_path / "a", "one", 1, 0.2)
+    other = run_folder(tmp_path / "b", "two", 1, 0.4)
+    from runs.items import read_items, write_items
+
+    items = read_items(other / "items.npz")
+    write_items(other / "items.npz", items._replace(digests=dict.fromkeys(items.digests, "another")))
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    found = compare(arms, choose_headline(arms, None), [])
+    assert all(one.p is None and one.over_items is None for one in found.contrasts)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["runs=[nowhere/*]", "output=o"], "nothing matches"),
+        (["output=o"], "runs is not set"),
+        (["runs=[x]"], "output is not set"),
+        (["runs=[x]", "output=o", "headlin=a"], "headline"),
+        (["runs=[x]", "output=o", "projection=tsne"], "pca, umap"),
+    ],
+)
+def test_wrong_words_get_one_message(words, said, tmp_path):
+    done = _command(words, tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_command_compares(race_folder, tmp_path):
+    done = _command([f"runs=[{race_folder}/*]", "output=out", "sentences=0"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "good" in done.stdout
+    assert (tmp_path / "out" / "report.html").exists()
+    strict = _command([f"runs=[{race_folder}/*]", "output=out2", "strict=true"], tmp_path)
+    assert strict.returncode == 2
+
+
+def _command(words, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "comparison", *words],
+        cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_score_that_is_missing_is_told(run_folder, tmp_path):
+    run_folder(tmp_path / "a", "one", 1, 0.2)
+    arms = arms_of(collect([str(tmp_path / "a")])[0])
+    with pytest.raises(InputError, match="no such score"):
+        choose_headline(arms, "mr/default/accuracy")

@@ -1,0 +1,129 @@
+"""What is shown of a batch is what is in it, counted another way."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from contracts import InputError, Ragged, SpanBatch, TripletBatch
+from preview.__main__ import read_words, run
+from preview.batch import examples_of, masking, pieces_of, sequences_of, shared_texts
+from preview.summary import histogram, summary
+
+
+class Letters:
+    """A tokenizer whose tokens are letters; 26 is the mask."""
+
+    mask_token_id = 26
+
+    def decode(self, ids):
+        return "".join("abcdefghijklmnopqrstuvwxyz#"[one] for one in ids)
+
+
+def ragged(*texts: str) -> Ragged:
+    ids = ["abcdefghijklmnopqrstuvwxyz#".index(letter) for letter in "".join(texts)]
+    return Ragged(torch.tensor(ids), np.array([len(text) for text in texts]))
+
+
+@pytest.fixture
+def spans() -> SpanBatch:
+    """Two documents of two anchors with one positive each."""
+    anchors = ragged("abc", "de", "fgh", "abc")
+    labels = torch.full_like(anchors.ids, -100)
+    labels[1] = anchors.ids[1]
+    labels[3] = anchors.ids[3]
+    masked = anchors.ids.clone()
+    masked[1] = 26
+    return SpanBatch(anchors, masked, labels, ragged("ij", "kl", "mn", "de"), np.array([7, 9]))
+
+
+def test_roles_of_spans(spans):
+    first = next(examples_of(spans, Letters(), 1))
+    assert first.name == "document 7, anchor 1 of 2"
+    shown = [(part.role, part.text) for part in first.parts]
+    assert shown[:3] == [("anchor", "abc"), ("positive", "ij"), ("hard negative", "kl")]
+    assert {role for role, _ in shown[3:]} == {"easy negative"}
+    assert {text for _, text in shown[3:]} <= {"mn", "de"}
+
+
+def test_masks_of_spans(spans):
+    pieces = next(examples_of(spans, Letters(), 1)).parts[0].pieces
+    assert [(piece.text, piece.fate) for piece in pieces] == [("a", ""), ("b", "mask"), ("c", "")]
+    assert masking(spans)["predicted"] == pytest.approx(2 / 11)
+    kept = pieces_of(np.array([0, 1]), np.array([0, 2]), np.array([0, 1]), Letters())
+    assert [(piece.text, piece.fate) for piece in kept] == [("a", "kept"), ("b→c", "random")]
+
+
+def test_duplicates_are_counted(spans):
+    anchors, positives = sequences_of(spans)
+    assert anchors.duplicates() == 1
+    assert positives.duplicates() == 0
+    assert shared_texts([anchors, positives]) == 1  # "de" is an anchor and a positive
+    assert dict(summary([spans, spans], Letters(), 1).facts)["anchors that are there before"] == "1 a batch"
+
+
+def test_triplets_show_hard_and_easy_negatives():
+    batch = TripletBatch(
+        ragged("ab", "cd", "ab"), ragged("e", "f", "g"), ragged("h", "i", "j"), torch.tensor([0, 1, 0]), np.arange(3)
+    )
+    first = next(examples_of(batch, Letters(), 1))
+    assert [(part.role, part.text) for part in first.parts] == [
+        ("anchor", "ab"), ("positive", "e"), ("hard negative", "h"), ("easy negative", "f"),
+    ]  # fmt: skip  # "g" belongs to the same anchor
+    assert "1 more" in first.name
+
+
+def test_histograms_hold_every_length(spans):
+    for one in sequences_of(spans):
+        found = histogram(one)
+        assert sum(found.counts) == len(one.ids)
+        assert found.edges[0] == found.shortest == one.lengths.min()
+        assert found.edges[-1] == found.longest + 1
+
+
+def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
+    words = ["data=text", f"data.path={corpus_file}", f"backbone={tiny_mlm}", "data.min_span=4", "data.max_span=16",
+             "batch_size=4", "batches=2", "examples=1", f"output={tmp_path / 'page.html'}"]  # fmt: skip
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "hard negative" in out
+    assert "documents in a batch" in out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<article") == 1
+    assert 'class="mask"' in page
+    assert "http" not in page
+
+
+def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
+    rows = [
+        {
+            "premise": f"A man number {place} walks.",
+            "entailment": "He walks & <b>talks</b>.",
+            "contradiction": "He sits.",
+        }
+        for place in range(40)
+    ]
+    path = tmp_path / "triplets.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    words = [
+        "data=triplets",
+        f"data.path={path}",
+        f"backbone={tiny_mlm}",
+        "batches=1",
+        f"output={tmp_path / 'page.html'}",
+    ]
+    assert run(words) == 0
+    assert "positives that are there before" in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<b>" not in page  # texts are shown, not interpreted
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "no data was chosen"), (["data=text"], "data.path"), (["data=text", "data.path=x", "batches=0"], "1 or more"),
+     (["data=text", "data.path=x", "output=page.txt"], "html")],
+)  # fmt: skip
+def test_wrong_words_are_told(words, said):
+    with pytest.raises(InputError, match=said):
+        read_words(words)
