@@ -137,7 +137,8 @@ def known_keys(config: str = "train", words: Sequence[str] | None = None) -> Ite
 
     GlobalHydra.instance().clear()
     given = sys.argv[1:] if words is None else words
-    choices = [word for word in given if re.match(r"(model|data|trainer|logger|experiment|recipe)=", word)]
+    groups = {"train": "model|data|trainer|logger|experiment", "synthesis": "recipe"}.get(config, "race")
+    choices = [word for word in given if re.match(rf"({groups})=", word)]
     with initialize_config_dir(str(Path(__file__).resolve().parent / "configs"), version_base="1.3"):
         composed = compose(config, overrides=choices)
     yield from ("model", "data", "trainer", "logger", "experiment") if config == "train" else ()
