@@ -35,7 +35,7 @@ class Keys(TypedDict):
     projection: Literal["pca", "umap"]
     data_root: str | None
     device: str
-    logger: Literal["wandb"] | None
+    wandb: bool
     project: str
     name: str | None
     offline: bool
@@ -53,7 +53,7 @@ def run(cfg: DictConfig) -> int:
     output = Path(cfg.output).expanduser()
     if output.exists() and not output.is_dir():
         raise InputError(f"output={output}: wanted a folder, but this is a file. Name another.")
-    if cfg.logger == "wandb":
+    if cfg.wandb:
         from runs.wandb_login import check_wandb
 
         check_wandb(cfg.offline)
@@ -88,7 +88,7 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     headline = choose_headline(arms, cfg.headline)
     found = compare(arms, headline, left_out, probes_of(cfg, arms), projection=cfg.projection, spent_alike=spent_alike)
     written = write_report(found, output, cfg.neighbours_of)
-    if cfg.logger == "wandb":
+    if cfg.wandb:
         from comparison.upload import upload
 
         upload(

@@ -265,5 +265,5 @@ def sentence_map(arms: Sequence[Arm], probes: Sequence[Probe], how: str) -> Pict
             axes.set_xticks([])
             axes.set_yticks([])
 
-    caption = f"{len(probes[0].sentences)} sentences by {how}, first run of each arm; colours follow the first map from left to right."
+    caption = f"{len(probes[0].sentences)} sentences by {how}, first run of each arm; coloured as in the first map."
     return Picture("map", "Map of sentences", caption, (max(4.5, 3.6 * len(probes)), 3.6), draw)

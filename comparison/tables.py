@@ -81,7 +81,7 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
     columns = ["arm", "rank", headline.name, "sd over seeds", "seeds", "95 % over test items", "steps", "examples",
                "real tokens", "seconds", "peak MiB", "runs"]  # fmt: skip
     note = (
-        "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: they are two "
+        "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: two "
         "sources of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
     )
     return Table("leaderboard", "Leaderboard", note, columns, rows, frozenset(range(2, 11)))
@@ -163,9 +163,7 @@ def _of_seeds(upper: Arm, lower: Arm, headline: Headline, one: Contrast) -> list
         f"Too few seeds to test over seeds ({len(upper.runs)} and {len(lower.runs)}, wanted {SEEDS_WANTED} a side)"
     )
     if known and one.distinguishable and abs(one.difference) < 2 * max(known):
-        return [
-            f"{sentence}; their spread of {max(known):.2f} is not small beside the difference: other seeds may turn it round."
-        ]
+        return [f"{sentence}; their spread of {max(known):.2f} is not small beside it: other seeds may turn it round."]
     return [f"{sentence}."]
 
 

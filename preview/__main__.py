@@ -97,10 +97,9 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
     """What ``backbone=tiny`` of a run would write, tokenizer and all."""
     from encoders.tiny import TINY_BACKBONES
 
+    model: Any = get_class(cfg.model._target_) if cfg.get("model") else None
     texts_to_write = get_object(cfg.data._target_).yields is Seq2SeqBatch
-    family = (
-        get_class(cfg.model._target_).tiny_backbone if cfg.get("model") else "t5" if texts_to_write else "masked_lm"
-    )
+    family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"
     texts = instantiate(cfg.data, _convert_="all").texts()
     TINY_BACKBONES[family](folder, texts, seed=cfg.seed, **cfg.tiny)
     return str(folder)
