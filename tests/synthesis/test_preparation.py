@@ -1,5 +1,6 @@
 """From documents to the sentences that are written for: splitting, cleaning, what is left out, duplicates."""
 
+import gc
 import random
 import tracemalloc
 
@@ -99,6 +100,10 @@ def test_duplicates_are_those_of_a_set_in_little_memory(tmp_path, monkeypatch):
     for text in texts:
         wanted.append(text in seen)
         seen.add(text)
+    (tmp_path / "first").mkdir()
+    Duplicates(tmp_path / "first").add("what is imported at the first call does not count")
+    Duplicates(tmp_path / "first").mark()
+    gc.collect()
     duplicates = Duplicates(tmp_path)
     tracemalloc.start()
     for text in texts:

@@ -50,11 +50,11 @@ def test_a_kill_between_the_record_and_the_shard_leaves_it_missing(tmp_path, mon
     store, written = ShardStore(tmp_path), []
     real = store_module.write_whole
 
-    def until_killed(path, data):
+    def until_killed(path, data, **how):
         if len(written) == survives:
             raise KeyboardInterrupt
         written.append(path)
-        real(path, data)
+        real(path, data, **how)
 
     monkeypatch.setattr(store_module, "write_whole", until_killed)
     with pytest.raises(KeyboardInterrupt):
