@@ -52,7 +52,7 @@ class PromptedRows:
 
     def fingerprint(self) -> dict[str, Any]:
         """What names the content without reading it; JSON types only."""
-        found = {"records": self.records.fingerprint(), "share": self.share and list(self.share)}
+        found: dict[str, Any] = {"records": self.records.fingerprint(), "share": self.share and list(self.share)}
         if self.joined is not None:
             found["joined"] = [self.joined.prompts.to_json(), self.source_length]
         return found
@@ -80,12 +80,13 @@ class Templates:
         parts = {name: [np.array(ids, np.int64) for ids in pieces] for name, pieces in prompts.parts.items()}
         prefix, between, suffix, yes, no = parts["discrimination"]
         self.targets: list[Part] = [1, 2, yes, no]
+        self.sources: list[list[Part]]
         if prompts.prompts.assembly == "string":
-            self.sources: list[list[Part]] = [[0], [1], [2], [3]]
+            self.sources = [[0], [1], [2], [3]]
             self.targets[:2] = [4, 5]
             self.source_length = np.iinfo(np.int64).max  # the sentences were cut before they were joined
         else:
-            generation = [[parts[name][0], 0, parts[name][1]] for name in DIRECTIONS]
+            generation: list[list[Part]] = [[parts[name][0], 0, parts[name][1]] for name in DIRECTIONS]
             self.sources = [*generation, [prefix, 0, between, 1, suffix], [prefix, 0, between, 2, suffix]]
 
     def batch(self, store: RowStore, rows: np.ndarray, kinds: np.ndarray) -> Seq2SeqBatch:

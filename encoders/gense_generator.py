@@ -82,7 +82,8 @@ class GenSEGenerator(Objective):
             right.append(said_right(self._write(batch).answers_NA, batch.kinds).cpu().numpy())
         losses, tokens, right = (in_order(batches) for batches in (losses, tokens, right))
         per_batch = self.hparams.perplexity == "mean_of_batches"
-        return HeldOutTexts(*map(np.concatenate, (losses, tokens, right)), size if per_batch else None)
+        whole = [np.concatenate(batches) for batches in (losses, tokens, right)]
+        return HeldOutTexts(whole[0], whole[1], whole[2], size if per_batch else None)
 
     def _write(self, batch: Seq2SeqBatch) -> Any:
         sources, targets = (part._replace(ids=part.ids.to(self.device)) for part in (batch.sources, batch.targets))
