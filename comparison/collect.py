@@ -113,7 +113,7 @@ def _read_rows(folder: Path) -> list[Row]:
 
 def _matches(pattern: str) -> Iterator[Path]:
     pattern = str(Path(pattern).expanduser())
-    found = [Path(name) for name in sorted(glob.glob(pattern))]  # noqa: PTH207  # the pattern may be absolute
+    found = [Path(name) for name in sorted(glob.glob(pattern)) if Path(name).name != "labels.json"]  # noqa: PTH207  # the pattern may be absolute
     if not found:
         raise InputError(f"runs: nothing matches {pattern}. Name run folders, or a pattern such as 'outputs/*'.")
     for path in found:

@@ -1,17 +1,19 @@
 """Runs of ``train.py`` as processes of their own: some at a time, one per device, each retried once."""
 
+import contextlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ def run_all(
     free = Queue[dict[str, str]]()
     for place in devices_here(parallel):
         free.put(place)
-    stop, lock = threading.Event(), threading.Lock()
+    stop, lock, running = threading.Event(), threading.Lock(), list[subprocess.Popen[str]]()
 
     def one(job: Job) -> Done | None:
         if stop.is_set():
@@ -75,7 +77,7 @@ def run_all(
             return Done(job.name, 0, 0.0, 0, "")
         place = free.get()
         try:
-            done = _attempts(job, place, stop)
+            done = _attempts(job, place, stop, running)
         finally:
             free.put(place)
         with lock:
@@ -89,27 +91,49 @@ def run_all(
             told(done)
         return done
 
-    with ThreadPoolExecutor(parallel) as pool:
+    with _terminable(), ThreadPoolExecutor(parallel) as pool:
         waiting = [pool.submit(one, job) for job in jobs]
         try:
             found = [future.result() for future in waiting]
         except KeyboardInterrupt:
             stop.set()
+            for process in running:
+                process.terminate()  # it saves its state; the pool waits for it
             raise
     if stop.is_set():
         raise KeyboardInterrupt
     return [done for done in found if done is not None]
 
 
-def _attempts(job: Job, place: dict[str, str], stop: threading.Event) -> Done:
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends all of it as Ctrl-C does, instead of leaving the runs behind."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _attempts(job: Job, place: dict[str, str], stop: threading.Event, running: list[subprocess.Popen[str]]) -> Done:
     began, attempts = time.monotonic(), 0
     while True:
         attempts += 1
-        ended = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, str(TRAIN), *job.words, f"output_dir={job.folder}"],
-            env={**os.environ, **place}, capture_output=True, text=True, check=False,
+            env={**os.environ, **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        status, said = ended.returncode, "\n".join((ended.stdout + ended.stderr).splitlines()[-LINES_KEPT:])
+        running.append(process)
+        output, _ = process.communicate()
+        running.remove(process)
+        status, said = process.returncode, "\n".join(output.splitlines()[-LINES_KEPT:])
         if status in INTERRUPTED:
             stop.set()
         if status in (0, WRONG_INPUT, *INTERRUPTED) or attempts == 2:

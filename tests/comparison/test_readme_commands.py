@@ -1,4 +1,4 @@
-"""The commands of README.md and docs/comparison.md do what the pages say, on small data in the place of the reader's."""
+"""The commands of README.md and docs/comparison.md compose; what they do is tested beside this file."""
 
 import re
 import shlex
