@@ -37,7 +37,7 @@ def run(cfg: DictConfig) -> int:
         raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
     folder = Path(cfg.output)
     afterwards = Afterwards(cfg.annotate, cfg.annotations, cfg.publish)
-    afterwards.check(overwrite=cfg.overwrite)
+    afterwards.check(folder, overwrite=cfg.overwrite)
     if (name := (cfg.get("recipe") or {}).get("name")) in GENSE:
         return gense(cfg, folder, name, afterwards.asked())
     finished = afterwards.asked() and not any(cfg.get(key) for key in ("generator", "recipe", "spec"))

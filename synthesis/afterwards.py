@@ -23,12 +23,14 @@ class Afterwards(NamedTuple):
     def asked(self) -> list[str]:
         return [name for name, value in self._asdict().items() if value is not None]
 
-    def check(self, *, overwrite: bool) -> None:
+    def check(self, folder: Path, *, overwrite: bool) -> None:
         """InputError for what could not be done, before anything is written."""
         if self.annotate is not None and self.annotate < 1:
             raise InputError(f"annotate={self.annotate}: wanted a number of texts, for instance 100.")
+        if self.annotate is not None and self.annotations is not None:
+            raise InputError("annotate writes a sheet, annotations reads one that is filled in. Say one of them.")
         if self.publish is not None:
-            check_target(Path(self.publish), overwrite=overwrite)
+            check_target(Path(self.publish), folder, overwrite=overwrite)
 
     def do(self, folder: Path, *, seed: int, overwrite: bool) -> str:
         """What is to be shown; empty where there is nothing."""

@@ -6,7 +6,6 @@ and nothing that a synthesis goes on from: that stays where it was written.
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -32,8 +31,9 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
         InputError: no data set in ``folder``, shards that are not those of its manifest, or a ``target`` in use.
     """
     manifest = read_manifest(folder)
-    check_target(target, overwrite=overwrite)
-    part = target.absolute().with_name(f".{target.name}.{os.getpid()}.part")
+    check_target(target, folder, overwrite=overwrite)
+    part = target.absolute().with_name(f".{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of a publication that was killed
     try:
         rows = _write(folder, part, manifest)
         if (folder / X1 / MANIFEST).is_file():
@@ -46,16 +46,23 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
     return rows
 
 
-def check_target(target: Path, *, overwrite: bool) -> None:
-    """Raises InputError where there is something that may not be replaced."""
+def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
+    """Raises InputError where there is something that may not be replaced, or will be: ``folder`` itself."""
+    ways = target.resolve(), folder.resolve()
+    if ways[0].is_relative_to(ways[1]) or ways[1].is_relative_to(ways[0]):
+        raise InputError(f"publish={target} and output={folder} are one within the other. Choose a folder beside it.")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     manifest = target / MANIFEST
-    earlier = manifest.is_file() and f'"{PUBLISHED}": "parquet"' in manifest.read_text(encoding="utf-8")
+    earlier = manifest.is_file() and f'"{PUBLISHED}": "parquet"'.encode() in manifest.read_bytes()
     if not earlier:
         raise InputError(f"publish={target} is there already, and is no publication. Choose a new folder.")
     if not overwrite:
-        raise InputError(f"publish={target} is there already. Choose a new folder, or say overwrite=true.")
+        raise InputError(
+            f"publish={target} is there already. Choose a new folder, or replace it by a command that only publishes "
+            f"(where texts are written, overwrite=true throws those away): python -m synthesis output={folder} "
+            f"publish={target} overwrite=true"
+        )
 
 
 def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
@@ -63,11 +70,15 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
     target.mkdir(parents=True)
     files = list(_write_files(folder, target))
     rows, said = sum(one["entries"] for one in files), manifest["counts"]["accepted"]
-    if rows != said or not rows or not (folder / CARD).is_file():
+    if rows == said == 0:
+        raise InputError(f"output={folder} holds no texts: there is nothing to publish.")
+    if rows != said:
         raise InputError(
-            f"{folder}: its shards hold {rows:,} rows, and its {MANIFEST} says {said:,}. "
-            + ("There is nothing to publish." if rows == said == 0 else "The command that was cut short there goes on.")
+            f"output={folder}: its shards hold {rows:,} rows, and its {MANIFEST} says {said:,}. The command that was "
+            "cut short there goes on."
         )
+    if not (folder / CARD).is_file():
+        raise InputError(f"output={folder} has no {CARD} yet. The command that was cut short there goes on.")
     for name in BESIDE:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, target / name)

@@ -150,10 +150,6 @@ class ShardStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
 
-    def entries(self) -> Iterator[Entry]:
-        """Of all shards, in order."""
-        yield from read_entries(self.folder)
-
     def _clear(self) -> None:
         for name in WITHIN:
             if (self.folder / name / MANIFEST).is_file() or (self.folder / name / ".sentences").is_dir():
@@ -183,12 +179,23 @@ def read_entries(folder: Path) -> Iterator[Entry]:
 
 
 def read_shard(path: Path) -> Iterator[Entry]:
-    """Nothing where there is no such file: a shard in which nothing was accepted has none."""
+    """Nothing where there is no such file: a shard in which nothing was accepted has none.
+
+    Raises:
+        InputError: a line that is not JSON, as a disk or an editor leaves it.
+    """
     if not path.is_file():
         return
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for line in file:
-            yield json.loads(line)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                entry = json.loads(line)
+            except ValueError as error:  # not JSON, or not UTF-8
+                raise InputError(
+                    f"{path}, line {number}: wanted JSON, got: {error}. Remove the file; the command that wrote it "
+                    "writes it again."
+                ) from None
+            yield entry
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -81,12 +81,59 @@ def test_what_is_in_the_way_stays(source, tmp_path):
     (tmp_path / "hub").mkdir()
     publish(source, tmp_path / "hub", overwrite=False)  # an empty folder is in nobody's way
     with pytest.raises(InputError, match="is there already"):
-        Afterwards(None, None, str(tmp_path / "hub")).check(overwrite=False)
+        Afterwards(None, None, str(tmp_path / "hub")).check(source, overwrite=False)
     assert publish(source, tmp_path / "hub", overwrite=True) == 14
-    with pytest.raises(InputError, match="is no publication"):
-        publish(source, source / "x1", overwrite=True)
     with pytest.raises(InputError, match="Name the folder that it was made from"):
         read_manifest(tmp_path / "hub")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="is no publication"):
+        publish(source, tmp_path / "other", overwrite=True)
+
+
+def test_who_is_told_of_overwrite_does_not_throw_texts_away_with_it(source, tmp_path):
+    """The advice is a command that writes no texts: overwrite=true would take the shards with it there."""
+    publish(source, tmp_path / "hub", overwrite=False)
+    before = sorted(path.name for path in source.iterdir())
+    with pytest.raises(InputError) as refused:
+        Afterwards(None, None, str(tmp_path / "hub")).check(source, overwrite=False)
+    command = [sys.executable, *str(refused.value).split("python ")[1].split()]
+    (tmp_path / "hub" / "report.md").unlink()
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert (tmp_path / "hub" / "report.md").is_file()
+    assert sorted(path.name for path in source.iterdir()) == before
+
+
+@pytest.mark.parametrize(("output", "target"), [("set", "set"), ("set", "set/hub"), ("new/set", "new")])
+def test_a_publication_lies_beside_its_data_set(tmp_path, output, target):
+    """Said before anything is written: neither is there yet."""
+    with pytest.raises(InputError, match="one within the other"):
+        Afterwards(None, None, str(tmp_path / target)).check(tmp_path / output, overwrite=False)
+
+
+def test_a_publication_that_was_killed_leaves_nothing_after_the_next(source, tmp_path):
+    killed = tmp_path / ".hub.part"
+    code = (
+        "import os, sys; from pathlib import Path; import synthesis.publish as p; p._groups = lambda f: os._exit(9);"
+        "p.publish(*map(Path, sys.argv[1:]), overwrite=False)"
+    )
+    died = subprocess.run([sys.executable, "-c", code, str(source), str(tmp_path / "hub")], cwd=ROOT, check=False)
+    assert (died.returncode, killed.is_dir(), (tmp_path / "hub").exists()) == (9, True, False)
+    assert publish(source, tmp_path / "hub", overwrite=False) == 14
+    assert not killed.exists()
+
+
+@pytest.mark.parametrize("damage", [b'{"text_a": "x', b"\xff\xfe\n"])
+def test_a_damaged_line_is_named(source, tmp_path, damage):
+    with (source / "shard-00001.jsonl").open("ab") as shard:
+        shard.write(damage)
+    with pytest.raises(InputError, match=r"shard-00001\.jsonl, line 5: wanted JSON"):
+        publish(source, tmp_path / "hub", overwrite=False)
+
+
+def test_a_sheet_is_written_or_read(tmp_path):
+    with pytest.raises(InputError, match="Say one of them"):
+        Afterwards(10, "sheet.csv", None).check(tmp_path, overwrite=False)
 
 
 def test_shards_that_are_not_the_manifests_publish_nothing(source, tmp_path):
