@@ -1,6 +1,7 @@
 """Processes that write one data set side by side: which one this is, on which device, and how to start them."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -23,17 +24,27 @@ def find_ranks() -> Ranks:
 
 
 def start_processes(number: int) -> int:
-    """The same command on so many processes."""
+    """The same command on so many processes; its exit status.
+
+    A signal that ends this process ends them too, and they leave what is whole.
+    """
     here = ("annotate=", "annotations=", "publish=")  # done by this process, once
-    words = [word for word in sys.argv[1:] if not word.startswith(here)]
+    words = [word for word in sys.argv[1:] if not word.lstrip("+").startswith(here)]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
     with subprocess.Popen([*launcher, "-m", "synthesis", *words]) as started:
-        while True:
-            try:
-                return started.wait()
-            except KeyboardInterrupt:  # they have it too, and are leaving
-                started.wait()
-                return INTERRUPTED
+        told: list[int] = []
+
+        def tell(number: int, _: object) -> None:
+            told.append(128 + number)
+            started.terminate()
+
+        signal.signal(signal.SIGTERM, tell)
+        try:
+            status = started.wait()
+        except KeyboardInterrupt:  # they have it too, and are leaving
+            started.wait()
+            return INTERRUPTED
+        return told[0] if told else status if status >= 0 else 128 - status  # of a launcher that was killed
 
 
 def device_of(name: str) -> str:

@@ -38,7 +38,7 @@ class Tally(Quiet):
     def begin(self, stage: Stage, groups: int) -> None:
         self.name, self.total, self.passes = stage.title, groups, stage.passes
         self.drawn, self.accepted = Counter[str](), Counter[str]()
-        self.tokens = 0
+        self.tokens = self.done = 0
         self.began = self.looked = time.monotonic()
 
     def took(self, sampled: Sampled, job: Job) -> None:
@@ -46,17 +46,18 @@ class Tally(Quiet):
         self.drawn[label] += 1
         self.accepted[label] += self.passes(sampled)
         self.tokens += sampled.tokens
+        self.done = job.groups_done
         now = time.monotonic()
         if now - self.looked >= EVERY:
             self.looked = now
-            self.show(job.groups_done, now - self.began)
+            self.show(now - self.began)
 
     def rates(self, seconds: float) -> str:
         yields = " ".join(f"{label}:{self.accepted[label] / drawn:.0%}" for label, drawn in self.drawn.items())
         speed = f"{self.accepted.total() / seconds:.1f} accepted/s, {self.tokens / seconds:.0f} tokens/s"
         return f"{speed}, yield {yields}"
 
-    def show(self, done: int, seconds: float) -> None:
+    def show(self, seconds: float) -> None:
         raise NotImplementedError
 
 
@@ -67,11 +68,13 @@ class Bar(Tally):
         super().begin(stage, groups)
         self.bar = tqdm(total=groups, desc=self.name, unit="prompt", file=sys.stderr, dynamic_ncols=True)
 
-    def show(self, done: int, seconds: float) -> None:
+    def show(self, seconds: float) -> None:
         self.bar.set_postfix_str(self.rates(seconds), refresh=False)
-        self.bar.update(done - self.bar.n)
+        self.bar.update(self.done - self.bar.n)
 
     def end(self) -> None:
+        if self.done:  # what came since the last look
+            self.show(max(time.monotonic() - self.began, EVERY))
         self.bar.close()
 
 
@@ -85,7 +88,8 @@ class Lines(Tally):
         super().begin(stage, groups)
         self.said, self.said_done = 0.0, 0  # seconds, prompts
 
-    def show(self, done: int, seconds: float) -> None:
+    def show(self, seconds: float) -> None:
+        done = self.done
         waited, more = seconds - self.said, done - self.said_done
         if waited < OFTEN or (waited < SELDOM and more < SHARE * self.total):
             return

@@ -2,6 +2,10 @@
 
 import os
 import re
+import signal
+import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +14,7 @@ import synthesis.heartbeat as heartbeat
 import synthesis.progress as progress
 from synthesis.decoding import Sampled
 from synthesis.failures import SynthesisFailed
+from synthesis.processes import start_processes
 from synthesis.progress import Bar, Lines, Quiet, choose_progress
 from synthesis.stage import Ranks
 
@@ -66,6 +71,39 @@ def test_a_bar_needs_a_terminal_and_somebody_to_look_at_it(monkeypatch):
     ):
         monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         assert type(choose_progress(Ranks(rank, 2), quiet=quiet)) is wanted
+
+
+def test_a_bar_that_is_closed_shows_all_that_was_done(clock, monkeypatch, capsys):
+    monkeypatch.setattr(progress.time, "monotonic", iter(1000 + place / 100 for place in range(100)).__next__)
+    run(Bar(), clock, [(0, "1", "good", 10), (0, "1", "good", 10), (0, "0", "", 30)], 3)
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert "3/3" in last
+    assert "yield 1:100% 0:0%" in last
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
+    """A batch system signals that one alone; here the launcher is a script that says how it was ended."""
+    launcher = tmp_path / "launcher"
+    launcher.write_text(
+        f"#!/bin/sh\ntrap 'touch {tmp_path}/told; exit 1' TERM\ntouch {tmp_path}/begun\nwhile :; do sleep 0.05; done\n"
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(launcher))
+    before = signal.getsignal(signal.SIGTERM)
+
+    def terminate():
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    try:
+        assert start_processes(2) == 143
+    finally:
+        thread.join()
+        signal.signal(signal.SIGTERM, before)
+    assert (tmp_path / "told").exists()
 
 
 def test_a_process_that_has_gone_silent_is_named(tmp_path, monkeypatch):
