@@ -176,7 +176,7 @@ class Job:
                 yield new.begin(self.spec, new.next_samples())
             elif self.groups and self.plan.strategy == "retry":
                 yield None
-            elif not self.again:
+            else:
                 return
 
     def take(self, sampled: Sampled) -> Iterator[Shard]:

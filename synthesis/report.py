@@ -123,9 +123,13 @@ def _markdown_table(table: Table) -> str:
 
 
 def _markdown_example(example: Example) -> str:
-    rows = [] if example.x1 is None else [("x1", example.x1)]
-    rows += [(f"y = {label}", text) for label, text in example.texts.items()]
+    rows = _example_rows(example)
     return "\n".join(["| | |", "| --- | --- |", *(f"| {_cell(name)} | {_cell(text)} |" for name, text in rows)])
+
+
+def _example_rows(example: Example) -> list[tuple[str, str]]:
+    rows = [] if example.x1 is None else [("x1", example.x1)]
+    return rows + [(f"y = {label}", text) for label, text in example.texts.items()]
 
 
 def _cell(text: str) -> str:
@@ -141,8 +145,7 @@ def as_page(report: Report) -> str:
     parts.append(f"<h2>Plots</h2>{_plots(report)}")
     parts.append("<h2>Examples</h2><p>Drawn at random.</p>")
     for example in report.examples:
-        rows = [] if example.x1 is None else [("x1", example.x1)]
-        rows += [(f"y = {label}", text) for label, text in example.texts.items()]
+        rows = _example_rows(example)
         cells = "".join(f"<tr><th>{safe(name)}</th><td>{safe(text)}</td></tr>" for name, text in rows)
         parts.append(f"<table>{cells}</table>")
     head = f'<meta charset="utf-8"><title>{safe(report.title)}</title><style>{STYLE}</style>'
