@@ -18,14 +18,13 @@ from key_types import check_types
 from synthesis.afterwards import Afterwards
 from synthesis.failures import SynthesisFailed, disk_errors
 from synthesis.heartbeat import Heartbeat
-from synthesis.keys import FilterKeys, GenseKeys, Keys, RuleKeys, SentenceKeys
+from synthesis.keys import GENSE_GROUPS, FilterKeys, GenseKeys, Keys
+from synthesis.unused_keys import UNUSED, refuse_unused
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.generator import Generator
     from synthesis.stage import Ranks, Stage, Watch
     from synthesis.tasks import Tasks, Texts, Values
-
-GENSE = ("gense", "gense_filter")
 
 log = logging.getLogger("synthesis")
 
@@ -38,7 +37,7 @@ def run(cfg: DictConfig) -> int:
     folder = Path(cfg.output)
     afterwards = Afterwards(cfg.annotate, cfg.annotations, cfg.publish)
     afterwards.check(folder, overwrite=cfg.overwrite)
-    if (name := (cfg.get("recipe") or {}).get("name")) in GENSE:
+    if (name := (cfg.get("recipe") or {}).get("name")) in UNUSED:
         return gense(cfg, folder, name, afterwards.asked())
     finished = afterwards.asked() and not any(cfg.get(key) for key in ("generator", "recipe", "spec"))
     status = 0 if finished else write(cfg, folder, afterwards.asked())
@@ -48,17 +47,21 @@ def run(cfg: DictConfig) -> int:
 
 
 def gense(cfg: DictConfig, folder: Path, recipe: str, afterwards: Sequence[str]) -> int:
-    """Triplets, or other ones from what was written for them."""
+    """Triplets, or other ones from what there is for them."""
+    from synthesis.baseline_command import BASELINES, run_baseline
     from synthesis.gense_command import FILTERS, run_filter, run_gense
 
     check_types(cfg, get_type_hints(GenseKeys), "")
-    check_types(cfg.get("sentences", {}), get_type_hints(SentenceKeys), "sentences.")
-    check_types(cfg.rules, get_type_hints(RuleKeys), "rules.")
+    for group, keys in GENSE_GROUPS.items():
+        check_types(cfg.get(group, {}), get_type_hints(keys), f"{group}.")
     if afterwards:
         raise InputError(
             f"{afterwards[0]} does not go with recipe={recipe}. Leave it out; Parquet can be had afterwards: python -m "
             f"synthesis output={folder} publish=..."
         )
+    refuse_unused(cfg, recipe)  # type: ignore[arg-type]
+    if recipe in BASELINES:
+        return run_baseline(cfg, folder, recipe, agreed)
     return run_filter(cfg, folder) if recipe == FILTERS else run_gense(cfg, folder, agreed, partial(write_stage, cfg))
 
 

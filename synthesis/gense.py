@@ -30,7 +30,7 @@ class Candidate(TypedDict):
     """One text that was written."""
 
     text: str
-    p_true: float  # P("true") of {"true", "false"}, that it follows from the premise
+    p_true: float | None  # P("true") of {"true", "false"}, that it follows from the premise; None: it was not judged
     closed: bool  # it ended by itself, and was not cut after max_new_tokens
 
 

@@ -108,6 +108,15 @@ def read_rules(cfg: Any) -> Rules:
     return rules
 
 
+def check_judged(generator: object, rules: Rules) -> None:
+    """InputError for rules that ask a discriminator where there was none."""
+    if generator is None and rules.asks():
+        raise InputError(
+            "rules.agree and rules.threshold ask what a discriminator said, but nothing was judged. Say "
+            "rules.agree=false rules.threshold=null; or write the data set with generator=..., a GenSE generator."
+        )
+
+
 def find_generator(name: str) -> str:
     """A training run's folder stands for the generator in it."""
     folder = Path(name)
@@ -155,10 +164,13 @@ def run_gense(cfg: Any, folder: Path, agreed: Agreed, write_stage: Callable[...,
     from synthesis.heartbeat import Heartbeat
     from synthesis.processes import find_ranks, start_processes
 
-    if cfg.spec is not None:
-        raise InputError(f"spec={cfg.spec} is a task of DINO; recipe=gense has its own prompts. Leave one of them out.")
     wanted, ranks = read_wanted(cfg, folder), find_ranks()
-    if agreed(lambda writer: [_claim(wanted, overwrite=cfg.overwrite, writer=writer)], ranks)[0]:
+    if agreed(
+        lambda writer: [
+            claim_triplets(wanted.folder, wanted.identity, wanted.rules, overwrite=cfg.overwrite, writer=writer)
+        ],
+        ranks,
+    )[0]:
         log.info("%s is finished. overwrite=true writes it again.", folder)
         return 0
     if cfg.devices > 1 and ranks.world == 1:
@@ -169,15 +181,15 @@ def run_gense(cfg: Any, folder: Path, agreed: Agreed, write_stage: Callable[...,
     return 0
 
 
-def _claim(wanted: Wanted, *, overwrite: bool, writer: bool) -> bool:
+def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool, writer: bool) -> bool:
     """Whether all is there already; InputError where the folder is another data set's."""
-    store, identity = ShardStore(wanted.folder), filter_identity(wanted.identity, wanted.rules)
-    if not overwrite and (wanted.folder / MANIFEST).is_file():
-        before = read_manifest(wanted.folder)["identity"]
-        if before.get(SCORED) == wanted.identity and before != identity:
+    store, identity = ShardStore(folder), filter_identity(scored, rules)
+    if not overwrite and (folder / MANIFEST).is_file():
+        before = read_manifest(folder)["identity"]
+        if before.get(SCORED) == identity[SCORED] and before != identity:
             raise InputError(
-                f"output={wanted.folder} holds triplets that were taken by other rules. To take them anew, without "
-                f"writing anew: recipe=gense_filter input={wanted.folder} output=ANOTHER_FOLDER rules. ..."
+                f"output={folder} holds triplets that were taken by other rules. To take them anew, without "
+                f"writing anew: recipe=gense_filter input={folder} output=ANOTHER_FOLDER rules. ..."
             )
     finished = store.claim(identity, overwrite=overwrite, writer=writer)
     if writer and not finished:  # cut short now, the folder says already what it will be
@@ -231,6 +243,7 @@ def run_filter(cfg: Any, folder: Path) -> int:
     if cfg.input is None:
         raise InputError("input is not set: the output folder of recipe=gense. Say input=FOLDER.")
     source = find_scored(Path(cfg.input))
+    check_judged(read_manifest(source)["identity"]["generator"], rules)
     if (folder / SCORED).exists() or folder.resolve() == source.resolve():
         raise InputError(f"output={folder} holds what triplets are taken from. Choose another output.")
     store = ShardStore(folder)

@@ -1,19 +1,18 @@
-"""What lies beside triplets for a person: report.md and a data card.
+"""What lies beside triplets for a person: report.md, the same with plots as report.html, and a data card.
 
 Texts are measured on a part of a large data set.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from prompts import DIRECTIONS
+from synthesis.gense_card import data_card, method_of
 from synthesis.measures import Example, Measured, as_json, draw_examples, measure
-from synthesis.report import Report, Table, as_markdown
+from synthesis.plots import draw_triplet_plots
+from synthesis.report import Report, Table, as_markdown, as_page
 from synthesis.store import Entry, read_shard, shard_name, write_whole
 from synthesis.triplet_rules import REASONS
 
@@ -23,12 +22,15 @@ MEASURED = 50_000  # triplets at most, from shards spread evenly over the data s
 
 
 def write_triplet_report(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Both files; what the manifest says about the texts."""
+    """All three files; what the manifest says about the texts."""
     entries = list(_as_pairs(_part(folder, manifest)))
-    measured = measure(entries, DIRECTIONS)
-    examples = draw_examples(entries, DIRECTIONS, EXAMPLES, SEED)
-    write_whole(folder / "report.md", as_markdown(_report(manifest, measured, examples)).encode())
-    write_whole(folder / "README.md", _card(manifest).encode())
+    directions = method_of(manifest["identity"]["scored"]).directions
+    measured = measure(entries, directions)
+    examples = draw_examples(entries, directions, EXAMPLES, SEED)
+    report = _report(manifest, measured, examples)
+    write_whole(folder / "report.md", as_markdown(report).encode())
+    write_whole(folder / "report.html", as_page(report, _plots(report)).encode())
+    write_whole(folder / "README.md", data_card(manifest).encode())
     return {"measures": as_json(measured)}
 
 
@@ -44,27 +46,31 @@ def _part(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, An
 def _as_pairs(triplets: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
     for triplet in triplets:
         for direction in DIRECTIONS:
+            if direction not in triplet:
+                continue
             yield Entry(text_a=triplet["premise"], text_b=triplet[direction], label=direction)
 
 
 def _report(manifest: Mapping[str, Any], measured: dict[str, Measured], examples: list[Example]) -> Report:
     counts = manifest["counts"]
+    method = method_of(manifest["identity"]["scored"])
+    judge = manifest["generator"]["name"]
+    judged = f", judged by {judge}" if judge else ""
     lead = (
-        f"{counts['accepted']:,} triplets from {counts['inputs']:,} sentences ({counts['yield']:.1%}), written and "
-        f"judged by {manifest['generator']['name']}." + ("" if manifest["complete"] else " It is not finished.")
+        f"{counts['accepted']:,} {method.rows} from {counts['inputs']:,} sentences ({counts['yield']:.1%}), "
+        f"{method.made}{judged}." + ("" if manifest["complete"] else " It is not finished.")
     )
-    tables = [_sentences(manifest), _rules(manifest), _curve(manifest), _texts(measured)]
-    return Report("Triplets", lead, tables, examples, measured, dict(manifest))
+    curve = [_curve(manifest)] if judge else []
+    tables = [_sentences(manifest), _rules(manifest), *curve, _texts(measured)]
+    return Report(method.rows.capitalize(), lead, tables, examples, measured, dict(manifest))
 
 
 def _sentences(manifest: Mapping[str, Any]) -> Table:
     found = manifest["sentences"]
     rows = [("texts of the input", f"{found['texts']:,}"), ("sentences in them", f"{found['sentences']:,}")]
     rows += [(f"left out: {reason}", f"{number:,}") for reason, number in found["left_out"].items()]
-    rows += [("written for", f"{found['kept']:,}")]
-    return Table(
-        "Sentences", "What was given, and what was left out before anything was written.", ("", "number"), rows
-    )
+    rows += [("left", f"{found['kept']:,}")]
+    return Table("Sentences", "What was given, and what was left out before anything else.", ("", "number"), rows)
 
 
 def _rules(manifest: Mapping[str, Any]) -> Table:
@@ -112,40 +118,7 @@ def _texts(measured: Mapping[str, Measured]) -> Table:
     return Table("Texts", note, ("", "texts", "words", "distinct-1", "distinct-2", "overlap"), rows)
 
 
-def _card(manifest: Mapping[str, Any]) -> str:
-    counts, identity, generator = manifest["counts"], manifest["identity"], manifest["generator"]
-    front = {
-        "pretty_name": "Triplets, generated",
-        "tags": ["synthetic", "gense", "sentence-similarity"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "shard-*.jsonl"}]}],
-    }
-    scored = identity["scored"]
-    lines = [
-        "---",
-        yaml.safe_dump(front, sort_keys=False, allow_unicode=True).strip(),
-        "---",
-        "",
-        "# Triplets",
-        "",
-        f"{counts['accepted']:,} sentences, each with one that follows from it and one that contradicts it, which the "
-        f"model `{generator['name']}` wrote and judged, after the method of Chen et al., *Generate, Discriminate and "
-        "Contrast* (EMNLP 2022). **No person wrote or checked these texts.**",
-        "" if manifest["complete"] else "\nThis data set is not finished.\n",
-        "```",
-        "python train.py model=gense data=triplets data.path=THIS_FOLDER",
-        "```",
-        "",
-        "Columns: `premise`, `entailment`, `contradiction`; `p_entailment` and `p_contradiction` are the "
-        "discriminator's probabilities that they are. `scored/` has all candidates; `recipe=gense_filter` takes "
-        "triplets from it by other rules.",
-        "",
-        f"Generator: `{generator['name']}`, {json.dumps(scored['generator'])}, precision {scored['precision']}.",
-        "",
-        "```json",
-        json.dumps({"rules": identity["rules"], **scored["decoding"], **scored["plan"]}, indent=1),
-        "```",
-        "",
-        "The licence of what a model writes depends on the model and on the sentences that were given: say yours.",
-        "",
-    ]
-    return "\n".join(lines)
+def _plots(report: Report) -> str:
+    manifest = report.manifest
+    curve = manifest["accepted_at_threshold"] if manifest["generator"]["name"] else {}
+    return "".join(draw_triplet_plots(report.measured, manifest["broken"], curve, manifest["counts"]["samples"]))

@@ -73,3 +73,37 @@ class GenseKeys(TypedDict):
     prompt_assembly: Assembly | None
     input_kind: Literal["sentences", "documents"]
     workers: int | None
+
+
+class Bm25Keys(TypedDict):
+    top: int
+    k1: float
+    b: float
+
+
+class LanguageKeys(TypedDict):
+    model: str | None
+    prefix: str
+    source: str | None
+    target: str | None
+
+
+class SearchKeys(TypedDict):
+    beams: int
+    max_tokens: int
+
+
+class LabelKeys(TypedDict):
+    entailment: str | float  # 0.5 on a command line is a number
+    contradiction: str | float
+
+
+GENSE_GROUPS = {  # groups of keys that some of the recipes of GenSE have
+    "sentences": SentenceKeys,
+    "rules": RuleKeys,
+    "bm25": Bm25Keys,
+    "there": LanguageKeys,
+    "back": LanguageKeys,
+    "search": SearchKeys,
+    "labels": LabelKeys,
+}

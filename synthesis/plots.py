@@ -5,6 +5,7 @@ import functools
 import html
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,19 +51,6 @@ def draw_plots(
     """``img`` elements. ``counts`` are a manifest's."""
     labels = list(measured)
 
-    def lengths(axes: Any) -> None:
-        for label, one in measured.items():
-            axes.plot([count / max(one.texts, 1) for count in one.words], label=names.shown[label])
-        axes.set(xlabel="words", ylabel="share of the texts")
-        axes.legend(title="label")
-
-    def overlaps(axes: Any) -> None:
-        places = [(place + 0.5) / BINS for place in range(BINS)]
-        for label, one in measured.items():
-            axes.plot(places, [count / max(one.texts, 1) for count in one.overlaps], label=names.shown[label])
-        axes.set(xlabel="lexical overlap of x1 and x2 (Jaccard)", ylabel="share of the texts")
-        axes.legend(title="label")
-
     def fates(axes: Any) -> None:
         below = [0] * len(labels)
         for fate in ["accepted", *counts["rejected"]]:
@@ -76,10 +64,51 @@ def draw_plots(
         axes.set(xlabel="label", ylabel="sampled texts")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
 
-    drawn = [("What became of the sampled texts", fates), ("Lengths", lengths)]
-    drawn += [("Lexical overlap", overlaps)] if pairs else []
+    drawn = [("What became of the sampled texts", fates), ("Lengths", partial(_lengths, measured, names.shown))]
+    drawn += [("Lexical overlap", partial(_overlaps, measured, names.shown))] if pairs else []
     for title, draw in drawn:
         yield f'<img alt="{html.escape(title)}" src="{_picture(title, draw, names.fonts)}">'
+
+
+def draw_triplet_plots(
+    measured: Mapping[str, Measured], broken: Mapping[str, int], curve: Mapping[str, int], rows: int
+) -> Iterator[str]:
+    """``img`` elements. ``broken`` and ``curve`` are a manifest's; ``curve`` is empty where nothing was judged."""
+    fonts = names_of([]).fonts
+
+    def thresholds(axes: Any) -> None:
+        axes.plot([float(one) for one in curve], [number / max(rows, 1) for number in curve.values()], marker="o")
+        axes.set(xlabel="threshold", ylabel="share of the sentences", ylim=(0, None))
+
+    def rules(axes: Any) -> None:
+        axes.barh(list(broken), [number / max(rows, 1) for number in broken.values()])
+        axes.invert_yaxis()
+        axes.set(xlabel="share of the sentences that break it", xlim=(0, 1))
+
+    shown = {direction: direction for direction in measured}
+    drawn = [("Accepted at other thresholds", thresholds)] if curve else []
+    drawn += [("Rules", rules)] if broken else []
+    drawn += [
+        ("Lengths", partial(_lengths, measured, shown)),
+        ("Lexical overlap", partial(_overlaps, measured, shown)),
+    ]
+    for title, draw in drawn:
+        yield f'<img alt="{html.escape(title)}" src="{_picture(title, draw, fonts)}">'
+
+
+def _lengths(measured: Mapping[str, Measured], shown: Mapping[str, str], axes: Any) -> None:
+    for label, one in measured.items():
+        axes.plot([count / max(one.texts, 1) for count in one.words], label=shown[label])
+    axes.set(xlabel="words", ylabel="share of the texts")
+    axes.legend(title="label")
+
+
+def _overlaps(measured: Mapping[str, Measured], shown: Mapping[str, str], axes: Any) -> None:
+    places = [(place + 0.5) / BINS for place in range(BINS)]
+    for label, one in measured.items():
+        axes.plot(places, [count / max(one.texts, 1) for count in one.overlaps], label=shown[label])
+    axes.set(xlabel="lexical overlap of the two sentences (Jaccard)", ylabel="share of the texts")
+    axes.legend(title="label")
 
 
 def _picture(title: str, draw: Callable[[Any], None], fonts: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ OF_A_MODEL = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja"}
 PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
 
 
-def identify_generator(name: str, revision: str | None) -> dict[str, Any]:
+def identify_generator(name: str, revision: str | None, setting: str = "generator") -> dict[str, Any]:
     """Its commit on the hub, or a sha256 over the files of its folder: moving the folder changes nothing.
 
     Raises:
@@ -24,10 +24,10 @@ def identify_generator(name: str, revision: str | None) -> dict[str, Any]:
     """
     folder = Path(name)
     if folder.is_dir():
-        from_pretrained(AutoConfig, name, setting="generator")  # an empty folder is refused in words
+        from_pretrained(AutoConfig, name, setting=setting)  # an empty folder is refused in words
         return {"sha256": _of_folder(folder)}
     options = {"revision": revision} if revision else {}
-    config = from_pretrained(AutoConfig, name, setting="generator", **options)
+    config = from_pretrained(AutoConfig, name, setting=setting, **options)
     return {"id": name, "revision": getattr(config, "_commit_hash", None) or revision}
 
 

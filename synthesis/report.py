@@ -136,13 +136,13 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") or " "
 
 
-def as_page(report: Report) -> str:
-    """One file without scripts or links: the plots are in it."""
+def as_page(report: Report, plots: str | None = None) -> str:
+    """One file without scripts or links: the plots are in it. ``plots``: instead of those of labelled texts."""
     safe = html.escape
     parts = [f"<h1>{safe(report.title)}</h1><p>{safe(report.lead)}</p>"]
     for table in report.tables:
         parts.append(f"<h2>{safe(table.title)}</h2><p>{safe(table.note)}</p>{_html_table(table)}")
-    parts.append(f"<h2>Plots</h2>{_plots(report)}")
+    parts.append(f"<h2>Plots</h2>{_plots(report) if plots is None else plots}")
     parts.append("<h2>Examples</h2><p>Drawn at random.</p>")
     for example in report.examples:
         rows = _example_rows(example)

@@ -7,11 +7,12 @@ the one that the discriminator is surest of: else a copy of the premise, which a
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from contracts import InputError
 
-EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
+ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
+    "no candidate",
     "empty",
     "cut off",
     "discriminator disagrees",
@@ -20,7 +21,7 @@ EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
     "hypothesis too short",
     "near-copy",
 )
-REASONS = (EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason
+REASONS = (ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason
 ABOUT_P = {AGREE, THRESHOLD}
 BINS = 100  # of the probability that both texts are what they were written for
 HALF = 0.5
@@ -31,9 +32,9 @@ class Triplet(TypedDict):
 
     premise: str
     entailment: str
-    contradiction: str
-    p_entailment: float  # P("true") that the entailment follows
-    p_contradiction: float  # P("false") of the contradiction
+    contradiction: NotRequired[str]  # not where no contradictions were looked for
+    p_entailment: float | None  # P("true") that the entailment follows; None: it was not judged
+    p_contradiction: NotRequired[float | None]  # P("false") of the contradiction
 
 
 class Rules(NamedTuple):
@@ -67,9 +68,15 @@ class Rules(NamedTuple):
             broken.add(COPY)
         return broken
 
-    def broken_by_answer(self, p_true: float, wanted: bool) -> set[str]:
+    def asks(self) -> bool:
+        """Whether the discriminator's answer is needed."""
+        return self.agree or self.threshold is not None
+
+    def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
         """What the discriminator's answer breaks. At one half it says "true", as the first of two equal logits wins."""
-        broken = set()
+        broken = set[str]()
+        if p_true is None:
+            return broken
         if self.agree and (p_true >= HALF) != wanted:
             broken.add(AGREE)
         if self.threshold is not None and surety(p_true, wanted) < self.threshold:
@@ -77,8 +84,10 @@ class Rules(NamedTuple):
         return broken
 
 
-def surety(p_true: float, wanted: bool) -> float:
-    """Probability of the wanted answer, in the digits that are kept."""
+def surety(p_true: float | None, wanted: bool) -> float:
+    """Probability of the wanted answer, in the digits that are kept; 1 where nobody was asked."""
+    if p_true is None:
+        return 1.0
     return p_true if wanted else round(1 - p_true, 6)
 
 
@@ -93,27 +102,48 @@ class Verdict(NamedTuple):
 def judge(row: Mapping[str, Any], rules: Rules) -> Verdict:
     """A scored row -> what it gives, and whether that is taken."""
     premise: str = row["premise"]
-    text_e, p_e, broken_e = _choose(premise, row["entailment"], rules, wanted=True)
-    text_c, p_c, broken_c = _choose(premise, row["contradiction"], rules, wanted=False)
-    broken = broken_e | broken_c
+    entailment = _choose(premise, row["entailment"], rules, wanted=True)
+    broken, sure = entailment.broken, entailment.surety
+    if "contradiction" in row:
+        contradiction = _choose(premise, row["contradiction"], rules, wanted=False)
+        broken, sure = broken | contradiction.broken, min(sure, contradiction.surety)
+        triplet = Triplet(
+            premise=premise,
+            entailment=entailment.text,
+            contradiction=contradiction.text,
+            p_entailment=entailment.p,
+            p_contradiction=contradiction.p,
+        )
+    else:
+        triplet = Triplet(premise=premise, entailment=entailment.text, p_entailment=entailment.p)
     if len(premise.split()) < rules.min_premise_words:
-        broken.add(PREMISE)
-    triplet = Triplet(premise=premise, entailment=text_e, contradiction=text_c, p_entailment=p_e, p_contradiction=p_c)
-    return Verdict(triplet, broken, min(p_e, p_c))
+        broken = broken | {PREMISE}
+    return Verdict(triplet, broken, sure)
 
 
-def _choose(
-    premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules, *, wanted: bool
-) -> tuple[str, float, set[str]]:
-    """Text, probability of the wanted answer, and what it breaks."""
+class Choice(NamedTuple):
+    """The candidate that stands for its direction."""
+
+    text: str
+    p: float | None  # of the wanted answer
+    broken: set[str]
+    surety: float
+
+
+def _choose(premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules, *, wanted: bool) -> Choice:
     best: tuple[bool, float] | None = None
+    chosen: Mapping[str, Any] = {}
     for one in candidates:
         broken = rules.broken_by_text(premise, one["text"], one["closed"])
         rank = (not broken, surety(one["p_true"], wanted))
         if best is None or rank > best:
             best, chosen, chosen_broken = rank, one, broken
-    answer = rules.broken_by_answer(chosen["p_true"], wanted)
-    return chosen["text"], surety(chosen["p_true"], wanted), chosen_broken | answer
+    if best is None:
+        return Choice("", None, {ABSENT}, 0.0)
+    p_true = chosen["p_true"]
+    answer = rules.broken_by_answer(p_true, wanted)
+    p = None if p_true is None else surety(p_true, wanted)
+    return Choice(chosen["text"], p, chosen_broken | answer, best[1])
 
 
 class Tally:

@@ -107,7 +107,7 @@ def test_settings_that_mean_nothing_are_refused(rules):
         Rules(**rules).check()
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"premise": "a", "entailment": [], "contradiction": []}', '"x"'])
+@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"premise": "a", "entailment": [{}], "contradiction": []}', '"x"'])
 def test_a_line_that_is_no_scored_row_is_named(tmp_path, line):
     (tmp_path / "shard-00000.jsonl").write_text(json.dumps(row()) + "\n" + line + "\n")
     with pytest.raises(InputError, match=r"shard-00000.jsonl, line 2: wanted a scored row"):

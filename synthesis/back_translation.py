@@ -1,0 +1,122 @@
+"""A sentence into another language and back, by any two translation models of transformers.
+
+Models are decoded by transformers' own beam search, as each family (Marian, M2M-100, NLLB, mBART, T5) has positions and
+start tokens of its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+
+from contracts import InputError
+from encoders.backbones import from_pretrained
+from synthesis.generator import PRECISIONS
+
+TOKENS = 2048  # of sources in one pass, padding included
+
+
+class Language(NamedTuple):
+    """One direction."""
+
+    model: str  # folder or hub id
+    prefix: str = ""  # before every sentence: "translate English to German: " (T5), ">>fra<< " (some of Marian)
+    source: str | None = None  # codes as the tokenizer has them: M2M-100, NLLB, mBART
+    target: str | None = None
+
+
+class Search(NamedTuple):
+    """How a translation is looked for, and how long it may be."""
+
+    beams: int = 5
+    max_tokens: int = 128  # of a sentence and of its translation
+
+    def check(self) -> None:
+        """InputError for settings that mean nothing."""
+        for name, value in self._asdict().items():
+            if value < 1:
+                raise InputError(f"search.{name}={value}: wanted at least 1.")
+
+
+class Translation(NamedTuple):
+    text: str
+    whole: bool  # the sentence was read to its end, and the translation ended by itself
+
+
+class Translator:
+    """One direction, ready to work.
+
+    Raises:
+        InputError: there is no such model, it is no encoder-decoder with a head, or it knows no such language.
+    """
+
+    def __init__(self, where: str, language: Language, search: Search, *, precision: str, device: str) -> None:
+        self.where, self.language, self.search = where, language, search
+        name, setting = language.model, f"{where}.model"
+        config = from_pretrained(AutoConfig, name, setting=setting)
+        if type(config) not in AutoModelForSeq2SeqLM._model_mapping:
+            raise InputError(
+                f"{setting}={name}: a {config.model_type} model does not translate. Take an encoder-decoder (Marian, "
+                "M2M-100, NLLB, mBART, T5)."
+            )
+        codes = {"src_lang": language.source, "tgt_lang": language.target}
+        self.tokenizer = from_pretrained(
+            AutoTokenizer, name, setting=setting, **{key: value for key, value in codes.items() if value}
+        )
+        self.options: dict[str, Any] = {"num_beams": search.beams, "max_new_tokens": search.max_tokens}
+        if language.target is not None:
+            self.options["forced_bos_token_id"] = self._code(language.target)
+        model, info = from_pretrained(
+            AutoModelForSeq2SeqLM, name, setting=setting, dtype=PRECISIONS[precision], output_loading_info=True
+        )
+        if missing := sorted(info["missing_keys"]):
+            raise InputError(f"{setting}={name}: its checkpoint lacks {', '.join(missing[:3])}. Take a whole one.")
+        self.model = model.to(device).eval()
+        self.model.generation_config.max_length = None  # max_new_tokens counts
+        ends = self.model.generation_config.eos_token_id
+        self.ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
+
+    def _code(self, language: str) -> int:
+        """The token that a translation into this language begins with."""
+        names = [language, f"__{language}__"]  # the latter M2M-100's
+        known = self.tokenizer.get_vocab()
+        for name in names:
+            if name in known:
+                return int(known[name])
+        raise InputError(
+            f"{self.where}.target={language}: the tokenizer of {self.language.model} has no such token. Take a code as "
+            "its model card has it, such as fra_Latn (NLLB), fr (M2M-100), fr_XX (mBART)."
+        )
+
+    @torch.inference_mode()
+    def __call__(self, texts: Sequence[str]) -> list[Translation]:
+        """In order. Equal texts are read once, texts of similar length together."""
+        most = self.search.max_tokens
+        asked = list(dict.fromkeys(texts))
+        ids = self.tokenizer([self.language.prefix + text for text in asked])["input_ids"]
+        length = dict(zip(asked, map(len, ids), strict=True))
+        found: dict[str, Translation] = {}
+        for some in _together(asked, length, most):
+            batch = self.tokenizer(
+                [self.language.prefix + text for text in some],
+                padding=True, truncation=True, max_length=most, return_tensors="pt",
+            ).to(self.model.device)  # fmt: skip
+            inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+            # Empty ones grow with the decoder; what generate makes has as many layers as the encoder
+            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+            ids_RT = self.model.generate(**inputs, do_sample=False, past_key_values=cache, **self.options).cpu()
+            written = self.tokenizer.batch_decode(
+                ids_RT, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )  # fmt: skip
+            for text, other, ids_T in zip(some, written, ids_RT[:, 1:].tolist(), strict=True):
+                found[text] = Translation(" ".join(other.split()), length[text] <= most and bool(self.ends & {*ids_T}))
+        return [found[text] for text in texts]
+
+
+def _together(texts: Sequence[str], length: dict[str, int], most: int) -> Iterator[list[str]]:
+    left = sorted(texts, key=lambda text: length[text])
+    while left:
+        some = left[-max(1, TOKENS // min(length[left[-1]], most)) :]
+        del left[-len(some) :]
+        yield some

@@ -1,0 +1,66 @@
+"""The sentences of a corpus that are most like a given one, by BM25 (bm25s, an optional extra).
+
+The index and the sentences are held in memory, by every process: about 100 bytes per word.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from contracts import InputError
+
+WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their weight is small in any language
+
+
+class Bm25(NamedTuple):
+    """Settings. k1 and b are Lucene's names for them."""
+
+    top: int = 20  # sentences per sentence
+    k1: float = 1.5  # how soon a word that comes again counts no more
+    b: float = 0.75  # how far long sentences are held back
+
+    def check(self) -> None:
+        """InputError for settings that mean nothing, or where the library is not installed."""
+        if self.top < 1:
+            raise InputError(f"bm25.top={self.top}: wanted at least 1.")
+        if not self.k1 >= 0:
+            raise InputError(f"bm25.k1={self.k1}: wanted 0 or more.")
+        if not 0 <= self.b <= 1:
+            raise InputError(f"bm25.b={self.b}: wanted 0 to 1.")
+        _library()
+
+
+class Neighbours:
+    """An index over all of a corpus."""
+
+    def __init__(self, sentences: Sequence[str], how: Bm25) -> None:
+        if len(sentences) < 2:
+            raise InputError("input: wanted at least two sentences, as others are retrieved for each. Give more.")
+        self.sentences, self.top = sentences, min(how.top, len(sentences) - 1)
+        self.index = _library().BM25(method="lucene", k1=how.k1, b=how.b)
+        self.index.index(_words(sentences), show_progress=False)
+
+    def of(self, places: Sequence[int]) -> list[list[str]]:
+        """For each place those most like the sentence there, the best first; none that share no word with it."""
+        asked = _words([self.sentences[place] for place in places])
+        found_QK, scores_QK = self.index.retrieve(asked, k=self.top + 1, show_progress=False, backend_selection="numpy")
+        neighbours = []
+        for place, found_K, scores_K in zip(places, found_QK.tolist(), scores_QK.tolist(), strict=True):
+            others = [one for one, score in zip(found_K, scores_K, strict=True) if one != place and score > 0]
+            neighbours.append([self.sentences[one] for one in others[: self.top]])
+        return neighbours
+
+
+def _words(sentences: Sequence[str]) -> Any:
+    options: dict[str, Any] = {"token_pattern": WORD, "stopwords": None, "return_ids": False, "show_progress": False}
+    return _library().tokenize(list(sentences), **options)
+
+
+def _library() -> Any:
+    try:
+        import bm25s
+    except ModuleNotFoundError:
+        raise InputError(
+            "recipe=gense_retrieval wants the package bm25s, which is not installed. Say pip install "
+            "'contrastive-encoders[retrieval]', or pip install bm25s."
+        ) from None
+    return bm25s

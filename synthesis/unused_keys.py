@@ -1,0 +1,47 @@
+"""Keys that a recipe of GenSE has no use for: said and not used, they would be believed to work."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from contracts import InputError
+
+DEFAULTS = Path(__file__).resolve().parents[1] / "configs" / "synthesis.yaml"
+OF_DINO = (
+    "spec",
+    "num_x1",
+    "strategy",
+    "per_label",
+    "max_tries",
+    "decay",
+    "epsilon",
+    "ban_eos",
+    "chat_template",
+    "filters",
+)
+OF_WRITING = ("max_new_tokens", "top_p", "top_k", "temperature", "seed", "rows", "token_budget")
+OF_SENTENCES = ("input_type", "input_column")
+OF_A_MODEL = ("revision", "precision", "device", "devices", "shard_size")
+UNUSED: Mapping[str, tuple[str, ...]] = {
+    "gense": OF_DINO,
+    "gense_retrieval": OF_DINO + OF_WRITING,
+    "gense_back_translation": OF_DINO + OF_WRITING,
+    "gense_dino": OF_DINO + OF_WRITING + OF_SENTENCES,
+    "gense_filter": OF_DINO + OF_WRITING + OF_SENTENCES + OF_A_MODEL,
+}
+
+
+def refuse_unused(cfg: Mapping[str, Any], recipe: str) -> None:
+    """InputError for a value that nothing reads; the default, said once more, does no harm."""
+    defaults = yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))
+    for key in UNUSED[recipe]:
+        default, value = defaults[key], cfg[key]
+        pairs = [(key, default, value)]
+        if isinstance(default, dict):
+            pairs = [(f"{key}.{name}", default[name], value[name]) for name in default]
+        for name, wanted, given in pairs:
+            if given != wanted:
+                what = "a key of DINO's recipes" if key in OF_DINO else "for recipes that write or read otherwise"
+                raise InputError(f"{name}={given}: recipe={recipe} has no use for it, it is {what}. Leave it out.")

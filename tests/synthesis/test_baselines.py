@@ -1,0 +1,260 @@
+"""GenSE's baselines: retrieval, back-translation and DINO's pairs, from the command line to triplets."""
+
+import json
+import math
+import random
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+
+import synthesis.__main__ as command
+from contracts import InputError
+from datamodules.record_kinds import TRIPLETS
+from datamodules.records import RecordSource
+from prompts import PromptIds, parse_prompts
+from synthesis.back_translation import Language, Search, Translator
+from synthesis.retrieval import Bm25, Neighbours
+from synthesis.store import ShardStore
+from tests.synthesis.toy_t5 import WORDS, save
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN = ["rules.agree=false", "rules.threshold=null", "rules.min_hypothesis_words=0"]  # a random model pleases nobody
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("baselines")
+    save(folder / "t5")
+    save(folder / "there", seed=3)
+    save(folder / "back", family="mt5", seed=4)
+    pick = random.Random(2)
+    lines = [" ".join(pick.choices(WORDS, k=pick.randint(8, 14))).capitalize() + "." for _ in range(60)]
+    (folder / "in.txt").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def here(*words):
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("synthesis", overrides=list(words))
+    assert command.run(cfg) == 0
+
+
+def words_for(recipe, place, output, *words):
+    given = {"recipe": recipe, "output": output, "input": place / "in.txt", "shard_size": 25, "workers": 1}
+    if recipe == "gense_retrieval":
+        given |= {"generator": place / "t5", "bm25.top": 5}
+    if recipe == "gense_back_translation":
+        given |= {"there.model": place / "there", "back.model": place / "back"}
+        given |= {"search.max_tokens": 12, "search.beams": 2, "rules.drop_cut": "false"}
+    given |= dict(word.split("=", 1) for word in [*OPEN, *words])
+    return [f"{key}={value}" for key, value in given.items()]
+
+
+def rows_of(folder):
+    return [json.loads(line) for path in sorted(folder.glob("shard-*")) for line in path.read_text().splitlines()]
+
+
+def slow_bm25(corpus, query, k1, b):
+    """Robertson's formula with Lucene's idf, word by word."""
+    words = [re.findall(r"\w+", one.lower()) for one in corpus]
+    mean = sum(map(len, words)) / len(words)
+    scores = []
+    for document in words:
+        score = 0.0
+        for word in re.findall(r"\w+", query.lower()):
+            n = sum(word in one for one in words)
+            tf = document.count(word)
+            idf = math.log(1 + (len(words) - n + 0.5) / (n + 0.5))
+            score += idf * tf / (tf + k1 * (1 - b + b * len(document) / mean))
+        scores.append(score)
+    return scores
+
+
+def test_neighbours_are_those_of_the_formula(place):
+    corpus = (place / "in.txt").read_text().splitlines()
+    how = Bm25(top=7, k1=1.2, b=0.6)
+    for query, found in enumerate(Neighbours(corpus, how).of(range(10))):
+        scores = slow_bm25(corpus, corpus[query], how.k1, how.b)
+        best = sorted((score for place, score in enumerate(scores) if place != query), reverse=True)[:7]
+        assert corpus[query] not in found
+        assert [scores[corpus.index(one)] for one in found] == pytest.approx(best, rel=1e-5)
+
+
+def test_neighbours_share_a_word():
+    found = Neighbours(["A cat sat.", "The CAT ran!", "Dogs bark."], Bm25()).of([0, 2])
+    assert found == [["The CAT ran!"], []]
+    with pytest.raises(InputError, match="at least two sentences"):
+        Neighbours(["alone"], Bm25())
+
+
+def p_true(place, premise, hypothesis):
+    """By a plain forward pass."""
+    tokenizer = AutoTokenizer.from_pretrained(place / "t5")
+    model = AutoModelForSeq2SeqLM.from_pretrained(place / "t5").eval()
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        prompts = parse_prompts(compose("synthesis", overrides=["recipe=gense"]).prompts, "pieces", "prompts")
+    ids = PromptIds(prompts, tokenizer)
+    read = torch.tensor(ids.discrimination([premise], [hypothesis], 128))
+    with torch.no_grad():
+        logits = model(input_ids=read, decoder_input_ids=torch.zeros(1, 1, dtype=torch.long)).logits[0, 0]
+    return logits[list(ids.answers())].softmax(0)[0].item()
+
+
+def test_retrieval_trains_as_it_is(place, tmp_path):
+    here(*words_for("gense_retrieval", place, tmp_path / "out"))
+    scored, rows = rows_of(tmp_path / "out" / "scored"), rows_of(tmp_path / "out")
+    corpus = (place / "in.txt").read_text().splitlines()
+    assert [row["premise"] for row in scored] == corpus
+    for row in scored:
+        assert {one["text"] for one in row["entailment"]} <= {*corpus} - {row["premise"]}
+        assert row["entailment"] == row["contradiction"]
+    one = scored[30]["entailment"][2]
+    assert one["p_true"] == pytest.approx(p_true(place, scored[30]["premise"], one["text"]), abs=1e-5)
+    by_premise = {row["premise"]: row for row in scored}
+    for row in rows:
+        answers = {one["text"]: one["p_true"] for one in by_premise[row["premise"]]["entailment"]}
+        assert row["p_entailment"] == max(answers.values()) == answers[row["entailment"]]
+        assert answers[row["contradiction"]] == min(answers.values())
+    assert next(iter(RecordSource(tmp_path / "out", TRIPLETS))).texts == tuple(
+        rows[0][key] for key in ("premise", "entailment", "contradiction")
+    )
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["complete"]
+    assert len(rows) == manifest["counts"]["accepted"] > 30
+    again = tmp_path / "again"
+    here("recipe=gense_filter", f"input={tmp_path / 'out'}", f"output={again}", "workers=1")  # the published rules
+    for row in rows_of(again):
+        assert min(row["p_entailment"], row["p_contradiction"]) >= 0.9
+
+
+def test_a_shard_that_is_lost_comes_back_the_same(place, tmp_path):
+    words = words_for("gense_retrieval", place, tmp_path / "out")
+    here(*words)
+    before = rows_of(tmp_path / "out")
+    (tmp_path / "out" / "scored" / "shard-00001.jsonl").unlink()
+    (tmp_path / "out" / "shard-00001.jsonl").unlink()
+    here(*words)
+    assert rows_of(tmp_path / "out") == before
+    with pytest.raises(InputError, match=r"bm25\.top is 6, there it was 5"):
+        here(*words_for("gense_retrieval", place, tmp_path / "out", "bm25.top=6"))
+
+
+def test_back_translation_gives_pairs(place, tmp_path):
+    """Each sentence alone through a plain generate, there and back."""
+    here(*words_for("gense_back_translation", place, tmp_path / "out"))
+    scored, rows = rows_of(tmp_path / "out" / "scored"), rows_of(tmp_path / "out")
+
+    def plain(folder, text):
+        tokenizer = AutoTokenizer.from_pretrained(place / folder)
+        model = AutoModelForSeq2SeqLM.from_pretrained(place / folder).eval()
+        ids = tokenizer([text], return_tensors="pt", truncation=True, max_length=12)["input_ids"]
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())  # the decoder has more layers than the encoder
+        written = model.generate(ids, num_beams=2, do_sample=False, max_new_tokens=12, past_key_values=cache)
+        return " ".join(tokenizer.decode(written[0], skip_special_tokens=True).split())
+
+    same = 0
+    for row in scored[:6]:
+        pivot = plain("there", row["premise"])
+        same += row["pivot"] == pivot and row["entailment"][0]["text"] == plain("back", pivot)
+    assert same >= 5  # padding moves float32 scores by a little
+    assert all(row.keys() == {"premise", "entailment", "p_entailment"} for row in rows)
+    assert all(row["p_entailment"] is None for row in rows)
+    records = list(RecordSource(tmp_path / "out", TRIPLETS))
+    assert records[0].texts[:2] == (rows[0]["premise"], rows[0]["entailment"])
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "translated there and back" in report
+    assert "## Threshold" not in report
+    with pytest.raises(InputError, match="nothing was judged"):
+        here("recipe=gense_filter", f"input={tmp_path / 'out'}", f"output={tmp_path / 'again'}")
+
+
+def test_back_translation_may_be_judged(place, tmp_path):
+    words = words_for("gense_back_translation", place, tmp_path / "out", f"generator={place / 't5'}")
+    here(*words)
+    row = rows_of(tmp_path / "out" / "scored")[0]
+    [one] = row["entailment"]
+    assert one["p_true"] == pytest.approx(p_true(place, row["premise"], one["text"]), abs=1e-5)
+
+
+def test_a_language_begins_the_translation(place):
+    """``target`` is the first token that the decoder writes; a prefix is read like any text."""
+    search = Search(beams=1, max_tokens=6)
+    language = Language(str(place / "there"), prefix="Sentence ", target="▁cat")
+    with_token = Translator("there", language, search, precision="fp32", device="cpu")
+    assert with_token(["a man plays"])[0].text.startswith("cat")
+    with pytest.raises(InputError, match=r"there\.target=xx: the tokenizer"):
+        Translator("there", language._replace(target="xx"), search, precision="fp32", device="cpu")
+
+
+@pytest.fixture
+def dino(tmp_path):
+    """As recipe=dino_x2 leaves it."""
+    entries = [
+        ("one two three four five six seven eight", "the first follows from it surely", "1"),
+        ("one two three four five six seven eight", "a second follows from it too", "1"),
+        ("one two three four five six seven eight", "somewhat alike", "0.5"),
+        ("one two three four five six seven eight", "this has nothing to do with it", "0"),
+        ("a b c d e f g h", "only similar ones for this sentence", "1"),
+    ]
+    store = ShardStore(tmp_path / "dino")
+    rows = [{"text_a": a, "text_b": b, "label": label} for a, b, label in entries]
+    store.write(0, rows, {"first": 0, "inputs": 2, "tokens": 0, "labels": {}})
+    identity = {"kind": "x2", "spec": {"task_name": "sts-x2", "labels": {"1": {}, "0.5": {}, "0": {}}}}
+    store.write_manifest(store.manifest({"identity": identity, "generator": {"name": "x"}}, 1, complete=True))
+    return tmp_path / "dino"
+
+
+def test_triplets_of_dino(place, dino, tmp_path):
+    here(*words_for("gense_dino", place, tmp_path / "out", f"input={dino}"))
+    [row] = rows_of(tmp_path / "out")
+    assert row["premise"] == "one two three four five six seven eight"
+    assert row["entailment"] == "the first follows from it surely"
+    assert row["contradiction"] == "this has nothing to do with it"
+    counts = json.loads((tmp_path / "out" / "manifest.json").read_text())["counts"]
+    assert counts["rejected"] == {"no candidate": 1}
+    here(*words_for("gense_dino", place, tmp_path / "half", f"input={dino}", "labels.entailment=0.5"))
+    assert [row["entailment"] for row in rows_of(tmp_path / "half")] == ["somewhat alike"]
+
+
+def test_the_page_has_plots(place, tmp_path):
+    here(*words_for("gense_retrieval", place, tmp_path / "out"))
+    page = (tmp_path / "out" / "report.html").read_text()
+    for title in ("Accepted at other thresholds", "Lengths", "Lexical overlap"):
+        assert f'alt="{title}" src="data:image/png;base64,' in page
+    assert "<h2>Examples</h2>" in page
+    assert "http" not in page
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "says"),
+    [
+        ("gense_retrieval", ["generator=null"], "generator is not set"),
+        ("gense_retrieval", ["input=null"], "input is not set"),
+        ("gense_retrieval", ["bm25.top=0"], "bm25.top=0: wanted at least 1"),
+        ("gense_retrieval", ["bm25.b=2"], "bm25.b=2"),
+        ("gense_retrieval", ["bm25.k1=x"], "bm25.k1='x': wanted a number"),
+        ("gense_retrieval", ["top_p=0.5"], "top_p=0.5: recipe=gense_retrieval has no use"),
+        ("gense_retrieval", ["annotate=3"], "annotate does not go with recipe=gense_retrieval"),
+        ("gense_back_translation", ["back.model=null"], "back.model is not set"),
+        ("gense_back_translation", ["back.model=/nowhere"], "back.model=/nowhere could not be loaded"),
+        ("gense_back_translation", ["there.model={bert}"], "a bert model does not translate"),
+        ("gense_back_translation", ["search.beams=0"], "search.beams=0"),
+        ("gense_back_translation", ["rules.threshold=0.9"], "nothing was judged"),
+        ("gense_dino", ["input=null"], "input is not set"),
+        ("gense_dino", ["input={empty}"], "reads what recipe=dino_x2 wrote"),
+        ("gense_dino", ["input={dino}", "labels.entailment=0.7"], "has the labels '1', '0.5', '0'"),
+    ],
+)
+def test_bad_input_is_one_sentence(place, dino, tmp_path, recipe, words, says):
+    files = {"bert": tmp_path / "bert", "empty": tmp_path / "empty", "dino": dino}
+    for name in ("bert", "empty"):
+        files[name].mkdir()
+    (files["bert"] / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    with pytest.raises(InputError) as error:
+        here(*words_for(recipe, place, tmp_path / "out", *(word.format(**files) for word in words)))
+    assert says in str(error.value)
+    assert not list((tmp_path / "out").glob("shard-*"))
