@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import math
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,6 +74,7 @@ AT_LEAST_ONE = (
     "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
     "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads", "tiny.intermediate_size", "tiny.max_length",
 )  # fmt: skip
+FROM_ZERO = {"model.lr": math.inf, "model.weight_decay": math.inf, "model.cut_fraction": 1}  # up to this
 
 
 def check_choice(cfg: DictConfig) -> Any:
@@ -120,6 +122,10 @@ def check_values(cfg: DictConfig) -> None:
         value = OmegaConf.select(cfg, key)
         if value is not None and value < 1:
             raise InputError(f"{key}={value}: wanted 1 or more.")
+    for key, most in FROM_ZERO.items():
+        value = OmegaConf.select(cfg, key)
+        if value is not None and not 0 <= value <= most:
+            raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
     if cfg.max_steps == 0 or cfg.max_steps < -1:
         raise InputError(f"max_steps={cfg.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
     if cfg.seed < 0:

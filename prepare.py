@@ -72,6 +72,7 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
             f"resume={cfg.resume}: a run of stages goes on by itself where it stopped. Say resume=auto, or continue "
             "from a checkpoint in a run without stages."
         )
+    _refuse_lost_decoder(stages, chosen)
     alone = len(chosen) < len(stages)
     if alone and cfg.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], folder)
@@ -114,6 +115,21 @@ def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, s
             f"{before.identity}). Give the same words as for that run, or choose another output_dir."
         )
     return str(before.folder), str(found)
+
+
+def _refuse_lost_decoder(stages: Sequence[Stage], chosen: Sequence[Stage]) -> None:
+    """A stage that pools the encoder of an encoder-decoder leaves no decoder to one that reads it."""
+    from encoders.pooling import POOLERS
+
+    for before, after in itertools.pairwise(stages):
+        if after not in chosen or after.is_finished or not (before in chosen or before.is_finished):
+            continue
+        poolings = [stage.cfg.model.get("pooling") for stage in (before, after)]
+        if [one in POOLERS and POOLERS[one].decodes for one in poolings] == [False, True] and poolings[0]:
+            raise InputError(
+                f"stages.{after.name}.model.pooling={poolings[1]} reads a decoder, and stage {before.name} with "
+                f"model.pooling={poolings[0]} leaves an encoder alone. Take the same pooling in both."
+            )
 
 
 def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: Path) -> None:

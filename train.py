@@ -93,12 +93,13 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
         return
     cfg = stage.cfg.copy()
     cfg.backbone = backbone
-    data: Any = hydra.utils.instantiate(cfg.data, _convert_="all")
+    data: Any = hydra.utils.instantiate(cfg.data, num_workers=0, _convert_="all")
     data.prepare_data()
-    choose(cfg, hydra.utils.instantiate(cfg.model, _convert_="all"), data)
+    model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    choose(cfg, model, data)
     data.trainer = hydra.utils.instantiate(cfg.trainer, logger=False)
     data.setup()
-    data.train_dataloader()
+    model.check_batch(next(iter(data.train_dataloader())))
 
 
 def train(stage: Stage, before: Path | None = None) -> int:

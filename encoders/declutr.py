@@ -11,6 +11,7 @@ from torch import Tensor
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
 from encoders.chunks import concatenate
 from encoders.objective import Objective, check_choice, check_temperature, step_output
+from encoders.optim import ScheduleName
 from losses.contrastive import Contrast, nt_xent
 from losses.gather import global_mean
 from losses.metric_learning import metric_loss
@@ -47,7 +48,7 @@ class DeCLUTR(Objective):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         bias_correction: bool = True,
-        lr_schedule: str = "slanted_triangular",
+        lr_schedule: ScheduleName = "slanted_triangular",
         cut_fraction: float = 0.1,
         schedule_ratio: float = 32.0,
         token_budget: int | None = None,

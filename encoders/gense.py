@@ -11,6 +11,7 @@ from torch import Tensor
 from contracts import InputError, Ragged, StepOutput, TripletBatch
 from encoders.chunks import concatenate
 from encoders.objective import Objective, check_choice, check_temperature, step_output
+from encoders.optim import ScheduleName
 from losses.contrastive import info_nce
 from losses.gather import gather_plain, global_sum
 
@@ -41,7 +42,7 @@ class GenSE(Objective):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         bias_correction: bool = True,
-        lr_schedule: str = "linear_constant",
+        lr_schedule: ScheduleName = "linear_constant",
         cut_fraction: float = 0.1,
         token_budget: int | None = None,
         recompute: str = "auto",
@@ -71,6 +72,9 @@ class GenSE(Objective):
         if self.hparams.mask_duplicates:
             metrics["masked_duplicates"] = masked_duplicates(batch.groups)
         return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)
+
+    def check_batch(self, batch: TripletBatch) -> None:
+        self._views(batch)
 
     def _views(self, batch: TripletBatch) -> list[Ragged]:
         """Two, or three with hard negatives; of one length each."""

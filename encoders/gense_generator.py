@@ -13,6 +13,7 @@ from torch import Tensor
 from contracts import HeldOutTexts, Seq2SeqBatch, StepOutput
 from encoders.backbones import load_tokenizer
 from encoders.objective import Objective, check_choice
+from encoders.optim import ScheduleName
 from encoders.seq2seq import Seq2Seq
 from losses.gather import global_mean
 from prompts import PromptIds, parse_prompts
@@ -44,7 +45,7 @@ class GenSEGenerator(Objective):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         bias_correction: bool = True,
-        lr_schedule: str = "linear_constant",
+        lr_schedule: ScheduleName = "linear_constant",
         cut_fraction: float = 0.1,
         token_budget: int | None = None,
         recompute: str = "auto",

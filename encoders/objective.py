@@ -79,6 +79,9 @@ class Objective(pl.LightningModule):
             rates=self.own_rates(),
         )
 
+    def check_batch(self, batch: Any) -> None:
+        """Raises InputError where the settings want what a batch of this data does not have; computes nothing."""
+
     def own_rates(self) -> dict[nn.Module, float]:
         """Parts that AdamW trains at another rate than ``lr``."""
         return {}

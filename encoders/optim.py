@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -11,6 +11,9 @@ from transformers.optimization import Adafactor
 from contracts import InputError
 
 Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
+ScheduleName = Literal[
+    "slanted_triangular", "paper_literal", "official_code_bug", "linear", "linear_constant", "constant"
+]  # fmt: skip
 
 
 def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:

@@ -11,6 +11,7 @@ from torch import nn
 from contracts import NLIBatch, StepOutput
 from encoders.chunks import concatenate
 from encoders.objective import Objective, step_output
+from encoders.optim import ScheduleName
 from losses.pair_softmax import pair_softmax
 
 CLASSES = 3
@@ -36,7 +37,7 @@ class SBERT_NLI(Objective):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         bias_correction: bool = False,
-        lr_schedule: str = "linear",
+        lr_schedule: ScheduleName = "linear",
         cut_fraction: float = 0.1,
         token_budget: int | None = None,
         recompute: str = "auto",

@@ -10,6 +10,7 @@ from contracts import InputError, Ragged, SentenceBatch, StepOutput, TripletBatc
 from encoders.chunks import concatenate
 from encoders.head import TanhHead
 from encoders.objective import Objective, check_temperature, step_output
+from encoders.optim import ScheduleName
 from losses.contrastive import info_nce
 
 
@@ -38,7 +39,7 @@ class SimCSE(Objective):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         bias_correction: bool = True,
-        lr_schedule: str = "linear",
+        lr_schedule: ScheduleName = "linear",
         cut_fraction: float = 0.0,
         token_budget: int | None = None,
         recompute: str = "auto",
@@ -71,6 +72,9 @@ class SimCSE(Objective):
         )
         metrics = {"accuracy": contrast.accuracy, **self.diagnostics(vectors[0], vectors[1])}
         return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)
+
+    def check_batch(self, batch: SentenceBatch | TripletBatch) -> None:
+        self._views(batch)
 
     def _views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
         """Two views, or three with hard negatives; of one length each."""

@@ -3,6 +3,7 @@
 from contracts import ScoredPairBatch, StepOutput
 from encoders.chunks import concatenate
 from encoders.objective import Objective, step_output
+from encoders.optim import ScheduleName
 from losses.regression import cosine_regression
 
 
@@ -22,7 +23,7 @@ class SRoBERTa(Objective):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         bias_correction: bool = False,
-        lr_schedule: str = "linear",
+        lr_schedule: ScheduleName = "linear",
         cut_fraction: float = 0.1,
         token_budget: int | None = None,
         recompute: str = "auto",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
+from contracts import InputError
 from evaluation.callback import ScoreCallback
 from evaluation.statistics import Scores
 
@@ -29,6 +30,11 @@ class FinalScores(pl.Callback):
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.skip():
             return
+        if not self.best.is_file():
+            raise InputError(
+                f"{self.best} is not there: the checkpoint that this run began from is at its last step, so nothing "
+                "was trained. Give more max_steps or max_epochs, or begin anew from its weights: backbone=RUN_FOLDER."
+            )
         checkpoint = torch.load(self.best, map_location="cpu", weights_only=True, mmap=True)
         pl_module.load_state_dict(checkpoint["state_dict"])
         self.best_step = int(checkpoint["global_step"])

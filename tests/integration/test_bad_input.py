@@ -87,6 +87,8 @@ VALUES = [
     ("model.pooling=median", ["median", "mean"]),
     ("model.reduction=product", ["model.reduction"]),
     ("model.lr_schedule=cosine", ["cosine", "linear"]),
+    ("model.lr=-1", ["model.lr=-1", "0 or more"]),
+    ("model.cut_fraction=1.5", ["model.cut_fraction=1.5", "0 to 1"]),
     ("model.mlm_weight=-1", ["mlm_weight"]),
     ("model.metric_loss=SupCon", ["SupConLoss"]),
     ("model.metric_loss=ArcFaceLoss", ["ArcFaceLoss", "class"]),

@@ -126,6 +126,13 @@ def test_a_checkpoint_that_was_cut_short_is_passed_over(words, whole, start, com
     assert_same_run(folder, whole)
 
 
+def test_a_finished_run_leaves_another_one_nothing_to_train(words, whole, command, tmp_path):
+    outcome = command(*words, f"resume={whole}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 2, outcome.err
+    assert "nothing was trained" in outcome.err.strip().splitlines()[-1]
+    assert "Traceback" not in outcome.err
+
+
 def test_resume_null_loses_nothing(words, start, command, tmp_path):
     folder = tmp_path / "run"
     run = start(*words, f"output_dir={folder}")

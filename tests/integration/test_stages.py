@@ -225,6 +225,9 @@ BAD = [
     (["stages.second.batch_size=1000"], ["stage second", "1000", "22"]),
     (["stages.second.batch_size=many"], ["stage second", "batch_size='many'", "a whole number"]),
     (["stages.second.model.pooling=middle"], ["stage second", "middle"]),
+    (["stages.second.model.lr_schedule=lineal"], ["stage second", "lr_schedule='lineal'", "linear_constant"]),
+    (["stages.second.model.lr=-1"], ["stage second", "model.lr=-1", "0 or more"]),
+    (["stages.second.model.cut_fraction=2"], ["stage second", "model.cut_fraction=2", "0 to 1"]),
     (["stages.second.data=nli"], ["stage second", "simcse learns from SentenceBatch or TripletBatch", "NLIPairs"]),
     (["stages.second.monitor=stsb-dev/cosine/spearman"], ["stage second", "evaluation.every_n_steps"]),
     (["stages.second.backbone=tiny"], ["stages.second.backbone", "begins from the one before it"]),
@@ -243,6 +246,26 @@ def test_what_is_wrong_with_a_later_stage_is_said_before_the_first_trains(more, 
     assert all(part in last for part in said), last
     assert "Traceback" not in outcome.err
     assert not (folder / "stage-first/metrics.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["stages.second.model.hard_negative_weight=1"], ["stage second", "no hard negatives"]),
+        (["stages.first.model.pooling=mean"], ["stages.second", "first_decoder", "leaves an encoder alone"]),
+    ],
+)
+def test_what_a_later_stage_of_gense_lacks_is_said_before_the_first_trains(more, said, tables, command, tmp_path):
+    stages = [
+        word
+        for name, data in (("first", "triplets"), ("second", "qa"))
+        for word in (f"+stages.{name}.data={data}", f"stages.{name}.data.path={tables}/{data}.jsonl")
+    ]
+    prompt = 'model.prompt=" It is:"'
+    outcome = command("model=gense", *TINY, *KEPT, *stages, prompt, "batch_size=8", *more, f"output_dir={tmp_path}/run")
+    assert outcome.status == 2, outcome.err
+    assert all(part in outcome.err.strip().splitlines()[-1] for part in said), outcome.err
+    assert not (tmp_path / "run/stage-first/metrics.csv").exists()
 
 
 def test_a_run_without_stages_has_none_to_choose(tables, command, tmp_path):
