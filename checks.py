@@ -88,7 +88,8 @@ def check_choice(cfg: DictConfig) -> Any:
             )
     if missing := sorted(OmegaConf.missing_keys(cfg)):
         raise InputError(f"{missing[0]} has no value, and has to be given: {missing[0]}=...")
-    model, data = hydra.utils.get_class(cfg.model._target_), hydra.utils.get_object(cfg.data._target_)
+    model: Any = hydra.utils.get_class(cfg.model._target_)
+    data = hydra.utils.get_object(cfg.data._target_)
     consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)
     if data.yields not in consumes:
         raise InputError(

@@ -147,7 +147,7 @@ def known_keys(config: str = "train", words: Sequence[str] | None = None) -> Ite
 
 def _dotted(node: Any, prefix: str) -> Iterator[str]:
     if isinstance(node, DictConfig):
-        for key in node:
+        for key in map(str, node):
             yield f"{prefix}{key}"
             yield from _dotted(node._get_node(key), f"{prefix}{key}.")
 
@@ -173,16 +173,16 @@ def device_of(name: str) -> str:
 
 def identity(config: DictConfig) -> str:
     """Eight hex digits of what decides the result of a run."""
-    copy = OmegaConf.create(OmegaConf.to_container(config, resolve=False))
+    copy: Any = OmegaConf.create(OmegaConf.to_container(config, resolve=False))
     copy.output_dir = ""  # its default is made of what is computed here
     kept = {}
-    for key in copy:
+    for key in map(str, copy):
         if key not in NOT_IDENTITY and not OmegaConf.is_missing(copy, key):
             value = copy[key]
             plain = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
             if key in NOT_IDENTITY_WITHIN and isinstance(plain, dict):
                 plain = {name: part for name, part in plain.items() if name not in NOT_IDENTITY_WITHIN[key]}
-            kept[str(key)] = plain
+            kept[key] = plain
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 

@@ -64,7 +64,10 @@ def draw_plots(
         axes.set(xlabel="label", ylabel="sampled texts")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
 
-    drawn = [("What became of the sampled texts", fates), ("Lengths", partial(_lengths, measured, names.shown))]
+    drawn: list[tuple[str, Callable[[Any], None]]] = [
+        ("What became of the sampled texts", fates),
+        ("Lengths", partial(_lengths, measured, names.shown)),
+    ]
     drawn += [("Lexical overlap", partial(_overlaps, measured, names.shown))] if pairs else []
     for title, draw in drawn:
         yield f'<img alt="{html.escape(title)}" src="{_picture(title, draw, names.fonts)}">'

@@ -44,6 +44,7 @@ def test_the_files_are_found():
         "hydra",
         "callbacks",
         "prompts",
+        "race",
         "recipe",
         "sweeps",
     }
