@@ -37,7 +37,7 @@ def run(cfg: DictConfig) -> int:
     folder = Path(cfg.output)
     afterwards = Afterwards(cfg.annotate, cfg.annotations, cfg.publish)
     afterwards.check(folder, overwrite=cfg.overwrite)
-    if (name := (cfg.get("recipe") or {}).get("name")) in UNUSED:
+    if (name := str((cfg.get("recipe") or {}).get("name"))) in UNUSED:
         return gense(cfg, folder, name, afterwards.asked())
     finished = afterwards.asked() and not any(cfg.get(key) for key in ("generator", "recipe", "spec"))
     status = 0 if finished else write(cfg, folder, afterwards.asked())
@@ -59,7 +59,7 @@ def gense(cfg: DictConfig, folder: Path, recipe: str, afterwards: Sequence[str])
             f"{afterwards[0]} does not go with recipe={recipe}. Leave it out; Parquet can be had afterwards: python -m "
             f"synthesis output={folder} publish=..."
         )
-    refuse_unused(cfg, recipe)  # type: ignore[arg-type]
+    refuse_unused(cfg, recipe)
     if recipe in BASELINES:
         return run_baseline(cfg, folder, recipe, agreed)
     return run_filter(cfg, folder) if recipe == FILTERS else run_gense(cfg, folder, agreed, partial(write_stage, cfg))

@@ -60,13 +60,18 @@ class Translator:
                 f"{setting}={name}: a {config.model_type} model does not translate. Take an encoder-decoder (Marian, "
                 "M2M-100, NLLB, mBART, T5)."
             )
-        codes = {"src_lang": language.source, "tgt_lang": language.target}
-        self.tokenizer = from_pretrained(
-            AutoTokenizer, name, setting=setting, **{key: value for key, value in codes.items() if value}
-        )
+        self.tokenizer = from_pretrained(AutoTokenizer, name, setting=setting)
+        if language.source is not None:
+            self._code("source", language.source)
+            if not hasattr(self.tokenizer, "src_lang"):
+                raise InputError(
+                    f"{where}.source={language.source}: the tokenizer of {name} marks no language of what is read. "
+                    "Leave it out."
+                )
+            self.tokenizer.src_lang = language.source
         self.options: dict[str, Any] = {"num_beams": search.beams, "max_new_tokens": search.max_tokens}
         if language.target is not None:
-            self.options["forced_bos_token_id"] = self._code(language.target)
+            self.options["forced_bos_token_id"] = self._code("target", language.target)
         model, info = from_pretrained(
             AutoModelForSeq2SeqLM, name, setting=setting, dtype=PRECISIONS[precision], output_loading_info=True
         )
@@ -77,15 +82,15 @@ class Translator:
         ends = self.model.generation_config.eos_token_id
         self.ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
 
-    def _code(self, language: str) -> int:
-        """The token that a translation into this language begins with."""
+    def _code(self, key: str, language: str) -> int:
+        """The token that stands for a language."""
         names = [language, f"__{language}__"]  # the latter M2M-100's
         known = self.tokenizer.get_vocab()
         for name in names:
             if name in known:
                 return int(known[name])
         raise InputError(
-            f"{self.where}.target={language}: the tokenizer of {self.language.model} has no such token. Take a code as "
+            f"{self.where}.{key}={language}: the tokenizer of {self.language.model} has no such token. Take a code as "
             "its model card has it, such as fra_Latn (NLLB), fr (M2M-100), fr_XX (mBART)."
         )
 

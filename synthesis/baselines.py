@@ -124,7 +124,7 @@ class BaselineStage(Stage):
         pairs = [(one.premise, text) for one in found for texts in one.texts.values() for text, _ in texts]
         p_true = iter(self.score(pairs) if self.score else [None] * len(pairs))
         for one in found:
-            judged = {
+            judged: dict[str, Any] = {
                 direction: [Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts]
                 for direction, texts in one.texts.items()
             }

@@ -1,8 +1,10 @@
 """The sentences of a corpus that are most like a given one, by BM25 (bm25s, an optional extra).
 
-The index and the sentences are held in memory, by every process: about 100 bytes per word.
+The index and the sentences are held in memory, by every process: about 60 bytes per word. Each sentence is compared with
+all others, so the time grows with the square of their number.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -37,11 +39,11 @@ class Neighbours:
             raise InputError("input: wanted at least two sentences, as others are retrieved for each. Give more.")
         self.sentences, self.top = sentences, min(how.top, len(sentences) - 1)
         self.index = _library().BM25(method="lucene", k1=how.k1, b=how.b)
-        self.index.index(_words(sentences), show_progress=False)
+        self.index.index(_words(sentences, ids=True), show_progress=False)
 
     def of(self, places: Sequence[int]) -> list[list[str]]:
         """For each place those most like the sentence there, the best first; none that share no word with it."""
-        asked = _words([self.sentences[place] for place in places])
+        asked = _words([self.sentences[place] for place in places], ids=False)
         found_QK, scores_QK = self.index.retrieve(asked, k=self.top + 1, show_progress=False, backend_selection="numpy")
         neighbours = []
         for place, found_K, scores_K in zip(places, found_QK.tolist(), scores_QK.tolist(), strict=True):
@@ -50,8 +52,9 @@ class Neighbours:
         return neighbours
 
 
-def _words(sentences: Sequence[str]) -> Any:
-    options: dict[str, Any] = {"token_pattern": WORD, "stopwords": None, "return_ids": False, "show_progress": False}
+def _words(sentences: Sequence[str], *, ids: bool) -> Any:
+    """Words, or as ``ids`` with their vocabulary, which is a tenth of the memory."""
+    options: dict[str, Any] = {"token_pattern": WORD, "stopwords": None, "return_ids": ids, "show_progress": False}
     return _library().tokenize(list(sentences), **options)
 
 
@@ -63,4 +66,5 @@ def _library() -> Any:
             "recipe=gense_retrieval wants the package bm25s, which is not installed. Say pip install "
             "'contrastive-encoders[retrieval]', or pip install bm25s."
         ) from None
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DynamicCache,
+    EncoderDecoderCache,
+    MarianConfig,
+    MarianMTModel,
+)
 
 import synthesis.__main__ as command
 from contracts import InputError
@@ -19,7 +26,7 @@ from prompts import PromptIds, parse_prompts
 from synthesis.back_translation import Language, Search, Translator
 from synthesis.retrieval import Bm25, Neighbours
 from synthesis.store import ShardStore
-from tests.synthesis.toy_t5 import WORDS, save
+from tests.synthesis.toy_t5 import WORDS, save, tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.min_hypothesis_words=0"]  # a random model pleases nobody
@@ -188,6 +195,26 @@ def test_a_language_begins_the_translation(place):
     assert with_token(["a man plays"])[0].text.startswith("cat")
     with pytest.raises(InputError, match=r"there\.target=xx: the tokenizer"):
         Translator("there", language._replace(target="xx"), search, precision="fp32", device="cpu")
+
+
+def test_other_families_translate(place, tmp_path):
+    """Marian: positions are absolute, and texts begin with the pad token. A batch gives what each text gives alone."""
+    words = tokenizer()
+    size = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2}
+    size |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 64}
+    ends = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
+    torch.manual_seed(0)
+    config = MarianConfig(vocab_size=len(words), **size, **ends)
+    MarianMTModel(config).save_pretrained(tmp_path / "marian")
+    words.save_pretrained(tmp_path / "marian")
+    language, search = Language(str(tmp_path / "marian")), Search(beams=3, max_tokens=8)
+    translate = Translator("there", language, search, precision="fp32", device="cpu")
+    texts = ["a man plays", "the cat sat on the mat in the park", "bread", "a man plays"]
+    together = translate(texts)
+    assert together == [translate([text])[0] for text in texts]
+    assert not together[1].whole  # it has more tokens than are read
+    with pytest.raises(InputError, match=r"there\.source=▁cat: .* marks no language"):
+        Translator("there", language._replace(source="▁cat"), search, precision="fp32", device="cpu")
 
 
 @pytest.fixture
