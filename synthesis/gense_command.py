@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from contracts import InputError
 from prompts import GENERATOR_FILE, Prompts, parse_prompts, read_generator_prompts
+from synthesis.gense_card import method_of
 from synthesis.gense_filter import SCORED, filter_identity, filter_manifest, filter_shards, find_scored
 from synthesis.gense_report import write_triplet_report
 from synthesis.store import ABOUT, MANIFEST, ShardStore, read_manifest
@@ -274,10 +275,10 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
         manifest = filter_manifest(folder, header, shards, complete=True)
         store.write_manifest({**manifest, **write_triplet_report(folder, manifest)})
-    counts = manifest["counts"]
+    counts, rows = manifest["counts"], method_of(scored["identity"]).rows
     log.info(
-        "%s: %s triplets from %s sentences (%.1f %%); report.md says how good they are.",
-        folder, f"{counts['accepted']:,}", f"{counts['samples']:,}", 100 * counts["yield"],
+        "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",
+        folder, f"{counts['accepted']:,}", rows, f"{counts['samples']:,}", 100 * counts["yield"],
     )  # fmt: skip
     if not counts["accepted"]:
-        log.warning("%s: not one triplet was accepted. report.md says which rules they broke.", folder)
+        log.warning("%s: nothing was accepted. report.md says which rules they broke.", folder)

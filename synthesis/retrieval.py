@@ -1,7 +1,7 @@
 """The sentences of a corpus that are most like a given one, by BM25 (bm25s, an optional extra).
 
-The index and the sentences are held in memory, by every process: about 60 bytes per word. Each sentence is compared with
-all others, so the time grows with the square of their number.
+The index and the sentences are held in memory, by every process: about 60 bytes per word. Each sentence is compared
+with all others, so the time grows with the square of their number.
 """
 
 import logging
