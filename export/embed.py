@@ -23,6 +23,10 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
 log = logging.getLogger("export.embed")
 
 EVERY = 30.0  # seconds between lines where there is no terminal
+# oneDNN, and PyTorch's layer over it, keep code and buffers for 1,024 shapes each, and every window brings new shapes:
+# memory would grow for dozens of windows. Both are read when torch first computes.
+for cache, shapes in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64"), ("LRU_CACHE_CAPACITY", "16")):
+    os.environ.setdefault(cache, shapes)
 
 
 class Keys(TypedDict):
@@ -49,8 +53,6 @@ def run(cfg: DictConfig) -> None:
     from export.texts_of import text_file
 
     rank, world = ranks()
-    if cfg.devices > 1 and world == 1:
-        start_processes(cfg.devices)
     texts = text_file(Path(cfg.input), cfg.column)
     check_output(Path(cfg.output))
     rows = texts.rows()
@@ -61,6 +63,8 @@ def run(cfg: DictConfig) -> None:
     if finished:
         log.info("%s is finished. overwrite=true computes it again.", cfg.output)
         return
+    if cfg.devices > 1 and world == 1:  # once all is checked: each of them would say what is wrong
+        start_processes(cfg.devices)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     file.open()
     try:
