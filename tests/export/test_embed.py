@@ -177,6 +177,15 @@ def test_devices_starts_so_many_processes(tmp_path, small_word_vectors):
     np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), load_encoder(small_word_vectors).embed(TEXTS).numpy())
 
 
+def test_of_several_processes_one_tells_what_is_wrong(tmp_path):
+    path = lines(tmp_path / "t.txt", TEXTS)
+    job = started(f"encoder={tmp_path / 'nowhere'}", f"input={path}", f"output={tmp_path / 'o.npy'}", "devices=2")
+    told = job.communicate()[1]
+    assert job.returncode == 2
+    assert told.count("no such file or folder") == 1
+    assert "Traceback" not in told
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words", "message"),
     [
