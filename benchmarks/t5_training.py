@@ -34,6 +34,7 @@ from benchmarks.pair_training import BATCH, MAX_LENGTH, OPTIMIZER, TEMPERATURE, 
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from contracts import TripletBatch
 from datamodules.text_rows import Triplets
+from encoders import chunks
 from encoders.gense import GenSE
 from encoders.tiny import write_tiny_t5
 
@@ -42,6 +43,7 @@ QUICK = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 32, "v
 PROMPT = " Question: what can we draw from the above sentence?"
 COLUMNS = ("premise", "entailment", "contradiction")
 CHECKED_STEPS = 3
+WITHOUT_LIMIT = 10**9
 SAME_WAY = (
     0.05  # distance of the ends over the length of the way; a weight without gradient goes where rounding sends it
 )
@@ -152,8 +154,10 @@ def race(work: Work, still: Path, rounds: int, precisions: list[str]) -> list[Li
 
 
 def grow(backbone: Path, path: Path, count: int, budget: int) -> None:
-    """In a process of its own: two steps, and the peak."""
-    model = gense(backbone, "first_decoder", prompt=PROMPT, token_budget=budget or 10**9)
+    """In a process of its own: two steps, and the peak. Without a budget all texts are padded to the longest."""
+    if not budget:
+        chunks.CHUNK_COST_TOKENS["cpu"] = WITHOUT_LIMIT  # no padding is worth another chunk
+    model = gense(backbone, "first_decoder", prompt=PROMPT, token_budget=budget or WITHOUT_LIMIT)
     batch = batch_of(data_of(path, backbone), count)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     for _ in range(2):
