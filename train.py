@@ -258,7 +258,7 @@ def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fit
         device=found["device"],
         processes=fitted.trainer.world_size,
         git_commit=found["git_commit"],
-        data=[data.manifest()],
+        data=[data.manifest() | ({"licence": cfg.data_licence} if cfg.data_licence else {})],
         overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
     )
     if fitted.scorer.scores_before:

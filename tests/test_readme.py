@@ -92,7 +92,9 @@ def test_training_commands_compose(command, tmp_path):
 
 def test_the_other_commands_are_ours():
     assert EVALUATIONS
-    assert {line for line in OTHERS if not re.search(r"-m (evaluation|synthesis|export|comparison|preview)", line)} == set()
+    assert {
+        line for line in OTHERS if not re.search(r"-m (evaluation|synthesis|export|comparison|preview)", line)
+    } == set()
 
 
 @pytest.mark.parametrize("command", EVALUATIONS)

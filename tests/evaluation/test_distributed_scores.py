@@ -45,11 +45,11 @@ def score():
 
 
 if rank == 0:
-    (out / "1-0.json").write_text(json.dumps(score()))
+    (out / "1-0.json").write_text(json.dumps(score(), default=np.ndarray.tolist))
 for world in (2, 3):  # in the same three processes: starting one costs more than scoring
     if rank < world:
         dist.init_process_group("gloo", init_method=f"file://{out}/store{world}", rank=rank, world_size=world)
-        (out / f"{world}-{rank}.json").write_text(json.dumps(score()))
+        (out / f"{world}-{rank}.json").write_text(json.dumps(score(), default=np.ndarray.tolist))
         dist.destroy_process_group()
 """
 
@@ -77,9 +77,14 @@ def test_scores_do_not_depend_on_the_number_of_processes(ranks, world):
     for name in alone:
         if name.startswith("scores"):
             assert all(rank[name] == found[0][name] for rank in found), "bit-equal on all ranks"
-            values, intervals, _ = found[0][name]
+            values, intervals, _, (cosines, *labels, replicates) = found[0][name]
             assert values == pytest.approx(alone[name][0], abs=1e-6)
-            assert {n: pytest.approx(i, abs=1e-6) for n, i in intervals.items()} == alone[name][1]
+            of_one, (cosines_of_one, *_, replicates_of_one) = alone[name][1], alone[name][3]
+            assert {
+                n: pytest.approx(one, abs=1e-6) for n, one in (intervals | cosines).items()
+            } == of_one | cosines_of_one
+            assert {n: pytest.approx(one, rel=1e-6) for n, one in replicates.items()} == replicates_of_one  # float32
+            assert labels == alone[name][3][1:-1]
         elif name.startswith("encoded"):
             shares = [sum(rank[name]) for rank in found]
             assert sum(shares) == alone[name][0], "each sentence on one rank"

@@ -27,7 +27,7 @@ def oracle(similarity):
 @pytest.mark.parametrize("block", [1024, 8])
 def test_mrr_and_recall_are_sklearns(bag_of_words, monkeypatch, block):
     monkeypatch.setattr(retrieval, "BLOCK", block)
-    values, intervals, _ = Suite([TASK]).run(bag_of_words)
+    values, intervals, *_ = Suite([TASK]).run(bag_of_words)
     queries, documents = bag_of_words.embed(QUERIES).double(), bag_of_words.embed(DOCUMENTS).double()
     similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1).numpy()
     assert list(values) == ["pydocs/cosine/mrr", "pydocs/cosine/recall@10"]
@@ -36,7 +36,7 @@ def test_mrr_and_recall_are_sklearns(bag_of_words, monkeypatch, block):
 
 
 def test_mrrs_interval_is_nearly_the_normal_one_over_queries(bag_of_words):
-    values, intervals, _ = Suite([TASK]).run(bag_of_words)
+    values, intervals, *_ = Suite([TASK]).run(bag_of_words)
     queries, documents = bag_of_words.embed(QUERIES), bag_of_words.embed(DOCUMENTS)
     similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
     reciprocal = [1 / (1 + int((row > row[i]).sum())) for i, row in enumerate(similarity)]

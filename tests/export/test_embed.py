@@ -125,7 +125,14 @@ def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_w
 def started(*words, processes: int = 1) -> subprocess.Popen:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command = [sys.executable, *(launcher if processes > 1 else []), "-m", "export.embed", *map(str, words)]
-    return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_ctrl_c
+    )
+
+
+def heed_ctrl_c():
+    """A shell that starts the tests in the background has them ignore SIGINT, and their children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def marks(path: Path) -> int:

@@ -32,9 +32,9 @@ TORTURE = [
     "tab\tnew\nline \x00 nul \u200b zero width",
 ]
 ALONE = """
-import importlib.util, json, sys
-ours = [name for name in ("encoders", "export", "contracts", "evaluation") if importlib.util.find_spec(name)]
-assert not ours, ours
+import json, sys
+for name in ("encoders", "export", "contracts", "evaluation", "runs", "losses", "datamodules"):
+    sys.modules[name] = None  # importing it fails, also where the project is installed
 texts = json.load(open(sys.argv[2]))
 """
 BY_SENTENCE_TRANSFORMERS = (

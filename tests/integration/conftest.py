@@ -109,7 +109,7 @@ def tiny_run(corpus_file) -> list[str]:
 def finished(tiny_run, run_train, tmp_path_factory) -> Path:
     """The output folder of such a run, by the real command line."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    done = run_train([*tiny_run, f"output_dir={folder}"])
+    done = run_train([*tiny_run, f"output_dir={folder}", "data_licence=cc0-1.0"])
     assert done.returncode == 0, done.stderr
     return folder
 
