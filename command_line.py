@@ -27,8 +27,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
-    "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps", "data_licence",
-    "stages", "only_stage",
+    "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps",
+    "data_licence", "stages", "only_stage",
 )  # fmt: skip
 NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "cache_dir", "num_workers"),
