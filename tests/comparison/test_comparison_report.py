@@ -177,10 +177,13 @@ def test_strict_refuses_what_would_be_left_out(race_folder, tmp_path):
 
 def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
     """Read back from the file that W&B writes where there is no network."""
+    import wandb
+
     found, output, paths = written
     for name in ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
     upload(found, sections(found, output), paths, "a-project", "head to head", offline=True)
+    wandb.teardown()  # the end of a run is only announced to its service, which writes the last records afterwards
     (file,) = output.rglob("run-*.wandb")
     records = list(records_of(file))
     logged = {item.key or "/".join(item.nested_key) for one in records if one.WhichOneof("record_type") == "history"
@@ -202,6 +205,7 @@ def test_a_run_that_wandb_recorded_is_read_back(tmp_path, monkeypatch):
     with wandb.init(project="p", dir=str(tmp_path), mode="offline", config=config) as run:
         for step in (10, 20):
             run.log({"trainer/global_step": step, "stsb/cosine/spearman": 40.0 + step, "train/loss": 1.0 / step})
+    wandb.teardown()
     (folder,) = [path for path in tmp_path.glob("wandb/offline-run-*") if path.is_dir()]
     (one,), left_out = collect([str(folder)])
     assert not left_out
