@@ -11,11 +11,13 @@ import json
 import os
 import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -35,6 +37,7 @@ NOT_IDENTITY_WITHIN = {
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+HELP_COLUMNS = 100
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 
@@ -133,7 +136,6 @@ def _command(config: str) -> str:
 def known_keys(config: str = "train", words: Sequence[str] | None = None) -> Iterator[str]:
     """All keys of the config that the group choices among the words (of the command line) lead to, dotted."""
     from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
 
     GlobalHydra.instance().clear()
     given = sys.argv[1:] if words is None else words
@@ -211,6 +213,16 @@ def _usable(folder: str) -> str:
     return folder
 
 
+def _choices_of(*groups: str) -> str:
+    """What ``--help`` lists; Hydra's own list of the groups has a line of any length for each, and of all commands."""
+    loader = GlobalHydra.instance().config_loader()
+    lines = [f"{group}: {', '.join(sorted(loader.get_group_options(group)))}" for group in groups]
+    return "\n".join(
+        textwrap.fill(line, HELP_COLUMNS, subsequent_indent="    ", break_on_hyphens=False) for line in lines
+    )
+
+
+OmegaConf.register_new_resolver("choices_of", _choices_of, replace=True)
 OmegaConf.register_new_resolver("lightning_precision", _lightning_precision, replace=True)
 OmegaConf.register_new_resolver("epoch_limit", _epoch_limit, replace=True)
 OmegaConf.register_new_resolver("usable", _usable, replace=True)

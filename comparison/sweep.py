@@ -1,18 +1,20 @@
-"""Run a W&B sweep file without a server: ``python -m comparison.sweep configs/sweeps/X.yaml output=DIR data.path=...``.
+"""Run a W&B sweep file without a server.
 
-Grid or random; the trials are those that an agent would start, with the same words. The same command goes on after a
-kill. ``output``, ``trials``, ``seed`` and ``parallel`` are the sweep's, all other words are passed on to train.py.
+Grid or random; the trials are those that an agent would start, with the same words. The same
+command goes on after a kill. ``output``, ``trials``, ``seed`` and ``parallel`` are the sweep's, all
+other words are passed on to train.py, as ``data.path=FILE``.
 """
 
 import hashlib
 import json
 import logging
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from command_line import exit_statuses
+from command_line import HELP_COLUMNS, exit_statuses
 from comparison.processes import Done, Job, run_all
 from comparison.sweep_file import Sweep, read_sweep, trials_of
 from contracts import InputError
@@ -117,7 +119,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with exit_statuses(config="train"):
         if {"-h", "--help"} & set(sys.argv[1:]):
-            sys.stdout.write(f"{__doc__}\n{USAGE}\n")
+            usage = textwrap.fill(USAGE, HELP_COLUMNS, subsequent_indent="    ", break_on_hyphens=False)
+            sys.stdout.write(f"{__doc__}\n{usage}\n")
             return
         status = run(sys.argv[1:])
     if status:

@@ -1,7 +1,7 @@
-"""What a batch is: ``python -m preview data=text data.path=FILE``, with any words of a train.py command.
+"""What a batch is: ``python -m preview data=text data.path=FILE``, with any words of train.py.
 
-Without a model the backbone is ``tiny``, which trains a tokenizer on the texts; no weights are loaded and nothing is
-trained. Own keys are in ``configs/preview.yaml``.
+Without a model the backbone is ``tiny``, which trains a tokenizer on the texts; no weights are
+loaded and nothing is trained. Own keys are in ``configs/preview.yaml``.
 """
 
 import logging
