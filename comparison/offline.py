@@ -7,7 +7,7 @@ and kind (1 whole, 2 first, 3 middle, 4 last part). The payload is W&B's protoco
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,12 @@ def read_offline_run(path: Path) -> Run:
     """
     file = next(path.glob("run-*.wandb"))
     config, rows, scores = dict[str, Any](), list[Row](), dict[str, float]()
-    for record in _records(file):
+    for record in read_records(file):
         kind = record.WhichOneof("record_type")
         if kind in ("run", "config"):
-            part = record.run.config if kind == "run" else record.config
-            config.update({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in part.update})
+            config |= values_of((record.run.config if kind == "run" else record.config).update)
         elif kind == "history":
-            row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            row = values_of(record.history.item)
             numbers = {name: float(value) for name, value in row.items() if _is_number(value)}
             scores.update({name: value for name, value in numbers.items() if SCORE.fullmatch(name)})
             rows.append({"step": numbers.get("trainer/global_step", numbers.get("_step", 0.0)), **numbers})
@@ -69,7 +68,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _records(file: Path) -> Iterator[Any]:
+def values_of(items: Iterable[Any]) -> dict[str, Any]:
+    """Those of a record, by their names."""
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def read_records(file: Path) -> Iterator[Any]:
+    """In the order in which they were written.
+
+    Raises:
+        InputError: one of them is damaged.
+    """
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 

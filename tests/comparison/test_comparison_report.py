@@ -14,7 +14,7 @@ from comparison.__main__ import compare as compare_command
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
-from comparison.offline import _records as records_of
+from comparison.offline import read_records, values_of
 from comparison.report import compare, sections, write_report
 from comparison.upload import upload
 from contracts import InputError
@@ -185,13 +185,12 @@ def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
     upload(found, sections(found, output), paths, "a-project", "head to head", offline=True)
     wandb.teardown()  # the end of a run is only announced to its service, which writes the last records afterwards
     (file,) = output.rglob("run-*.wandb")
-    records = list(records_of(file))
-    logged = {item.key or "/".join(item.nested_key) for one in records if one.WhichOneof("record_type") == "history"
-              for item in one.history.item}  # fmt: skip
+    logged, summary = {}, {}
+    for record in read_records(file):
+        logged |= values_of(record.history.item)
+        summary |= values_of(record.summary.update)
     for name in ("leaderboard", "contrasts", "leaderboard-picture"):
         assert any(key.startswith(f"comparison/{name}/") for key in logged)
-    summary = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for one in records
-               if one.WhichOneof("record_type") == "summary" for item in one.summary.update}  # fmt: skip
     assert summary["comparison/good/rank"] == 1
     assert summary["comparison/good/mean"] > summary["comparison/even/mean"]
 

@@ -68,7 +68,11 @@ def _as_command(args: Sequence[str], logs: Path, env: dict[str, str]) -> None:
     logging.getLogger().handlers.clear()  # pytest's
     warnings.simplefilter("default")
     sys.argv = [str(TRAIN), *args]
-    runpy.run_path(str(TRAIN), run_name="__main__")
+    try:
+        runpy.run_path(str(TRAIN), run_name="__main__")
+    finally:
+        if wandb := sys.modules.get("wandb"):
+            wandb.teardown()  # which it does at exit, but a fork leaves without: the last records are written then
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from comparison.offline import read_records, values_of
 from runs.metrics_csv import read_rows
 from runs.results import read_results
 
@@ -303,30 +303,6 @@ def check_two_processes(folder, alone):
 # --------------------------------------------------------------------------------------------- loggers
 
 
-def records(path):
-    """The records of wandb's offline file, which is LevelDB's log behind seven bytes."""
-    from wandb.proto import wandb_internal_pb2
-
-    raw, position, payload = path.read_bytes(), 7, b""
-    while position < len(raw):
-        left = 32_768 - position % 32_768
-        if left < 7:
-            position += left
-            continue
-        _, length, kind = struct.unpack("<IHB", raw[position : position + 7])
-        part = raw[position + 7 : position + 7 + length]
-        payload = part if kind in (1, 2) else payload + part
-        position += 7 + length
-        if kind in (1, 4):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(payload)
-            yield record
-
-
-def entries(items):
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
 def test_wandb_offline_records_curves_config_and_summary(tiny_run, command, tmp_path):
     folder = tmp_path / "run"
     words = [*tiny_run, "logger=wandb", "log_every_n_steps=1", f"output_dir={folder}"]
@@ -334,14 +310,14 @@ def test_wandb_offline_records_curves_config_and_summary(tiny_run, command, tmp_
     assert outcome.status == 0, outcome.err
     (path,) = (folder / "wandb").glob("offline-run-*/*.wandb")
     config, history, summary = {}, [], {}
-    for record in records(path):
+    for record in read_records(path):
         kind = record.WhichOneof("record_type")
         if kind in ("run", "config"):
-            config |= entries((record.run.config if kind == "run" else record.config).update)
+            config |= values_of((record.run.config if kind == "run" else record.config).update)
         elif kind == "history":
-            history.append(entries(record.history.item))
+            history.append(values_of(record.history.item))
         elif kind == "summary":
-            summary |= entries(record.summary.update)
+            summary |= values_of(record.summary.update)
     curve = {row["trainer/global_step"]: row["train/loss"] for row in history if "train/loss" in row}
     rows = read_rows(folder / "metrics.csv")
     assert curve == {int(row["step"]): float(row["train/loss"]) for row in rows}

@@ -2,7 +2,6 @@
 
 import json
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,36 +9,9 @@ from pathlib import Path
 import pytest
 import toy
 
+from comparison.offline import read_records, values_of
 from contracts import InputError
 from runs.wandb_login import check_wandb, run_id, wandb_logger
-
-BLOCK = 32_768  # of LevelDB's log format, which wandb's offline files have after seven bytes of their own
-
-
-def records(path):
-    """wandb's own reader is private; this is LevelDB's log: crc, length, kind (1 whole, 2 first, 3 middle, 4 last)."""
-    from wandb.proto import wandb_internal_pb2
-
-    raw, position, payload = path.read_bytes(), 7, b""
-    while position < len(raw):
-        left = BLOCK - position % BLOCK
-        if left < 7:
-            position += left
-            continue
-        _, length, kind = struct.unpack("<IHB", raw[position : position + 7])
-        if kind == 0 and length == 0:
-            break
-        part = raw[position + 7 : position + 7 + length]
-        payload = part if kind in (1, 2) else payload + part
-        position += 7 + length
-        if kind in (1, 4):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(payload)
-            yield record
-
-
-def values(items):
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 def test_an_offline_record_holds_the_curves_and_the_config(tmp_path, in_child):
@@ -53,11 +25,12 @@ def test_an_offline_record_holds_the_curves_and_the_config(tmp_path, in_child):
         logger.log_hyperparams({"model": {"temperature": 0.05}})
         toy.train(tmp_path / "run", max_steps=8, loggers=(logger,))
         wandb.finish()
+        wandb.teardown()  # its service has written the last records
 
     assert in_child(logged_run) == 0
     (path,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
-    found = list(records(path))
-    history = [values(record.history.item) for record in found if record.WhichOneof("record_type") == "history"]
+    found = list(read_records(path))
+    history = [values_of(record.history.item) for record in found if record.WhichOneof("record_type") == "history"]
     losses = {row["trainer/global_step"]: row["train/loss"] for row in history if "train/loss" in row}
     assert sorted(losses) == [2, 4, 6, 8]
     csv = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
@@ -70,9 +43,9 @@ def test_an_offline_record_holds_the_curves_and_the_config(tmp_path, in_child):
     for record in found:
         kind = record.WhichOneof("record_type")
         if kind in ("run", "config"):
-            config |= values((record.run.config if kind == "run" else record.config).update)
+            config |= values_of((record.run.config if kind == "run" else record.config).update)
     assert json.dumps(config).count("temperature") == 1
-    summaries = [values(record.summary.update) for record in found if record.WhichOneof("record_type") == "summary"]
+    summaries = [values_of(record.summary.update) for record in found if record.WhichOneof("record_type") == "summary"]
     assert {key: value for one in summaries for key, value in one.items()}["train/loss"] == losses[8]
 
 
