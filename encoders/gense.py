@@ -4,14 +4,14 @@ Each anchor must find its positive among the positives and hard negatives of the
 hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone: ``pooling`` decides.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
 from contracts import InputError, Ragged, StepOutput, TripletBatch
 from encoders.chunks import concatenate
 from encoders.objective import Objective, check_choice, check_temperature, step_output
-from encoders.optim import ScheduleName
+from encoders.optim import ScheduleName, T5Optimizer
 from losses.contrastive import info_nce
 from losses.gather import gather_plain, global_sum
 
@@ -36,7 +36,7 @@ class GenSE(Objective):
         temperature: float = 0.05,
         hard_negative_weight: float = 0.0,
         mask_duplicates: bool = True,
-        optimizer: Literal["adafactor", "adamw"] = "adafactor",
+        optimizer: T5Optimizer = "adafactor",
         lr: float = 5e-5,
         weight_decay: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
@@ -52,7 +52,7 @@ class GenSE(Objective):
         self.save_hyperparameters(logger=False)
         check_temperature(temperature)
         check_choice("truncation", truncation, ("keep_prompt", "official"))
-        check_choice("optimizer", optimizer, ("adafactor", "adamw"))
+        check_choice("optimizer", optimizer, get_args(T5Optimizer))
         self.encoder = self.make_encoder()
 
     def training_step(self, batch: TripletBatch, batch_idx: int) -> StepOutput:

@@ -3,7 +3,7 @@ sentence or contradicts it, and says of two sentences whether the second follows
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from contracts import HeldOutTexts, Seq2SeqBatch, StepOutput
 from encoders.backbones import load_tokenizer
 from encoders.objective import Objective, check_choice
-from encoders.optim import ScheduleName
+from encoders.optim import ScheduleName, T5Optimizer
 from encoders.seq2seq import Seq2Seq
 from losses.gather import global_mean
 from prompts import PromptIds, parse_prompts
@@ -39,7 +39,7 @@ class GenSEGenerator(Objective):
         prompt_assembly: Literal["pieces", "string"] = "pieces",
         perplexity: Literal["corpus", "mean_of_batches"] = "corpus",
         dev_batch_size: int = 64,
-        optimizer: Literal["adafactor", "adamw"] = "adafactor",
+        optimizer: T5Optimizer = "adafactor",
         lr: float = 5e-5,
         weight_decay: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.999),
@@ -54,6 +54,7 @@ class GenSEGenerator(Objective):
         super().__init__()
         self.save_hyperparameters(logger=False)
         check_choice("perplexity", perplexity, PERPLEXITIES)
+        check_choice("optimizer", optimizer, get_args(T5Optimizer))
         self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
         answers = PromptIds(self.prompts, load_tokenizer(backbone)).answers()
         self.seq2seq = Seq2Seq(backbone, answers, token_budget=token_budget, recompute=recompute).train()

@@ -66,8 +66,9 @@ class Objective(pl.LightningModule):
             cut_fraction=hparams.cut_fraction,
             ratio=hparams.get("schedule_ratio", 32.0),
         )
-        if hparams.get("optimizer") == "adafactor":
-            return adafactor(self, lr=hparams.lr, weight_decay=hparams.weight_decay, schedule=schedule)
+        if (optimizer := hparams.get("optimizer", "adamw")) != "adamw":
+            scaled = optimizer == "adafactor_scaled"
+            return adafactor(self, lr=hparams.lr, weight_decay=hparams.weight_decay, schedule=schedule, scaled=scaled)
         return adamw(
             self,
             lr=hparams.lr,

@@ -11,6 +11,7 @@ from transformers.optimization import Adafactor
 from contracts import InputError
 
 Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
+T5Optimizer = Literal["adafactor", "adafactor_scaled", "adamw"]
 ScheduleName = Literal[
     "slanted_triangular", "paper_literal", "official_code_bug", "linear", "linear_constant", "constant"
 ]  # fmt: skip
@@ -155,11 +156,18 @@ def adamw(
     return _with_schedule(optimizer, schedule)
 
 
-def adafactor(module: nn.Module, *, lr: float, weight_decay: float, schedule: Schedule) -> dict[str, Any]:
-    """Lightning's optimiser dictionary; as T5 is fine-tuned: no relative steps, updates clipped at 1."""
+def adafactor(
+    module: nn.Module, *, lr: float, weight_decay: float, schedule: Schedule, scaled: bool = False
+) -> dict[str, Any]:
+    """Lightning's optimiser dictionary; as T5 is fine-tuned: no relative steps, updates clipped at 1.
+
+    ``scaled`` multiplies the rate of each weight by its root mean square (Shazeer and Stern, 2018, algorithm 5), as T5
+    was pretrained. T5's weights begin at sizes from 1 (words) down to a hundredth (queries): one rate for all does not
+    get far from random weights.
+    """
     trained = [p for p in module.parameters() if p.requires_grad]
     optimizer = Adafactor(
-        trained, lr=lr, weight_decay=weight_decay, clip_threshold=1.0, scale_parameter=False, relative_step=False
+        trained, lr=lr, weight_decay=weight_decay, clip_threshold=1.0, scale_parameter=scaled, relative_step=False
     )
     return _with_schedule(optimizer, schedule)
 

@@ -211,12 +211,13 @@ def test_the_rate_is_constant_for_a_tenth_and_then_falls_to_nothing():
     assert (schedule(1617), schedule(2000)) == (0, 0)
 
 
-def test_adafactor_is_the_papers():
+@pytest.mark.parametrize("scaled", [False, True])
+def test_adafactor_is_the_papers(scaled):
     """Shazeer and Stern, 2018, algorithms 4 and 5: factored second moments, updates clipped at 1, decay 1 - t^-0.8."""
     torch.manual_seed(0)
     weights = [torch.randn(5, 3), torch.randn(4)]
     module = torch.nn.ParameterList([torch.nn.Parameter(weight.clone()) for weight in weights])
-    made = adafactor(module, lr=0.01, weight_decay=0.0, schedule=lambda step: 1 - step / 10)
+    made = adafactor(module, lr=0.01, weight_decay=0.0, schedule=lambda step: 1 - step / 10, scaled=scaled)
     expected = [weight.double().clone() for weight in weights]
     row, column, whole = torch.zeros(5).double(), torch.zeros(3).double(), torch.zeros(4).double()
     for step in range(1, 5):
@@ -233,6 +234,7 @@ def test_adafactor_is_the_papers():
         for place, gradient in enumerate(gradients):
             update = gradient.double() / second[place].sqrt()
             update /= max(1.0, float(update.norm() / update.numel() ** 0.5))
-            expected[place] -= 0.01 * (1 - (step - 1) / 10) * update
+            size = max(1e-3, float(expected[place].norm() / update.numel() ** 0.5)) if scaled else 1.0
+            expected[place] -= 0.01 * (1 - (step - 1) / 10) * size * update
     for weight, wanted in zip(module, expected, strict=True):
         torch.testing.assert_close(weight.detach().double(), wanted, atol=1e-6, rtol=1e-5)

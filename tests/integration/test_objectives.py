@@ -118,7 +118,7 @@ BAD = [
     (["model=gense", "data=triplets", "model.max_length=8"], ["max_length=8", "leave no room for a text"]),
     (["model=gense", "data=triplets", "model.prompt=more"], ["'more'", "Begin the prompt with a blank"]),
     (["model=gense", "data=triplets", "model.truncation=none"], ["model.truncation='none'", "keep_prompt, official"]),
-    (["model=gense", "data=triplets", "model.optimizer=sgd"], ["model.optimizer='sgd'", "adafactor, adamw"]),
+    (["model=gense", "data=triplets", "model.optimizer=sgd"], ["model.optimizer='sgd'", "adafactor, adafactor_scaled, adamw"]),
 ]
 
 
