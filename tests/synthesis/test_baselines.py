@@ -4,7 +4,6 @@ import json
 import math
 import random
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from transformers import (
     MarianMTModel,
 )
 
-import synthesis.__main__ as command
 from contracts import InputError
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import RecordSource
@@ -26,9 +24,9 @@ from prompts import PromptIds, parse_prompts
 from synthesis.back_translation import Language, Search, Translator
 from synthesis.retrieval import Bm25, Neighbours
 from synthesis.store import ShardStore
+from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.toy_t5 import WORDS, save, tokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.min_hypothesis_words=0"]  # a random model pleases nobody
 
 
@@ -44,12 +42,6 @@ def place(tmp_path_factory):
     return folder
 
 
-def here(*words):
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("synthesis", overrides=list(words))
-    assert command.run(cfg) == 0
-
-
 def words_for(recipe, place, output, *words):
     given = {"recipe": recipe, "output": output, "input": place / "in.txt", "shard_size": 25, "workers": 1}
     if recipe == "gense_retrieval":
@@ -59,10 +51,6 @@ def words_for(recipe, place, output, *words):
         given |= {"search.max_tokens": 12, "search.beams": 2, "rules.drop_cut": "false"}
     given |= dict(word.split("=", 1) for word in [*OPEN, *words])
     return [f"{key}={value}" for key, value in given.items()]
-
-
-def rows_of(folder):
-    return [json.loads(line) for path in sorted(folder.glob("shard-*")) for line in path.read_text().splitlines()]
 
 
 def slow_bm25(corpus, query, k1, b):

@@ -7,12 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from contracts import InputError
 from synthesis.decoding import Decoding, Prompt, Statistics, decode
 from synthesis.generator import Generator
-from synthesis.sampling import digest, uniforms
+from tests.synthesis.naive import chi_square, drawn, numbers, restricted
 
 FAMILIES = ["gpt2", "opt", "neox", "llama", "mistral", "bloom"]
 LABELS = {"1": "the same", "0.5": "somewhat similar", "0": "completely different"}
@@ -66,26 +65,14 @@ def next_probabilities(generator, prompt, tokens, how):
     own, others = rows[0], rows[1:]
     excess = np.maximum(0, np.max(others, axis=0) - own) if others else np.zeros_like(own)
     p = own * np.maximum(np.exp(-prompt.decay * excess), prompt.epsilon)
-    p /= p.sum()
-    ranked = np.argsort(-p, kind="stable")[: how.top_k or len(p)]
-    kept, mass = [], 0.0
-    for token in ranked:
-        if kept and how.top_p and mass >= how.top_p * p[ranked].sum():
-            break
-        kept.append(token)
-        mass += p[token]
-    restricted = np.zeros_like(p)
-    restricted[kept] = p[kept] / p[kept].sum()
-    return restricted
+    return restricted(p / p.sum(), how)
 
 
 def one_at_a_time(generator, prompt, sample, how):
     """(text, closed, tokens) of one sample."""
     tokenizer, tokens = generator.tokenizer, []
-    u = uniforms(digest(how.seed, prompt.key), range(sample, sample + 1), how.max_new_tokens)[0]
-    for position in range(how.max_new_tokens):
-        p = next_probabilities(generator, prompt, tokens, how)[::-1]  # the engine counts ids from the end
-        tokens.append(len(p) - 1 - int(np.searchsorted(np.cumsum(p), u[position], side="right")))
+    for number in numbers(prompt, sample, how):
+        tokens.append(drawn(next_probabilities(generator, prompt, tokens, how), number))
         text = tokenizer.decode(tokens)
         if how.stop in text:
             return text.split(how.stop)[0], True, len(tokens)
@@ -120,11 +107,9 @@ def test_texts_have_the_distribution_of_naive_sampling(toy_generator):
     wanted = {key: p for key, p in wanted.items() if p}
     found = Counter((text, closed) for text, closed, _ in run(generator, [prompt], **how._asdict()).values())
     assert set(found) <= set(wanted)
-    counts = np.array([[found[key], 6000 * p] for key, p in wanted.items()])
-    rare = counts[:, 1] < 5
-    counts = np.vstack([counts[~rare], counts[rare].sum(0)]) if rare.any() else counts
-    assert len(counts) > 20
-    assert stats.chisquare(counts[:, 0], counts[:, 1]).pvalue > 0.001
+    kinds, pvalue = chi_square(found, wanted)
+    assert kinds > 20
+    assert pvalue > 0.001
 
 
 # ------------------------------------------------------------------------------- whatever the batching

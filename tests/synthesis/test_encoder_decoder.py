@@ -4,13 +4,11 @@ import itertools
 import random
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from synthesis.decoding import Decoding, Prompt, Statistics, decode
-from synthesis.sampling import digest, uniforms
+from tests.synthesis.naive import chi_square, drawn, numbers, restricted
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
 
 
@@ -41,25 +39,13 @@ def next_probabilities(model, ids, tokens, how):
     decoder = torch.tensor([[0, *tokens]])
     logits = model.model(input_ids=torch.tensor([ids]), decoder_input_ids=decoder).logits[0, -1].double()
     logits[list(model.surplus)] = -torch.inf
-    p = logits.softmax(-1).numpy()
-    ranked = np.argsort(-p, kind="stable")[: how.top_k or len(p)]
-    kept, mass = [], 0.0
-    for token in ranked:
-        if kept and how.top_p and mass >= how.top_p * p[ranked].sum():
-            break
-        kept.append(token)
-        mass += p[token]
-    restricted = np.zeros_like(p)
-    restricted[kept] = p[kept] / p[kept].sum()
-    return restricted
+    return restricted(logits.softmax(-1).numpy(), how)
 
 
 def one_at_a_time(model, prompt, sample, how):
     tokens = []
-    u = uniforms(digest(how.seed, prompt.key), range(sample, sample + 1), how.max_new_tokens)[0]
-    for position in range(how.max_new_tokens):
-        p = next_probabilities(model, list(prompt.text), tokens, how)[::-1]
-        tokens.append(len(p) - 1 - int(np.searchsorted(np.cumsum(p), u[position], side="right")))
+    for number in numbers(prompt, sample, how):
+        tokens.append(drawn(next_probabilities(model, list(prompt.text), tokens, how), number))
         if tokens[-1] == 1:
             return model.tokenizer.decode(tokens, skip_special_tokens=True), True, len(tokens)
     return model.tokenizer.decode(tokens, skip_special_tokens=True), False, len(tokens)
@@ -85,26 +71,15 @@ def test_texts_have_the_distribution_of_naive_sampling():
         if p and first == 1:
             wanted["", True] += p
         elif p:
-            for second, q in enumerate(
-                next_probabilities(
-                    model,
-                    list(prompt.text),
-                    [
-                        first,
-                    ],
-                    how,
-                )
-            ):
+            for second, q in enumerate(next_probabilities(model, list(prompt.text), [first], how)):
                 if q:
                     text = model.tokenizer.decode([first, second], skip_special_tokens=True)
                     wanted[text, second == 1] += p * q
     found = Counter((text, closed) for text, closed, _ in run(model, [prompt], **how._asdict()).values())
     assert set(found) <= set(wanted)
-    counts = np.array([[found[key], 6000 * p] for key, p in wanted.items()])
-    rare = counts[:, 1] < 5
-    counts = np.vstack([counts[~rare], counts[rare].sum(0)]) if rare.any() else counts
-    assert len(counts) > 20
-    assert stats.chisquare(counts[:, 0], counts[:, 1]).pvalue > 0.001
+    kinds, pvalue = chi_square(found, wanted)
+    assert kinds > 20
+    assert pvalue > 0.001
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,7 +1,6 @@
 """Scored rows: the discriminator against a plain forward pass, and rows that nothing about batches or kills changes."""
 
 import itertools
-import json
 import random
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from synthesis.gense_stage import GenseStage
 from synthesis.preparation import Prepared
 from synthesis.progress import Quiet
 from synthesis.stage import Ranks, close_stage, run_stage
+from tests.synthesis.commands import rows_of
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
 
 FOUND = yaml.safe_load((Path(__file__).resolve().parents[2] / "configs/prompts/gense.yaml").read_text(encoding="utf-8"))
@@ -62,10 +62,6 @@ def written(stage, model, ranks=Ranks()):  # noqa: B008  a tuple
     run_stage(stage, model, ranks, Quiet())
     close_stage(stage, close)
     return rows_of(stage.folder)
-
-
-def rows_of(folder):
-    return [json.loads(line) for path in sorted(folder.glob("shard-*")) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -2,25 +2,19 @@
 
 import gzip
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-import synthesis.__main__ as command
 from contracts import InputError
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import RecordSource
 from prompts import read_generator_prompts
+from tests.synthesis.commands import ROOT, here, rows_of, start
 from tests.synthesis.toy_t5 import WORDS, save
 
-ROOT = Path(__file__).resolve().parents[2]
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false"]  # a random model pleases nobody
 SMALL = ["max_new_tokens=16", "shard_size=20", "workers=1"]
 
@@ -38,38 +32,9 @@ def place(tmp_path_factory):
     return folder
 
 
-def here(*words):
-    """In this process, which has imported torch already."""
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("synthesis", overrides=list(words))
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert command.run(cfg) == 0
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
 def words_for(place, output, *words):
     given = [] if any(word.startswith("input=") for word in words) else [f"input={place / 'in.txt'}"]
     return ["recipe=gense", f"generator={place / 't5'}", f"output={output}", *given, *SMALL, *OPEN, *words]
-
-
-def start(*words, launcher=()):
-    left_out = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "HYDRA_FULL_ERROR")
-    environment = {key: value for key, value in os.environ.items() if key not in left_out}
-    return subprocess.Popen(
-        [sys.executable, *launcher, "-m", "synthesis", *words],
-        cwd=ROOT,
-        env={**environment, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def rows_of(folder):
-    return [json.loads(line) for path in sorted(folder.glob("shard-*")) for line in path.read_text().splitlines()]
 
 
 def texts_of(folder):

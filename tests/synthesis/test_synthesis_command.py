@@ -1,7 +1,6 @@
 """``python -m synthesis`` as a user runs it: whole, killed, interrupted, on two processes, and with wrong input."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,14 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-import synthesis.__main__ as command
 from contracts import InputError
+from tests.synthesis.commands import ROOT, environment, here, start
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["A man is playing.", "The dog runs.", 'She said "no".', "Ein Häuschen.", "A dog", "x", "A man is playing."]
 
 WORDS = "Ġa Ġcat Ġdog Ġsings Ġrun Ġthe Ġred Ġhouse Ġis Ġold".split()
@@ -69,45 +66,10 @@ def place(tmp_path_factory):
     return folder
 
 
-def environment(**more):
-    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", **more}
-    left_out = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "HYDRA_FULL_ERROR")
-    return {**{key: value for key, value in os.environ.items() if key not in left_out}, **own}
-
-
-def start(*words, launcher=(), **variables):
-    return subprocess.Popen(
-        [sys.executable, *launcher, "-m", "synthesis", *words],
-        cwd=ROOT,
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=_interruptible,
-    )
-
-
-def _interruptible():
-    """A shell that starts the tests in the background has them ignore SIGINT, and their children would inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def synthesis(*words, **more):
     process = start(*words, **more)
     out, err = process.communicate(timeout=300)
     return process.returncode, out + err
-
-
-def here(*words):
-    """The same in this process, which has imported torch already."""
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("synthesis", overrides=list(words))
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert command.run(cfg) == 0
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def x2(place, output, *words):
