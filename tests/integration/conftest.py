@@ -103,6 +103,15 @@ def command(start) -> Callable[..., Outcome]:
     return lambda *args, **env: start(*args, **env).finish()
 
 
+@pytest.fixture(scope="module")
+def whole(words, command, tmp_path_factory) -> Path:
+    """The output folder of a run of the module's ``words`` that nothing cut short."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    return folder
+
+
 @pytest.fixture(scope="session")
 def tiny_run(corpus_file) -> list[str]:
     """The words of a run that takes a second: random weights on the small corpus."""

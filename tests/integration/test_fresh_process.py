@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from runs.metrics_csv import read_rows
+from tests.integration.curves import without_times
 
 STEPS, KILLED_AT, SCORED = 10, 5, [0, 4, 8, 10]  # the last checkpoint before the kill is of step 3
-TIMED = ("time/", "throughput/documents", "throughput/real")
 SCORE = "stsb-dev/cosine/spearman"
 KILL = """
 import os, signal
@@ -59,8 +59,8 @@ def test_a_new_interpreter_continues_as_if_nothing_had_happened(words, run_train
         assert ours["global_step"] == theirs["global_step"]
         assert same(ours["state_dict"], theirs["state_dict"])
         assert same(ours["optimizer_states"], theirs["optimizer_states"])
-    assert curve(parts) == curve(whole)
-    assert [int(row["step"]) for row in curve(whole) if SCORE in row] == SCORED
+    assert without_times(parts) == without_times(whole)
+    assert [int(row["step"]) for row in without_times(whole) if SCORE in row] == SCORED
     assert scores(parts) == scores(whole)
 
 
@@ -77,11 +77,6 @@ def same(one, other):
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     return one == other
-
-
-def curve(folder):
-    rows = read_rows(folder / "metrics.csv")
-    return [{name: cell for name, cell in row.items() if not name.startswith(TIMED)} for row in rows]
 
 
 def scores(folder):

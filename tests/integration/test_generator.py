@@ -10,6 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from prompts import read_generator_prompts
 from runs.metrics_csv import read_rows
+from tests.integration.curves import reached, without_times
 
 SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "dropout=0.3"]
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
@@ -44,28 +45,6 @@ def words(rows):
         "log_every_n_steps=1",
         "checkpoint.every_n_steps=2",
         "evaluation.every_n_steps=3",
-    ]
-
-
-@pytest.fixture(scope="module")
-def whole(words, command, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*words, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    return folder
-
-
-def reached(folder, step):
-    try:
-        return any(int(row["step"]) >= step for row in read_rows(folder / "metrics.csv"))
-    except FileNotFoundError:
-        return False
-
-
-def without_times(folder):
-    timed = ("time/", "throughput/documents", "throughput/real")
-    return [
-        {n: cell for n, cell in row.items() if not n.startswith(timed)} for row in read_rows(folder / "metrics.csv")
     ]
 
 

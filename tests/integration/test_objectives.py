@@ -9,6 +9,7 @@ import torch
 
 from encoders import load_encoder
 from runs.metrics_csv import read_rows
+from tests.integration.curves import reached
 
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 SIZES = [
@@ -64,13 +65,6 @@ def words(request, tables):
     return [*run, f"data.path={tables / name}.jsonl", *TINY, "batch_size=8", f"max_steps={STEPS}", *KEPT]
 
 
-def reached(folder, step):
-    try:
-        return any(int(row["step"]) >= step for row in read_rows(folder / "metrics.csv"))
-    except FileNotFoundError:
-        return False
-
-
 def test_a_run_killed_and_continued_equals_the_whole_one_and_is_exported(words, start, command, tmp_path):
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     outcome = command(*words, f"output_dir={whole}")
@@ -118,7 +112,10 @@ BAD = [
     (["model=gense", "data=triplets", "model.max_length=8"], ["max_length=8", "leave no room for a text"]),
     (["model=gense", "data=triplets", "model.prompt=more"], ["'more'", "Begin the prompt with a blank"]),
     (["model=gense", "data=triplets", "model.truncation=none"], ["model.truncation='none'", "keep_prompt, official"]),
-    (["model=gense", "data=triplets", "model.optimizer=sgd"], ["model.optimizer='sgd'", "adafactor, adafactor_scaled, adamw"]),
+    (
+        ["model=gense", "data=triplets", "model.optimizer=sgd"],
+        ["model.optimizer='sgd'", "adafactor, adafactor_scaled, adamw"],
+    ),
 ]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runs.metrics_csv import read_rows
+from tests.integration.curves import reached, without_times
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 16  # 40 documents by 6: six steps an epoch, so the third epoch is under way
@@ -32,21 +32,8 @@ def words(tiny_run):
     ]
 
 
-@pytest.fixture(scope="module")
-def whole(words, command, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    outcome = command(*words, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    return folder
-
-
 def saved(folder, name="last"):
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
-
-
-def without_times(folder):
-    timed = ("time/", "throughput/documents", "throughput/real")
-    return [{name: cell for name, cell in row.items() if not name.startswith(timed)} for row in read_rows(folder)]
 
 
 def assert_same_run(folder, whole):
@@ -55,17 +42,8 @@ def assert_same_run(folder, whole):
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
     exported = [(one / "encoder" / "model.safetensors").read_bytes() for one in (folder, whole)]
     assert exported[0] == exported[1]
-    assert without_times(folder / "metrics.csv") == without_times(whole / "metrics.csv")
-    assert len(without_times(whole / "metrics.csv")) == STEPS
-
-
-def reached(folder, step):
-    """Whether the row of this step has been written."""
-    path = folder / "metrics.csv"
-    try:
-        return path.exists() and any(int(row["step"]) >= step for row in read_rows(path))
-    except FileNotFoundError:
-        return False
+    assert without_times(folder) == without_times(whole)
+    assert len(without_times(whole)) == STEPS
 
 
 # 16 steps end within the third epoch, so this limit changes nothing but what Lightning does before it restores

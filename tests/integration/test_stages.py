@@ -17,6 +17,7 @@ import torch
 from encoders import load_encoder
 from runs.metrics_csv import read_rows
 from runs.results import read_results
+from tests.integration.curves import reached
 
 ROOT = Path(__file__).resolve().parents[2]
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
@@ -78,20 +79,13 @@ def saved(folder, name="last"):
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
-def reached(folder, step):
-    try:
-        return any(int(row["step"]) >= step for row in read_rows(folder / "metrics.csv"))
-    except FileNotFoundError:
-        return False
-
-
 def test_each_stage_leaves_a_run_and_the_whole_is_the_last_with_the_cost_of_all(whole):
     first, second = (read_results(whole / f"stage-{name}" / "results.json") for name in ("first", "second"))
     results = read_results(whole / "results.json")
     for name in ("first", "second"):
         there = {path.name for path in (whole / f"stage-{name}").iterdir()}
         assert there >= {".hydra", "metrics.csv", "checkpoints", "results.json", "encoder"}
-    assert first["spent"]["steps"], second["spent"]["steps"] == (5, 6)
+    assert (first["spent"]["steps"], second["spent"]["steps"]) == (5, 6)
     assert (first["spent"]["examples"], second["spent"]["examples"]) == (5 * 8, 6 * 10)
     assert results["spent"]["steps"] == 11
     assert results["spent"]["examples"] == 5 * 8 + 6 * 10
