@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from contracts import HeldOutTexts, Seq2SeqBatch, StepOutput
+from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
 from encoders.backbones import load_tokenizer
 from encoders.objective import Objective, check_choice
 from encoders.optim import ScheduleName, T5Optimizer
@@ -23,8 +23,9 @@ TRUE = 2  # the kind of an instance whose answer is yes
 
 
 class GenSEGenerator(Objective):
-    """Loss = mean over the target tokens of the whole batch. ``perplexity="mean_of_batches"`` averages the mean losses
-    of batches of ``dev_batch_size`` held-out texts, as the published runs did.
+    """Loss = mean over the target tokens of the whole batch, those of answers counted ``answer_weight`` times: a model
+    without pretraining does not learn from one word among the dozen of a text. ``perplexity="mean_of_batches"``
+    averages the mean losses of batches of ``dev_batch_size`` held-out texts, as the published runs did.
     """
 
     objective = "gense_generator"
@@ -38,6 +39,7 @@ class GenSEGenerator(Objective):
         prompts: Mapping[str, Any],
         prompt_assembly: Literal["pieces", "string"] = "pieces",
         perplexity: Literal["corpus", "mean_of_batches"] = "corpus",
+        answer_weight: int = 1,
         dev_batch_size: int = 64,
         optimizer: T5Optimizer = "adafactor",
         lr: float = 5e-5,
@@ -54,6 +56,8 @@ class GenSEGenerator(Objective):
         super().__init__()
         self.save_hyperparameters(logger=False)
         check_choice("perplexity", perplexity, PERPLEXITIES)
+        if answer_weight < 1:
+            raise InputError(f"model.answer_weight={answer_weight}: wanted a whole number from 1 (published) on.")
         check_choice("optimizer", optimizer, get_args(T5Optimizer))
         self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
         answers = PromptIds(self.prompts, load_tokenizer(backbone)).answers()
@@ -61,7 +65,9 @@ class GenSEGenerator(Objective):
 
     def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
         written = self.seq2seq.write(batch.sources, batch.targets)
-        loss = global_mean(written.losses_N.sum(), int(batch.targets.lengths.sum()))
+        times_N = np.where(batch.kinds < TRUE, 1, self.hparams.answer_weight)
+        weighed = written.losses_N * torch.from_numpy(times_N).to(written.losses_N.device)
+        loss = global_mean(weighed.sum(), int((batch.targets.lengths * times_N).sum()))
         return {
             "loss": loss,
             "metrics": self._parts(batch, written.losses_N.detach(), written.answers_NA),

@@ -84,6 +84,15 @@ def test_loss_and_gradient_are_those_of_transformers(dtype, options, batch, tiny
         torch.testing.assert_close(ours[name], gradient, **close)
 
 
+def test_an_answer_that_counts_three_times_is_as_one_that_stands_three_times(batch, tiny_t5, gense_prompts):
+    model = generator(tiny_t5, gense_prompts, answer_weight=3)
+    times = torch.where(torch.from_numpy(batch.kinds) < 2, 1, 3)
+    assert set(times.tolist()) == {1, 3}
+    wanted = {name: part.repeat_interleave(times, 0) for name, part in as_transformers_wants(batch).items()}
+    oracle = T5ForConditionalGeneration.from_pretrained(tiny_t5)
+    torch.testing.assert_close(model.training_step(batch, 0)["loss"], oracle(**wanted).loss, rtol=1e-4, atol=2e-6)
+
+
 @pytest.mark.parametrize("family", ["flan", "mt5"])
 def test_other_families_have_transformers_loss_too(family, batch, tiny_t5, gense_prompts, tmp_path):
     sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
@@ -189,6 +198,11 @@ def test_answers_that_begin_alike_are_refused(tiny_t5, gense_prompts):
         generator(tiny_t5, alike)
 
 
-def test_an_unknown_perplexity_is_refused(tiny_t5, gense_prompts):
-    with pytest.raises(InputError, match="mean_of_batches"):
-        generator(tiny_t5, gense_prompts, perplexity="published")
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [({"perplexity": "published"}, "mean_of_batches"), ({"answer_weight": 0}, "1"), ({"optimizer": "sgd"}, "adamw")],
+    ids=str,
+)
+def test_unknown_settings_are_refused(wrong, told, tiny_t5, gense_prompts):
+    with pytest.raises(InputError, match=told):
+        generator(tiny_t5, gense_prompts, **wrong)
