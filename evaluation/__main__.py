@@ -53,7 +53,8 @@ class Keys(TypedDict):
 
 def run(cfg: DictConfig) -> int:
     check_types(cfg, get_type_hints(Keys), "")
-    if cfg.suite == MTEB and cfg.action == "score":
+    if MTEB in (suites := [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)):
+        check_mteb(cfg.action, suites)
         return score_by_mteb(cfg)
     if cfg.tasks is not None:
         raise InputError(f"tasks={cfg.tasks}: of suite=mteb alone; name ours in suite=[sts,mr].")
@@ -84,20 +85,41 @@ def score(cfg: DictConfig) -> int:
     return 0
 
 
+def check_mteb(action: str, suites: Sequence[str]) -> None:
+    """It is alone, on one process, and keeps its own data."""
+    if len(suites) > 1:
+        others = ",".join(map(str, suites))
+        raise InputError(f"suite=[{others}]: mteb stands alone. Say suite=mteb in a command of its own.")
+    if action != "score":
+        raise InputError(
+            f"action={action}: looks after the tables of our suites, and suite=mteb keeps its data in the hub's cache. "
+            "Leave action out, or choose another suite."
+        )
+    if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
+        raise InputError(f"suite=mteb runs in one process, got {processes}. Start it without torchrun.")
+
+
 def score_by_mteb(cfg: DictConfig) -> int:
     """The same with the official library's tasks; one process, no intervals."""
     from encoders.exported import named_prompts
     from evaluation.catalogue import Chosen
-    from evaluation.mteb_suite import choose_tasks, run_tasks
+    from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
     from evaluation.statistics import Scores
 
     check_names(cfg)
     tasks = choose_tasks([cfg.tasks] if isinstance(cfg.tasks, str) else list(cfg.tasks or []))
     began, encoder = time.time(), load(cfg)
-    if cfg.output:
-        check_output(Path(cfg.output))
-    prompts = named_prompts(cfg.encoder) if cfg.prompt is None else None
+    check_data(tasks)
     details = Path(cfg.output).with_suffix(".mteb") if cfg.output else None
+    if details is not None:
+        check_output(Path(cfg.output))
+        if details.exists() and not (details.is_dir() and os.access(details, os.W_OK)):
+            reason = "no permission" if details.is_dir() else "it is a file"
+            raise InputError(
+                f"output={cfg.output}: what mteb leaves goes to the folder {details} beside it, which cannot be "
+                f"written ({reason}). Name another file, or move that away."
+            )
+    prompts = named_prompts(cfg.encoder) if cfg.prompt is None else None
     scores = run_tasks(encoder, tasks, prompts=prompts, results=details)
     found = Scores(scores, {}, {})
     leave(cfg, collect(cfg, found, Chosen([], {}), encoder.description, time.time() - began), found)
@@ -127,6 +149,8 @@ def check_output(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         reason = "it is a folder" if path.is_dir() else "no permission" if not os.access(path.parent, os.W_OK) else ""
+    except (FileExistsError, NotADirectoryError):
+        reason = f"{path.parent} is a file or lies in one"
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:

@@ -4,6 +4,7 @@ An optional extra, imported when it is asked for. A folder's named prompts (``qu
 task) take the place of its default one as the library chooses them. Its data comes from the hub or its cache.
 """
 
+import difflib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,10 +25,12 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
     """The library's tasks of these names.
 
     Raises:
-        InputError: the extra is missing, nothing was asked for, or there is no such task.
+        InputError: the extra is missing, nothing was asked for, there is no such task, or it is not one of texts.
     """
     if not names:
         raise InputError("suite=mteb: tasks is not set; name some, tasks=[STSBenchmark,STS12].")
+    if strange := [name for name in names if not isinstance(name, str)]:
+        raise InputError(f"tasks: wanted names of mteb's tasks, got {strange[0]!r}. Say tasks=[STSBenchmark,STS12].")
     try:
         import mteb
     except ImportError as error:
@@ -35,9 +38,53 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
             "suite=mteb needs the mteb library. Install it: pip install 'contrastive-encoders[mteb]'."
         ) from error
     try:
-        return list(mteb.get_tasks(tasks=list(names)))
+        tasks = list(mteb.get_tasks(tasks=list(dict.fromkeys(names))))
     except (KeyError, ValueError) as error:
-        raise InputError(f"tasks={','.join(names)}: {error.args[0] if error.args else error}") from error
+        raise InputError(_unknown(names) or f"tasks={','.join(names)}: {error}") from error
+    for task in tasks:
+        if task.is_aggregate:
+            parts = ",".join(part.metadata.name for part in task.metadata.tasks)
+            raise InputError(f"tasks: {task.metadata.name} is an average of others. Name those: tasks=[{parts}].")
+        if task.metadata.modalities != ["text"]:
+            kinds = " and ".join(task.metadata.modalities)
+            raise InputError(f"tasks: {task.metadata.name} is of {kinds}; an encoder of sentences wants tasks of text.")
+    return tasks
+
+
+def _unknown(names: Sequence[str]) -> str:
+    """What is said of those that the library does not know; empty where it knows all."""
+    import mteb
+
+    known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
+    said = []
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            said.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    return f"tasks: mteb has no task {', '.join(said)}. `mteb available-tasks` lists what there is." if said else ""
+
+
+def check_data(tasks: Sequence[Any]) -> None:
+    """All data can be had: it should not be the last task's that is missing, after the others have been scored.
+
+    Raises:
+        InputError: the data of a task cannot be had.
+    """
+    for task in tasks:
+        _load(task)
+        if len(tasks) > 1:  # one at a time in memory
+            task.unload_data()
+
+
+def _load(task: Any) -> None:
+    try:
+        task.load_data()
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a data set that is a script
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"task {task.metadata.name}: its data ({task.metadata.dataset['path']}) is neither in the cache nor to be "
+            f"had from the hub: {reason}. Leave the task out, or fetch its data where the hub can be reached."
+        ) from error
 
 
 def run_tasks(
@@ -54,14 +101,7 @@ def run_tasks(
     scores = {}
     for task in tasks:
         name, metric = task.metadata.name, task.metadata.main_score
-        try:
-            task.load_data()
-        except (OSError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(
-                f"task {name}: its data ({task.metadata.dataset['path']}) is neither in the cache nor to be had from "
-                f"the hub: {reason}"
-            ) from error
+        _load(task)
         (found,) = mteb.evaluate(encoder, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results
         if results is not None:
             results.mkdir(parents=True, exist_ok=True)

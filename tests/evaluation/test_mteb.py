@@ -5,13 +5,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
 
 from contracts import InputError, PairTask
 from encoders import load_encoder
-from evaluation.mteb_suite import choose_tasks, run_tasks
+from evaluation.__main__ import run
+from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
 from evaluation.sts_data import LAYOUTS, read_pairs
 from evaluation.suite import Suite
 from export.sentence_transformers import export_encoder
@@ -119,15 +122,112 @@ def test_the_official_stsbenchmark_from_the_command_line(shared_data, minilm_pat
     assert json.loads((tmp_path / "s.mteb" / "STSBenchmark.json").read_text())["task_name"] == "STSBenchmark"
 
 
-def test_what_is_wrong_is_told(small_word_vectors, tmp_path):
-    pytest.importorskip("mteb", reason="the extra mteb is not installed")
-    done = evaluate(tmp_path, f"encoder={small_word_vectors}", "tasks=[STSBenchmrk]")
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that says why."""
     assert done.returncode == 2, done.stderr
-    assert "STSBenchmrk" in done.stderr
-    done = evaluate(tmp_path, f"encoder={small_word_vectors}", "tasks=[STS13]")
-    assert done.returncode == 2, done.stderr
-    assert "task STS13: its data (mteb/sts13-sts) is neither in the cache nor" in done.stderr
     assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("evaluation: ")
+    return last
+
+
+def test_data_that_cannot_be_had(small_word_vectors, tmp_path):
+    pytest.importorskip("mteb", reason="the extra mteb is not installed")
+    said = refused(evaluate(tmp_path, f"encoder={small_word_vectors}", "tasks=[STS13]"))
+    assert "task STS13: its data (mteb/sts13-sts) is neither in the cache nor" in said
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (
+            ["STSBenchmrk", "STS12", "qqqq"],
+            r"no task 'STSBenchmrk' \(did you mean 'STSBenchmark'\?\), 'qqqq'\. `mteb av",
+        ),
+        (["STS12", "CIFAR10"], "CIFAR10 is of image"),
+        (["CQADupstackRetrieval"], r"is an average of others. Name those: tasks=\[CQADupstack"),
+    ],
+)
+def test_tasks_that_cannot_be_scored(names, expected):
+    pytest.importorskip("mteb", reason="the extra mteb is not installed")
+    with pytest.raises(InputError, match=expected):
+        choose_tasks(names)
+
+
+def test_the_data_of_all_tasks_is_there_before_the_first_is_scored():
+    """The second's is a script, which the library of data sets refuses with a RuntimeError."""
+    first, second = local_task(invented()), local_task(invented(), "ByScript")
+
+    def load_data(*_: object, **__: object) -> None:
+        raise RuntimeError("Dataset scripts are no longer supported, but found pairs.py")
+
+    second.load_data = load_data
+    with pytest.raises(InputError, match=r"task ByScript: its data .* scripts are no longer supported"):
+        check_data([first, second])
+    assert not first.data_loaded, "it is loaded again when it is scored"
+
+
+WRONG_WITHOUT_THE_LIBRARY = [
+    (["tasks=[]", "encoder=x"], "suite=mteb: tasks is not set"),
+    (["tasks=[5]", "encoder=x"], "tasks: wanted names of mteb's tasks, got 5"),
+    (["tasks=[STS12]"], "encoder is not set"),
+    (["tasks=[STS12]", "encoder=x", "output=scores.txt"], "ends in .json"),
+    (["tasks=[STS12]", "encoder=x", "suite=[mteb,sts]"], "suite=[mteb,sts]: mteb stands alone"),
+    (["tasks=[STS12]", "action=check", "data_root=."], "action=check: looks after the tables of our suites"),
+]
+
+
+def why_not(*words: str) -> str:
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        cfg = compose("evaluation", ["suite=mteb", *map(str, words)])
+    with pytest.raises(InputError) as refusal:
+        run(cfg)
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(("words", "expected"), WRONG_WITHOUT_THE_LIBRARY, ids=lambda value: str(value)[:40])
+def test_what_is_wrong_is_told_before_the_library_is_imported(words, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    assert expected in why_not(*words)
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "one process, got 2" in why_not("tasks=[STS12]", "encoder=x")
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("taken.json", "goes to the folder taken.mteb beside it, which cannot be written (it is a file)"),
+        ("taken.mteb/scores.json", "cannot be written (taken.mteb is a file or lies in one)"),
+    ],
+)
+def test_where_it_cannot_write_is_told_before_it_scores(output, expected, small_word_vectors, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "mteb", SimpleNamespace(get_tasks=lambda **_: []))  # not asked to score
+    (tmp_path / "taken.mteb").write_text("here first")
+    assert expected in why_not(f"encoder={small_word_vectors}", "tasks=[STS12]", f"output={output}")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["here first"]
+
+
+def test_without_the_library_the_command_says_how_to_install_it(tmp_path):
+    code = (
+        "import runpy, sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'mteb': raise ModuleNotFoundError(name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "sys.argv = ['evaluation', 'suite=mteb', 'tasks=[STS12]', 'encoder=x']\n"
+        "runpy.run_module('evaluation', run_name='__main__', alter_sys=True)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "Install it: pip install 'contrastive-encoders[mteb]'" in refused(done)
 
 
 def test_tasks_must_be_named_and_are_of_mteb_alone(small_word_vectors, tmp_path):
