@@ -97,7 +97,7 @@ def prepare(objective: str, backbone: Path, folder: Path, count: int) -> tuple[T
     data: TextRows
     if objective == "cosine":
         path = cosine_file(folder / "cosine.jsonl", count)
-        data = ScoredPairs(str(path), str(backbone), BATCH[objective], "off", dev_share=0.0, **common)
+        data = ScoredPairs(str(path), str(backbone), BATCH[objective], postprocess="off", dev_share=0.0, **common)
         names = {"text_a": "sentence1", "text_b": "sentence2", "label": "score"}
     else:
         path = contrastive_file(folder / "contrastive.jsonl", count)

@@ -6,7 +6,8 @@ one by one.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from datamodules.prompted_rows import DISCRIMINATION, GENERATION, KINDS, Prompte
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import RecordSource
 from datamodules.row_store import RowSource, RowStore, build_or_open_rows
-from datamodules.text_rows import TextRows
+from datamodules.text_rows import StoredRows
 from datamodules.tokenizer_loading import load_tokenizer
 from prompts import PromptIds, parse_prompts
 
@@ -27,8 +28,9 @@ PROMPTS_EVERY = 50  # rows: how often a tokenizer that is trained on the texts s
 log = logging.getLogger(__name__)
 
 
-class NLIGeneration(TextRows):
-    """``batch_size`` counts instances. ``source_length`` limits the tokens of each sentence before the prompt is added,
+@dataclass(eq=False, repr=False, kw_only=True)
+class NLIGeneration(StoredRows):
+    """An example is an instance. ``source_length`` limits the tokens of each sentence before the prompt is added,
     so that prompts are never cut; ``target_length`` those of a target, end of sequence included.
 
     Held out for scores: ``dev_path``, where given; else the rows whose "split" is ``dev_split``, where there are any;
@@ -38,46 +40,20 @@ class NLIGeneration(TextRows):
     yields = Seq2SeqBatch
     kind = NLI_TRIPLETS
 
-    def __init__(
-        self,
-        path: str | Sequence[str],
-        tokenizer: str,
-        batch_size: int,
-        prompts: dict[str, Any],
-        prompt_assembly: Literal["pieces", "string"] = "pieces",
-        source_length: int = 96,
-        target_length: int = 48,
-        dev_path: str | None = None,
-        dev_split: str = "valid",
-        dev_fraction: float = 0.02,
-        dev_rows: int | None = None,
-        columns: Sequence[str] | None = None,
-        split: str = "train",
-        on_error: Literal["fail", "skip"] = "fail",
-        seed: int = 1,
-        fraction: float = 1.0,
-        cache_dir: str | None = None,
-        num_workers: int = 0,
-        quiet: bool = False,
-    ) -> None:
-        super().__init__(
-            path,
-            tokenizer,
-            batch_size,
-            columns,
-            split,
-            on_error,
-            seed,
-            source_length,
-            fraction,
-            cache_dir,
-            num_workers,
-            quiet,
-        )
-        self.columns = columns
-        self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
-        self.target_length = target_length
-        self.dev_path, self.dev_split, self.dev_fraction, self.dev_rows = dev_path, dev_split, dev_fraction, dev_rows
+    prompts: dict[str, Any]
+    prompt_assembly: Literal["pieces", "string"] = "pieces"
+    source_length: int = 96
+    target_length: int = 48
+    max_length: int = field(init=False)  # is the source_length
+    dev_path: str | None = None
+    dev_split: str = "valid"
+    dev_fraction: float = 0.02
+    dev_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        self.max_length = self.source_length
+        super().__post_init__()
+        self.pieces = parse_prompts(self.prompts, self.prompt_assembly, "prompts")
         self._held_out_source: tuple[RecordSource, Share | None] | None = None
         self._check()
 
@@ -89,8 +65,8 @@ class NLIGeneration(TextRows):
     def setup(self, stage: str | None = None) -> None:
         if self.store is not None:
             return
-        tokenizer = load_tokenizer(self.tokenizer_name)
-        self.templates = Templates(PromptIds(self.prompts, tokenizer), self.max_length, self.target_length)
+        tokenizer = load_tokenizer(self.tokenizer)
+        self.templates = Templates(PromptIds(self.pieces, tokenizer), self.source_length, self.target_length)
         self.dev_store = self._open_dev(quiet=True)
         super().setup(stage)
 
@@ -106,7 +82,7 @@ class NLIGeneration(TextRows):
     def texts(self) -> Iterator[str]:
         """Of the rows that are trained on; now and then with the prompts, whose words a vocabulary must have."""
         _, share = self._held_out_from()
-        words = [piece for part in self.prompts[:3] for piece in part]
+        words = [piece for part in self.pieces[:3] for piece in part]
         for number, record in enumerate(self.records):
             if share is None or not share.holds(record.texts[0]):
                 yield from record.texts if number % PROMPTS_EVERY else chain(words, record.texts)
@@ -116,10 +92,10 @@ class NLIGeneration(TextRows):
         del found["rows_per_batch"], found["max_length"]
         return found | {
             "instances_per_batch": self.batch_size,
-            "source_length": self.max_length,
+            "source_length": self.source_length,
             "target_length": self.target_length,
             "held_out": {**self.dev_store.manifest, "used": self._dev_rows()},
-            **self.prompts.to_json(),
+            **self.pieces.to_json(),
         }
 
     def dev_batches(
@@ -133,9 +109,6 @@ class NLIGeneration(TextRows):
             places = np.arange(start, min(start + size, number))
             yield self.templates.batch(self.dev_store, places // len(kinds), kinds[places % len(kinds)])
 
-    def make_batch(self, store: RowStore, rows: np.ndarray) -> Seq2SeqBatch:
-        raise NotImplementedError("a batch is made of instances, not of rows")
-
     def _batch(self, pass_index: int, examples: np.ndarray) -> Seq2SeqBatch:
         assert self.store is not None
         return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
@@ -146,14 +119,12 @@ class NLIGeneration(TextRows):
     def _open_dev(self, quiet: bool) -> RowStore:
         records, share = self._held_out_from()
         source = self._prompted(records, share)
-        return build_or_open_rows(
-            source, load_tokenizer(self.tokenizer_name), self.cache_dir, labelled=False, quiet=quiet
-        )
+        return build_or_open_rows(source, load_tokenizer(self.tokenizer), self.cache, labelled=False, quiet=quiet)
 
     def _prompted(self, records: RecordSource, share: Share | None) -> PromptedRows:
-        joined = self.prompts.assembly == "string"
-        prompt_ids = PromptIds(self.prompts, load_tokenizer(self.tokenizer_name)) if joined else None
-        return PromptedRows(records, share, prompt_ids, self.max_length)
+        joined = self.prompt_assembly == "string"
+        prompt_ids = PromptIds(self.pieces, load_tokenizer(self.tokenizer)) if joined else None
+        return PromptedRows(records, share, prompt_ids, self.source_length)
 
     def _held_out_from(self) -> tuple[RecordSource, Share | None]:
         """Where the held-out rows are read, and which share of its premises they are."""
@@ -177,6 +148,6 @@ class NLIGeneration(TextRows):
                 f"data.dev_split={self.dev_split} is also data.split: the model would be scored on what it learns "
                 "from. Name another split, or a file of its own: data.dev_path=FILE."
             )
-        for name, length in (("source_length", self.max_length), ("target_length", self.target_length)):
+        for name, length in (("source_length", self.source_length), ("target_length", self.target_length)):
             if length < 2:
                 raise InputError(f"data.{name}={length}: wanted 2 tokens or more; 96 and 48 were published.")

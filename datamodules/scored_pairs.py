@@ -5,6 +5,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ VALID = "valid"  # the split that is the development set where the data has one
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ScoredPairs(TextRows):
     """Pairs with a label in 0..1: DINO's, raw or post-processed, or any others.
 
@@ -38,48 +40,27 @@ class ScoredPairs(TextRows):
     yields = ScoredPairBatch
     kind = PAIRS
 
-    def __init__(
-        self,
-        path: str | Sequence[str],
-        tokenizer: str,
-        batch_size: int,
-        postprocess: Literal["auto", "on", "off"] = "auto",
-        steps: Sequence[str] = STEPS,
-        normalise: bool = False,
-        smoothing: float = 0.2,
-        cap: int = 2,
-        random_pairs: int = 2,
-        variant: Literal["paper", "published"] = "paper",
-        postprocess_seed: int = 42,
-        dev_share: float = 0.1,
-        split_by: Literal["pair", "x1"] = "pair",
-        columns: Sequence[str] | None = None,
-        split: str = "train",
-        on_error: Literal["fail", "skip"] = "fail",
-        seed: int = 1,
-        max_length: int = 128,
-        fraction: float = 1.0,
-        cache_dir: str | None = None,
-        num_workers: int = 0,
-        quiet: bool = False,
-    ) -> None:
-        super().__init__(
-            path,
-            tokenizer,
-            batch_size,
-            columns,
-            split,
-            on_error,
-            seed,
-            max_length,
-            fraction,
-            cache_dir,
-            num_workers,
-            quiet,
-        )
-        self.postprocess, self.dev_share, self.split_by = postprocess, dev_share, split_by
+    postprocess: Literal["auto", "on", "off"] = "auto"
+    steps: Sequence[str] = STEPS
+    normalise: bool = False
+    smoothing: float = 0.2
+    cap: int = 2
+    random_pairs: int = 2
+    variant: Literal["paper", "published"] = "paper"
+    postprocess_seed: int = 42
+    dev_share: float = 0.1
+    split_by: Literal["pair", "x1"] = "pair"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.settings = Settings(
-            tuple(steps), normalise, float(smoothing), cap, random_pairs, variant, postprocess_seed
+            tuple(self.steps),
+            self.normalise,
+            float(self.smoothing),
+            self.cap,
+            self.random_pairs,
+            self.variant,
+            self.postprocess_seed,
         )
         self._announced = False
         self._check()
@@ -130,7 +111,7 @@ class ScoredPairs(TextRows):
             "dev": [self.dev_share, self.split_by, self.seed],
         }
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-        directory = self.cache_dir / f"pairs-{digest}"
+        directory = self.cache / f"pairs-{digest}"
         build_once(directory, PreparedPairs.is_whole, self._prepare)
         return PreparedPairs(directory, digest)
 

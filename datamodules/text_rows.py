@@ -1,9 +1,11 @@
 """Rows of texts as batches: single sentences, NLI pairs, triplets, questions with answers."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytorch_lightning as pl
@@ -23,48 +25,53 @@ from datamodules.tokenizer_loading import load_tokenizer
 log = logging.getLogger(__name__)
 
 
-class TextRows(pl.LightningDataModule):
-    """Rows in a new order every epoch, tokenised once. A subclass says what a row is made of and what a batch is.
+@dataclass(eq=False, repr=False)
+class StoredRows(pl.LightningDataModule, ABC):
+    """Rows of texts, tokenised once; examples of them in a new order every epoch. A subclass says what a row is made
+    of, what an example is, and what a batch.
 
     ``path`` is a file, several, or a folder. ``columns`` names the columns of the texts where the names are not known.
-    ``batch_size`` counts rows over all processes; ``max_length`` tokens, special tokens included, capped by the
+    ``batch_size`` counts examples over all processes; ``max_length`` tokens, special tokens included, capped by the
     tokenizer's own limit.
     """
 
-    yields: type
-    kind: RowKind
+    yields: ClassVar[type]
+    kind: ClassVar[RowKind]
 
-    def __init__(
-        self,
-        path: str | Sequence[str],
-        tokenizer: str,
-        batch_size: int,
-        columns: Sequence[str] | None = None,
-        split: str = "train",
-        on_error: Literal["fail", "skip"] = "fail",
-        seed: int = 1,
-        max_length: int = 128,
-        fraction: float = 1.0,
-        cache_dir: str | None = None,
-        num_workers: int = 0,
-        quiet: bool = False,
-    ) -> None:
+    path: str | Sequence[str]
+    tokenizer: str
+    batch_size: int
+    columns: Sequence[str] | None = None
+    split: str = "train"
+    on_error: Literal["fail", "skip"] = "fail"
+    seed: int = 1
+    max_length: int = 128
+    fraction: float = 1.0
+    cache_dir: str | None = None
+    num_workers: int = 0
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.records = RecordSource(path, self.kind, columns=columns, split=split, on_error=on_error)
-        self.tokenizer_name, self.batch_size, self.seed = tokenizer, batch_size, seed
-        self.max_length, self.fraction = max_length, fraction
-        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
-        self.num_workers, self.quiet = num_workers, quiet
-        nested_subset(1, fraction, seed)  # refuses a fraction that is none
+        self.records = RecordSource(
+            self.path, self.kind, columns=self.columns, split=self.split, on_error=self.on_error
+        )
+        self.cache = Path(self.cache_dir).expanduser() if self.cache_dir else default_cache()
+        nested_subset(1, self.fraction, self.seed)  # refuses a fraction that is none
         self.store: RowStore | None = None
 
     def source(self) -> RowSource:
         """What is tokenised."""
         return self.records
 
-    def make_batch(self, store: RowStore, rows: np.ndarray) -> Any:
-        """(N,) rows of the store -> what the class ``yields``."""
-        raise NotImplementedError
+    @property
+    @abstractmethod
+    def num_examples(self) -> int:
+        """Those that are drawn from."""
+
+    @abstractmethod
+    def _batch(self, pass_index: int, examples: np.ndarray) -> Any:
+        """(N,) numbers of examples -> what the class ``yields``."""
 
     def prepare_data(self) -> None:
         """Tokenise into the cache, once; a second call only opens what is there."""
@@ -75,7 +82,7 @@ class TextRows(pl.LightningDataModule):
         if self.store is not None:
             return
         store = self._open_store(quiet=True)
-        self.sequences = Sequences(load_tokenizer(self.tokenizer_name), self.max_length)
+        self.sequences = Sequences(load_tokenizer(self.tokenizer), self.max_length)
         self.subset = nested_subset(len(store), self.fraction, self.seed)
         self.store = store
 
@@ -91,11 +98,6 @@ class TextRows(pl.LightningDataModule):
             num_workers=self.num_workers,
             **place_of(self.trainer),
         )
-
-    @property
-    def num_examples(self) -> int:
-        """Rows that are drawn from."""
-        return len(self.subset)
 
     def texts(self) -> Iterator[str]:
         return self.records.texts()
@@ -118,20 +120,32 @@ class TextRows(pl.LightningDataModule):
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
         self.setup()
         assert self.store is not None
-        return count_row_overlap(self.store, load_tokenizer(self.tokenizer_name), sentences)
-
-    def _batch(self, pass_index: int, examples: np.ndarray) -> Any:
-        assert self.store is not None
-        return self.make_batch(self.store, self.subset[examples])
+        return count_row_overlap(self.store, load_tokenizer(self.tokenizer), sentences)
 
     def _open_store(self, quiet: bool) -> RowStore:
         return build_or_open_rows(
             self.source(),
-            load_tokenizer(self.tokenizer_name),
-            self.cache_dir,
+            load_tokenizer(self.tokenizer),
+            self.cache,
             labelled=self.kind.label is not None,
             quiet=quiet,
         )
+
+
+class TextRows(StoredRows):
+    """Each row is an example."""
+
+    @abstractmethod
+    def make_batch(self, store: RowStore, rows: np.ndarray) -> Any:
+        """(N,) rows of the store -> what the class ``yields``."""
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.subset)
+
+    def _batch(self, pass_index: int, examples: np.ndarray) -> Any:
+        assert self.store is not None
+        return self.make_batch(self.store, self.subset[examples])
 
 
 class Sentences(TextRows):

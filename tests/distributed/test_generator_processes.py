@@ -35,7 +35,13 @@ def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str)
         options = {"token_budget": 10**6, "recompute": "off", "log_every_n_steps": 1} | options
         model = GenSEGenerator(backbone, prompts, dev_batch_size=4, **options).eval()
         data = NLIGeneration(
-            f"{folder}/rows.jsonl", backbone, 6, prompts, dev_path=f"{folder}/rows.jsonl", cache_dir=folder, quiet=True
+            f"{folder}/rows.jsonl",
+            backbone,
+            6,
+            prompts=prompts,
+            dev_path=f"{folder}/rows.jsonl",
+            cache_dir=folder,
+            quiet=True,
         )
         device = SimpleNamespace(type="cpu")
         data.trainer = SimpleNamespace(

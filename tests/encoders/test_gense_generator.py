@@ -38,7 +38,7 @@ def rows(tmp_path_factory):
 def data(rows, tiny_t5, gense_prompts, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     return NLIGeneration(
-        str(rows), str(tiny_t5), 8, gense_prompts, dev_path=str(rows), cache_dir=str(cache), quiet=True
+        str(rows), str(tiny_t5), 8, prompts=gense_prompts, dev_path=str(rows), cache_dir=str(cache), quiet=True
     )
 
 
