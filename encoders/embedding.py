@@ -1,5 +1,6 @@
 """``embed``, as a user calls it: one text or many, torch or NumPy."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal, overload
 
@@ -7,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 
-class Embeds:
+class Embeds(ABC):
     """What `load_encoder` returns can embed; how, says ``embed_list``."""
 
     @overload
@@ -24,6 +25,6 @@ class Embeds:
         vectors = self.embed_list([texts])[0] if isinstance(texts, str) else self.embed_list(texts)
         return vectors.numpy() if convert_to_numpy else vectors
 
+    @abstractmethod
     def embed_list(self, texts: Sequence[str]) -> Tensor:
         """N texts -> (N, width) float32 on the CPU, without a gradient."""
-        raise NotImplementedError

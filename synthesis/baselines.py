@@ -16,7 +16,7 @@ from prompts import DIRECTIONS, Direction
 from synthesis.back_translation import Translator
 from synthesis.gense import AT_ONCE, Candidate, Pair
 from synthesis.retrieval import Bm25, Neighbours
-from synthesis.stage import Ranks, Stage
+from synthesis.stage import DataSet, Ranks
 from synthesis.store import LabelCounts, read_entries
 
 EVERY = 20.0  # seconds between lines of the log
@@ -90,7 +90,7 @@ class FromDino:
 
 
 @dataclass
-class BaselineStage(Stage):
+class BaselineStage(DataSet):
     """A shard is made at once: nothing is under way between two of them."""
 
     source: Source | None = field(default=None)  # None: all shards are there

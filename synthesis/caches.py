@@ -53,7 +53,7 @@ class _Layer(CacheLayerMixin):
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        raise NotImplementedError
+        """The buffers were there from the beginning."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         rows, begin, time = key_states.shape[0], self.rows.begin, self.rows.time

@@ -6,6 +6,7 @@ A bar on a terminal; lines of a log where the output goes to a file.
 import logging
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 
 from tqdm import tqdm
@@ -32,7 +33,7 @@ class Quiet:
     def end(self) -> None: ...
 
 
-class Tally(Quiet):
+class Tally(Quiet, ABC):
     """Counts. What it calls accepted has passed the filters of single texts."""
 
     def begin(self, stage: Stage, groups: int) -> None:
@@ -57,8 +58,9 @@ class Tally(Quiet):
         speed = f"{self.accepted.total() / seconds:.1f} accepted/s, {self.tokens / seconds:.0f} tokens/s"
         return f"{speed}, yield {yields}"
 
+    @abstractmethod
     def show(self, seconds: float) -> None:
-        raise NotImplementedError
+        """To whoever watches."""
 
 
 class Bar(Tally):

@@ -6,10 +6,11 @@ there closes.
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from filelock import FileLock
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 Decode = Callable[[Generator, Iterator[Prompt | None], Decoding, Statistics], Iterator[Sampled]]
 Watch = Callable[[Sequence[int]], None]
+Written = TypeVar("Written", bound="DataSet")
 PATIENCE = 0.5  # seconds between looks whether the other processes have finished
 
 
@@ -76,8 +78,8 @@ class Progress(Protocol):
 
 
 @dataclass
-class Stage:
-    """What is to be written into one folder. A subclass knows the method that writes it."""
+class DataSet(ABC):
+    """What is to be written into one folder, shard by shard."""
 
     folder: Path
     title: str
@@ -87,24 +89,12 @@ class Stage:
     identity: Mapping[str, Any]  # what decides the texts; another one is another data set
     about: Mapping[str, Any]  # what the manifest says besides
 
-    def begin(self, missing: list[int], generator: Generator) -> Job:
-        """The work on these shards."""
-        raise NotImplementedError
-
-    def groups(self, inputs: int) -> int:
-        """Prompts for so many inputs."""
-        raise NotImplementedError
-
-    def passes(self, sampled: Sampled) -> bool:
-        """Whether a text, seen alone, will be accepted."""
-        raise NotImplementedError
-
-    def sieve(self) -> None:
+    def sieve(self) -> None:  # noqa: B027  most have nothing to do here
         """What is to be done over all shards before the data set is closed. Doing it again changes nothing."""
 
+    @abstractmethod
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Write what tells a person about the data set; what the manifest says about its texts."""
-        raise NotImplementedError
 
     @property
     def shards(self) -> int:
@@ -133,6 +123,22 @@ class Stage:
         """Of what lies beside the shards. ``timeout`` in seconds, -1: none."""
         (self.folder / ABOUT).mkdir(parents=True, exist_ok=True)
         return FileLock(self.folder / ABOUT / "lock", timeout=timeout)
+
+
+class Stage(DataSet):
+    """Its texts are decoded. A subclass knows the method that asks for them."""
+
+    @abstractmethod
+    def begin(self, missing: list[int], generator: Generator) -> Job:
+        """The work on these shards."""
+
+    @abstractmethod
+    def groups(self, inputs: int) -> int:
+        """Prompts for so many inputs."""
+
+    @abstractmethod
+    def passes(self, sampled: Sampled) -> bool:
+        """Whether a text, seen alone, will be accepted."""
 
 
 def run_stage(
@@ -168,11 +174,7 @@ def run_stage(
     return statistics
 
 
-def close_stage(
-    stage: Stage,
-    finish: Callable[[Stage], None],
-    watch: Watch | None = None,
-) -> None:
+def close_stage(stage: Written, finish: Callable[[Written], None], watch: Watch | None = None) -> None:
     """``finish`` where all shards are there and it is not done yet; it completes the manifest.
 
     Of several processes the one that finds the last shard written closes. With ``watch`` the others wait until it has;
