@@ -1,5 +1,6 @@
 """What is settled before a run, or a stage of one, trains: its processes, its folder, a tiny backbone."""
 
+import inspect
 import itertools
 import logging
 import warnings
@@ -72,7 +73,9 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
             f"resume={cfg.resume}: a run of stages goes on by itself where it stopped. Say resume=auto, or continue "
             "from a checkpoint in a run without stages."
         )
-    _refuse_lost_decoder(stages, chosen)
+    for before, after in _followers(stages, chosen):
+        _refuse_lost_decoder(before, after)
+        _refuse_lost_head(before, after)
     alone = len(chosen) < len(stages)
     if alone and cfg.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], folder)
@@ -117,19 +120,40 @@ def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, s
     return str(before.folder), str(found)
 
 
-def _refuse_lost_decoder(stages: Sequence[Stage], chosen: Sequence[Stage]) -> None:
+def _followers(stages: Sequence[Stage], chosen: Sequence[Stage]) -> Iterator[tuple[Stage, Stage]]:
+    """Each stage that is to be trained now on the weights of the one before it, behind that one."""
+    for before, after in itertools.pairwise(stages):
+        if after in chosen and not after.is_finished and (before in chosen or before.is_finished):
+            yield before, after
+
+
+def _refuse_lost_decoder(before: Stage, after: Stage) -> None:
     """A stage that pools the encoder of an encoder-decoder leaves no decoder to one that reads it."""
     from encoders.pooling import POOLERS
 
-    for before, after in itertools.pairwise(stages):
-        if after not in chosen or after.is_finished or not (before in chosen or before.is_finished):
-            continue
-        poolings = [stage.cfg.model.get("pooling") for stage in (before, after)]
-        if [one in POOLERS and POOLERS[one].decodes for one in poolings] == [False, True] and poolings[0]:
-            raise InputError(
-                f"stages.{after.name}.model.pooling={poolings[1]} reads a decoder, and stage {before.name} with "
-                f"model.pooling={poolings[0]} leaves an encoder alone. Take the same pooling in both."
-            )
+    poolings = [stage.cfg.model.get("pooling") for stage in (before, after)]
+    if [one in POOLERS and POOLERS[one].decodes for one in poolings] == [False, True] and poolings[0]:
+        raise InputError(
+            f"stages.{after.name}.model.pooling={poolings[1]} reads a decoder, and stage {before.name} with "
+            f"model.pooling={poolings[0]} leaves an encoder alone. Take the same pooling in both."
+        )
+
+
+def _refuse_lost_head(before: Stage, after: Stage) -> None:
+    """A stage without MLM leaves no masked-LM head to one that trains with it."""
+    weight = _mlm_weight(after)
+    if weight > 0 and _mlm_weight(before) == 0:
+        raise InputError(
+            f"stages.{after.name}.model.mlm_weight={weight:g} trains a masked-LM head, and stage {before.name} is "
+            f"trained without one and leaves none. Set stages.{after.name}.model.mlm_weight=0, or let {after.name} "
+            "be the first stage."
+        )
+
+
+def _mlm_weight(stage: Stage) -> float:
+    """0 of a model that knows no MLM."""
+    known = inspect.signature(hydra.utils.get_class(stage.cfg.model._target_)).parameters.get("mlm_weight")
+    return float(stage.cfg.model.get("mlm_weight", known.default)) if known else 0.0
 
 
 def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: Path) -> None:

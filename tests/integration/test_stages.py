@@ -262,6 +262,29 @@ def test_what_a_later_stage_of_gense_lacks_is_said_before_the_first_trains(more,
     assert not (tmp_path / "run/stage-first/metrics.csv").exists()
 
 
+def test_mlm_behind_a_stage_that_keeps_no_head_is_refused_before_the_first_trains(
+    tables, corpus_file, command, tmp_path
+):
+    """And nothing else is: the same stages without MLM, and MLM behind MLM, are trained."""
+    sentences = ["model=simcse", "data=sentences", f"data.path={tables}/sentences.jsonl"]
+    spans = ["model=declutr", "data=text", f"data.path={corpus_file}", "data.min_span=4", "data.max_span=16"]
+
+    def train(name, first, second, *more):
+        stages = [*(f"+stages.first.{word}" for word in first), *(f"+stages.second.{word}" for word in second)]
+        common = [*TINY, "batch_size=6", "max_steps=1", f"output_dir={tmp_path / name}"]
+        return command(*first[:3], *common, *stages, *more)
+
+    outcome = train("lost", sentences, spans)
+    assert outcome.status == 2, outcome.err
+    last = outcome.err.strip().splitlines()[-1]
+    for part in ("stages.second.model.mlm_weight=1 ", "stage first is trained without one", "mlm_weight=0"):
+        assert part in last
+    assert not (tmp_path / "lost/stage-first").exists()
+
+    assert train("without", sentences, spans, "stages.second.model.mlm_weight=0").status == 0
+    assert train("kept", spans, spans).status == 0
+
+
 def test_a_run_without_stages_has_none_to_choose(tables, command, tmp_path):
     plain = ["model=simcse", "data=sentences", f"data.path={tables}/sentences.jsonl", f"output_dir={tmp_path / 'run'}"]
     outcome = command(*plain, "only_stage=nli")
