@@ -33,7 +33,10 @@ class Headline(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """First arm minus second; intervals are 95 % over test items, p is for these seeds."""
+    """First arm minus second; intervals are 95 % over test items, p is for these seeds.
+
+    ``averaged`` is what p judges, the difference of the averaged ranks' correlations.
+    """
 
     first: int
     second: int
@@ -44,13 +47,21 @@ class Contrast(NamedTuple):
     p: float | None
     p_holm: float | None
     p_seeds: float | None  # None: too few seeds
+    averaged: float | None
 
     @property
     def distinguishable(self) -> bool:
-        """For these seeds; by the test where there is one, else by the interval."""
-        if self.p_holm is not None:
-            return self.p_holm < ALPHA
-        return self.over_items is not None and (self.over_items[0] > 0 or self.over_items[1] < 0)
+        """For these seeds: the interval has no zero in it and, where there is a test, that says the same.
+
+        The test alone would not do: an average over seeds that disagree correlates better than each of them, so that
+        arms of equal scores differ in it.
+        """
+        known = list[bool]()
+        if self.over_items is not None:
+            known.append(self.over_items[0] > 0 if self.difference > 0 else self.over_items[1] < 0)
+        if self.p_holm is not None and self.averaged is not None:
+            known.append(self.p_holm < ALPHA and (self.averaged > 0) == (self.difference > 0))
+        return bool(known) and all(known)
 
 
 class Standing(NamedTuple):
@@ -70,9 +81,7 @@ def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
         raise InputError(
             f"headline={wanted}: {lacking[0]} has no such score. All runs have: {', '.join(shared) or 'none'}."
         )
-    members = dict[str, list[str]]()
-    for name, held in arms[0].runs[0].results.get("averages", {}).items():
-        members[name] = held
+    members = {name: held for arm in arms for run in arm.runs for name, held in run.results.get("averages", {}).items()}
     for name in [wanted] if wanted else PREFERRED:
         if name in shared:
             held = [one for one in members.get(name, [name]) if one in shared]
@@ -138,8 +147,8 @@ def _of_score(
     test = None
     if len(known) == len(parts):
         test = SwapTest(np.mean([one.observed for one in known], axis=0), np.mean([one.null for one in known], axis=0))
-    p_values = test.p_values() if test else [None] * len(pairs)
-    for (a, b), p in zip(pairs, p_values, strict=True):
+    judged = zip(test.p_values(), test.observed, strict=True) if test else [(None, None)] * len(pairs)
+    for (a, b), (p, averaged) in zip(pairs, judged, strict=True):
         first, second = values_of(arms[a], headline, score), values_of(arms[b], headline, score)
         items = _paired(arms[a], arms[b], headline, score)
         by_task = [_paired(arms[a], arms[b], headline, task) for task in headline.tasks] if whole else [None]
@@ -153,6 +162,7 @@ def _of_score(
             None if p is None else float(p),
             None,
             seeds_test(first, second),
+            None if averaged is None else float(averaged),
         )
 
 

@@ -122,8 +122,8 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
     note = (
         "p is of a paired permutation test over test pairs, for these seeds: ranks of the seeds' similarities are "
         "averaged, and those of the two arms swapped. Holm's correction is over all pairs of arms, of the average and, "
-        "apart from it, of all tasks. A test over "
-        f"seeds wants {SEEDS_WANTED} a side."
+        "apart from it, of all tasks. Two arms are distinguishable where p after correction is below 0.05 and the "
+        f"interval, of the mean scores, has no zero in it on the same side. A test over seeds wants {SEEDS_WANTED} a side."
     )
     return Table("contrasts", "Every two arms", note, columns, rows, frozenset({2, 3, 4, 5, 6, 7}))
 
@@ -151,6 +151,10 @@ def said_aloud(
             else f"{better} and {worse} are not distinguishable ({facts})."
         )  # fmt: skip
         said += _of_seeds(arms[upper.arm], arms[lower.arm], headline, one)
+    few = sorted({len(arm.runs) for arm in arms if len(arm.runs) < SEEDS_WANTED})
+    if few and len(arms) > 1:
+        counted = f"{few[0]}" if len(few) == 1 else f"{few[0]} to {few[-1]}"
+        said.append(f"Too few seeds to test over seeds: {counted} an arm, wanted {SEEDS_WANTED} a side.")
     return said
 
 
@@ -159,12 +163,9 @@ def _of_seeds(upper: Arm, lower: Arm, headline: Headline, one: Contrast) -> list
         return [f"Over seeds: p = {p_value(one.p_seeds).text.replace('< ', 'below ')}."]
     deviations = [spread(values_of(arm, headline, headline.name)).deviation for arm in (upper, lower)]
     known = [one for one in deviations if one is not None]
-    sentence = (
-        f"Too few seeds to test over seeds ({len(upper.runs)} and {len(lower.runs)}, wanted {SEEDS_WANTED} a side)"
-    )
     if known and one.distinguishable and abs(one.difference) < 2 * max(known):
-        return [f"{sentence}; their spread of {max(known):.2f} is not small beside it: other seeds may turn it round."]
-    return [f"{sentence}."]
+        return [f"The seeds' spread of {max(known):.2f} is not small beside it: other seeds may turn it round."]
+    return []
 
 
 def leaks(arms: Sequence[Arm]) -> Table | None:

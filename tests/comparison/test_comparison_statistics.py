@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
+from comparison.contrasts import Contrast
 from comparison.statistics import (
     average_ranks,
     holm,
@@ -81,6 +82,65 @@ def test_equal_arms_have_p_one():
     gold = np.arange(20.0)
     ranks = average_ranks([np.sin(gold)])
     assert swap_test([(ranks, ranks)], gold, "equal", swaps=99).p_values()[0] == 1.0
+
+
+def test_arms_that_differ_in_one_pair_are_a_tie():
+    """Whichever way that pair is swapped, the difference is as large: p is 1 by counting."""
+    rng = np.random.default_rng(2)
+    gold = rng.integers(0, 26, 1379) / 5
+    first = average_ranks([gold + rng.standard_normal(1379)])
+    second = first.copy()
+    second[5] += 0.5
+    for place in range(3):
+        found = swap_test([(first, second - second.mean())], gold, f"one pair {place}", swaps=999)
+        assert found.observed[0] != 0
+        assert found.p_values()[0] == pytest.approx(1.0, abs=0.01)
+
+
+def one_contrast(**more) -> Contrast:
+    return Contrast(**{"first": 0, "second": 1, "score": "s", "difference": 1.0, "over_items": (0.5, 1.5),
+                       "over_tasks": None, "p": 0.001, "p_holm": 0.001, "p_seeds": None, "averaged": 2.0, **more})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "told_apart"),
+    [
+        ({}, True),
+        ({"p_holm": 0.2}, False),
+        ({"over_items": (-0.1, 2.1)}, False),
+        ({"averaged": -2.0}, False),  # the test says the opposite of the scores
+        ({"difference": -1.0, "over_items": (-1.5, -0.5), "averaged": -2.0}, True),
+        ({"p": None, "p_holm": None, "averaged": None}, True),
+        ({"p": None, "p_holm": None, "averaged": None, "over_items": None}, False),
+    ],
+)
+def test_test_and_interval_must_agree(more, told_apart):
+    assert one_contrast(**more).distinguishable is told_apart
+
+
+def test_equal_scores_whose_seeds_agree_differently_are_not_told_apart():
+    """An average of seeds that disagree correlates better: the swap test alone would alarm in two of five such ties."""
+    alarms, repeats = 0, 60
+    for repeat in range(repeats):
+        rng = np.random.default_rng((9, repeat))
+        gold = rng.standard_normal(200)
+        ranks, replicates = [], []
+        for shared in (0.95, 0.3):
+            common = rng.standard_normal(200)
+            noise = [np.sqrt(shared) * common + np.sqrt(1 - shared) * rng.standard_normal(200) for _ in range(3)]
+            seeds = [0.6 * gold + 0.8 * one for one in noise]
+            ranks.append(average_ranks(seeds))
+            found = [spearman(torch.from_numpy(one), torch.from_numpy(gold), f"set {repeat}") for one in seeds]
+            replicates.append(np.mean([one.replicates_R.numpy() for one in found], axis=0))
+            values = np.mean([one.value for one in found])
+            difference = float(values) if shared == 0.95 else difference - float(values)
+        test = swap_test([(ranks[0], ranks[1])], gold, f"tie {repeat}", swaps=199)
+        p = float(test.p_values()[0])
+        alarms += one_contrast(
+            difference=difference, over_items=interval(replicates[0] - replicates[1]), p=p, p_holm=p,
+            averaged=float(test.observed[0]),
+        ).distinguishable  # fmt: skip
+    assert alarms / repeats <= 0.05 + 3 * 0.028  # three standard errors of 60 draws
 
 
 def test_holm_by_hand_and_by_statsmodels():
