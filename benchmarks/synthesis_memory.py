@@ -1,10 +1,10 @@
 """Peak memory of a synthesis over the number of its inputs: they stream, so there should be no difference.
 
-    python -m benchmarks.synthesis_memory [--quick] [--inputs 2000 100000] [KEY=VALUE ...]
+    python -m benchmarks.synthesis_memory [--quick] [--recipe dino_x2|gense] [--inputs 2000 100000] [KEY=VALUE ...]
 
-Each number is one ``python -m synthesis recipe=dino_x2`` in a process of its own, one sample of four tokens per label,
-by a network of one layer with random weights (further KEY=VALUE go to it). The reports are written too. Compared are
-the last and the first number.
+Each number is one ``python -m synthesis`` in a process of its own, texts of four tokens, one per label or direction, by
+a network of one layer with random weights (further KEY=VALUE go to it). The reports are written too. Compared are the
+last and the first number.
 """
 
 import os
@@ -21,9 +21,20 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from benchmarks.instructed_model import make_tokenizer
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT, sentences
+from encoders.tiny import write_tiny_t5
+
+SHORT = {  # texts, which all are kept
+    "dino_x2": ["per_label=1", "max_new_tokens=4", "filters.keep_unclosed=true", "filters.allow_newlines=true"],
+    "gense": ["max_new_tokens=4", "sentences.min_words=1", "rules.agree=false", "rules.threshold=null",
+              "rules.min_premise_words=0", "rules.min_hypothesis_words=0", "rules.drop_near_copies=false"],
+}  # fmt: skip
 
 
-def write_generator(folder: Path, corpus: Sequence[str]) -> Path:
+def write_generator(recipe: str, folder: Path, corpus: Sequence[str]) -> Path:
+    if recipe == "gense":
+        shape = {"hidden_size": 32, "layers": 1, "heads": 1, "intermediate_size": 64, "max_length": 256, "dropout": 0.0}
+        write_tiny_t5(folder, iter(corpus), seed=0, vocab_size=1_000, lowercase=True, **shape)
+        return folder
     tokenizer = make_tokenizer(corpus)
     end = tokenizer.eos_token_id
     torch.manual_seed(0)
@@ -35,14 +46,18 @@ def write_generator(folder: Path, corpus: Sequence[str]) -> Path:
     return folder
 
 
-def peak(folder: Path, generator: Path, corpus: Sequence[str], inputs: int, more: Sequence[str]) -> tuple[float, float]:
+def peak(folder: Path, recipe: str, corpus: Sequence[str], inputs: int, more: Sequence[str]) -> tuple[float, float]:
     """MiB and seconds of one run."""
     given = folder / f"{inputs}.txt"
     given.write_text("".join(f"{corpus[place % len(corpus)]} {place}\n" for place in range(inputs)), encoding="utf-8")
-    words = ["recipe=dino_x2", f"generator={generator}", f"input={given}", f"output={folder / str(inputs)}"]
-    words += ["per_label=1", "max_new_tokens=4", "filters.keep_unclosed=true", "filters.allow_newlines=true"]
+    words = [
+        f"recipe={recipe}",
+        f"generator={folder / 'generator'}",
+        f"input={given}",
+        f"output={folder / str(inputs)}",
+    ]
     began = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "synthesis", *words, *more], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "synthesis", *words, *SHORT[recipe], *more], cwd=ROOT)
     _, status, used = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"the synthesis of {inputs} inputs failed")
@@ -52,22 +67,22 @@ def peak(folder: Path, generator: Path, corpus: Sequence[str], inputs: int, more
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--inputs", type=int, nargs="+", default=[2_000, 100_000])
+    parser.add_argument("--recipe", choices=list(SHORT), default="dino_x2")
     options, more = parser.parse_known_args()
     numbers = [20, 60] if options.quick else options.inputs
     corpus = [text for text in sentences(2_000) if len(text) < 100 and '"' not in text]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        generator = write_generator(folder / "generator", corpus)
-        found = {number: peak(folder, generator, corpus, number, more) for number in numbers}
+        write_generator(options.recipe, folder / "generator", corpus)
+        found = {number: peak(folder, options.recipe, corpus, number, more) for number in numbers}
     first, last = found[numbers[0]][0], found[numbers[-1]][0]
     lines = [
         Line("memory", f"{number:,} inputs, peak, {seconds:.0f} s", "MiB", size, None, None, "")
         for number, (size, seconds) in found.items()
     ]
     case = f"{numbers[-1]:,} inputs against {numbers[0]:,}"
-    report(
-        "Memory of a synthesis", [*lines, Line("memory", case, "MiB", last, first, last / first, "1x")], options.output
-    )
+    lines.append(Line("memory", case, "MiB", last, first, last / first, "1x"))
+    report(f"Memory of recipe={options.recipe}", lines, options.output)
 
 
 if __name__ == "__main__":
