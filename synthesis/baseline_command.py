@@ -11,18 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contracts import InputError
-from prompts import DIRECTIONS, Direction, Prompts
-from synthesis.gense_command import (
-    Agreed,
-    check_judged,
-    choose_prompts,
-    claim_triplets,
-    find_generator,
-    read_rules,
-    take_triplets,
-)
+from prompts import DIRECTIONS, Direction
+from synthesis.gense_claim import claim_triplets, free_again
+from synthesis.gense_command import Agreed, check_judged, read_rules, take_triplets
 from synthesis.gense_filter import SCORED
+from synthesis.gense_source import NamedGenerator, name_generator
 from synthesis.store import read_manifest
+from synthesis.unused_keys import settings
 
 if TYPE_CHECKING:
     from synthesis.baselines import BaselineStage, Score, Source
@@ -49,15 +44,6 @@ class Method(NamedTuple):
     open: Callable[[], Opened]  # loads what it works with
 
 
-class Judge(NamedTuple):
-    """A generator whose discriminator is asked."""
-
-    source: str
-    name: str
-    weights: dict[str, Any]
-    prompts: Prompts
-
-
 def run_baseline(cfg: Any, folder: Path, recipe: str, agreed: Agreed) -> int:
     """Write what is missing. ``agreed`` is the command line's."""
     from synthesis.heartbeat import Heartbeat
@@ -75,7 +61,7 @@ def run_baseline(cfg: Any, folder: Path, recipe: str, agreed: Agreed) -> int:
             "generator is not set: the folder or hub id of a GenSE generator, which tells what follows from a sentence "
             "among what is retrieved for it. Say generator=..."
         )
-    judge = read_judge(cfg)
+    judge = name_generator(cfg) if cfg.generator is not None else None  # None: nothing is judged
     check_judged(judge, rules)
     method = {RETRIEVAL: read_retrieval, BACK_TRANSLATION: read_back_translation, DINO: read_dino}[recipe](cfg, folder)
     identity = {
@@ -93,22 +79,23 @@ def run_baseline(cfg: Any, folder: Path, recipe: str, agreed: Agreed) -> int:
     def claim(writer: bool) -> list[bool]:
         return [claim_triplets(folder, identity, rules, overwrite=cfg.overwrite, writer=writer)]
 
-    if agreed(claim, ranks)[0]:
-        log.info("%s is finished. overwrite=true writes it again.", folder)
+    with free_again(folder, overwrite=cfg.overwrite, alone=ranks.world == 1) as ended:
+        if agreed(claim, ranks)[0]:
+            log.info("%s is finished. overwrite=true writes it again.", folder)
+            return 0
+        if cfg.devices > 1 and ranks.world == 1:
+            return ended(start_processes(cfg.devices))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        with Heartbeat(folder / SCORED, *ranks):
+            stage = open_stage(cfg, folder / SCORED, recipe, identity, method, judge)
+            write_scored(stage, ranks)
+            if stage.is_complete():
+                take_triplets(stage.folder, folder, rules, cfg.workers)
         return 0
-    if cfg.devices > 1 and ranks.world == 1:
-        return start_processes(cfg.devices)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with Heartbeat(folder / SCORED, *ranks):
-        stage = open_stage(cfg, folder / SCORED, recipe, identity, method, judge)
-        write_scored(stage, ranks)
-        if stage.is_complete():
-            take_triplets(stage.folder, folder, rules, cfg.workers)
-    return 0
 
 
 def open_stage(
-    cfg: Any, folder: Path, recipe: str, identity: dict[str, Any], method: Method, judge: Judge | None
+    cfg: Any, folder: Path, recipe: str, identity: dict[str, Any], method: Method, judge: NamedGenerator | None
 ) -> "BaselineStage":
     from synthesis.baselines import BaselineStage
     from synthesis.continuations import Decoding
@@ -141,19 +128,7 @@ def write_scored(stage: "BaselineStage", ranks: "Ranks") -> None:
         raise
 
 
-def read_judge(cfg: Any) -> Judge | None:
-    """None where no generator is named: nothing is judged then."""
-    from synthesis.provenance import identify_generator
-
-    if cfg.generator is None:
-        return None
-    source = find_generator(cfg.generator)
-    name = Path(source).resolve().name if Path(source).is_dir() else source
-    prompts = choose_prompts(source, cfg.prompts, cfg.prompt_assembly)
-    return Judge(source, name, identify_generator(source, cfg.revision), prompts)
-
-
-def load_score(cfg: Any, judge: Judge) -> "Score":
+def load_score(cfg: Any, judge: NamedGenerator) -> "Score":
     from prompts import PromptIds
     from synthesis.encoder_decoder import load_encoder_decoder
     from synthesis.gense import Discriminator
@@ -172,7 +147,7 @@ def read_retrieval(cfg: Any, folder: Path) -> Method:
     from synthesis.baselines import Retrieved
     from synthesis.retrieval import Bm25
 
-    how = Bm25(**cfg.bm25)
+    how = settings(Bm25, cfg.bm25, "bm25")
     how.check()
     return from_sentences(cfg, folder, {"bm25": how._asdict()}, lambda sentences: Retrieved(sentences, how))
 
@@ -183,7 +158,7 @@ def read_back_translation(cfg: Any, folder: Path) -> Method:
     from synthesis.processes import device_of
     from synthesis.provenance import identify_generator
 
-    search = Search(**cfg.search)
+    search = settings(Search, cfg.search, "search")
     search.check()
     ways: dict[str, Language] = {}
     identity: dict[str, Any] = {"search": search._asdict()}
@@ -192,7 +167,7 @@ def read_back_translation(cfg: Any, folder: Path) -> Method:
             raise InputError(
                 f"{where}.model is not set: folder or hub id of a translation model. Say {where}.model=..."
             )
-        ways[where] = Language(**cfg[where])
+        ways[where] = settings(Language, cfg[where], where)
         weights = identify_generator(ways[where].model, None, f"{where}.model")
         identity[where] = {**ways[where]._asdict(), "model": weights}
 
@@ -209,22 +184,24 @@ def read_back_translation(cfg: Any, folder: Path) -> Method:
 def from_sentences(cfg: Any, folder: Path, identity: dict[str, Any], source: Callable[[list[str]], "Source"]) -> Method:
     """A method that works on the sentences of a file."""
     from synthesis.inputs import open_inputs
-    from synthesis.preparation import Preparation, identify, prepare
+    from synthesis.preparation import identify, prepare, read_preparation
 
-    preparation = Preparation(cfg.input_kind, **cfg.sentences)
-    preparation.check()
+    preparation = read_preparation(cfg)
     inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column)
+    given = identify(inputs, preparation)
 
     def open_() -> Opened:
-        prepared = prepare(inputs, preparation, folder / SCORED)
+        prepared = prepare(inputs, preparation, folder / SCORED, given)
         return Opened(prepared.number, prepared.counts, source(list(prepared)))
 
-    return Method({**identity, "input": identify(inputs, preparation)}, open_)
+    return Method({**identity, "input": given}, open_)
 
 
 def read_dino(cfg: Any, folder: Path) -> Method:
     from synthesis.baselines import FromDino
 
+    if not isinstance(cfg.input, str) or not Path(cfg.input).is_dir():
+        raise InputError(f"input={cfg.input}: wanted the output folder of recipe=dino_x2, which writes DINO's pairs.")
     given = Path(cfg.input)
     try:
         manifest = read_manifest(given)

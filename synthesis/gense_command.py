@@ -8,19 +8,21 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock
 
 from contracts import InputError
-from prompts import GENERATOR_FILE, Prompts, parse_prompts, read_generator_prompts
 from synthesis.gense_card import method_of
+from synthesis.gense_claim import claim_triplets, free_again
 from synthesis.gense_filter import SCORED, filter_identity, filter_manifest, filter_shards, find_scored
 from synthesis.gense_report import write_triplet_report
+from synthesis.gense_source import NamedGenerator, name_generator
 from synthesis.store import ABOUT, MANIFEST, ShardStore, read_manifest
 from synthesis.triplet_rules import Rules
+from synthesis.unused_keys import settings
 
 if TYPE_CHECKING:
     from synthesis.continuations import Decoding
@@ -41,10 +43,9 @@ class Wanted(NamedTuple):
     """All that decides the triplets."""
 
     folder: Path
-    generator: dict[str, Any]  # name, and what identifies its weights
+    generator: NamedGenerator
     inputs: "Inputs"
     preparation: "Preparation"
-    prompts: Prompts
     plan: "Plan"
     how: "Decoding"
     rules: Rules
@@ -61,8 +62,7 @@ def read_wanted(cfg: Any, folder: Path) -> Wanted:
     from synthesis.decoding import check_decoding
     from synthesis.gense import Plan
     from synthesis.inputs import open_inputs
-    from synthesis.preparation import Preparation, identify
-    from synthesis.provenance import identify_generator
+    from synthesis.preparation import identify, read_preparation
 
     rules = read_rules(cfg)
     for key, why in (
@@ -79,32 +79,25 @@ def read_wanted(cfg: Any, folder: Path) -> Wanted:
     check_decoding(how)
     plan = Plan(cfg.candidates, cfg.max_source_tokens, cfg.max_pair_tokens)
     plan.check()
-    preparation = Preparation(cfg.input_kind, **cfg.sentences)
-    preparation.check()
+    preparation = read_preparation(cfg)
     inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column)
-    source = find_generator(cfg.generator)
-    prompts = choose_prompts(source, cfg.prompts, cfg.prompt_assembly)
-    generator = {
-        "name": Path(source).resolve().name if Path(source).is_dir() else source,
-        "weights": identify_generator(source, cfg.revision),
-        "source": source,
-    }
+    generator = name_generator(cfg)
     drawn = {name: getattr(how, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
     identity = {
         "kind": SCORED,
-        "prompts": prompts.to_json(),
-        "generator": generator["weights"],
+        "prompts": generator.prompts.to_json(),
+        "generator": generator.weights,
         "precision": cfg.precision,
         "decoding": drawn,
         "plan": plan._asdict(),
         "input": identify(inputs, preparation),
         "shard_size": cfg.shard_size,
     }
-    return Wanted(folder, generator, inputs, preparation, prompts, plan, how, rules, identity)
+    return Wanted(folder, generator, inputs, preparation, plan, how, rules, identity)
 
 
 def read_rules(cfg: Any) -> Rules:
-    rules = Rules(**cfg.rules)
+    rules = settings(Rules, cfg.rules, "rules")
     rules.check()
     return rules
 
@@ -118,84 +111,27 @@ def check_judged(generator: object, rules: Rules) -> None:
         )
 
 
-def find_generator(name: str) -> str:
-    """A training run's folder stands for the generator in it."""
-    folder = Path(name)
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        for inner in sorted(folder.glob(f"*/{GENERATOR_FILE}")):
-            return str(inner.parent)
-    return name
-
-
-def choose_prompts(generator: str, published: Mapping[str, Any], assembly: str | None) -> Prompts:
-    """Those that the generator was trained with; where it does not say, the published ones, as pieces.
-
-    Raises:
-        InputError: ``assembly`` is given, and is another one than the generator's.
-    """
-    kept = read_generator_prompts(folder) if (folder := _folder_of(generator)) else None
-    if kept is None:
-        return parse_prompts(published, assembly or "pieces", "prompts")
-    if assembly not in (None, kept.assembly):
-        raise InputError(
-            f"prompt_assembly={assembly}, but generator={generator} was trained with {kept.assembly}, as its "
-            f"{GENERATOR_FILE} says. Leave prompt_assembly out."
-        )
-    return kept
-
-
-def _folder_of(generator: str) -> Path | None:
-    """Where its ``generator.json`` may lie; on the hub, where there is one."""
-    if Path(generator).is_dir():
-        return Path(generator)
-    from transformers.utils.hub import cached_file
-
-    found = cached_file(
-        generator,
-        GENERATOR_FILE,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-        _raise_exceptions_for_gated_repo=False,
-    )
-    return Path(found).parent if found else None
-
-
 def run_gense(cfg: Any, folder: Path, agreed: Agreed, write_stage: Callable[..., None]) -> int:
     """Write what is missing. ``agreed`` and ``write_stage`` are the command line's."""
     from synthesis.heartbeat import Heartbeat
     from synthesis.processes import find_ranks, start_processes
 
     wanted, ranks = read_wanted(cfg, folder), find_ranks()
-    if agreed(
-        lambda writer: [
-            claim_triplets(wanted.folder, wanted.identity, wanted.rules, overwrite=cfg.overwrite, writer=writer)
-        ],
-        ranks,
-    )[0]:
-        log.info("%s is finished. overwrite=true writes it again.", folder)
+    with free_again(folder, overwrite=cfg.overwrite, alone=ranks.world == 1) as ended:
+        if agreed(
+            lambda writer: [
+                claim_triplets(wanted.folder, wanted.identity, wanted.rules, overwrite=cfg.overwrite, writer=writer)
+            ],
+            ranks,
+        )[0]:
+            log.info("%s is finished. overwrite=true writes it again.", folder)
+            return 0
+        if cfg.devices > 1 and ranks.world == 1:
+            return ended(start_processes(cfg.devices))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        with Heartbeat(folder / SCORED, *ranks):
+            _write(cfg, wanted, ranks, write_stage)
         return 0
-    if cfg.devices > 1 and ranks.world == 1:
-        return start_processes(cfg.devices)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with Heartbeat(folder / SCORED, *ranks):
-        _write(cfg, wanted, ranks, write_stage)
-    return 0
-
-
-def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool, writer: bool) -> bool:
-    """Whether all is there already; InputError where the folder is another data set's."""
-    store, identity = ShardStore(folder), filter_identity(scored, rules)
-    if not overwrite and (folder / MANIFEST).is_file():
-        before = read_manifest(folder)["identity"]
-        if before.get(SCORED) == identity[SCORED] and before != identity:
-            raise InputError(
-                f"output={folder} holds triplets that were taken by other rules. To take them anew, without "
-                f"writing anew: recipe=gense_filter input={folder} output=ANOTHER_FOLDER rules. ..."
-            )
-    finished = store.claim(identity, overwrite=overwrite, writer=writer)
-    if writer and not finished:  # cut short now, the folder says already what it will be
-        store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
-    return finished
 
 
 def _write(cfg: Any, wanted: Wanted, ranks: "Ranks", write_stage: Callable[..., None]) -> None:
@@ -206,11 +142,11 @@ def _write(cfg: Any, wanted: Wanted, ranks: "Ranks", write_stage: Callable[..., 
     from synthesis.provenance import versions
 
     generator = load_encoder_decoder(
-        wanted.generator["source"], precision=cfg.precision, device=device_of(cfg.device), revision=cfg.revision
+        wanted.generator.source, precision=cfg.precision, device=device_of(cfg.device), revision=cfg.revision
     )
-    sentences = prepare(wanted.inputs, wanted.preparation, wanted.folder / SCORED)
+    sentences = prepare(wanted.inputs, wanted.preparation, wanted.folder / SCORED, wanted.identity["input"])
     about = {
-        "generator": {key: wanted.generator[key] for key in ("name", "weights")},
+        "generator": {"name": wanted.generator.name, "weights": wanted.generator.weights},
         "versions": versions(),
         "sentences": sentences.counts,
     }
@@ -223,7 +159,7 @@ def _write(cfg: Any, wanted: Wanted, ranks: "Ranks", write_stage: Callable[..., 
         wanted.identity,
         about,
         wanted.plan,
-        wanted.prompts,
+        wanted.generator.prompts,
         sentences,
     )
     with generator.at_work():
@@ -243,6 +179,8 @@ def run_filter(cfg: Any, folder: Path) -> int:
         raise InputError(f"generator={cfg.generator}: recipe=gense_filter writes no text. Leave generator out.")
     if cfg.input is None:
         raise InputError("input is not set: the output folder of recipe=gense. Say input=FOLDER.")
+    if not isinstance(cfg.input, str):
+        raise InputError(f"input={list(cfg.input)}: wanted one output folder of recipe=gense. Say input=FOLDER.")
     source = find_scored(Path(cfg.input))
     check_judged(read_manifest(source)["identity"]["generator"], rules)
     if (folder / SCORED).exists() or folder.resolve() == source.resolve():

@@ -22,8 +22,11 @@ def find_scored(folder: Path) -> Path:
     """The scored data set that a folder is or holds, checked.
 
     Raises:
-        InputError: there is none, or it is not finished.
+        InputError: there is none, or it is not finished, or shards are missing.
     """
+    if not folder.is_dir():
+        got = "a file" if folder.exists() else "nothing of that name"
+        raise InputError(f"input={folder}: wanted the output folder of recipe=gense, got {got}. Name that folder.")
     found = folder / SCORED if (folder / SCORED).is_dir() else folder
     try:
         manifest = read_manifest(found)
@@ -37,6 +40,12 @@ def find_scored(folder: Path) -> Path:
         )
     if not manifest["complete"]:
         raise InputError(f"input={folder}: it is not finished. Finish it first: the command that began it goes on.")
+    store, shards = ShardStore(found), range(manifest["shards_planned"])
+    if lost := [number for number in shards if not store.is_done(number)]:
+        raise InputError(
+            f"input={folder}: {len(lost)} of its {len(shards)} shards are not there, or not whole; the first is "
+            f"{found / shard_name(lost[0])}. The command that wrote them writes them again."
+        )
     return found
 
 

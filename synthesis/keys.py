@@ -1,5 +1,6 @@
 """The keys of the command line and the types of their values."""
 
+from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from prompts import Assembly
@@ -18,8 +19,8 @@ class Keys(TypedDict):
     spec: str | None
     generator: str | None
     revision: str | None
-    input: str | None
-    input_type: Literal["auto", "text", "jsonl", "stsb"]
+    input: str | Sequence[str] | None
+    input_type: Literal["auto", "text", "jsonl", "stsb", "parquet"]
     input_column: str
     output: str | None
     num_x1: int

@@ -5,9 +5,11 @@ counts of what was left out. Both are renamed into place when whole. Any number 
 """
 
 import json
+import re
 import shutil
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,18 +18,21 @@ from filelock import FileLock
 
 from contracts import InputError
 from synthesis.duplicates import Duplicates
-from synthesis.inputs import Inputs, file_sha256
+from synthesis.inputs import Inputs, file_sha256, open_inputs
 from synthesis.sentences import clean, has_letters, split
 from synthesis.store import write_whole
+from synthesis.unused_keys import settings
 
 FOLDER = ".sentences"
 TEXTS, COUNTS = "sentences.txt", "counts.json"
 KINDS = ("sentences", "documents")
+NOT_BARE = re.compile(r"[\W_]+")
 
 
 class Preparation(NamedTuple):
-    """What is a sentence worth writing for. ``without`` is a file of sentences, one per line, that are left out: those
-    of a test, for instance. Case, blanks and punctuation do not tell sentences apart there.
+    """What is a sentence worth writing for. ``without`` is a file of texts, one per line, that are left out: those of a
+    test, for instance. Case, blanks and punctuation do not tell them apart. Where documents are split, so are these:
+    the sentences of one are left out, too.
     """
 
     kind: Literal["sentences", "documents"] = "sentences"
@@ -49,11 +54,22 @@ class Preparation(NamedTuple):
             raise InputError(f"sentences.without={self.without} is no file; wanted sentences, one per line, or null.")
 
     def unwanted(self) -> frozenset[str]:
-        """Sentences of ``without``, as `bare` has them."""
-        if self.without is None:
-            return frozenset()
-        with Path(self.without).open(encoding="utf-8") as file:
-            return frozenset(map(bare, file))
+        """Texts of ``without``, as `bare` has them.
+
+        Raises:
+            InputError: it is not UTF-8.
+        """
+        found = set[str]()
+        if self.without is None or not Path(self.without).stat().st_size:
+            return frozenset(found)
+        try:
+            for text in open_inputs(self.without, "text"):
+                found.add(bare(text))
+                if self.kind == "documents":
+                    found.update(map(bare, split(text)))
+        except InputError as error:
+            raise InputError(str(error).replace("input=", "sentences.without=", 1)) from None
+        return frozenset(found - {""})
 
     def rejected(self, sentence: str) -> str:
         """Why a cleaned sentence is left out; empty where it is not."""
@@ -84,9 +100,16 @@ class Prepared:
                 yield line[:-1]
 
 
+def read_preparation(cfg: Any) -> Preparation:
+    """From the values of the command line, checked."""
+    how = settings(Preparation, {"kind": cfg.input_kind, **cfg.sentences}, "sentences")
+    how.check()
+    return how
+
+
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
     """What decides the sentences."""
-    found = {"sha256": file_sha256(inputs.path), "type": inputs.kind, "column": inputs.column, **how._asdict()}
+    found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, **how._asdict()}
     if how.without is None:
         del found["without"]
     else:
@@ -95,30 +118,44 @@ def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
 
 
 def bare(sentence: str) -> str:
-    """Its letters and digits, in small letters."""
-    return "".join(filter(str.isalnum, sentence.casefold()))
+    """Its letters and digits, in small letters; however its accents are encoded."""
+    if not sentence.isascii():
+        sentence = unicodedata.normalize("NFKC", sentence)
+    return NOT_BARE.sub("", sentence.casefold())
 
 
-def prepare(inputs: Inputs, how: Preparation, folder: Path) -> Prepared:
-    """The sentences in ``folder``; they are written where they are not there yet.
+def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[str, Any] | None = None) -> Prepared:
+    """The sentences in ``folder``; they are written where they are not there yet, or others are.
+
+    ``identity`` is what `identify` says, where that is known already: it reads all of the input.
 
     Raises:
         InputError: the file cannot be read, or no sentence is left.
     """
-    place = folder / FOLDER
+    place, wanted = folder / FOLDER, dict(identity or identify(inputs, how))
     place.mkdir(parents=True, exist_ok=True)
     with FileLock(place / "lock"):
-        if not (place / COUNTS).is_file():
+        counts = _counted(place, wanted)
+        if counts is None:
+            (place / COUNTS).unlink(missing_ok=True)
             counts = _write(inputs, how, place)
-            write_whole(place / COUNTS, json.dumps(counts, indent=1).encode())
-    prepared = Prepared(place / TEXTS, json.loads((place / COUNTS).read_text(encoding="utf-8")))
-    if not prepared.number:
-        reasons = ", ".join(f"{reason} {number:,}" for reason, number in prepared.counts["left_out"].items())
+            write_whole(place / COUNTS, json.dumps({"of": wanted, **counts}, indent=1).encode())
+    if not counts["kept"]:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in counts["left_out"].items())
         raise InputError(
-            f"input={inputs.path}: none of its {prepared.counts['sentences']:,} sentences is left ({reasons}). Lower "
-            "sentences.min_words, or give other texts."
+            f"input={inputs.name}: none of its {counts['sentences']:,} sentences is left ({reasons or 'it has none'}). "
+            "Lower sentences.min_words, or give other texts."
         )
-    return prepared
+    return Prepared(place / TEXTS, counts)
+
+
+def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The counts of the sentences there; None where these are not there, or not the wanted ones."""
+    try:
+        found = json.loads((place / COUNTS).read_text(encoding="utf-8"))
+        return found if found.pop("of") == wanted and (place / TEXTS).is_file() else None
+    except (FileNotFoundError, ValueError, KeyError, AttributeError):
+        return None
 
 
 def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
@@ -130,7 +167,8 @@ def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
     seen, unwanted = Duplicates(work), how.unwanted()
     with (work / "all").open("w", encoding="utf-8", newline="\n") as file:
         for sentence in _sentences(inputs.all_texts(), how.kind, counts):
-            if why := how.rejected(sentence) or ("held out" if unwanted and bare(sentence) in unwanted else ""):
+            # Held out first: how many there are is asked, too short ones included
+            if why := "held out" if unwanted and bare(sentence) in unwanted else how.rejected(sentence):
                 left_out[why] += 1
                 continue
             file.write(sentence + "\n")

@@ -1,14 +1,16 @@
 """Keys that a recipe of GenSE has no use for: said and not used, they would be believed to work."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from contracts import InputError
 
 DEFAULTS = Path(__file__).resolve().parents[1] / "configs" / "synthesis.yaml"
+RECIPES = DEFAULTS.parent / "recipe"
 OF_DINO = (
     "spec",
     "num_x1",
@@ -36,6 +38,10 @@ UNUSED: Mapping[str, tuple[str, ...]] = {
 def refuse_unused(cfg: Mapping[str, Any], recipe: str) -> None:
     """InputError for a value that nothing reads; the default, said once more, does no harm."""
     defaults = yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))
+    of_recipe, of_all = (  # the latter: what each begins with
+        yaml.safe_load((RECIPES / f"{name}.yaml").read_text(encoding="utf-8")) for name in (recipe, "gense_filter")
+    )
+    refuse_unknown(map(str, cfg), {*defaults, *of_recipe, *of_all, "prompts"}, "")
     for key in UNUSED[recipe]:
         default, value = defaults[key], cfg[key]
         pairs = [(key, default, value)]
@@ -45,3 +51,22 @@ def refuse_unused(cfg: Mapping[str, Any], recipe: str) -> None:
             if given != wanted:
                 what = "a key of DINO's recipes" if key in OF_DINO else "for recipes that write or read otherwise"
                 raise InputError(f"{name}={given}: recipe={recipe} has no use for it, it is {what}. Leave it out.")
+
+
+Kind = TypeVar("Kind")
+
+
+def settings(kind: type[Kind], given: Mapping[Any, Any], group: str) -> Kind:
+    """A named tuple from a group of keys; InputError for one that it has not, as +GROUP.KEY=... can bring."""
+    refuse_unknown(map(str, given), kind._fields, f"{group}.")  # type: ignore[attr-defined]
+    return kind(**given)
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> None:
+    known = sorted(known)
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            all_ = f"There are {', '.join(known)}." if prefix else "python -m synthesis --help lists them."
+            hint = f"The nearest is {prefix}{near[0]}." if near else all_
+            raise InputError(f"{prefix}{key}: there is no such key. {hint}")

@@ -75,10 +75,46 @@ def test_documents_and_kept_duplicates(tmp_path):
 
 def test_it_is_done_once(tmp_path):
     first = prepared(tmp_path, "one two three\n", min_words=1)
-    assert list(prepared(tmp_path, "something else\n", min_words=1)) == list(first)
+    written = first.path.stat().st_mtime_ns
+    again = prepared(tmp_path, "one two three\n", min_words=1)
+    assert (again.counts, again.path.stat().st_mtime_ns) == (first.counts, written)
     (tmp_path / "out" / ".sentences" / "counts.json").unlink()  # a kill before the end: anew
     (tmp_path / "out" / ".sentences" / "work").mkdir()
+    assert list(prepared(tmp_path, "one two three\n", min_words=1)) == ["one two three"]
+
+
+def test_other_sentences_than_those_there_are_prepared_anew(tmp_path):
+    """As a command leaves them that ended before anything was written for them."""
+    prepared(tmp_path, "one two three\nfour five six\n", min_words=1)
     assert list(prepared(tmp_path, "something else\n", min_words=1)) == ["something else"]
+    with pytest.raises(InputError, match="none of its 1 sentences is left"):
+        prepared(tmp_path, "something else\n", min_words=3)
+
+
+def held_out(tmp_path, text, without, **how):
+    (tmp_path / "test.txt").write_text(without, encoding="utf-8")
+    return prepared(tmp_path, text, without=str(tmp_path / "test.txt"), **how)
+
+
+def test_texts_of_a_test_are_left_out_however_they_are_spelt(tmp_path):
+    found = held_out(
+        tmp_path, "Cafe\u0301 au lait!\nToo short\nstays here now\n", "caf\u00e9, au LAIT\n\ntoo short.\n", min_words=3
+    )
+    assert list(found) == ["stays here now"]
+    assert found.counts["left_out"] == {"held out": 2}, "one that is too short is counted, too: it was there"
+
+
+def test_a_test_text_of_several_sentences_is_found_in_documents(tmp_path):
+    text = '{"text": "First. My disk is full! What now? I asked them."}\n'
+    found = held_out(tmp_path, text, "My disk is full. What now?\n", name="in.jsonl", kind="documents", min_words=1)
+    assert list(found) == ["First.", "I asked them."]
+    assert found.counts["left_out"] == {"held out": 2}
+    assert list(held_out(tmp_path, "What now?\n", "My disk is full. What now?\n", min_words=1)) == ["What now?"]
+
+
+def test_no_text_to_leave_out_is_no_mistake(tmp_path):
+    assert list(held_out(tmp_path, "one two three\n", "", min_words=1)) == ["one two three"]
+    assert list(held_out(tmp_path, "one two three\n", "\n?\n", min_words=1)) == ["one two three"]
 
 
 def test_nothing_left_is_said_with_the_reasons(tmp_path):
