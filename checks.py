@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from contracts import InputError
+from contracts import InputError, TinySizes
 from key_types import check_types
 
 if TYPE_CHECKING:
@@ -59,17 +59,6 @@ class EvaluationKeys(TypedDict):
     at_start: bool
 
 
-class TinyKeys(TypedDict):
-    vocab_size: int
-    hidden_size: int
-    layers: int
-    heads: int
-    intermediate_size: int
-    max_length: int
-    dropout: float
-    lowercase: bool
-
-
 AT_LEAST_ONE = (
     "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
     "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads", "tiny.intermediate_size", "tiny.max_length",
@@ -105,7 +94,7 @@ def check_values(cfg: DictConfig) -> None:
         (PlainKeys, cfg, ""),
         (CheckpointKeys, cfg.checkpoint, "checkpoint."),
         (EvaluationKeys, cfg.evaluation, "evaluation."),
-        (TinyKeys, cfg.tiny, "tiny."),
+        (TinySizes, cfg.tiny, "tiny."),
     ):
         check_types(node, typing.get_type_hints(keys), prefix)
     for group in ("model", "data"):

@@ -17,7 +17,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from contracts import InputError
+from contracts import InputError, TinySizes
 
 TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on
 TOKENIZER_CHARACTERS = 20_000_000
@@ -27,42 +27,29 @@ T5_SPECIALS = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
 SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
 
 
-def write_tiny_masked_lm(
-    folder: Path,
-    texts: Iterator[str],
-    *,
-    seed: int,
-    vocab_size: int,
-    hidden_size: int,
-    layers: int,
-    heads: int,
-    intermediate_size: int,
-    max_length: int,
-    dropout: float,
-    lowercase: bool,
-) -> None:
-    """A RoBERTa of the given sizes and a byte-level BPE trained on ``texts``; ``folder`` appears whole or not at all.
+def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
+    """A RoBERTa of `TinySizes` and a byte-level BPE trained on ``texts``; ``folder`` appears whole or not at all.
 
     Raises:
         InputError: the sizes do not fit each other, or there is no text.
     """
-    check_heads(hidden_size, heads)
+    sizes = checked(named)
     with whole_folder(folder) as draft:
-        bpe = train_bpe(texts, ROBERTA_SPECIALS, vocab_size=vocab_size, lowercase=lowercase)
+        bpe = train_bpe(texts, ROBERTA_SPECIALS, sizes)
         ids = bpe.get_vocab()
         ends = ("</s>", ids["</s>"]), ("<s>", ids["<s>"])
         bpe.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=True)
-        tokenizer = as_tokenizer(bpe, ROBERTA_SPECIALS, max_length, cls_token="<s>", sep_token="</s>")
+        tokenizer = as_tokenizer(bpe, ROBERTA_SPECIALS, sizes.max_length, cls_token="<s>", sep_token="</s>")
         tokenizer.save_pretrained(draft)
         config = RobertaConfig(
             vocab_size=len(tokenizer),
-            hidden_size=hidden_size,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            intermediate_size=intermediate_size,
-            max_position_embeddings=max_length + tokenizer.pad_token_id + 1,  # positions start behind the pad id
+            hidden_size=sizes.hidden_size,
+            num_hidden_layers=sizes.layers,
+            num_attention_heads=sizes.heads,
+            intermediate_size=sizes.intermediate_size,
+            max_position_embeddings=sizes.max_length + tokenizer.pad_token_id + 1,  # positions start behind the pad id
             type_vocab_size=1,
-            hidden_dropout_prob=dropout,
+            hidden_dropout_prob=sizes.dropout,
             attention_probs_dropout_prob=0.0,  # any would take the fast attention kernel of a CPU away
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
@@ -73,42 +60,29 @@ def write_tiny_masked_lm(
             RobertaForMaskedLM(config).save_pretrained(draft)
 
 
-def write_tiny_t5(
-    folder: Path,
-    texts: Iterator[str],
-    *,
-    seed: int,
-    vocab_size: int,
-    hidden_size: int,
-    layers: int,
-    heads: int,
-    intermediate_size: int,
-    max_length: int,
-    dropout: float,
-    lowercase: bool,
-) -> None:
+def write_tiny_t5(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
     """A T5 with ``layers`` in each half, its LM head included, and the special tokens of T5; else as the masked LM.
 
     The 100 sentinels come on top of ``vocab_size``.
     """
-    check_heads(hidden_size, heads)
+    sizes = checked(named)
     with whole_folder(folder) as draft:
-        bpe = train_bpe(texts, T5_SPECIALS, vocab_size=vocab_size, lowercase=lowercase)
+        bpe = train_bpe(texts, T5_SPECIALS, sizes)
         bpe.post_processor = processors.TemplateProcessing(
             single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", bpe.get_vocab()["</s>"])]
         )
-        tokenizer = as_tokenizer(bpe, T5_SPECIALS, max_length, extra_special_tokens=SENTINELS)
+        tokenizer = as_tokenizer(bpe, T5_SPECIALS, sizes.max_length, extra_special_tokens=SENTINELS)
         tokenizer.save_pretrained(draft)
         start: dict[str, Any] = {"decoder_start_token_id": tokenizer.pad_token_id}
         config = T5Config(
             vocab_size=len(tokenizer),
-            d_model=hidden_size,
-            d_kv=hidden_size // heads,
-            d_ff=intermediate_size,
-            num_layers=layers,
-            num_decoder_layers=layers,
-            num_heads=heads,
-            dropout_rate=dropout,
+            d_model=sizes.hidden_size,
+            d_kv=sizes.hidden_size // sizes.heads,
+            d_ff=sizes.intermediate_size,
+            num_layers=sizes.layers,
+            num_decoder_layers=sizes.layers,
+            num_heads=sizes.heads,
+            dropout_rate=sizes.dropout,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=tokenizer.eos_token_id,
             **start,
@@ -118,9 +92,13 @@ def write_tiny_t5(
             T5ForConditionalGeneration(config).save_pretrained(draft)
 
 
-def check_heads(hidden_size: int, heads: int) -> None:
-    if hidden_size % heads:
-        raise InputError(f"tiny.hidden_size={hidden_size} does not split over tiny.heads={heads}; make it a multiple.")
+def checked(named: dict[str, Any]) -> TinySizes:
+    sizes = TinySizes(**named)
+    if sizes.hidden_size % sizes.heads:
+        raise InputError(
+            f"tiny.hidden_size={sizes.hidden_size} does not split over tiny.heads={sizes.heads}; make it a multiple."
+        )
+    return sizes
 
 
 @contextlib.contextmanager
@@ -136,19 +114,19 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def train_bpe(texts: Iterator[str], special: dict[str, str], *, vocab_size: int, lowercase: bool) -> Tokenizer:
+def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -> Tokenizer:
     """Byte-level BPE, as RoBERTa has it: a WordPiece trainer breaks ties by hash order, differently at every start."""
     sample = list(_some(texts))
     if not any(text.strip() for text in sample):
         raise InputError("backbone=tiny: the training data holds no text to train a tokenizer on.")
     bpe = Tokenizer(models.BPE(unk_token="<unk>"))
-    bpe.normalizer = normalizers.Sequence([normalizers.NFC()] + [normalizers.Lowercase()] * lowercase)
+    bpe.normalizer = normalizers.Sequence([normalizers.NFC()] + [normalizers.Lowercase()] * sizes.lowercase)
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     bpe.decoder = decoders.ByteLevel()
     bpe.train_from_iterator(
         sample,
         trainers.BpeTrainer(
-            vocab_size=vocab_size,
+            vocab_size=sizes.vocab_size,
             special_tokens=list(special.values()),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
