@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import textwrap
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ NOT_IDENTITY_WITHIN = {
 }
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 HELP_COLUMNS = 100
+FOR_RANK_ZERO = 10.0  # seconds to say what is wrong
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
 
@@ -59,6 +61,7 @@ def exit_statuses(
         yield
     except (InputError, HydraException, OmegaConfBaseException) as error:
         cause = input_error(error) or error
+        _let_rank_zero_tell()
         _leave(2, str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause), config))
     except failed as error:
         _leave(1, str(error))
@@ -66,6 +69,17 @@ def exit_statuses(
         _leave(130)
     finally:
         os.environ[FULL_ERROR] = before
+
+
+def _let_rank_zero_tell() -> None:
+    """What is wrong with the words or the data is wrong on every process that torchrun started, and is told by one.
+
+    As soon as a process ends with an error, torchrun ends the others. So all but rank 0 stay a while, and what is
+    wrong here alone is told nevertheless. Later ranks stay longer, so that one tells it in that case too.
+    """
+    rank = int(os.environ.get("RANK", "0"))
+    if rank > 0 and "TORCHELASTIC_RUN_ID" in os.environ:
+        time.sleep(FOR_RANK_ZERO + rank)
 
 
 def _leave(status: int, message: str = "") -> NoReturn:
