@@ -79,9 +79,16 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     from comparison.collect import collect
     from comparison.contrasts import choose_headline
     from comparison.report import compare, sections, write_report
+    from comparison.selection import select
 
     began = time.perf_counter()
     runs, left_out = collect(patterns)
+    runs, not_compared = select(runs, cfg.headline)
+    for one in not_compared:
+        log.warning("left out: %s", one.reason)
+    left_out += not_compared
+    if not runs:
+        raise InputError(f"runs: nothing was scored in any of the {len(not_compared)}. {left_out[-1].reason}")
     if cfg.strict and left_out:
         raise InputError(f"strict=true: {left_out[0].reason}")
     arms = arms_of(runs)

@@ -34,14 +34,22 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     """In the order of the first run of each."""
     groups = dict[str, list[Run]]()
     for run in runs:
-        label = run.label or labels_of(run.folder.parent).get(run.folder.name)
-        key = json.dumps([label, run.results["objective"], settings_of(run)], sort_keys=True, default=str)
-        groups.setdefault(key, []).append(run._replace(label=label))
+        groups.setdefault(recipe_key(run), []).append(run._replace(label=label_of(run)))
     arms = [
         Arm(group[0].label or "", sorted(group, key=lambda run: run.seed), settings_of(group[0]))
         for group in groups.values()
     ]
     return [arm._replace(label=label) for arm, label in zip(arms, _labels(arms), strict=True)]
+
+
+def label_of(run: Run) -> str | None:
+    """The name that a race has given its arm."""
+    return run.label or labels_of(run.folder.parent).get(run.folder.name)
+
+
+def recipe_key(run: Run) -> str:
+    """The same for runs that differ in their seed, and in what does not change the result."""
+    return json.dumps([label_of(run), run.results["objective"], settings_of(run)], sort_keys=True, default=str)
 
 
 def settings_of(run: Run) -> dict[str, Any]:

@@ -46,7 +46,11 @@ def collect(patterns: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
         InputError: a pattern matches nothing, or no run can be read.
     """
     runs, left_out = list[Run](), list[LeftOut]()
-    for path in dict.fromkeys(found for pattern in patterns for found in _matches(pattern)):
+    named = dict[Path, Path]()  # one folder may be written in several ways
+    for pattern in patterns:
+        for found in _matches(pattern):
+            named.setdefault(found.resolve(), found)
+    for path in named.values():
         try:
             runs.append(read_run(path))
         except InputError as error:
@@ -70,7 +74,7 @@ def read_run(path: Path) -> Run:
     if is_offline_run(path):
         return read_offline_run(path)
     if path.is_dir() and not (path / "results.json").exists():
-        begun = (path / "metrics.csv").exists() or (path / "checkpoints").exists()
+        begun = _has_begun(path)
         raise InputError(
             f"{path}: the run is not finished. Start its command again; it continues."
             if begun
@@ -94,9 +98,21 @@ def _last_stage(file: Path, results: Results) -> Path:
 
 def _check_scores(file: Path, results: Results) -> None:
     """The types of what is read here; ``read_results`` has checked names, numbers of scores and the version."""
+
+    def want(right: bool, kind: str, key: str) -> None:
+        if not right:
+            raise InputError(f"{file}: wanted {kind} under {key!r}. The file is damaged; run it again.")
+
     for key, kind in (("intervals", dict), ("recipe", dict), ("seeds", list), ("overlap", dict), ("objective", str)):
-        if not isinstance(results[key], kind):  # type: ignore[literal-required]
-            raise InputError(f"{file}: wanted {kind.__name__} under {key!r}. The file is damaged; run it again.")
+        want(isinstance(results[key], kind), kind.__name__, key)  # type: ignore[literal-required]
+    want(all(isinstance(seed, int) for seed in results["seeds"]), "whole numbers", "seeds")
+    want(all(isinstance(value, int | float) for value in results["spent"].values()), "numbers", "spent")
+    found = results["overlap"].values()
+    counted = all(isinstance(one, dict) and {"found", "checked"} <= one.keys() for one in found)
+    want(counted, "found and checked of each task", "overlap")
+    averages = results.get("averages", {})
+    listed = isinstance(averages, dict) and all(isinstance(held, list) for held in averages.values())
+    want(listed, "the scores of each average", "averages")
 
 
 def _read_rows(folder: Path) -> list[Row]:
@@ -117,16 +133,26 @@ def _matches(pattern: str) -> Iterator[Path]:
     if not found:
         raise InputError(f"runs: nothing matches {pattern}. Name run folders, or a pattern such as 'outputs/*'.")
     for path in found:
-        inside = sorted(one.parent for one in path.glob("*/results.json")) if _holds_runs(path) else []
-        labels = path / "runs"
-        if not inside and _holds_runs(path) and labels.is_dir():  # the folder of a race or a sweep
-            inside = sorted(one for one in labels.iterdir() if one.is_dir())
+        if str(path) != pattern and (path / "comparison.json").exists():
+            continue  # an earlier report, among the runs that it is of
+        inside = sorted(one for one in path.iterdir() if _is_run(one)) if _holds_runs(path) else []
+        folder = path / "runs"  # of a race or a sweep
+        if not inside and _holds_runs(path) and folder.is_dir():
+            inside = sorted(one for one in folder.iterdir() if one.is_dir())
         yield from inside or [path]
 
 
+def _is_run(path: Path) -> bool:
+    return (path / "results.json").exists() or _has_begun(path) or any(path.glob("run-*.wandb"))
+
+
+def _has_begun(path: Path) -> bool:
+    return any((path / name).exists() for name in ("metrics.csv", "checkpoints", ".hydra"))
+
+
 def _holds_runs(path: Path) -> bool:
-    own = ("results.json", "metrics.csv", "checkpoints", ".hydra", "files")
-    return path.is_dir() and not any((path / name).exists() for name in own)
+    """W&B's folders have ``files``."""
+    return path.is_dir() and not _is_run(path) and not (path / "files").exists()
 
 
 def labels_of(folder: Path) -> dict[str, str]:

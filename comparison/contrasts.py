@@ -1,6 +1,6 @@
 """Every two arms against each other, on every task and on their average, and the ranking that follows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -89,10 +89,17 @@ def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
     tasks = [name for name in shared if name.endswith(OF_PAIRS) and not _is_dev(name) and name not in members]
     tasks = tasks or [name for name in shared if name.endswith(OF_PAIRS)] or shared[:1]
     if not tasks:
+        has = "; ".join(f"{arm.runs[0].path}: {_some_of(arm.runs[0].results['scores'])}" for arm in arms)
         raise InputError(
-            "the runs have no score in common; score them with the same evaluation.suite, and compare again."
+            f"the runs have no score in common ({has}). Say headline=SCORE to compare those that have it, or score all "
+            "of them with the same suite: python -m evaluation encoder=RUN suite=sts data_root=EVAL output=FILE.json."
         )
     return Headline(tasks[0] if len(tasks) == 1 else OUR_MEAN.format(n=len(tasks)), tasks)
+
+
+def _some_of(scores: Iterable[str]) -> str:
+    names = sorted(scores)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _is_dev(name: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from comparison.collect import read_run
+from comparison.collect import labels_of, read_run
 from comparison.processes import Done, Job, run_all
 from contracts import InputError
 
@@ -59,7 +59,12 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
 def _keep(path: Path, asked: dict[str, Any]) -> None:
     """A folder holds one race; more seeds may come to it."""
     if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(
+                f"{path}: wanted JSON, got: {error}. Choose another output, or remove the file."
+            ) from error
         if before != json.loads(json.dumps(asked)):
             raise InputError(
                 f"output={path.parent} holds another race (its arms or its budget differ). Choose another output."
@@ -82,6 +87,7 @@ def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) 
             labels[name] = label
             jobs.append(Job(name, [*words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name))
     (output / "runs").mkdir(parents=True, exist_ok=True)
+    labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     (output / "runs" / "labels.json").write_text(json.dumps(labels, indent=1), encoding="utf-8")
 
     def told(done: Done) -> None:

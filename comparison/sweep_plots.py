@@ -36,7 +36,7 @@ def _heat_map(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> P
         return None
     means = dict[tuple[Any, Any], list[float]]()
     for arm in arms:
-        place = (tuple(arm.settings[key] for key in rows), arm.settings[across])
+        place = (tuple(_plain(arm.settings[key]) for key in rows), _plain(arm.settings[across]))
         means.setdefault(place, []).extend(values_of(arm, headline, headline.name))
     down = sorted({place[0] for place in means}, key=_order)
     wide = sorted({place[1] for place in means}, key=_order)
@@ -125,6 +125,11 @@ def _heights(values: Sequence[Any]) -> list[float]:
     """Evenly spaced in their order: grids are often geometric."""
     order = {str(value): place for place, value in enumerate(sorted({str(v): v for v in values}.values(), key=_order))}
     return [order[str(value)] / max(1, len(order) - 1) for value in values]
+
+
+def _plain(value: Any) -> Any:
+    """Of a list or a mapping its words."""
+    return value if value is None or isinstance(value, int | float | str) else str(value)
 
 
 def _order(value: Any) -> tuple[int, Any]:

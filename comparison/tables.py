@@ -123,7 +123,8 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
         "p is of a paired permutation test over test pairs, for these seeds: ranks of the seeds' similarities are "
         "averaged, and those of the two arms swapped. Holm's correction is over all pairs of arms, of the average and, "
         "apart from it, of all tasks. Two arms are distinguishable where p after correction is below 0.05 and the "
-        f"interval, of the mean scores, has no zero in it on the same side. A test over seeds wants {SEEDS_WANTED} a side."
+        "interval over test items, of the mean scores, has no zero in it and lies on the same side. A test over "
+        f"seeds wants {SEEDS_WANTED} a side."
     )
     return Table("contrasts", "Every two arms", note, columns, rows, frozenset({2, 3, 4, 5, 6, 7}))
 

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def read_items(path: str | Path) -> ItemScores:
             for key in arrays.files:
                 kind, _, name = key.partition("/")
                 found[kind][name] = arrays[key]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: wanted the arrays that a run writes, got: {error}. Score the run again.") from error
     digests = {name: str(array) for name, array in found.pop("digests").items()}
     return ItemScores(digests=digests, **found)

@@ -165,8 +165,18 @@ def test_a_race_gives_each_arm_the_budget(tmp_path, fake_train, budget, steps):
             assert ("max_time" in results["recipe"]) == ("seconds" in budget)
     labels = json.loads((tmp_path / "out" / "runs" / "labels.json").read_text(encoding="utf-8"))
     assert labels["b-seed2"] == "b"
+    more = plan({"arms": {"a": ["each=8"], "b": ["each=16"]}, "seeds": [3]}, budget, None, tmp_path / "out")
+    train_all(more, tmp_path / "out")
+    labels = json.loads((tmp_path / "out" / "runs" / "labels.json").read_text(encoding="utf-8"))
+    assert (labels["b-seed2"], labels["b-seed3"]) == ("b", "b")
     with pytest.raises(InputError, match="another race"):
         plan({"arms": {"a": []}, "seeds": [1]}, budget, None, tmp_path / "out")
+
+
+def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
+    (tmp_path / "race.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"race\.json: wanted JSON"):
+        plan({"arms": {"a": []}, "seeds": [1]}, {"seconds": 1}, None, tmp_path)
 
 
 @pytest.mark.parametrize(

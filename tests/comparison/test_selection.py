@@ -1,0 +1,124 @@
+"""What takes part in a comparison: no run twice, nothing damaged, nothing that was not scored."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from comparison.arms import arms_of
+from comparison.collect import collect
+from comparison.contrasts import choose_headline
+from comparison.report import compare, write_report
+from comparison.selection import select
+from contracts import InputError
+from runs.items import read_items
+
+
+def change(folder: Path, **entries) -> None:
+    path = folder / "results.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**found, **entries}), encoding="utf-8")
+
+
+def taken(patterns, headline=None):
+    runs, left_out = select(collect([str(one) for one in patterns])[0], headline)
+    return [run.path.name for run in runs], [one.reason for one in left_out]
+
+
+def test_a_folder_written_in_two_ways_is_one_run(run_folder, tmp_path, monkeypatch):
+    folder = run_folder(tmp_path / "a", "one", 1, 0.2)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(folder)
+    assert len(collect(["a", "./a", "*", str(folder)])[0]) == 1
+
+
+def test_a_copy_is_no_second_seed(run_folder, tmp_path):
+    folder = run_folder(tmp_path / "a", "one", 1, 0.2)
+    shutil.copytree(folder, tmp_path / "copy")
+    run_folder(tmp_path / "b", "one", 2, 0.2)
+    names, reasons = taken([tmp_path / "*"])
+    assert names == ["a", "b"]
+    assert len(reasons) == 1
+    assert "seed 1" in reasons[0]
+
+
+def test_of_one_seed_the_longest_run_is_taken(run_folder, tmp_path):
+    """As of a run that was continued, of which W&B keeps two records."""
+    short = run_folder(tmp_path / "a", "one", 1, 0.2)
+    run_folder(tmp_path / "b", "one", 1, 0.2)
+    spent = json.loads((short / "results.json").read_text(encoding="utf-8"))["spent"]
+    change(short, spent={**spent, "steps": 5})
+    assert taken([tmp_path / "*"])[0] == ["b"]
+
+
+def test_a_run_without_scores_does_not_stop_the_others(run_folder, tmp_path):
+    run_folder(tmp_path / "a", "one", 1, 0.2)
+    change(run_folder(tmp_path / "b", "two", 1, 0.2), scores={})
+    names, reasons = taken([tmp_path / "*"])
+    assert names == ["a"]
+    assert "nothing was scored" in reasons[0]
+
+
+def test_who_lacks_the_headline_is_left_out(run_folder, tmp_path):
+    run_folder(tmp_path / "a", "one", 1, 0.2)
+    change(run_folder(tmp_path / "b", "two", 1, 0.2), scores={"mr/default/accuracy": 80.0})
+    assert taken([tmp_path / "*"], "sts12/all/spearman")[0] == ["a"]
+    assert taken([tmp_path / "*"], "no/such/score")[0] == ["a", "b"]
+    with pytest.raises(InputError, match=r"/b: mr/default/accuracy.*headline=SCORE"):
+        choose_headline(arms_of(collect([str(tmp_path / "*")])[0]), None)
+
+
+def test_an_earlier_report_among_the_runs_is_passed_over(run_folder, tmp_path):
+    run_folder(tmp_path / "a", "one", 1, 0.2)
+    runs, left_out = collect([str(tmp_path / "*")])
+    arms = arms_of(runs)
+    write_report(compare(arms, choose_headline(arms, None), left_out), tmp_path / "report")
+    runs, left_out = collect([str(tmp_path / "*")])
+    assert (len(runs), left_out) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("overlap", {"sts12": 1}), ("averages", {"a": 3}), ("averages", [1]), ("seeds", ["x"]), ("objective", None)],
+)
+def test_an_entry_of_the_wrong_kind_is_named(run_folder, tmp_path, entry, value):
+    folder = run_folder(tmp_path / "a", "one", 1, 0.2)
+    run_folder(tmp_path / "b", "two", 1, 0.2)
+    change(folder, **{entry: value})
+    runs, left_out = collect([str(tmp_path / "*")])
+    assert [run.path.name for run in runs] == ["b"]
+    assert entry in left_out[0].reason
+
+
+def test_a_cost_that_is_no_number_is_named(run_folder, tmp_path):
+    folder = run_folder(tmp_path / "a", "one", 1, 0.2)
+    spent = json.loads((folder / "results.json").read_text(encoding="utf-8"))["spent"]
+    change(folder, spent={**spent, "steps": "many"})
+    with pytest.raises(InputError, match="spent"):
+        collect([str(folder)])
+
+
+def test_test_items_with_any_bytes_changed_are_told(run_folder, tmp_path):
+    path = run_folder(tmp_path / "a", "one", 1, 0.2) / "items.npz"
+    whole, rng, told = path.read_bytes(), random.Random(1), 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(3):
+            damaged[rng.randrange(len(damaged))] ^= 0xFF
+        path.write_bytes(bytes(damaged))
+        try:
+            read_items(path)
+        except InputError:
+            told += 1
+    assert told > 40  # some bytes of a zip archive say nothing
+
+
+def test_settings_that_are_lists_are_drawn(run_folder, tmp_path):
+    for place, paths in enumerate((["a", "b"], ["c"], ["d"])):
+        model = {"temperature": place, "lr": 0.1 * (place % 2)}
+        run_folder(tmp_path / f"{place}", "one", 1, 0.2, data={"path": paths}, model=model)
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    written = write_report(compare(arms, choose_headline(arms, None), []), tmp_path / "report")
+    assert {"sweep", "parallel"} <= set(written)
