@@ -7,7 +7,7 @@ one by one.
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
@@ -44,14 +44,12 @@ class NLIGeneration(StoredRows):
     prompt_assembly: Literal["pieces", "string"] = "pieces"
     source_length: int = 96
     target_length: int = 48
-    max_length: int = field(init=False)  # is the source_length
     dev_path: str | None = None
     dev_split: str = "valid"
     dev_fraction: float = 0.02
     dev_rows: int | None = None
 
     def __post_init__(self) -> None:
-        self.max_length = self.source_length
         super().__post_init__()
         self.pieces = parse_prompts(self.prompts, self.prompt_assembly, "prompts")
         self._held_out_source: tuple[RecordSource, Share | None] | None = None
@@ -88,9 +86,7 @@ class NLIGeneration(StoredRows):
                 yield from record.texts if number % PROMPTS_EVERY else chain(words, record.texts)
 
     def manifest(self) -> dict[str, Any]:
-        found = super().manifest()
-        del found["rows_per_batch"], found["max_length"]
-        return found | {
+        return super().manifest() | {
             "instances_per_batch": self.batch_size,
             "source_length": self.source_length,
             "target_length": self.target_length,

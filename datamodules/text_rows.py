@@ -31,8 +31,7 @@ class StoredRows(pl.LightningDataModule, ABC):
     of, what an example is, and what a batch.
 
     ``path`` is a file, several, or a folder. ``columns`` names the columns of the texts where the names are not known.
-    ``batch_size`` counts examples over all processes; ``max_length`` tokens, special tokens included, capped by the
-    tokenizer's own limit.
+    ``batch_size`` counts examples over all processes.
     """
 
     yields: ClassVar[type]
@@ -45,7 +44,6 @@ class StoredRows(pl.LightningDataModule, ABC):
     split: str = "train"
     on_error: Literal["fail", "skip"] = "fail"
     seed: int = 1
-    max_length: int = 128
     fraction: float = 1.0
     cache_dir: str | None = None
     num_workers: int = 0
@@ -82,7 +80,6 @@ class StoredRows(pl.LightningDataModule, ABC):
         if self.store is not None:
             return
         store = self._open_store(quiet=True)
-        self.sequences = Sequences(load_tokenizer(self.tokenizer), self.max_length)
         self.subset = nested_subset(len(store), self.fraction, self.seed)
         self.store = store
 
@@ -110,8 +107,6 @@ class StoredRows(pl.LightningDataModule, ABC):
             **self.store.manifest,
             "used": self.num_examples,
             "fraction": self.fraction,
-            "rows_per_batch": self.batch_size,
-            "max_length": self.sequences.longest,
         }
 
     def held_out(self) -> Sequence[Any]:
@@ -132,16 +127,29 @@ class StoredRows(pl.LightningDataModule, ABC):
         )
 
 
+@dataclass(eq=False, repr=False)
 class TextRows(StoredRows):
-    """Each row is an example."""
+    """Each row is an example. ``max_length`` counts tokens of a text, special tokens included, capped by the
+    tokenizer's own limit.
+    """
+
+    max_length: int = 128
 
     @abstractmethod
     def make_batch(self, store: RowStore, rows: np.ndarray) -> Any:
         """(N,) rows of the store -> what the class ``yields``."""
 
+    def setup(self, stage: str | None = None) -> None:
+        if self.store is None:
+            self.sequences = Sequences(load_tokenizer(self.tokenizer), self.max_length)
+        super().setup(stage)
+
     @property
     def num_examples(self) -> int:
         return len(self.subset)
+
+    def manifest(self) -> dict[str, Any]:
+        return super().manifest() | {"rows_per_batch": self.batch_size, "max_length": self.sequences.longest}
 
     def _batch(self, pass_index: int, examples: np.ndarray) -> Any:
         assert self.store is not None
