@@ -36,6 +36,7 @@ def records(path):
         ("senteval_classifiers", "P8", 2),
         ("start_up", "P11", 0),
         ("synthesis_memory", "memory", 1),
+        ("triplet_synthesis", "P10", 2),
     ],
 )
 def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):
@@ -48,7 +49,10 @@ def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name
     lines = [line for line in record["lines"] if line["figure"] == figure]
     assert len(run_lines) == len(lines) > 0
     assert sum(line["ratio"] is not None for line in lines) == compared
-    assert all(line["ours"] > 0 for line in lines if "beyond torch" not in line["case"])
+    for line in lines:
+        if "beyond torch" not in line["case"]:
+            may_be_zero = line["unit"] == "points" or line["target"] == "0"  # a largest difference; what is wasted
+            assert line["ours"] >= 0 if may_be_zero else line["ours"] > 0, line
 
 
 @pytest.mark.slow

@@ -19,18 +19,9 @@ from encoders.pooling import POOLERS
 from export.__main__ import run
 from export.sentence_transformers import export_encoder
 from export.transformers_folder import export_transformers, use_of_transformers
+from tests.export.texts import TORTURE
 
 ROOT = Path(__file__).resolve().parents[2]
-TORTURE = [
-    "The ferry leaves the harbour.",
-    "",
-    "   ",
-    "word " * 10_000,
-    "swallows 🐦🐦 and a family 👨‍👩‍👧‍👦",
-    "السفينة تغادر الميناء قبل الفجر",
-    "literal <s> </s> <mask> <pad> [CLS] [SEP] [MASK] [PAD] and <extra_id_0>",
-    "tab\tnew\nline \x00 nul \u200b zero width",
-]
 ALONE = """
 import json, sys
 for name in ("encoders", "export", "contracts", "evaluation", "runs", "losses", "datamodules"):

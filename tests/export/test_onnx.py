@@ -18,18 +18,9 @@ from encoders.head import TanhHead
 from encoders.pooling import POOLERS
 from export.__main__ import run
 from export.onnx_graph import GRAPH, SMALL, check_onnx, export_onnx, use_of_onnx
+from tests.export.texts import TORTURE
 
 ROOT = Path(__file__).resolve().parents[2]
-TORTURE = [
-    "The ferry leaves the harbour.",
-    "",
-    "   ",
-    "word " * 10_000,
-    "swallows 🐦🐦 and a family 👨‍👩‍👧‍👦",
-    "السفينة تغادر الميناء قبل الفجر",
-    "literal <s> </s> <mask> <pad> [CLS] [SEP] [MASK] [PAD] and <extra_id_0>",
-    "tab\tnew\nline \x00 nul \u200b zero width",
-]
 needs_onnx = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime")),
     reason="the extra onnx is not installed",
