@@ -1,5 +1,8 @@
-"""What is wrong with a command that torchrun started several times is told once, and never by nobody."""
+"""What is wrong with several processes of a command is told once, and never by nobody; how a test waits for several."""
 
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +12,7 @@ import pytest
 import command_line
 from command_line import exit_statuses
 from contracts import InputError
+from tests.processes import Child, statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,6 +39,38 @@ def test_what_is_wrong_on_every_process_is_told_by_one(words, said, tmp_path):
     lines = [line for line in done.stderr.splitlines() if line.startswith("train.py: ")]
     assert len(lines) == 1, done.stderr
     assert said in lines[0]
+
+
+@pytest.mark.parametrize("kind", ["command", "fork"])
+def test_one_that_failed_takes_those_that_wait_for_it_along(kind):
+    """They would wait for ever: each reads from a pipe that stays open."""
+    reading, writing = os.pipe()
+    children: list[Child] = []
+    for place in range(3):
+        status = 3 if place == 1 else 0
+        if kind == "command":
+            code = f"import os, sys; {status} or os.read(0, 1); sys.exit({status})"
+            children.append(subprocess.Popen([sys.executable, "-S", "-c", code], stdin=reading))
+        else:
+            children.append(multiprocessing.get_context("fork").Process(target=read_or_leave, args=(reading, status)))
+            children[-1].start()
+    assert statuses(children) == [-signal.SIGKILL, 3, -signal.SIGKILL]
+    os.close(reading)
+    os.close(writing)
+
+
+def read_or_leave(pipe: int, status: int) -> None:
+    sys.exit(status or len(os.read(pipe, 1)))
+
+
+def test_all_that_ends_well_is_waited_for():
+    """The first ends when the others have: it reads until they have closed their ends of the pipe."""
+    reading, writing = os.pipe()
+    first = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=reading)
+    rest = [subprocess.Popen([sys.executable, "-S", "-c", ""], stdout=writing) for _ in range(2)]
+    os.close(reading)
+    os.close(writing)
+    assert statuses([first, *rest]) == [0, 0, 0]
 
 
 def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsys):

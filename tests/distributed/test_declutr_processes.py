@@ -16,6 +16,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from contracts import IGNORED_LABEL, Ragged, SpanBatch
 from datamodules.documents import from_text
 from encoders.declutr import DeCLUTR
+from tests.processes import statuses
 
 GLOBAL_BATCH, STEPS = 6, 2
 CASES: dict[str, dict[str, Any]] = {
@@ -123,12 +124,7 @@ def on(world: int, folder: Path, corpus: Path, backbone: Path) -> list[dict[str,
     ]
     for child in children:
         child.start()
-    for child in children:
-        child.join(120)
-    hanging = [child for child in children if child.is_alive()]
-    for child in hanging:
-        child.kill()
-    assert [child.exitcode for child in children] == [0] * world
+    assert statuses(children, timeout=120) == [0] * world
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
     return [{case: [Step(**step) for step in steps] for case, steps in found.items()} for found in ranks]
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import statuses
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = """
 import json, sys
@@ -63,11 +65,7 @@ def ranks(tmp_path_factory) -> dict[int, list[dict]]:
         subprocess.Popen([sys.executable, "-c", WORKER, str(ROOT), str(rank), str(out)], env=environment)
         for rank in range(3)
     ]
-    try:
-        assert [child.wait(timeout=200) for child in children] == [0, 0, 0]
-    finally:
-        for child in children:
-            child.kill()
+    assert statuses(children) == [0, 0, 0]
     return {world: [json.loads((out / f"{world}-{r}.json").read_text()) for r in range(world)] for world in (1, 2, 3)}
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import statuses
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = """
 import json, sys
@@ -43,11 +45,7 @@ def ranks(tmp_path_factory) -> list[dict]:
         )
         for rank in range(2)
     ]
-    try:
-        assert [child.wait(timeout=200) for child in children] == [0, 0]
-    finally:
-        for child in children:
-            child.kill()
+    assert statuses(children) == [0, 0]
     rows = (out / "csv" / "metrics.csv").read_text().splitlines()
     return [{**json.loads((out / f"{rank}.json").read_text()), "rows": rows} for rank in range(2)]
 
