@@ -66,7 +66,7 @@ def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> i
     from runs.stages import let_go
 
     folder = Path(cfg.output_dir)
-    if status := from_rank_zero(lambda writer: [writer and synthesise_domain(cfg)])[0]:
+    if status := from_rank_zero(lambda writer: [writer and synthesise_domain(cfg, selected)])[0]:
         return int(status)
     lay_out(cfg, stages)
     start = Start(*from_rank_zero(lambda writer: prepare_whole(cfg, stages, selected, writer)))

@@ -18,7 +18,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 TO_CONNECT = timedelta(minutes=5)  # beyond it the address is wrong, as with torchrun --master-port 0
 _decisions = itertools.count()  # all ranks ask for the same ones, in the same order
-LONGEST_WAIT = timedelta(hours=2)  # rank 0 may have to read the whole corpus for a tokenizer
+LONGEST_WAIT = timedelta(days=7)  # rank 0 may have to read a whole corpus, or to write triplets for a domain
 
 
 class Launched(NamedTuple):

@@ -1,11 +1,18 @@
 """One command from the raw sentences of a domain to a trained encoder: synthesis, three stages, scores of each."""
 
 import json
+import os
 import random
+import sys
 
 import pytest
+from omegaconf import OmegaConf
 
+import domain
+from contracts import InputError
 from runs.results import read_results
+from stages import Stage
+from synthesis.processes import find_ranks
 
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "dropout=0.1"]
@@ -36,10 +43,12 @@ def tested(small_eval):
 
 @pytest.fixture(scope="module")
 def sentences(tested, tmp_path_factory):
-    path = tmp_path_factory.mktemp("domain") / "domain.txt"
+    """Two files."""
+    folder = tmp_path_factory.mktemp("domain")
     lines = [f"The {noun} was seen near the {other}." for noun in NOUNS[:5] for other in NOUNS[5:]]
-    path.write_text("\n".join([*lines, tested.upper()]) + "\n")
-    return path
+    (folder / "a.txt").write_text("\n".join(lines) + "\n")
+    (folder / "b.txt").write_text(tested.upper() + "\n")
+    return f"[{folder / 'a.txt'},{folder / 'b.txt'}]"
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +117,7 @@ def test_a_second_command_passes_over_what_is_done(words, finished, command):
         ("domain.path=nowhere.txt", "domain.path"),
         ("+domain.synthesis.rules.treshold=0.8", "rules.threshold"),
         ("domain.generator=nowhere/generator", "nowhere/generator"),
+        ("stages.nli.data.path=nowhere.jsonl", "stage nli (its keys are stages.nli.KEY): nowhere.jsonl: no such file"),
     ],
 )
 def test_a_wrong_word_is_told_before_anything_is_trained(word, message, words, command, tmp_path):
@@ -119,3 +129,63 @@ def test_a_wrong_word_is_told_before_anything_is_trained(word, message, words, c
     assert message in outcome.err
     assert "Traceback" not in outcome.err
     assert not list(folder.glob("**/*.ckpt"))
+    assert not list(tmp_path.glob("made/**/shard-*")), "nor are triplets written for a run that cannot be"
+
+
+def test_who_asks_a_run_to_end_asks_its_synthesis_too(tmp_path):
+    """The process that is waited for has SIGTERM sent to the one that waits."""
+    left = tmp_path / "left"
+    script = f"""if True:
+        import os, pathlib, signal, sys
+        def leave(*_):
+            pathlib.Path({str(left)!r}).write_text("whole")
+            sys.exit(3)
+        signal.signal(signal.SIGTERM, leave)
+        os.kill(os.getppid(), signal.SIGTERM)
+        while True:
+            signal.pause()
+    """
+    assert domain.run_process([sys.executable, "-c", script], os.environ) == 143
+    assert left.read_text() == "whole"
+    assert domain.run_process([sys.executable, "-c", "raise SystemExit(2)"], os.environ) == 2
+
+
+@pytest.mark.parametrize(
+    "launched",
+    [
+        {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "none"},
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_LOCALID": "0", "SLURM_JOB_NAME": "train"},
+    ],
+)
+def test_synthesis_is_not_taken_for_one_of_the_processes_that_train(launched, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in launched.items():
+        monkeypatch.setenv(name, value)
+    assert find_ranks().world == 8
+    kept = domain.alone(os.environ)
+    for name in launched.keys() - kept.keys():
+        monkeypatch.delenv(name)
+    assert find_ranks() == (0, 1)
+    assert kept["PATH"] == os.environ["PATH"]
+
+
+def test_nothing_is_written_for_a_stage_that_does_not_run(rows, tmp_path):
+    data = {"_target_": "datamodules.text_rows.Triplets", "path": str(rows), "tokenizer": "none", "batch_size": 4}
+    whole = OmegaConf.create(
+        {
+            "output_dir": str(tmp_path / "run"),
+            "overwrite": False,
+            "backbone": "some-id",
+            "domain": {"path": str(rows), "generator": None, "folder": str(tmp_path / "made"), "synthesis": {}},
+            "data": data,
+        }
+    )
+    other = Stage("nli", whole, [], "", "")
+    assert domain.synthesise_domain(whole, [other]) == 0
+    reader = Stage(
+        "domain", OmegaConf.merge(whole, {"data": {"path": str(tmp_path / "made" / "triplets")}}), [], "", ""
+    )
+    with pytest.raises(InputError, match=r"domain\.generator=null"):
+        domain.synthesise_domain(whole, [other, reader])
+    assert not (tmp_path / "made").exists()
