@@ -154,7 +154,7 @@ def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
 
 
 def write_held_out(cfg: DictConfig, path: Path) -> int:
-    """The distinct texts of the tasks that the run is scored on, and the lines of longer ones, one per line; how many."""
+    """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
     from evaluation.catalogue import load_tasks
     from evaluation.suite import Suite
 
