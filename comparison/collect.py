@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from comparison.early import stopped
 from contracts import InputError, ItemScores, Results
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ def read_run(path: Path) -> Run:
         return read_offline_run(path)
     if path.is_dir() and not (path / "results.json").exists():
         begun = _has_begun(path)
+        if reason := stopped(path):
+            raise InputError(f"{path}: its sweep has stopped it early: {reason}.")
         raise InputError(
             f"{path}: the run is not finished. Start its command again; it continues."
             if begun

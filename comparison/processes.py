@@ -1,6 +1,7 @@
 """Runs of ``train.py`` as processes of their own: some at a time, one per device, each retried once."""
 
 import contextlib
+import ctypes
 import json
 import logging
 import os
@@ -15,11 +16,19 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, NamedTuple
 
+from filelock import FileLock, Timeout
+
+from comparison.early import stopped, write_stopped
+
 log = logging.getLogger(__name__)
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
-WRONG_INPUT, INTERRUPTED = 2, (130, 143, -2, -15)
+WRONG_INPUT, TERMINATED = 2, 143
+INTERRUPTED = (130, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 LINES_KEPT = 30  # of what a failed run said
+ASKED_EVERY = 0.5  # seconds between looks at a trial that may be ended early
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Job(NamedTuple):
@@ -36,10 +45,56 @@ class Done(NamedTuple):
     seconds: float
     attempts: int
     said: str  # the end of what a failed run wrote
+    early: str = ""  # why it was ended before its end
 
     @property
     def finished(self) -> bool:
         return self.status == 0
+
+    @property
+    def failed(self) -> bool:
+        return self.status not in (0, *INTERRUPTED) and not self.early
+
+    def in_words(self) -> str:
+        if self.early:
+            return f"stopped early ({self.early})"
+        if self.status in INTERRUPTED:
+            return "interrupted"
+        return "done" if self.finished else f"failed with status {self.status}"
+
+
+class Running:
+    """The processes that there are. ``end`` ends them all, and then none is started any more."""
+
+    def __init__(self) -> None:
+        self.ended_by = 0  # an exit status, once it has ended
+        self._lock = threading.Lock()
+        self._processes = list[subprocess.Popen[str]]()
+
+    def start(self, job: Job, place: dict[str, str]) -> "subprocess.Popen[str] | None":
+        with self._lock:
+            if self.ended_by:
+                return None
+            process = subprocess.Popen(
+                [sys.executable, str(TRAIN), *job.words, f"output_dir={job.folder}"],
+                env={**os.environ, **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                preexec_fn=_follow_parent,
+            )  # fmt: skip
+            self._processes.append(process)
+            return process
+
+    def end(self, status: int) -> None:
+        with self._lock:
+            self.ended_by = self.ended_by or status
+            for process in self._processes:
+                if process.poll() is None:
+                    process.terminate()  # it saves its state
+
+
+def _follow_parent() -> None:
+    """Where this process is killed without a word, its runs save their state and end, instead of living on (Linux)."""
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def devices_here(parallel: int) -> list[dict[str, str]]:
@@ -56,11 +111,15 @@ def _gpus() -> int:
 
 
 def run_all(
-    jobs: Sequence[Job], record: Path, parallel: int = 1, told: Callable[[Done], None] | None = None
+    jobs: Sequence[Job],
+    record: Path,
+    parallel: int = 1,
+    told: Callable[[Done], None] | None = None,
+    verdict: Callable[[Path], str] | None = None,
 ) -> list[Done]:
-    """In their order, ``parallel`` at a time; what has its ``results.json`` is not begun.
+    """In their order, ``parallel`` at a time; what has its ``results.json`` is not begun, nor what was stopped early.
 
-    ``record`` gets a line for each.
+    ``record`` gets a line for each; ``verdict`` is asked while a run runs, and ends it where it gives a reason.
 
     A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
     would fail again. An interruption ends all of it; the same command goes on.
@@ -68,25 +127,25 @@ def run_all(
     free = Queue[dict[str, str]]()
     for place in devices_here(parallel):
         free.put(place)
-    stop, lock, running = threading.Event(), threading.Lock(), list[subprocess.Popen[str]]()
+    running, lock = Running(), threading.Lock()
 
     def one(job: Job) -> Done | None:
-        if stop.is_set():
-            return None
         if (job.folder / "results.json").exists():
             return Done(job.name, 0, 0.0, 0, "")
+        if reason := stopped(job.folder):
+            return Done(job.name, INTERRUPTED[1], 0.0, 0, "", reason)
         place = free.get()
         try:
-            done = _attempts(job, place, stop, running)
+            done = _attempts(job, place, running, verdict)
         finally:
             free.put(place)
+        if done is None:
+            return None
         with lock:
             record.parent.mkdir(parents=True, exist_ok=True)
+            line = {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")}
             with record.open("a", encoding="utf-8") as file:
-                file.write(
-                    json.dumps({**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")})
-                    + "\n"
-                )
+                file.write(json.dumps(line) + "\n")
         if told:
             told(done)
         return done
@@ -95,12 +154,12 @@ def run_all(
         waiting = [pool.submit(one, job) for job in jobs]
         try:
             found = [future.result() for future in waiting]
-        except KeyboardInterrupt:
-            stop.set()
-            for process in running:
-                process.terminate()  # it saves its state; the pool waits for it
-            raise
-    if stop.is_set():
+        except (KeyboardInterrupt, SystemExit) as error:
+            running.end(TERMINATED if isinstance(error, SystemExit) else INTERRUPTED[0])
+            raise  # the pool waits until all runs have saved their state
+    if running.ended_by == TERMINATED:
+        raise SystemExit(TERMINATED)
+    if running.ended_by:
         raise KeyboardInterrupt
     return [done for done in found if done is not None]
 
@@ -109,35 +168,63 @@ def run_all(
 def _terminable() -> Iterator[None]:
     """SIGTERM ends all of it as Ctrl-C does, instead of leaving the runs behind."""
 
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
+    def terminate(number: int, frame: Any) -> None:
+        raise SystemExit(TERMINATED)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _attempts(job: Job, place: dict[str, str], stop: threading.Event, running: list[subprocess.Popen[str]]) -> Done:
+def _attempts(job: Job, place: dict[str, str], running: Running, verdict: Callable[[Path], str] | None) -> Done | None:
+    """None where all is being ended before it was begun."""
     began, attempts = time.monotonic(), 0
     while True:
-        attempts += 1
-        process = subprocess.Popen(
-            [sys.executable, str(TRAIN), *job.words, f"output_dir={job.folder}"],
-            env={**os.environ, **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        running.append(process)
-        output, _ = process.communicate()
-        running.remove(process)
-        status, said = process.returncode, "\n".join(output.splitlines()[-LINES_KEPT:])
+        _wait_for_another(job, running)
+        process = running.start(job, place)
+        if process is None and not attempts:
+            return None
+        if process is not None:
+            attempts += 1
+            output, early = _followed(process, job, verdict)
+            status, said = process.returncode, "\n".join(output.splitlines()[-LINES_KEPT:])
+        if early and status != 0:
+            write_stopped(job.folder, early)
+            return Done(job.name, status, time.monotonic() - began, attempts, "", early)
         if status in INTERRUPTED:
-            stop.set()
-        if status in (0, WRONG_INPUT, *INTERRUPTED) or attempts == 2:
+            running.end(TERMINATED if status in (TERMINATED, -signal.SIGTERM) else INTERRUPTED[0])
+        if status in (0, WRONG_INPUT, *INTERRUPTED) or attempts == 2 or running.ended_by:
             return Done(job.name, status, time.monotonic() - began, attempts, "" if status == 0 else said)
         log.warning(
             "%s failed with status %d; it is begun once more. %s", job.name, status, said.splitlines()[-1:] or ""
         )
+
+
+def _followed(process: "subprocess.Popen[str]", job: Job, verdict: Callable[[Path], str] | None) -> tuple[str, str]:
+    """What it wrote until its end, and why it was ended early."""
+    early = ""
+    while True:
+        try:
+            output, _ = process.communicate(timeout=ASKED_EVERY if verdict and not early else None)
+        except subprocess.TimeoutExpired:
+            early = verdict(job.folder) if verdict else ""
+            if early:
+                process.terminate()
+        else:
+            return output, early
+
+
+def _wait_for_another(job: Job, running: Running) -> None:
+    """A run of an earlier command that was killed may still be saving its state."""
+    path = job.folder / ".hydra" / "lock"
+    while path.exists() and not running.ended_by:
+        try:
+            with FileLock(path).acquire(timeout=1):
+                return
+        except Timeout:
+            log.info("%s: another process is in %s; waiting for its end.", job.name, job.folder)

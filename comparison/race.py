@@ -91,12 +91,7 @@ def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) 
     (output / "runs" / "labels.json").write_text(json.dumps(labels, indent=1), encoding="utf-8")
 
     def told(done: Done) -> None:
-        log.info(
-            "%s: %s in %.0f s",
-            done.name,
-            "done" if done.finished else f"failed with status {done.status}",
-            done.seconds,
-        )
+        log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
     failed = [
         done for done in run_all(jobs, output / "runs.jsonl", parallel, None if quiet else told) if not done.finished

@@ -10,11 +10,12 @@ import json
 import logging
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from command_line import HELP_COLUMNS, exit_statuses
+from comparison.early import Hyperband
 from comparison.processes import Done, Job, run_all
 from comparison.sweep_file import Sweep, read_sweep, trials_of
 from contracts import InputError
@@ -77,20 +78,13 @@ def run(arguments: Sequence[str]) -> int:
     finished = sum((job.folder / "results.json").exists() for job in jobs)
     if asked.sweep.method == "bayes":
         log.info("method: bayes needs W&B's server; the trials are drawn at random instead.")
-    if asked.sweep.early_terminate:
-        log.info("early_terminate is W&B's: here each trial runs to its end.")
     log.info("%d trials, %d of them finished; %s", len(jobs), finished, asked.output)
 
     def told(done: Done) -> None:
-        log.info(
-            "%s: %s in %.0f s",
-            done.name,
-            "done" if done.finished else f"failed with status {done.status}",
-            done.seconds,
-        )
+        log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
-    done = run_all(jobs, asked.output / "trials.jsonl", asked.parallel, told)
-    failed = [one for one in done if not one.finished]
+    done = run_all(jobs, asked.output / "trials.jsonl", asked.parallel, told, _verdict(asked.sweep, jobs))
+    failed = [one for one in done if one.failed]
     for one in failed:
         log.warning("%s failed: %s", one.name, one.said)
     best = _best(jobs, asked.sweep)
@@ -100,6 +94,15 @@ def run(arguments: Sequence[str]) -> int:
     if len(failed) == len(jobs) and all(one.status == 2 for one in failed):
         raise InputError(f"all {len(jobs)} trials were refused. {failed[0].said}")
     return 1 if failed else 0
+
+
+def _verdict(sweep: Sweep, jobs: Sequence[Job]) -> Callable[[Path], str] | None:
+    """Where the file asks for early termination."""
+    if not sweep.early_terminate:
+        return None
+    eta = float(sweep.early_terminate.get("eta", 3))
+    folders = [job.folder for job in jobs]
+    return Hyperband(sweep.bands, eta, sweep.metric, sweep.goal == "maximize", folders).verdict
 
 
 def _best(jobs: Sequence[Job], sweep: Sweep) -> tuple[float, Job] | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from comparison.early import bands_of
 from contracts import InputError
 
 OTHERS_OF_A_COMMAND = ("${env}", "${interpreter}", "${program}", "${args_no_hyphens}", "python", "/usr/bin/env")
@@ -39,6 +40,7 @@ class Sweep(NamedTuple):
     parameters: dict[str, dict[str, Any]]
     words: list[str]  # of the command, the same for each trial
     early_terminate: dict[str, Any]
+    bands: list[int]  # of early_terminate
     run_cap: int | None
 
 
@@ -67,9 +69,12 @@ def read_sweep(path: Path) -> Sweep:
     for name, parameter in found["parameters"].items():
         if not isinstance(parameter, dict):
             raise InputError(f"{path}: parameter {name}: wanted value, values, or min and max; got {parameter!r}.")
+    early = found.get("early_terminate") or {}
+    if not isinstance(early, dict):
+        raise InputError(f"{path}: early_terminate {early!r}: wanted type: hyperband with min_iter and eta.")
     return Sweep(
         path, method, str(metric.get("name", "")), str(metric.get("goal", "maximize")), found["parameters"], words,
-        found.get("early_terminate") or {}, found.get("run_cap"),
+        early, bands_of(early, path) if early else [], found.get("run_cap"),
     )  # fmt: skip
 
 

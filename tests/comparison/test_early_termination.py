@@ -1,0 +1,173 @@
+"""Which trials a sweep ends early, counted by hand; and that they are ended, recorded, and not begun again."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from comparison import processes
+from comparison.collect import collect
+from comparison.early import STOPPED, Hyperband, bands_of
+from comparison.processes import Job
+from comparison.sweep import jobs_of, read_words, run
+from contracts import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+METRIC = "stsb-dev/cosine/spearman"
+# Logs its learning rate as the score; a bad one then waits for the signal, as a long training would.
+SCORER = f"""
+import json, os, pathlib, signal, sys
+words = dict(word.split("=", 1) for word in sys.argv[1:])
+folder = pathlib.Path(words["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
+score = float(words["model.lr"])
+(folder / "pid").write_text(str(os.getpid()))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+signal.alarm(60)
+(folder / "metrics.csv").write_text("step,{METRIC}\\n1,%f\\n" % score)
+if score < 2: signal.pause()
+results = dict(version=1, objective="m", backbone="b", intervals={{}}, recipe=words, best_step=1, seeds=[1],
+    versions={{}}, scores={{"{METRIC}": score}}, device="", processes=1, git_commit=None, data=[], overlap={{}},
+    spent=dict(steps=1, examples=1, real_tokens=1, padded_tokens=0, wall_seconds=1, peak_memory_bytes=1))
+(folder / "results.json").write_text(json.dumps(results))
+"""
+
+
+def log(folder: Path, *scores: float) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = "".join(f"{step},{score}\n" for step, score in enumerate(scores))
+    (folder / "metrics.csv").write_text(f"step,{METRIC}\n{rows}", encoding="utf-8")
+    return folder
+
+
+def test_a_trial_is_judged_among_those_at_its_band(tmp_path):
+    folders = [tmp_path / name for name in "abcd"]
+    judge = Hyperband([1, 3], 3, METRIC, True, folders)
+    log(folders[0], 50, 60, 70)
+    log(folders[1], 10)
+    assert judge.verdict(folders[1]) == ""  # two trials are too few
+    log(folders[2], 40)
+    assert "40.00 at scoring 1, wanted 50.00" in judge.verdict(folders[2])
+    log(folders[3], 55)
+    assert judge.verdict(folders[3]) == ""  # of four, two go on
+    log(folders[3], 55, 54)
+    assert judge.verdict(folders[3]) == ""  # between two bands
+    log(folders[1], 10, 20, 30)
+    log(folders[3], 55, 54, 53)
+    assert "55.00 at scoring 3" in judge.verdict(folders[3])  # the best until there
+
+
+def test_smaller_may_be_better(tmp_path):
+    folders = [log(tmp_path / str(score), score) for score in (1, 2, 3)]
+    judge = Hyperband([1], 3, METRIC, False, folders)
+    assert [bool(judge.verdict(folder)) for folder in folders] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("said", "bands"),
+    [({"min_iter": 3}, [3, 9, 27]), ({"min_iter": 2, "eta": 2}, [2, 4, 8]), ({"max_iter": 27, "s": 2}, [9, 3])],
+)
+def test_bands_are_those_of_weights_and_biases(said, bands):
+    """Their manual's example: max_iter 27, s 2 and eta 3 stop at 9 and 3."""
+    assert bands_of({"type": "hyperband", **said}, Path("x"))[:3] == bands
+
+
+@pytest.mark.parametrize("said", [{"type": "median"}, {"type": "hyperband"}, {"type": "hyperband", "min_iter": 0}])
+def test_what_makes_no_bands_is_told(said):
+    with pytest.raises(InputError, match="early_terminate"):
+        bands_of(said, Path("x.yaml"))
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch) -> list[str]:
+    """A sweep of four trials, the third of which is worse than the first two."""
+    scorer = tmp_path / "scorer.py"
+    scorer.write_text(textwrap.dedent(SCORER), encoding="utf-8")
+    monkeypatch.setattr(processes, "TRAIN", scorer)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    content = {
+        "program": "train.py", "method": "grid", "metric": {"name": METRIC, "goal": "maximize"},
+        "early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 2},
+        "command": ["${program}", "${args_no_hyphens}"], "parameters": {"model.lr": {"values": [3, 4, 1, 5]}},
+    }  # fmt: skip
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return [str(path), f"output={tmp_path / 'out'}"]
+
+
+def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
+    caplog.set_level("INFO")
+    assert run(words) == 0
+    jobs = jobs_of(read_words(words))
+    assert [(job.folder / "results.json").exists() for job in jobs] == [True, True, False, True]
+    assert (jobs[2].folder / STOPPED).exists()
+    lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
+    assert [bool(line["early"]) for line in lines] == [False, False, True, False]
+    assert "stopped early" in caplog.text
+    assert run(words) == 0
+    assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 4  # nothing was begun again
+    runs, left_out = collect([str(tmp_path / "out")])
+    assert len(runs) == 3
+    assert "stopped it early" in left_out[0].reason
+
+
+SWEEPER = """
+import sys
+from pathlib import Path
+from comparison import processes
+processes.TRAIN = Path(sys.argv[1])
+processes.run_all([processes.Job("a", ["model.lr=1"], Path(sys.argv[2]))], Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has gone")
+def test_runs_end_with_a_sweep_that_was_killed(words, tmp_path):
+    sweeper = started(tmp_path)
+    run_of_it = os.pidfd_open(int((tmp_path / "a" / "pid").read_text(encoding="utf-8")))
+    sweeper.send_signal(signal.SIGKILL)
+    sweeper.wait()
+    assert select.select([run_of_it], [], [], 50)[0]  # it has ended; its own alarm comes after a minute
+    os.close(run_of_it)
+
+
+def started(folder: Path) -> subprocess.Popen:
+    """Until its run waits for a signal."""
+    sweeper = subprocess.Popen(
+        [sys.executable, "-c", SWEEPER, folder / "scorer.py", folder / "a", folder / "record"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    while not (folder / "a" / "metrics.csv").exists():
+        assert sweeper.poll() is None
+    return sweeper
+
+
+def test_a_failure_while_all_is_ended_is_not_begun_again(tmp_path, monkeypatch):
+    failing = tmp_path / "failing.py"
+    failing.write_text("import pathlib, sys\nopen(sys.argv[-1].partition('=')[2], 'a').write('x')\nsys.exit(1)\n")
+    monkeypatch.setattr(processes, "TRAIN", failing)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ended = processes.Running()
+    start = ended.start
+
+    def start_and_end(job, place):
+        process = start(job, place)
+        ended.end(130)
+        return process
+
+    monkeypatch.setattr(processes.Running, "start", lambda self, job, place: start_and_end(job, place))
+    job = Job("a", [], tmp_path / "attempts")
+    done = processes._attempts(job, {}, ended, None)
+    assert done is not None
+    assert done.attempts == 1
+
+
+def test_sigterm_ends_a_sweep_with_143(words, tmp_path):
+    sweeper = started(tmp_path)
+    sweeper.terminate()
+    assert sweeper.wait(timeout=60) == 143
