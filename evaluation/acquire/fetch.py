@@ -1,14 +1,15 @@
 """Gets the sets and writes them as tables; what is there is kept."""
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from contracts import InputError
 from evaluation.acquire.archives import BadArchive, Members
-from evaluation.acquire.download import Downloads, NotGot
+from evaluation.acquire.download import FOLDER, Downloads, NotGot
 from evaluation.acquire.origin import Alternative, Origin
 from evaluation.acquire.registry import chosen
 from evaluation.acquire.report import Report, Row
@@ -34,15 +35,38 @@ def fetch(
         timeout: seconds without an answer after which a host counts as down.
 
     Raises:
-        InputError: an unknown task, or a source that is no folder.
+        InputError: an unknown task, a source that is no folder, or a data_root that cannot be made.
     """
     if source and not source.startswith(("http://", "https://")) and not Path(source).is_dir():
         raise InputError(f"source={source}: no such folder; wanted a folder with the archives, or an http(s) URL.")
     origins = chosen(tasks)
-    data_root.mkdir(parents=True, exist_ok=True)
     downloads = Downloads(data_root, source, quiet, timeout)
-    rows = [row for origin in origins for row in _fetch_set(data_root, origin, downloads)]
+    with _no_empty_folders(data_root, [folder for origin in origins for folder in _folders(data_root, origin)]):
+        rows = [row for origin in origins for row in _fetch_set(data_root, origin, downloads)]
     return Report(rows, well=not any(row.state == "failed" for row in rows))
+
+
+def _folders(root: Path, origin: Origin) -> Iterator[Path]:
+    yield from (table.path(root).parent for table in origin.tables)
+    yield root / FOLDER
+    yield from ((root / FOLDER / file.name).parent for place in origin.alternatives for file in place.files)
+
+
+@contextlib.contextmanager
+def _no_empty_folders(root: Path, folders: Sequence[Path]) -> Iterator[None]:
+    """Makes ``root``; in the end, none of the folders is there that was not there before and got nothing."""
+    new = {one for one in (root, *root.parents, *folders) if not one.exists()}
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "there is a file of that name" if isinstance(error, FileExistsError) else error.strerror
+        raise InputError(f"data_root={root}: wanted a folder, and cannot make it ({reason}). Name another.") from None
+    try:
+        yield
+    finally:
+        for folder in sorted(new, key=lambda one: len(one.parts), reverse=True):
+            with contextlib.suppress(OSError):  # not made, or something is in it
+                folder.rmdir()
 
 
 def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:

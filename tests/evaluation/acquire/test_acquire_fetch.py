@@ -196,6 +196,31 @@ def test_another_number_of_rows_than_the_official_one_is_not_taken(tmp_path, ser
     assert not list(tmp_path.rglob("*.tsv*"))
 
 
+def test_a_fetch_that_got_nothing_leaves_no_folder(tmp_path, server, layouts):
+    """Because there is no archive, or because its table is not whole."""
+    layouts["official"](tmp_path / "source", {"SICK/train": [], "SICK/dev": [], "SICK/test": OWN["SICK/test"]})
+    for source in (str(tmp_path / "source"), f"{server.url}/nothing"):
+        assert not fetch(tmp_path / "new" / "eval", ["BIOSSES", "SICK"], source, quiet=True).well
+        assert not (tmp_path / "new").exists()
+    (tmp_path / "own" / "SICK").mkdir(parents=True)  # which was there before stays
+    assert not fetch(tmp_path / "own", ["BIOSSES", "SICK"], str(tmp_path / "source"), quiet=True).well
+    assert [path.name for path in (tmp_path / "own").iterdir()] == ["SICK"]
+
+
+def test_what_a_fetch_got_stays_where_another_set_could_not_be_had(tmp_path, mirror):
+    report = fetch(tmp_path / "new", ["BIOSSES", "SNLI"], mirror.url, quiet=True)
+    assert not report.well
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["BIOSSES", "downloads", "sources.json"]
+
+
+def test_a_file_in_the_place_of_data_root_is_told(tmp_path):
+    (tmp_path / "eval").write_text("mine")
+    for place in ("eval", "eval/deeper"):
+        with pytest.raises(InputError, match="wanted a folder, and cannot make it"):
+            fetch(tmp_path / place, ["BIOSSES"], str(tmp_path), quiet=True)
+    assert (tmp_path / "eval").read_text() == "mine"
+
+
 def test_pairs_without_a_gold_label_leave_snli(tmp_path, layouts, small):
     header = "gold_label binary1 binary2 parse1 parse2 sentence1 sentence2 captionID"
     (tmp_path / "source").mkdir()
