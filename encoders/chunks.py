@@ -9,14 +9,15 @@ the gradient of the whole.
 Shape letters: B sequences of a chunk, T tokens of its longest.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from contracts import Ragged
+from contracts import InputError, Ragged
 
 # Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128); estimated from kernel launches
 # for a GPU.
@@ -54,6 +55,28 @@ def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int) -> list
 def chunk_cost(device: torch.device) -> int:
     """Padded tokens that another chunk is worth on this device."""
     return CHUNK_COST_TOKENS.get(device.type, CHUNK_COST_ELSEWHERE)
+
+
+def check_recompute(how: str) -> None:
+    if how not in ("auto", "on", "off"):
+        raise InputError(f"model.recompute={how!r} is unknown; choose auto, on or off.")
+
+
+def recomputes(how: str, chunks: list[Chunk], token_budget: int) -> bool:
+    """Whether the chunks are computed again in the backward pass; "auto": when together they exceed the budget."""
+    return how == "on" or (how == "auto" and sum(chunk.padded_tokens for chunk in chunks) > token_budget)
+
+
+def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
+    """What the function gives; its inside is not kept for the backward pass where it is computed ``again``."""
+    if again and torch.is_grad_enabled():
+        return checkpoint(function, *inputs, use_reentrant=False)
+    return function(*inputs)
+
+
+def places_in(chunks: list[Chunk]) -> Tensor:
+    """(N,) where each sequence of the batch stands among those of the chunks."""
+    return torch.from_numpy(np.argsort(np.concatenate([chunk.rows for chunk in chunks])))
 
 
 def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) -> Iterator[tuple[Tensor, Tensor]]:

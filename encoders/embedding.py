@@ -1,4 +1,4 @@
-"""``embed``, as a user calls it: one text or many, torch or NumPy."""
+"""What `load_encoder` returns: it says what it is, and ``embed`` takes one text or many and gives torch or NumPy."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,8 +8,15 @@ import numpy as np
 from torch import Tensor
 
 
-class Embeds(ABC):
-    """What `load_encoder` returns can embed; how, says ``embed_list``."""
+class LoadedEncoder(ABC):
+    """An `Embedder` that can say what it is. How it embeds, says ``embed_list``."""
+
+    description: dict[str, str]  # kind, backbone, pooling, prompt, max_length, precision
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """sha256 over weights, tokenizer and all settings that change a vector."""
 
     @overload
     def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[False] = False) -> Tensor: ...

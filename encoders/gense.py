@@ -8,9 +8,9 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from contracts import InputError, Ragged, StepOutput, TripletBatch
+from contracts import Ragged, StepOutput, TripletBatch
 from encoders.chunks import concatenate
-from encoders.objective import Objective, check_choice, check_temperature, step_output
+from encoders.objective import Objective, check_choice, check_temperature, step_output, with_negatives
 from encoders.optim import ScheduleName, T5Optimizer
 from losses.contrastive import info_nce
 from losses.gather import gather_plain, global_sum
@@ -78,14 +78,7 @@ class GenSE(Objective):
 
     def _views(self, batch: TripletBatch) -> list[Ragged]:
         """Two, or three with hard negatives; of one length each."""
-        if batch.negatives is not None:
-            return [batch.anchors, batch.positives, batch.negatives]
-        if self.hparams.hard_negative_weight:
-            raise InputError(
-                f"model.hard_negative_weight={self.hparams.hard_negative_weight}: this data has no hard negatives to "
-                "weigh. Set it to 0, or take data of three columns."
-            )
-        return [batch.anchors, batch.positives]
+        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.hparams.hard_negative_weight)
 
 
 def masked_duplicates(groups_B: Tensor) -> Tensor:

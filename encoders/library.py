@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from contracts import InputError
-from encoders.embedding import Embeds
+from encoders.embedding import LoadedEncoder
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
 from encoders.hub import only_local
 from encoders.sentence_encoder import precision_of
@@ -22,7 +22,7 @@ LOADING_ERRORS = (
 )  # fmt: skip
 
 
-class LibraryEncoder(Embeds):
+class LibraryEncoder(LoadedEncoder):
     """``why`` says what our own encoder lacks."""
 
     def __init__(

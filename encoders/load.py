@@ -5,20 +5,18 @@ file of word vectors.
 """
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast, overload
+from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
-from torch import Tensor
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
 from encoders.backbones import check_vocabulary, load_tokenizer
+from encoders.embedding import LoadedEncoder
 from encoders.exported import BeyondUs, Exported, not_found, read_exported, read_json
 from encoders.exported_parts import head_of, read_head
 from encoders.head import TanhHead
@@ -37,26 +35,6 @@ WANTED = (
     "folder (modules.json), a transformers folder (config.json), a hub id, or word vectors "
     "(*.txt, *.vec, or either with .gz)."
 )
-
-
-class LoadedEncoder(Protocol):
-    """An `Embedder` that can say what it is."""
-
-    @property
-    def fingerprint(self) -> str:
-        """sha256 over weights, tokenizer and all settings that change a vector."""
-        ...
-
-    @property
-    def description(self) -> dict[str, str]:
-        """kind, backbone, pooling, prompt, max_length, precision."""
-        ...
-
-    @overload
-    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[False] = False) -> Tensor: ...
-
-    @overload
-    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[True]) -> np.ndarray: ...
 
 
 class _Options(NamedTuple):

@@ -109,6 +109,20 @@ def step_output(
     return {"loss": loss, "metrics": metrics, "spent": spent}
 
 
+def with_negatives(views: list[Ragged], negatives: Ragged | None, hard_negative_weight: float) -> list[Ragged]:
+    """The views, and the hard negatives where there are any.
+
+    Raises:
+        InputError: there are none to give a weight to.
+    """
+    if negatives is None and hard_negative_weight:
+        raise InputError(
+            f"model.hard_negative_weight={hard_negative_weight}: this data has no hard negatives to weigh. Set it to "
+            "0, or take data of three columns."
+        )
+    return views if negatives is None else [*views, negatives]
+
+
 def check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InputError(f"model.{key}={value!r} is unknown; choose {' or '.join(choices)}.")

@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -22,9 +21,9 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.appended_prompt import AppendedPrompt
 from encoders.backbones import T5_FAMILY
-from encoders.chunks import chunk_cost, distinct, padded, plan_chunks
+from encoders.chunks import check_recompute, chunk_cost, computed, distinct, padded, places_in, plan_chunks, recomputes
 from encoders.cpu_training import fast_linears, shared_between_chunks
-from encoders.embedding import Embeds
+from encoders.embedding import LoadedEncoder
 from encoders.fingerprint import described_config, described_tokenizer, fingerprint
 from encoders.masked_rows import vectors_and_logits
 from encoders.packed_linears import packed_linears
@@ -44,7 +43,7 @@ class Encoded(NamedTuple):
     padded_tokens: int  # padding that was computed along
 
 
-class SentenceEncoder(Embeds, nn.Module):
+class SentenceEncoder(LoadedEncoder, nn.Module):
     """``transformer`` is a masked LM, or a trunk alone where none is trained. ``head`` maps what was pooled, (B, D) to
     (B, D), and belongs to the encoder wherever it goes.
 
@@ -71,8 +70,7 @@ class SentenceEncoder(Embeds, nn.Module):
     ) -> None:
         super().__init__()
         check_pooling(pooling, transformer)
-        if recompute not in ("auto", "on", "off"):
-            raise InputError(f"model.recompute={recompute!r} is unknown; choose auto, on or off.")
+        check_recompute(recompute)
         if token_budget is None:
             token_budget = affordable_tokens(transformer)
         if token_budget < 1:
@@ -97,22 +95,18 @@ class SentenceEncoder(Embeds, nn.Module):
         """
         self._refuse_too_long(sequences.lengths)
         chunks = plan_chunks(sequences.lengths, self.token_budget, chunk_cost(sequences.ids.device))
-        computed = sum(chunk.padded_tokens for chunk in chunks)
-        recompute = self.recompute == "on" or (self.recompute == "auto" and computed > self.token_budget)
+        again = recomputes(self.recompute, chunks, self.token_budget)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = self._targets(sequences, labels, chunks)
         vectors, mlm_sums = [], []
-        with contextlib.nullcontext() if recompute else self._sharing(sequences.ids):
+        with contextlib.nullcontext() if again else self._sharing(sequences.ids):
             for (ids_BT, mask_BT), labels_BT in zip(ids, targets, strict=True):
-                if recompute and torch.is_grad_enabled():
-                    vector_BD, mlm = checkpoint(self.encode_chunk, ids_BT, mask_BT, labels_BT, use_reentrant=False)
-                else:
-                    vector_BD, mlm = self.encode_chunk(ids_BT, mask_BT, labels_BT)
+                vector_BD, mlm = computed(self.encode_chunk, ids_BT, mask_BT, labels_BT, again=again)
                 vectors.append(vector_BD)
                 mlm_sums.append(mlm)
-        place_N = torch.from_numpy(np.argsort(np.concatenate([chunk.rows for chunk in chunks])))
-        vectors_ND = torch.cat(vectors)[place_N.to(sequences.ids.device)]
-        return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), computed - int(sequences.lengths.sum()))
+        vectors_ND = torch.cat(vectors)[places_in(chunks).to(sequences.ids.device)]
+        padding = sum(chunk.padded_tokens for chunk in chunks) - int(sequences.lengths.sum())
+        return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), padding)
 
     def encode_chunk(self, ids_BT: Tensor, mask_BT: Tensor, labels_BT: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
@@ -160,7 +154,7 @@ class SentenceEncoder(Embeds, nn.Module):
         }
 
     @property
-    def description(self) -> dict[str, str]:
+    def description(self) -> dict[str, str]:  # type: ignore[override]  # settings may change
         return {**self.origin, **self.settings}
 
     @property

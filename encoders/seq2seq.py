@@ -8,15 +8,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from contracts import InputError, Ragged
 from encoders.backbones import check_vocabulary, from_pretrained, load_tokenizer, run_folder
-from encoders.chunks import Chunk, chunk_cost, padded, plan_chunks
+from encoders.chunks import Chunk, check_recompute, chunk_cost, computed, padded, places_in, plan_chunks, recomputes
 from encoders.cpu_training import fast_linears
 from encoders.sentence_encoder import affordable_tokens, attention_for
 from losses.seq2seq import token_losses
@@ -39,8 +37,7 @@ class Seq2Seq(nn.Module):
 
     def __init__(self, backbone: str, answers: Sequence[int], *, token_budget: int | None, recompute: str) -> None:
         super().__init__()
-        if recompute not in ("auto", "on", "off"):
-            raise InputError(f"model.recompute={recompute!r} is unknown; choose auto, on or off.")
+        check_recompute(recompute)
         self.transformer = load_seq2seq(backbone)
         self.tokenizer = load_tokenizer(backbone)
         check_vocabulary(self.transformer, self.tokenizer, backbone)
@@ -55,19 +52,14 @@ class Seq2Seq(nn.Module):
         device, pad = sources.ids.device, cast(int, self.tokenizer.pad_token_id)
         chunks = plan_chunks(sources.lengths, self.token_budget, chunk_cost(device))
         answers = [Chunk(chunk.rows, int(targets.lengths[chunk.rows].max())) for chunk in chunks]
-        computed = sum(chunk.padded_tokens for chunk in chunks)
-        recompute = self.recompute == "on" or (self.recompute == "auto" and computed > self.token_budget)
+        again = recomputes(self.recompute, chunks, self.token_budget)
         read = padded(sources.ids, sources.lengths, chunks, pad)
         asked = padded(targets.ids, targets.lengths, answers, pad)
-        parts = []
-        for source, target in zip(read, asked, strict=True):
-            if recompute and torch.is_grad_enabled():
-                parts.append(checkpoint(self.write_chunk, *source, *target, use_reentrant=False))
-            else:
-                parts.append(self.write_chunk(*source, *target))
+        pairs = zip(read, asked, strict=True)
+        parts = [computed(self.write_chunk, *source, *target, again=again) for source, target in pairs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
-        place_N = torch.from_numpy(np.argsort(np.concatenate([chunk.rows for chunk in chunks]))).to(device)
-        padding = computed + sum(chunk.padded_tokens for chunk in answers)
+        place_N = places_in(chunks).to(device)
+        padding = sum(chunk.padded_tokens for chunk in [*chunks, *answers])
         padding -= int(sources.lengths.sum() + targets.lengths.sum())
         return Written(losses[place_N], logits[place_N].detach(), padding)
 

@@ -9,7 +9,7 @@ from torch import nn
 from contracts import InputError, Ragged, SentenceBatch, StepOutput, TripletBatch
 from encoders.chunks import concatenate
 from encoders.head import TanhHead
-from encoders.objective import Objective, check_temperature, step_output
+from encoders.objective import Objective, check_temperature, step_output, with_negatives
 from encoders.optim import ScheduleName
 from losses.contrastive import info_nce
 
@@ -88,12 +88,7 @@ class SimCSE(Objective):
             views, negatives = [batch.sentences, batch.sentences], None
         else:
             views, negatives = [batch.anchors, batch.positives], batch.negatives
-        if negatives is None and self.hparams.hard_negative_weight:
-            raise InputError(
-                f"model.hard_negative_weight={self.hparams.hard_negative_weight}: this data has no hard negatives to "
-                "weigh. Set it to 0, or take data of three columns."
-            )
-        return views if negatives is None else [*views, negatives]
+        return with_negatives(views, negatives, self.hparams.hard_negative_weight)
 
 
 def has_dropout(encoder: nn.Module) -> bool:

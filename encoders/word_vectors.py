@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from contracts import InputError
-from encoders.embedding import Embeds
+from encoders.embedding import LoadedEncoder
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class _Shape(NamedTuple):
     words: int | None  # as the header has it
 
 
-class WordVectors(Embeds):
+class WordVectors(LoadedEncoder):
     """Words are what blanks part: a tokenised text is taken as it is. A word that the file lacks is looked up again in
     lower case. A text without any known word is the zero vector. Of a word that stands twice the first line counts.
     """

@@ -91,7 +91,7 @@ def test_recomputed_chunks_repeat_their_own_dropout(tiny_mlm_with_dropout):
 
 
 def test_auto_recomputes_only_what_exceeds_the_budget(tiny_mlm, monkeypatch):
-    import encoders.sentence_encoder as module
+    import encoders.chunks as module
 
     calls = []
 
