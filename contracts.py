@@ -253,6 +253,7 @@ class Results(TypedDict):
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored
+    not_as_published: NotRequired[dict[str, str]]  # table with other rows than the published one -> how many
     stages: NotRequired[dict[str, StageResults]]  # of a run in stages, whose other entries are the last one's
     best_step: int
     spent: Spent

@@ -261,13 +261,13 @@ def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fit
         data=[data.manifest() | ({"licence": cfg.data_licence} if cfg.data_licence else {})],
         overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
     )
-    if fitted.scorer.scores_before:
-        results["scores_before"] = fitted.scorer.scores_before
-    if fitted.final.scores.members:
-        results["averages"] = fitted.final.scores.members
-    if baselines := suite.baselines():
-        results["baselines"] = baselines
-    return results
+    where_there_are_some = {
+        "scores_before": fitted.scorer.scores_before,
+        "averages": fitted.final.scores.members,
+        "baselines": suite.baselines(),
+        "not_as_published": suite.not_as_published,
+    }
+    return results | {name: value for name, value in where_there_are_some.items() if value}
 
 
 @contextlib.contextmanager

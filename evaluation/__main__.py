@@ -122,7 +122,7 @@ def score_by_mteb(cfg: DictConfig) -> int:
     prompts = named_prompts(cfg.encoder) if cfg.prompt is None else None
     scores = run_tasks(encoder, tasks, prompts=prompts, results=details)
     found = Scores(scores, {}, {})
-    leave(cfg, collect(cfg, found, Chosen([], {}), encoder.description, time.time() - began), found)
+    leave(cfg, collect(cfg, found, Chosen([], {}, {}), encoder.description, time.time() - began), found)
     return 0
 
 
@@ -216,6 +216,8 @@ def collect(cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dic
         averages=found.members,
         skipped=chosen.skipped,
     )
+    if chosen.not_as_published:
+        results["not_as_published"] = chosen.not_as_published
     return results
 
 

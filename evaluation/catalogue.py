@@ -49,6 +49,7 @@ BOTH_FORMS = ("sts", "all")  # also over SentEval's form of the text, which cost
 class Chosen(NamedTuple):
     tasks: list[Task]
     skipped: dict[str, str]  # task of a suite -> why it cannot be scored
+    not_as_published: dict[str, str]  # table with other rows than the published one -> how many
 
 
 def has_form(name: str) -> bool:
@@ -70,7 +71,7 @@ def load_tasks(
     """
     root, options = Path(data_root), options or Options()
     names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
-    chosen = Chosen([], {})
+    chosen = Chosen([], {}, {})
     for name, by_name in _expand(names, prefix).items():
         missing = [path for path in files(root, name) if not path.is_file()]
         if not missing:
@@ -89,8 +90,9 @@ def load_tasks(
             "folder with STS12/test.tsv ... STS16/test.tsv, STSBenchmark/{dev,test}.tsv, SICK/{train,dev,test}.tsv and "
             "so on: `python -m evaluation action=list data_root=...` shows the tables, action=fetch gets them."
         )
-    odd = dict.fromkeys(one for task in chosen.tasks for one in _unofficial(root, task.name))
-    if odd:
+    chosen.not_as_published.update(pair for task in chosen.tasks for pair in _unofficial(root, task.name))
+    if chosen.not_as_published:
+        odd = [f"{one} ({how})" for one, how in chosen.not_as_published.items()]
         log.warning("not as published in %s, so that scores compare with no published ones: %s", root, ", ".join(odd))
     # a second form of the text is used where it is there, and not missed
     absent = [name for name in chosen.skipped if not name.endswith(SENTEVAL)]
@@ -107,12 +109,12 @@ def files(root: Path, name: str) -> Iterator[Path]:
     yield from (root / one for one in entry.beside)
 
 
-def _unofficial(root: Path, name: str) -> Iterator[str]:
+def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
     """Tables of a task that are longer or shorter than the published ones."""
     for one, official in ENTRIES[name.removesuffix(SENTEVAL)].rows.items():
         path = table(root, one, senteval=name.endswith(SENTEVAL))
         if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows(path)) != official:
-            yield f"{path.relative_to(root)} ({rows} rows, not {official})"
+            yield str(path.relative_to(root)), f"{rows} rows, not {official}"
 
 
 def _expand(names: Sequence[str], prefix: str) -> dict[str, bool]:

@@ -44,7 +44,8 @@ def choose_suites(
     if data_root is None:
         log.info("evaluation.data_root is not set: no STS scores.")
         return Suites(final, Suite(task for task in final if task.name in during))
-    final = Suite([*final, *load_tasks(data_root, suite, options, prefix="evaluation.").tasks])
+    chosen = load_tasks(data_root, suite, options, prefix="evaluation.")
+    final = Suite([*final, *chosen.tasks], chosen.not_as_published)
     there = {task.name for task in final}
     lacking = [name for name in during if name not in there and name in ENTRIES]
     extra = load_tasks(data_root, lacking, options, prefix="evaluation.").tasks if lacking else []

@@ -195,3 +195,5 @@ def _remarks(results: Results) -> Iterator[str]:
         yield f"{name} = {results['scores'][name]:.2f} holds {', '.join(members)}"
     for task, reason in results.get("skipped", {}).items():
         yield f"not scored: {task} ({reason})"
+    for name, how in results.get("not_as_published", {}).items():
+        yield f"not as published: {name} ({how})"

@@ -55,6 +55,7 @@ def test_the_json_is_a_results_file(scored, small_tables, small_word_vectors):
     for name, (low, high) in results["intervals"].items():
         assert low <= scores[name] <= high or name.startswith("stsb/geometry"), name
     assert results["skipped"]["sts13"].endswith("STS13/test.tsv is not there")
+    assert results["not_as_published"]["STS12/test.tsv"] == "60 rows, not 3108"
     assert results["backbone"] == str(small_word_vectors)
     assert set(results["data"][0]["tables"]) >= {"MR/all", "STS12/test", "STSBenchmark/train"}
 
@@ -67,6 +68,7 @@ def test_the_terminal_and_the_page_show_the_same_numbers(scored):
         assert "DINO table 1" in text
         assert f"{scores['sts12/all/spearman']:.2f}" in text
         assert "not scored: sts13" in text
+        assert "not as published: STS12/test.tsv (60 rows, not 3108)" in text
     assert "| `mr/fast/accuracy` |" in page
 
 

@@ -226,6 +226,10 @@ def test_results_hold_scores_before_and_after_with_intervals_and_overlap(scored)
     assert set(results["scores"]) == set(results["scores_before"]) == set(results["intervals"]) == names
     assert all(low <= results["scores"][name] <= high for name, (low, high) in results["intervals"].items())
     assert set(results["overlap"]) == {"stsb-dev", "stsb"}
+    assert results["not_as_published"] == {
+        "STSBenchmark/dev.tsv": "12 rows, not 1500",
+        "STSBenchmark/test.tsv": "12 rows, not 1379",
+    }
 
 
 def test_what_is_scored_while_training_need_not_be_in_the_suite(tiny_run, command, small_eval, tmp_path):
