@@ -9,9 +9,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from transformers import AutoConfig
 
 from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
-from encoders.backbones import load_tokenizer
+from encoders.backbones import T5_FAMILY, from_pretrained, load_tokenizer, run_folder
 from encoders.objective import Objective, check_choice
 from encoders.optim import ScheduleName, T5Optimizer
 from encoders.seq2seq import Seq2Seq
@@ -59,6 +60,7 @@ class GenSEGenerator(Objective):
         if answer_weight < 1:
             raise InputError(f"model.answer_weight={answer_weight}: wanted a whole number from 1 (published) on.")
         check_choice("optimizer", optimizer, get_args(T5Optimizer))
+        check_family(backbone)
         self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
         answers = PromptIds(self.prompts, load_tokenizer(backbone)).answers()
         self.seq2seq = Seq2Seq(backbone, answers, token_budget=token_budget, recompute=recompute).train()
@@ -110,6 +112,16 @@ class GenSEGenerator(Objective):
         right = said_right(answers_NA[pairs], batch.kinds[~is_text_N])
         parts["accuracy"] = global_mean(right.float().sum(), len(right))
         return parts
+
+
+def check_family(backbone: str) -> None:
+    """InputError for a model that synthesis could not write with, once it is trained."""
+    kind = from_pretrained(AutoConfig, run_folder(backbone) or backbone).model_type
+    if kind not in T5_FAMILY:
+        raise InputError(
+            f"backbone={backbone}: a {kind} model. Sentences are written by encoder-decoders of T5's kind alone, whose "
+            "positions are relative (T5, T5 v1.1, Flan-T5, mT5, UMT5). Take one, such as google-t5/t5-base."
+        )
 
 
 def said_right(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:

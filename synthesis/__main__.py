@@ -180,7 +180,7 @@ def read_input(cfg: DictConfig, values: "Values") -> Given:
     from synthesis.inputs import open_inputs
     from synthesis.tasks import from_file
 
-    inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column)
+    inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column, output=Path(cfg.output))
     summary = inputs.summary()
     if summary.blank and not cfg.quiet:
         log.info("%s: %d blank lines are left out.", cfg.input, summary.blank)

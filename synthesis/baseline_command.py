@@ -187,7 +187,7 @@ def from_sentences(cfg: Any, folder: Path, identity: dict[str, Any], source: Cal
     from synthesis.preparation import identify, prepare, read_preparation
 
     preparation = read_preparation(cfg)
-    inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column)
+    inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column, output=folder)
     given = identify(inputs, preparation)
 
     def open_() -> Opened:

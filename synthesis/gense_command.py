@@ -80,7 +80,7 @@ def read_wanted(cfg: Any, folder: Path) -> Wanted:
     plan = Plan(cfg.candidates, cfg.max_source_tokens, cfg.max_pair_tokens)
     plan.check()
     preparation = read_preparation(cfg)
-    inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column)
+    inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column, output=folder)
     generator = name_generator(cfg)
     drawn = {name: getattr(how, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
     identity = {

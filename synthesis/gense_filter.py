@@ -106,7 +106,7 @@ def _triplets(path: Path, rules: Rules, tally: Tally) -> Iterator[Triplet]:
 
 
 def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
-    """The manifest of the triplets; it also counts how many rows each rule alone would leave out."""
+    """The manifest of the triplets; it also counts how many rows each rule alone would leave out, none included."""
     store = ShardStore(folder)
     broken, sureties = Counter[str](), Counter[int]()
     for record in store.records(shards):
@@ -118,4 +118,6 @@ def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, com
         for threshold in (50, 60, 70, 75, 80, 85, 90, 95, 96, 97, 98, 99, 100)
     }
     manifest = store.manifest(header, shards, complete=complete)
-    return {**manifest, "broken": dict(broken.most_common()), "accepted_at_threshold": curve}
+    on = Rules(**header["identity"]["rules"]).switched_on()
+    counted = dict(broken.most_common()) | {reason: broken[reason] for reason in on}
+    return {**manifest, "broken": counted, "accepted_at_threshold": curve}

@@ -82,7 +82,10 @@ def _rules(manifest: Mapping[str, Any]) -> Table:
         if reason in broken
     ]
     rows.append(("accepted", f"{counts['accepted']:,}", "", f"{counts['yield']:.1%}"))
-    note = "By the first rule that a sentence's triplet breaks; and by every rule, as if it were the only one."
+    note = (
+        "By the first rule that a sentence's triplet breaks; and by every rule, as if it were the only one. What is "
+        "switched off is not listed."
+    )
     return Table("Rules", note, ("rule", "left out", "break it", "share"), rows)
 
 

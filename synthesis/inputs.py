@@ -200,16 +200,21 @@ class InputFile:
             yield cells[columns[1]]
 
 
-def open_inputs(path: str | Sequence[str], kind: str = "auto", column: str = "text_a") -> Inputs:
+def open_inputs(
+    path: str | Sequence[str], kind: str = "auto", column: str = "text_a", *, output: Path | None = None
+) -> Inputs:
     """A file, several, or a folder, whose files are taken in the order of their names, those of folders in it too.
 
     ``kind="auto"`` goes by the name: .jsonl, .json; .parquet; .tsv, .csv (names of STS-B's files); else lines of text.
-    A name that ends in .gz is of a gzip file.
+    A name that ends in .gz is of a gzip file. What is written to ``output`` must not become input.
 
     Raises:
-        InputError: there is no such file, or it is empty.
+        InputError: there is no such file, or it is empty, or ``output`` is in the folder.
     """
     given = [path] if isinstance(path, str) else list(path)
+    for one in given:
+        if output is not None and Path(one).is_dir() and output.resolve().is_relative_to(Path(one).resolve()):
+            raise InputError(f"output={output} lies in input={one}, and would be read as input. Choose one beside it.")
     found = [file for one in given for file in _files(one, kind)]
     if not found:
         raise InputError("input: the list is empty. Name at least one file of sentences: input=[FILE,FILE].")

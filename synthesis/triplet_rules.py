@@ -68,6 +68,19 @@ class Rules(NamedTuple):
             broken.add(COPY)
         return broken
 
+    def switched_on(self) -> list[str]:
+        """The reasons for which a row may be left out."""
+        on = {
+            EMPTY: True,
+            CUT: self.drop_cut,
+            AGREE: self.agree,
+            THRESHOLD: self.threshold is not None,
+            PREMISE: self.min_premise_words > 0,
+            HYPOTHESIS: self.min_hypothesis_words > 0,
+            COPY: self.drop_near_copies,
+        }
+        return [reason for reason in REASONS if on.get(reason)]
+
     def asks(self) -> bool:
         """Whether the discriminator's answer is needed."""
         return self.agree or self.threshold is not None

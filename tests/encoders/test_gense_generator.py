@@ -7,7 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, MT5Config, MT5ForConditionalGeneration, T5ForConditionalGeneration
+from transformers import (
+    AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
+    T5ForConditionalGeneration,
+)
 
 from contracts import InputError, Seq2SeqBatch
 from datamodules.nli_generation import NLIGeneration
@@ -187,9 +194,17 @@ def test_the_published_schedule_is_constant_then_linear():
     assert schedule(100) == 0.0
 
 
-def test_what_is_no_encoder_decoder_is_refused(tiny_mlm, gense_prompts):
+def test_what_is_no_encoder_decoder_of_t5s_kind_is_refused(tiny_mlm, tiny_t5, gense_prompts, tmp_path):
+    """Of another kind it could be trained; but synthesis would refuse what comes out."""
     with pytest.raises(InputError, match="backbone="):
         generator(tiny_mlm, gense_prompts)
+    size = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    tokenizer = AutoTokenizer.from_pretrained(tiny_t5)
+    tokenizer.save_pretrained(tmp_path)
+    BartForConditionalGeneration(BartConfig(vocab_size=len(tokenizer), **size, **heads)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"a bart model.*T5's kind"):
+        generator(tmp_path, gense_prompts)
 
 
 def test_answers_that_begin_alike_are_refused(tiny_t5, gense_prompts):

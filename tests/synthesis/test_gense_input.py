@@ -67,6 +67,28 @@ def test_a_folder_and_several_files_are_read_one_after_the_other(place, whole, s
     here(*words_for(place, tmp_path / "folder", f"input=[{files}]"))  # finished: these are the files of the folder
     with pytest.raises(InputError, match=r"input\.sha256"):
         here(*words_for(place, tmp_path / "folder", f"input=[{shards / 'a.txt'}]"))
+    with pytest.raises(InputError, match=r"corpus/out lies in input=.*would be read as input"):
+        here(*words_for(place, shards / "out", f"input={shards}"))
+
+
+def test_every_rule_that_is_on_has_its_count(place, tmp_path):
+    """Those that nothing breaks, too; those that are off have none."""
+    here(*words_for(place, tmp_path / "out", "rules.drop_cut=true", "rules.min_premise_words=9"))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    premises = (place / "in.txt").read_text().splitlines()
+    rows = rows_of(tmp_path / "out" / "scored")
+    wanted = {
+        "premise too short": sum(len(premise.split()) < 9 for premise in premises),
+        "cut off": sum(not (row["entailment"][0]["closed"] and row["contradiction"][0]["closed"]) for row in rows),
+        "empty": sum(not (row["entailment"][0]["text"] and row["contradiction"][0]["text"]) for row in rows),
+    }
+    assert manifest["broken"] == wanted
+    report = (tmp_path / "out" / "report.md").read_text()
+    for rule, number in wanted.items():
+        [line] = [line for line in report.splitlines() if line.startswith(f"| {rule} |")]
+        assert int(line.split("|")[3]) == number
+    for off in ("near-copy", "below the threshold", "discriminator disagrees", "hypothesis too short"):
+        assert f"| {off} |" not in report
 
 
 @pytest.mark.parametrize(
