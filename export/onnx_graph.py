@@ -80,7 +80,7 @@ from tokenizers import Tokenizer
 
 folder = Path("PATH_OF_THIS_FOLDER")
 tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))  # {comment}
-session = onnxruntime.InferenceSession(folder / "{GRAPH}")  # or {SMALL}
+session = onnxruntime.InferenceSession(folder / "{GRAPH}")  # or {SMALL}: smaller, faster, less exact
 
 
 def embed(texts):

@@ -259,3 +259,12 @@ def test_every_folder_of_code_stands_in_the_tree():
     folders = {f"{path.parent.name}/" for path in ROOT.glob("*/__init__.py")}
     tree = README[README.index("## Files") :]
     assert {name for name in folders if not re.search(rf"^{name}", tree, flags=re.MULTILINE)} == set()
+
+
+@pytest.mark.parametrize("place", ["README.md", "configs/export.yaml"])
+def test_what_8_bits_cost_is_said_where_one_chooses_them_as_it_was_measured(place):
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    [(small, full)] = re.findall(r"in 8 bits \(linear layers\).*? (\d+\.\d+) against (\d+\.\d+);", results)
+    assert float(small) < float(full)
+    said = " ".join((ROOT / place).read_text(encoding="utf-8").split())
+    assert re.search(rf"8 bits.{{0,80}}{re.escape(small)} against {re.escape(full)}", said)
