@@ -1,5 +1,7 @@
 """Load a pretrained transformer and its tokenizer, or say in one sentence why that cannot be done."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
@@ -59,11 +61,7 @@ def load_masked_lm(backbone: str, *, lm_head: bool, decoder: bool = False) -> Pr
     config = from_pretrained(AutoConfig, backbone)
     if type(config) not in AutoModelForMaskedLM._model_mapping:
         raise _no_head(backbone, f"a {config.model_type} model has none")
-    model, info = from_pretrained(AutoModelForMaskedLM, backbone, dtype=torch.float32, output_loading_info=True)
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise _no_head(backbone, f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
-    return model
+    return load_whole(AutoModelForMaskedLM, backbone, partial(_no_head, backbone), dtype=torch.float32)
 
 
 def load_states(name: str, *, decoder: bool, setting: str = "backbone") -> PreTrainedModel:
@@ -99,12 +97,26 @@ def states_class(config: Any, *, decoder: bool) -> Any:
     return AutoModelForTextEncoding if config.model_type in T5_FAMILY and not decoder else AutoModel
 
 
-def check_vocabulary(transformer: PreTrainedModel, tokenizer: Tokenizer, backbone: str) -> None:
+def load_whole(factory: Any, name: str, refused: Callable[[str], InputError], **options: Any) -> PreTrainedModel:
+    """A model whose checkpoint holds all of its weights: transformers would draw those that it lacks at random.
+
+    Raises:
+        InputError: it cannot be loaded; or the one that ``refused`` makes of what is lacking.
+    """
+    model, info = from_pretrained(factory, name, output_loading_info=True, **options)
+    if missing := sorted(info["missing_keys"]):
+        raise refused(f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
+    return cast(PreTrainedModel, model)
+
+
+def check_vocabulary(
+    transformer: PreTrainedModel, tokenizer: Tokenizer, name: str, *, setting: str = "backbone"
+) -> None:
     """InputError where the tokenizer knows tokens that the model has no embedding for."""
     rows = cast(nn.Embedding, transformer.get_input_embeddings()).num_embeddings
     if len(tokenizer) > rows:
         raise InputError(
-            f"backbone={backbone}: its tokenizer has {len(tokenizer)} tokens, and the model embeddings for {rows}. "
+            f"{setting}={name}: its tokenizer has {len(tokenizer)} tokens, and the model embeddings for {rows}. "
             "Use the tokenizer of these weights, or enlarge them (resize_token_embeddings) and save."
         )
 

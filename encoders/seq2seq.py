@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from contracts import InputError, Ragged
-from encoders.backbones import check_vocabulary, from_pretrained, load_tokenizer, run_folder
+from encoders.backbones import check_vocabulary, load_tokenizer, load_whole, run_folder
 from encoders.chunks import Chunk, check_recompute, chunk_cost, computed, padded, places_in, plan_chunks, recomputes
 from encoders.cpu_training import fast_linears
 from encoders.sentence_encoder import affordable_tokens, attention_for
@@ -101,16 +101,17 @@ def load_seq2seq(backbone: str) -> PreTrainedModel:
     Raises:
         InputError: it is none, or its checkpoint lacks weights (transformers would draw random ones and go on).
     """
-    folder = run_folder(backbone) or backbone
-    model, info = from_pretrained(AutoModelForSeq2SeqLM, folder, dtype=torch.float32, output_loading_info=True)
-    if missing := sorted(info["missing_keys"]):
-        raise InputError(
-            f"backbone={backbone}: its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}, "
-            "which a model that writes needs. Take a whole encoder-decoder, such as google-t5/t5-base."
+
+    def refused(why: str) -> InputError:
+        return InputError(
+            f"backbone={backbone}: {why}, which a model that writes needs. Take a whole encoder-decoder, such as "
+            "google-t5/t5-base."
         )
+
+    model = load_whole(AutoModelForSeq2SeqLM, run_folder(backbone) or backbone, refused, dtype=torch.float32)
     if model.config.decoder_start_token_id is None:
         raise InputError(
             f"backbone={backbone}: its config names no decoder_start_token_id, so nothing begins a text. Set it in "
             "config.json; T5 has that of its pad token."
         )
-    return cast(PreTrainedModel, model)
+    return model

@@ -4,17 +4,16 @@ Models are decoded by transformers' own beam search, as each family (Marian, M2M
 start tokens of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
 from contracts import InputError
-from encoders.backbones import from_pretrained
+from encoders.backbones import from_pretrained, load_whole
 from synthesis.generator import PRECISIONS
-
-TOKENS = 2048  # of sources in one pass, padding included
+from synthesis.prefill import by_length
 
 
 class Language(NamedTuple):
@@ -72,12 +71,12 @@ class Translator:
         self.options: dict[str, Any] = {"num_beams": search.beams, "max_new_tokens": search.max_tokens}
         if language.target is not None:
             self.options["forced_bos_token_id"] = self._code("target", language.target)
-        model, info = from_pretrained(
-            AutoModelForSeq2SeqLM, name, setting=setting, dtype=PRECISIONS[precision], output_loading_info=True
-        )
-        if missing := sorted(info["missing_keys"]):
-            raise InputError(f"{setting}={name}: its checkpoint lacks {', '.join(missing[:3])}. Take a whole one.")
-        self.model = model.to(device).eval()
+
+        def refused(why: str) -> InputError:
+            return InputError(f"{setting}={name}: {why}. Take a whole one.")
+
+        model = load_whole(AutoModelForSeq2SeqLM, name, refused, setting=setting, dtype=PRECISIONS[precision])
+        self.model: Any = model.to(device).eval()  # type: ignore[arg-type]
         self.model.generation_config.max_length = None  # max_new_tokens counts
         ends = self.model.generation_config.eos_token_id
         self.ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
@@ -99,10 +98,10 @@ class Translator:
         """In order. Equal texts are read once, texts of similar length together."""
         most = self.search.max_tokens
         asked = list(dict.fromkeys(texts))
-        ids = self.tokenizer([self.language.prefix + text for text in asked])["input_ids"]
-        length = dict(zip(asked, map(len, ids), strict=True))
+        read = self.tokenizer([self.language.prefix + text for text in asked])["input_ids"]
+        ids = dict(zip(asked, read, strict=True))
         found: dict[str, Translation] = {}
-        for some in _together(asked, length, most):
+        for some in by_length({text: one[:most] for text, one in ids.items()}):
             batch = self.tokenizer(
                 [self.language.prefix + text for text in some],
                 padding=True, truncation=True, max_length=most, return_tensors="pt",
@@ -115,13 +114,7 @@ class Translator:
                 ids_RT, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )  # fmt: skip
             for text, other, ids_T in zip(some, written, ids_RT[:, 1:].tolist(), strict=True):
-                found[text] = Translation(" ".join(other.split()), length[text] <= most and bool(self.ends & {*ids_T}))
+                found[text] = Translation(
+                    " ".join(other.split()), len(ids[text]) <= most and bool(self.ends & {*ids_T})
+                )
         return [found[text] for text in texts]
-
-
-def _together(texts: Sequence[str], length: dict[str, int], most: int) -> Iterator[list[str]]:
-    left = sorted(texts, key=lambda text: length[text])
-    while left:
-        some = left[-max(1, TOKENS // min(length[left[-1]], most)) :]
-        del left[-len(some) :]
-        yield some

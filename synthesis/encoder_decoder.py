@@ -7,6 +7,7 @@ only how far tokens lie apart, as T5's relative bias does; learnt absolute posit
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -15,12 +16,11 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, Dynam
 from transformers.modeling_outputs import BaseModelOutput
 
 from contracts import InputError
-from encoders.backbones import from_pretrained
+from encoders.backbones import T5_FAMILY, from_pretrained, load_whole
 from encoders.packed_linears import WORTH_IT_TOKENS, packed_linears
 from synthesis.caches import CrossedCache, Pass, Read, RowCache
 from synthesis.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
 
-FAMILIES = ("t5", "mt5", "umt5")  # model types of T5, T5 v1.1, Flan-T5, ByT5; mT5; UMT5
 WRITERS = ("ForConditionalGeneration", "WithLMHeadModel", "Model")  # the last lacks its head where it is not tied
 
 
@@ -111,11 +111,8 @@ def load_encoder_decoder(
     config = from_pretrained(AutoConfig, name, **options)
     check_family(name, config)
     tokenizer = from_pretrained(AutoTokenizer, name, **options)
-    model, info = from_pretrained(
-        AutoModelForSeq2SeqLM, name, dtype=PRECISIONS[precision], output_loading_info=True, **options
-    )
-    if missing := sorted(info["missing_keys"]):
-        raise _no_writer(name, f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
+    refused = partial(_no_writer, name)
+    model: Any = load_whole(AutoModelForSeq2SeqLM, name, refused, dtype=PRECISIONS[precision], **options)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return EncoderDecoder(name, model.to(place).eval(), tokenizer)
 
@@ -123,7 +120,7 @@ def load_encoder_decoder(
 def check_family(name: str, config: Any) -> None:
     """InputError for a model that cannot be decoded here."""
     architectures = getattr(config, "architectures", None) or []
-    if config.model_type not in FAMILIES:
+    if config.model_type not in T5_FAMILY:
         kind = "an encoder-decoder of another kind" if getattr(config, "is_encoder_decoder", False) else "no decoder"
         raise _no_writer(name, f"{'/'.join(architectures) or config.model_type} has {kind}")
     if any(

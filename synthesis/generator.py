@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
-from encoders.backbones import from_pretrained
+from encoders.backbones import check_vocabulary, from_pretrained, load_whole
 from synthesis.caches import KeysValues, Pass, RowCache
 from synthesis.continuations import Text
 
@@ -38,11 +39,7 @@ class Generator:
 
     def __post_init__(self) -> None:
         rows = cast(nn.Embedding, self.model.get_input_embeddings()).num_embeddings
-        if len(self.tokenizer) > rows:
-            raise InputError(
-                f"generator={self.name}: its tokenizer has {len(self.tokenizer)} tokens, and the model embeddings for "
-                f"{rows}. Use the tokenizer of these weights, or enlarge them (resize_token_embeddings) and save."
-            )
+        check_vocabulary(self.model, self.tokenizer, self.name, setting="generator")
         config = self.model.config.get_text_config(decoder=True)
         limits = [value for name in CONTEXT if isinstance(value := getattr(config, name, None), int)]
         object.__setattr__(self, "context", min(limits, default=AS_LONG_AS_POSSIBLE))
@@ -172,12 +169,8 @@ def load_generator(
     tokenizer = from_pretrained(AutoTokenizer, name, **options)
     if chat_template and not tokenizer.chat_template:
         raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
-    model, info = from_pretrained(
-        AutoModelForCausalLM, name, dtype=PRECISIONS[precision], output_loading_info=True, **options
-    )
-    missing = sorted(info["missing_keys"])
-    if missing:
-        raise _no_causal_lm(name, f"its checkpoint lacks {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}")
+    refused = partial(_no_causal_lm, name)
+    model: Any = load_whole(AutoModelForCausalLM, name, refused, dtype=PRECISIONS[precision], **options)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Generator(name, model.to(place).eval(), tokenizer, chat_template)
 

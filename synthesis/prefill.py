@@ -4,13 +4,14 @@ Each text is run once even if several prompts share it, and texts of similar len
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from synthesis.caches import Pass
 from synthesis.continuations import Text
 from synthesis.generator import Generator
 
 TOKENS = 2048  # in one pass, padding included
+AnyText = TypeVar("AnyText", bound=Text)
 
 
 class Place(NamedTuple):
@@ -33,7 +34,7 @@ def prefill(generator: Generator, ids_of: Mapping[Text, list[int]]) -> tuple[dic
     return places, real, padded
 
 
-def by_length(ids_of: Mapping[Text, list[int]]) -> Iterator[list[Text]]:
+def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
     """All texts, in lists for one pass each, the longest first."""
     left = sorted(ids_of, key=lambda text: len(ids_of[text]))
     while left:

@@ -4,7 +4,6 @@ The folder appears whole or not at all. It holds what ``datasets`` and ``data=di
 and nothing that a synthesis goes on from: that stays where it was written.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contracts import InputError
+from synthesis.inputs import file_sha256
 from synthesis.store import MANIFEST, PUBLISHED, X1, read_entries, read_manifest
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ def _write_files(folder: Path, target: Path) -> Iterator[dict[str, Any]]:
             for group in (first, *islice(groups, GROUPS_OF_A_FILE - 1)):
                 writer.write_table(group)
                 rows += group.num_rows
-        with path.open("rb") as file:
-            yield {"file": path.name, "entries": rows, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        yield {"file": path.name, "entries": rows, "sha256": file_sha256(path)}
         first, number = next(groups, None), number + 1
 
 
