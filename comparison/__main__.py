@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from comparison.arms import Arm
+    from comparison.contrasts import Headline
     from comparison.probes import Probe
     from comparison.report import Comparison
 
 log = logging.getLogger("comparison")
+
+WIDE = 110  # columns of a terminal that has room for all
 
 
 class Keys(TypedDict):
@@ -93,7 +96,9 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
         raise InputError(f"strict=true: {left_out[0].reason}")
     arms = arms_of(runs)
     headline = choose_headline(arms, cfg.headline)
-    found = compare(arms, headline, left_out, probes_of(cfg, arms), projection=cfg.projection, spent_alike=spent_alike)
+    found = compare(
+        arms, headline, left_out, probes_of(cfg, arms, headline), projection=cfg.projection, spent_alike=spent_alike
+    )
     written = write_report(found, output, cfg.neighbours_of)
     if cfg.wandb:
         from comparison.upload import upload
@@ -112,20 +117,16 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     return 0
 
 
-def probes_of(cfg: DictConfig, arms: "list[Arm]") -> "list[Probe]":
-    """The first run of each arm, asked for the same sentences; nothing where one of them has no encoder."""
+def probes_of(cfg: DictConfig, arms: "list[Arm]", headline: "Headline") -> "list[Probe]":
+    """The first run of each of the best arms, asked for the same sentences; without those that have no encoder."""
     from comparison.probes import probe
+    from comparison.space_plots import best
 
     sentences = sentences_of(cfg, arms)
     if not sentences:
         return []
-    probes = []
-    for arm in arms:
-        vectors = embed(cfg, arm, sentences)
-        if vectors is None:
-            return []
-        probes.append(probe(arm, sentences, vectors, cfg.projection))
-    return probes
+    asked = [(arm, embed(cfg, arm, sentences)) for arm in best(arms, headline)]
+    return [probe(arm, sentences, vectors, cfg.projection) for arm, vectors in asked if vectors is not None]
 
 
 def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
@@ -183,10 +184,15 @@ def show(found: "Comparison", output: Path) -> None:
 
     console = Console()
     board = tables.leaderboard(found.arms, found.headline, found.standings, output)
+    left_away = {"runs", "peak MiB", "steps"} | ({"examples", "real tokens"} if console.width < WIDE else set())
     shown = Table(title=board.title, title_justify="left")
-    kept = [place for place, column in enumerate(board.columns) if column not in ("runs", "peak MiB", "steps")]
-    for place in kept:
-        shown.add_column(board.columns[place], justify="right" if place in board.numeric else "left")
+    kept = [place for place, column in enumerate(board.columns) if column not in left_away]
+    for place in kept:  # names may be long, and are never cut
+        fixed = place > 0
+        justify: Any = "right" if place in board.numeric else "left"
+        shown.add_column(
+            board.columns[place], justify=justify, no_wrap=False, overflow="fold", min_width=6 if fixed else 16
+        )
     for row in board.rows:
         shown.add_row(*(row[place].text for place in kept))
     console.print(shown)

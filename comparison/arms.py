@@ -15,6 +15,10 @@ NOT_A_SETTING = {
 }  # fmt: skip
 
 
+# Names of settings in labels, which stand in every table and picture
+SHORT = {"data.anchors_per_document": "A", "data.positives_per_anchor": "P", "model.temperature": "tau"}
+
+
 class Arm(NamedTuple):
     """``settings`` are the flat recipe: "model.temperature" -> 0.05."""
 
@@ -108,5 +112,10 @@ def _telling(rivals: Sequence[Arm]) -> list[str]:
 
 
 def _said(key: str, arm: Arm) -> str:
-    """``temperature=0.05``; of a path its last part."""
-    return f"{key.rpartition('.')[2]}={str(arm.settings.get(key)).rstrip('/').rpartition('/')[2]}"
+    """``tau=0.05``; of a path its last part."""
+    return f"{short(key)}={str(arm.settings.get(key)).rstrip('/').rpartition('/')[2]}"
+
+
+def short(key: str) -> str:
+    """``model.temperature`` -> tau, ``model.lr`` -> lr."""
+    return SHORT.get(key, key.rpartition(".")[2])

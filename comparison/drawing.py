@@ -10,11 +10,13 @@ from comparison.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK = "#010203"  # stands for the colour of text: black in a PNG, the page's in an SVG
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#999999")  # Okabe and Ito
 MARKERS = "osD^vP*X"  # nothing is told by colour alone
+ACROSS = 4  # panels beside each other
 SVG = "http://www.w3.org/2000/svg"
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "text.color": INK, "axes.labelcolor": INK,
@@ -44,7 +46,8 @@ def colour(place: int) -> str:
 
 
 def marker(place: int) -> str:
-    return MARKERS[place % len(MARKERS)]
+    """Of the ninth arm another than of the first, whose colour it has."""
+    return MARKERS[(place + place // len(MARKERS)) % len(MARKERS)]
 
 
 def say_over(artist: "Artist", texts: Sequence[str]) -> None:
@@ -55,7 +58,32 @@ def say_over(artist: "Artist", texts: Sequence[str]) -> None:
 
 def wrapped(label: str, width: int = 22) -> str:
     """Long labels would leave no room for the axes."""
-    return "\n".join(textwrap.wrap(label, width)) or label
+    return "\n".join(textwrap.wrap(label, width, break_long_words=False, break_on_hyphens=False)) or label
+
+
+def legend(figure: "Figure", width: float) -> None:
+    """Below, of the first axes' artists, in as many columns as their labels leave room for."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    longest = max((len(label) for label in labels), default=1)
+    columns = max(1, min(len(labels), int(width / (0.075 * longest + 0.55))))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+
+
+def legend_height(labels: Sequence[str], width: float) -> float:
+    """Inches that such a legend takes."""
+    columns = max(1, int(width / (0.075 * max(map(len, labels), default=1) + 0.55)))
+    return 0.2 * -(-len(labels) // columns)
+
+
+def panels(figure: "Figure", number: int, **more: Any) -> "list[Axes]":
+    """So many axes, at most ``ACROSS`` beside each other."""
+    import numpy as np
+
+    down = -(-number // ACROSS)
+    found = np.atleast_1d(figure.subplots(down, min(number, ACROSS), **more)).ravel().tolist()
+    for unused in found[number:]:
+        unused.set_visible(False)
+    return found[:number]
 
 
 def render(picture: Picture) -> Rendered:

@@ -1,4 +1,4 @@
-"""What is drawn of the arms: leaderboard, curves, subsets, similarities, the plane, the map of sentences."""
+"""What is drawn of the arms' scores: leaderboard, curves while training, subsets."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -9,20 +9,23 @@ from scipy import stats
 from comparison.arms import Arm
 from comparison.collect import Run
 from comparison.contrasts import Headline, Standing, replicates_of, same_items, values_of
-from comparison.drawing import INK, Picture, colour, marker, say_over, wrapped
-from comparison.probes import Probe
-from comparison.statistics import interval, spread
+from comparison.drawing import INK, Picture, colour, legend, legend_height, marker, wrapped
+from comparison.statistics import interval
 from comparison.tables import Cell, Table, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+TURNED = 12  # letters of a column's name: beyond, it stands upright
+WIDE = 10.0  # inches of a row of axes
 OVER = ("optimizer step", "real tokens", "seconds of training")
-BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # of ratings from 0 to 5
 
 
 def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Picture:
+    labels = [wrapped(arms[one.arm].label, 30) for one in standings]
+    lines = max(label.count("\n") + 1 for label in labels)
+
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
         for place, standing in enumerate(standings):
@@ -33,14 +36,14 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
                 axes.hlines(place, *interval(kept), color=shade, linewidth=3, alpha=0.5)
             axes.plot(values, np.full(len(values), place), "|", color=INK, markersize=9)
             axes.plot([values.mean()], [place], marker(standing.arm), color=shade, markersize=8)
-        axes.set_yticks(range(len(standings)), [wrapped(arms[one.arm].label) for one in standings])
+        axes.set_yticks(range(len(standings)), labels)
         axes.invert_yaxis()
         axes.set_xlabel(headline.name)
         axes.grid(axis="x", alpha=0.25)
 
     return Picture(
         "leaderboard", "Leaderboard", "Mean over seeds (marker), seeds (strokes), 95 % interval over test items (bar).",
-        (7.5, 0.8 + 0.42 * len(standings)), draw,
+        (7.5, 0.8 + max(0.42, 0.17 * lines + 0.08) * len(standings)), draw,
     )  # fmt: skip
 
 
@@ -66,7 +69,7 @@ def _curve(arms: Sequence[Arm], name: str, what: str, stem: str) -> Picture:
             for place, arm in enumerate(arms):
                 for number_of_run, run in enumerate(arm.runs):
                     x, y = curve_of(run, name, axis)
-                    label = wrapped(arm.label, 40) if number_of_run == 0 else None
+                    label = arm.label if number_of_run == 0 else None
                     few = marker(place) if len(x) < 30 else ""
                     axes.plot(
                         x, y, color=colour(place), marker=few, markersize=3.5, linewidth=1.2, alpha=0.8, label=label
@@ -74,16 +77,12 @@ def _curve(arms: Sequence[Arm], name: str, what: str, stem: str) -> Picture:
             axes.set_xlabel(over)
             axes.grid(alpha=0.25)
         figure.axes[0].set_ylabel(name)
-        figure.legend(
-            *figure.axes[0].get_legend_handles_labels(),
-            loc="outside lower center",
-            ncols=min(4, len(arms)),
-            frameon=False,
-        )
+        legend(figure, WIDE)
 
     return Picture(
-        stem, name, f"{what.capitalize()}; a line is a run. Tokens are spread evenly over the steps.", (10, 3.4), draw
-    )
+        stem, name, f"{what.capitalize()}; a line is a run. Tokens are spread evenly over the steps.",
+        (WIDE, 3.0 + legend_height([arm.label for arm in arms], WIDE)), draw,
+    )  # fmt: skip
 
 
 def curve_of(run: Run, name: str, axis: int) -> tuple[list[float], list[float]]:
@@ -125,8 +124,8 @@ def subsets(arms: Sequence[Arm], headline: Headline) -> Picture | None:
                   [[Cell(name), *map(number, row)] for name, row in zip(names, grid, strict=True)],
                   frozenset(range(1, len(arms) + 1)))  # fmt: skip
     caption = "Spearman's correlation x 100 of each subset, mean over seeds; the darker, the higher."
-    return Picture("subsets", "STS, subset by subset", caption, (2.5 + 1.1 * len(arms), 0.8 + 0.24 * len(names)),
-                   heat(names, [wrapped(arm.label, 12) for arm in arms], grid), table)  # fmt: skip
+    return Picture("subsets", "STS, subset by subset", caption, (2.5 + 0.8 * len(arms), 1.6 + 0.24 * len(names)),
+                   heat(names, [arm.label for arm in arms], grid), table)  # fmt: skip
 
 
 def heat(rows: Sequence[str], columns: Sequence[str], grid: np.ndarray, digits: int = 1) -> Callable[["Figure"], None]:
@@ -155,115 +154,13 @@ def heat(rows: Sequence[str], columns: Sequence[str], grid: np.ndarray, digits: 
                     fontsize=8,
                     color="white" if dark else "#101010",
                 )
-        axes.set_xticks(
-            range(len(columns)),
-            columns,
-            rotation=20 if max(map(len, columns)) > 9 else 0,
-            ha="right" if max(map(len, columns)) > 9 else "center",
-        )
+        longest = max(map(len, columns))
+        upright = longest > TURNED and len(columns) > 1
+        shown = [wrapped(one, 26) for one in columns]
+        axes.set_xticks(range(len(columns)), shown, rotation=90 if upright else 0, fontsize=8)
         axes.set_yticks(range(len(rows)), rows)
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
 
     return draw
-
-
-def similarities(arms: Sequence[Arm], headline: Headline) -> Picture | None:
-    """How cosines of pairs of one rating lie, for each arm's first run."""
-    tasks = [score.split("/")[0] for score in headline.tasks]
-    tasks = sorted(tasks, key=lambda task: task != "stsb")
-    for task in tasks:
-        first = [arm.runs[0].items for arm in arms]
-        if all(items is not None and task in items.cosines for items in first):
-            break
-    else:
-        return None
-
-    def draw(figure: "Figure") -> None:
-        for axes, arm in zip(np.atleast_1d(figure.subplots(1, len(arms), sharey=True)), arms, strict=True):
-            items = arm.runs[0].items
-            assert items is not None
-            cosines, gold = items.cosines[task], items.gold[task]
-            edges = np.linspace(min(0.0, float(cosines.min())), 1, 26)
-            for place, (low, high) in enumerate(BANDS):
-                inside = cosines[(gold >= low) & (gold < high)]
-                if len(inside):
-                    density, _ = np.histogram(inside, edges, density=True)
-                    axes.stairs(
-                        density / (density.max() or 1) * 0.9 + place,
-                        edges,
-                        baseline=place,
-                        fill=True,
-                        color=colour(0),
-                        alpha=0.35 + 0.13 * place,
-                    )
-            axes.set_yticks(np.arange(5) + 0.4, ["0 to 1", "1 to 2", "2 to 3", "3 to 4", "4 to 5"])
-            axes.set_title(wrapped(arm.label), fontsize=9, color=INK)
-            axes.set_xlabel("cosine")
-        figure.axes[0].set_ylabel(f"rating in {task}")
-
-    caption = (
-        f"Cosines of the pairs of {task} by their rating, first run of each arm. Better encoders move the rows apart."
-    )
-    return Picture(
-        "similarities", "Similarities against ratings", caption, (max(4.0, 2.3 * len(arms) + 0.6), 3.4), draw
-    )
-
-
-def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> Picture | None:
-    """Alignment and uniformity of each probed run, the score beside the point; towards the lower left is better."""
-    known = [(arm, probe) for arm, probe in zip(arms, probes, strict=False) if probe.alignment is not None]
-    if not known:
-        return None
-    means = [spread(values_of(arm, headline, headline.name)).mean for arm, _ in known]
-
-    def draw(figure: "Figure") -> None:
-        axes = figure.subplots()
-        for place, ((arm, probe), mean) in enumerate(zip(known, means, strict=True)):
-            point = axes.scatter(
-                [probe.uniformity], [float(probe.alignment or 0)], s=70, color=colour(place), marker=marker(place)
-            )
-            say_over(point, [f"{arm.label}: {mean:.2f}"])
-            axes.annotate(
-                f"{arm.label} {mean:.1f}",
-                (probe.uniformity, probe.alignment),
-                xytext=(7, 4),
-                textcoords="offset points",
-                fontsize=8,
-                color=INK,
-            )
-        axes.set(xlabel="uniformity (lower: spread out)", ylabel="alignment (lower: pairs close)")
-        axes.margins(0.25)
-        axes.grid(alpha=0.25)
-
-    table = Table("plane", "Alignment and uniformity", "", ["arm", "alignment", "uniformity", headline.name],
-                  [[Cell(arm.label), number(probe.alignment, 3), number(probe.uniformity, 3), number(mean)]
-                   for (arm, probe), mean in zip(known, means, strict=True)],
-                  frozenset({1, 2, 3}))  # fmt: skip
-    return Picture(
-        "plane",
-        "Alignment and uniformity",
-        "Wang and Isola's plane, of each arm's first run: towards the lower left is better.",
-        (5.6, 4.2),
-        draw,
-        table,
-    )
-
-
-def sentence_map(arms: Sequence[Arm], probes: Sequence[Probe], how: str) -> Picture | None:
-    """The sentences in two dimensions under each arm's first encoder, in the first map's colours."""
-    if not probes or not len(probes[0].sentences):
-        return None
-    shade = stats.rankdata(probes[0].places[:, 0])
-
-    def draw(figure: "Figure") -> None:
-        for axes, arm, probe in zip(np.atleast_1d(figure.subplots(1, len(probes))), arms, probes, strict=False):
-            points = axes.scatter(*probe.places.T, c=shade, cmap="viridis", s=11, alpha=0.8, linewidths=0)
-            say_over(points, probe.sentences)
-            axes.set_title(wrapped(arm.label), fontsize=9, color=INK)
-            axes.set_xticks([])
-            axes.set_yticks([])
-
-    caption = f"{len(probes[0].sentences)} sentences by {how}, first run of each arm; coloured as in the first map."
-    return Picture("map", "Map of sentences", caption, (max(4.5, 3.6 * len(probes)), 3.6), draw)

@@ -15,6 +15,7 @@ NEAREST = 3
 class Probe(NamedTuple):
     """Of one run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
 
+    arm: Arm
     sentences: list[str]
     units: np.ndarray
     places: np.ndarray
@@ -24,7 +25,7 @@ class Probe(NamedTuple):
 
 def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray, how: str) -> Probe:
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return Probe(list(sentences), units, project(vectors, how), uniformity(units), alignment(arm))
+    return Probe(arm, list(sentences), units, project(vectors, how), uniformity(units), alignment(arm))
 
 
 def uniformity(units: np.ndarray) -> float:
@@ -54,19 +55,19 @@ def project(vectors: np.ndarray, how: str) -> np.ndarray:
     return PCA(2, random_state=1).fit_transform(vectors)
 
 
-def neighbours(arms: Sequence[Arm], probes: Sequence[Probe], wanted: int) -> Table | None:
+def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
     """Of sentences taken evenly from the list."""
     if not probes or not wanted or len(probes[0].sentences) < 2:
         return None
     sentences, rows = probes[0].sentences, list[list[Cell]]()
     for asked in np.linspace(0, len(sentences) - 1, min(wanted, len(sentences))).round().astype(int):
-        for arm, one in zip(arms, probes, strict=False):
+        for one in probes:
             cosines = one.units @ one.units[asked]
             near = [int(row) for row in np.argsort(-cosines, kind="stable") if sentences[row] != sentences[asked]][
                 :NEAREST
             ]
             said = [Cell(f"{sentences[row]} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
-            rows.append([Cell(sentences[asked]), Cell(arm.label), *said, *[Cell("")] * (NEAREST - len(said))])
+            rows.append([Cell(sentences[asked]), Cell(one.arm.label), *said, *[Cell("")] * (NEAREST - len(said))])
     columns = ["sentence", "arm", *(["nearest", "second", "third"][:NEAREST])]
     return Table(
         "neighbours",

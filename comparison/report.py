@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from comparison import plots, tables
+from comparison import plots, space_plots, tables
 from comparison.arms import Arm
 from comparison.collect import LeftOut
 from comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
@@ -26,7 +26,7 @@ class Comparison(NamedTuple):
     contrasts: list[Contrast]
     standings: list[Standing]
     left_out: list[LeftOut]
-    probes: list[Probe]  # of the arms, in their order; empty where none was wanted
+    probes: list[Probe]  # of the best arms that have an encoder; empty where none was wanted
     projection: str = "pca"
     spent_alike: str = ""  # what a race says of its budget
 
@@ -58,9 +58,9 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
         Section("sweep", "Settings", [], sweep_pictures(arms, headline), []),
         Section("training", "Training", [], plots.curves(arms), []),
         Section("space", "Space", [],
-                _some(plots.plane(arms, headline, one.probes), plots.similarities(arms, headline),
-                      plots.sentence_map(arms, one.probes, one.projection)),
-                _some(neighbours(arms, one.probes, neighbours_of))),
+                _some(space_plots.plane(arms, headline, one.probes), space_plots.similarities(arms, headline),
+                      space_plots.sentence_map(one.probes, one.projection)),
+                _some(neighbours(one.probes, neighbours_of))),
         Section("leaks", "Leaks", [], [], _some(tables.leaks(arms))),
         Section("configs", "Configs", [], [], [tables.configs(arms)]),
     ]  # fmt: skip
@@ -111,7 +111,15 @@ def _html(one: Comparison, whole: Sequence[Section], drawn: dict[str, Rendered])
             "name": section.name,
             "title": section.title,
             "said": section.said,
-            "pictures": [{"svg": drawn[picture.name].svg, "caption": picture.caption} for picture in section.pictures],
+            "pictures": [
+                {
+                    "svg": drawn[one.name].svg,
+                    "caption": one.caption,
+                    "title": one.title,
+                    "wide": round(72 * one.size[0]),
+                }
+                for one in section.pictures
+            ],
             "tables": [
                 *({"table": table, "folded": table.name == "configs"} for table in section.tables),
                 *({"table": picture.table, "folded": True} for picture in section.pictures if picture.table),
@@ -136,8 +144,12 @@ def _markdown(one: Comparison, whole: Sequence[Section]) -> str:
 
 def markdown_table(table: Table) -> str:
     def cell(one: Cell) -> str:
-        text = re.sub(r"([|\\*_`<>\[\]])", r"\\\1", " ".join(one.text.split()))
-        return f"[{text}]({one.link})" if one.link else text
+        if one.links:
+            return ", ".join(f"[{escaped(name)}]({target})" for name, target in one.links)
+        return escaped(one.text)
+
+    def escaped(text: str) -> str:
+        return re.sub(r"([|\\*_`<>\[\]])", r"\\\1", " ".join(text.split()))
 
     rule = ["---:" if place in table.numeric else "---" for place in range(len(table.columns))]
     head = [cell(Cell(column)) for column in table.columns]

@@ -27,7 +27,7 @@ class Cell(NamedTuple):
     text: str
     sort: float | str | None = None  # None: by the text
     mark: str = ""  # a CSS class: differs, best, warn
-    link: str = ""
+    links: tuple[tuple[str, str], ...] = ()  # names and targets, in the place of the text
 
 
 class Table(NamedTuple):
@@ -42,11 +42,11 @@ class Table(NamedTuple):
 
 
 def number(value: float | None, digits: int = 2) -> Cell:
-    return Cell("", -np.inf) if value is None else Cell(f"{value:,.{digits}f}", float(value))
+    return Cell("", -np.inf) if value is None else Cell(f"{value:z,.{digits}f}", float(value))
 
 
 def span(bounds: tuple[float, float] | None) -> Cell:
-    return Cell("", -np.inf) if bounds is None else Cell(f"{bounds[0]:.2f} to {bounds[1]:.2f}", bounds[0])
+    return Cell("", -np.inf) if bounds is None else Cell(" to ".join(f"{bound:z.2f}" for bound in bounds), bounds[0])
 
 
 def p_value(p: float | None, otherwise: str = "") -> Cell:
@@ -76,7 +76,8 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
             number(mean["real_tokens"], 0),
             number(mean["wall_seconds"], 0),
             number(mean["peak_memory_bytes"] / 2**20, 0),
-            Cell(", ".join(run.path.name for run in arm.runs), link=relative(arm.runs[0].path, output)),
+            Cell(", ".join(run.path.name for run in arm.runs),
+                 links=tuple((run.path.name, relative(run.path, output)) for run in arm.runs)),
         ])  # fmt: skip
     columns = ["arm", "rank", headline.name, "sd over seeds", "seeds", "95 % over test items", "steps", "examples",
                "real tokens", "seconds", "peak MiB", "runs"]  # fmt: skip
@@ -140,8 +141,8 @@ def said_aloud(
         sign = 1 if one.first == upper.arm else -1
         better, worse = arms[upper.arm].label, arms[lower.arm].label
         bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
-        facts = f"{sign * one.difference:.2f}"
-        facts += f", 95 % over test items {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
+        facts = f"{sign * one.difference:z.2f}"
+        facts += f", 95 % over test items {bounds[0]:z.2f} to {bounds[1]:z.2f}" if bounds else ""
         facts += (
             f", p = {p_value(one.p_holm).text.replace('< ', 'below ')} after Holm's correction"
             if one.p_holm is not None

@@ -127,7 +127,7 @@ def test_a_sweep_gets_its_map(run_folder, tmp_path):
     arms = arms_of(runs)
     write_report(compare(arms, choose_headline(arms, None), left_out), tmp_path / "report")
     assert {"sweep", "parallel"} <= {path.stem for path in (tmp_path / "report" / "pictures").glob("*.png")}
-    assert "anchors_per_document=2 temperature=0.05" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert "A=2 tau=0.05" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
 
 
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
