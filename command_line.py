@@ -24,6 +24,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from contracts import InputError
+from devices import device_of  # noqa: F401  command lines have it from here
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -166,25 +167,6 @@ def _dotted(node: Any, prefix: str) -> Iterator[str]:
         for key in map(str, node):
             yield f"{prefix}{key}"
             yield from _dotted(node._get_node(key), f"{prefix}{key}.")
-
-
-def device_of(name: str) -> str:
-    """What ``device=`` means here; ``auto`` is this process's GPU where there is one.
-
-    Raises:
-        InputError: there is no such device.
-    """
-    import torch
-
-    if name == "auto":
-        local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
-        return f"cuda:{local}" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
-    return name
 
 
 def identity(config: DictConfig) -> str:

@@ -100,8 +100,8 @@ def write_stages(
     ranks: "Ranks",
     heart: Heartbeat,
 ) -> None:
+    from devices import device_of
     from synthesis.generator import load_generator
-    from synthesis.processes import device_of
 
     generator = load_generator(
         cfg.generator,

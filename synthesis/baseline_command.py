@@ -17,7 +17,7 @@ from synthesis.gense_command import Agreed, check_judged, read_rules, take_tripl
 from synthesis.gense_filter import SCORED
 from synthesis.gense_source import NamedGenerator, name_generator
 from synthesis.store import read_manifest
-from synthesis.unused_keys import settings
+from synthesis.unused_keys import refuse_unknown, settings
 
 if TYPE_CHECKING:
     from synthesis.baselines import BaselineStage, Score, Source
@@ -129,10 +129,10 @@ def write_scored(stage: "BaselineStage", ranks: "Ranks") -> None:
 
 
 def load_score(cfg: Any, judge: NamedGenerator) -> "Score":
+    from devices import device_of
     from prompts import PromptIds
     from synthesis.encoder_decoder import load_encoder_decoder
     from synthesis.gense import Discriminator
-    from synthesis.processes import device_of
 
     generator = load_encoder_decoder(
         judge.source, precision=cfg.precision, device=device_of(cfg.device), revision=cfg.revision
@@ -153,9 +153,9 @@ def read_retrieval(cfg: Any, folder: Path) -> Method:
 
 
 def read_back_translation(cfg: Any, folder: Path) -> Method:
+    from devices import device_of
     from synthesis.back_translation import Language, Search, Translator
     from synthesis.baselines import Translated
-    from synthesis.processes import device_of
     from synthesis.provenance import identify_generator
 
     search = settings(Search, cfg.search, "search")
@@ -218,6 +218,7 @@ def read_dino(cfg: Any, folder: Path) -> Method:
         raise InputError(f"input={given}: it is not finished. Finish it first: the command that began it goes on.")
     if folder.resolve() == given.resolve():
         raise InputError(f"output={folder} holds the pairs themselves. Choose another output.")
+    refuse_unknown(map(str, cfg.labels), DIRECTIONS, "labels.")
     labels: dict[Direction, str] = {direction: str(cfg.labels[direction]) for direction in DIRECTIONS}
     known = list(about["spec"]["labels"])
     for direction, label in labels.items():

@@ -1,13 +1,11 @@
-"""Processes that write one data set side by side: which one this is, on which device, and how to start them."""
+"""Processes that write one data set side by side: which one this is, and how to start them."""
 
 import os
 import signal
 import subprocess
 import sys
 
-import torch
-
-from contracts import InputError
+from devices import device_of  # noqa: F401  commands have it from here
 from synthesis.stage import Ranks
 
 INTERRUPTED = 130
@@ -45,16 +43,3 @@ def start_processes(number: int) -> int:
             started.wait()
             return INTERRUPTED
         return told[0] if told else status if status >= 0 else 128 - status  # of a launcher that was killed
-
-
-def device_of(name: str) -> str:
-    """``auto`` is this process's GPU where there is one."""
-    if name == "auto":
-        local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
-        return f"cuda:{local}" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
-    return name

@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 MAY_IMPORT = {  # of ours
     "contracts": set(),
-    "command_line": {"contracts"},
+    "devices": {"contracts"},
+    "command_line": {"contracts", "devices"},
     "key_types": {"contracts"},
     "stages": {"contracts", "command_line"},
     "prepare": {"contracts", "encoders", "runs", "stages"},
@@ -24,7 +25,7 @@ MAY_IMPORT = {  # of ours
     "evaluation": {"contracts"},
     "export": {"contracts", "encoders", "prompts"},
     "runs": {"contracts"},
-    "synthesis": {"contracts", "encoders", "prompts"},
+    "synthesis": {"contracts", "devices", "encoders", "prompts"},
     "comparison": {"contracts", "runs"},  # runs: how what a run leaves is read
     "preview": {"contracts", "datamodules"},
     "train": {
@@ -46,6 +47,7 @@ LIGHTNING = {"lightning", "pytorch_lightning"}
 HYDRA = {"hydra", "omegaconf"}
 MUST_NOT_KNOW = {
     "contracts": LIGHTNING | HYDRA | {"transformers", "wandb"},
+    "devices": LIGHTNING | HYDRA | {"transformers", "wandb"},
     "command_line": LIGHTNING | {"transformers", "wandb"},
     "losses": LIGHTNING | HYDRA | {"transformers", "wandb"},
     "prompts": LIGHTNING | HYDRA | {"torch", "transformers", "wandb"},
@@ -68,7 +70,7 @@ COMMAND_LINE_ALSO = {
     "preview": {"encoders"},  # the tokenizer that backbone=tiny would have
     "synthesis": {"runs"},
 }
-FOR_COMMAND_LINES = {"command_line", "key_types"}
+FOR_COMMAND_LINES = {"command_line", "devices", "key_types"}
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first is the oracle of our export
 # An optional extra: models that are more than a transformer and a pooling are scored by their own library
 EXCEPT = {"encoders/library.py": {"sentence_transformers"}}

@@ -1,0 +1,24 @@
+"""Which device a command computes on."""
+
+import os
+
+from contracts import InputError
+
+
+def device_of(name: str) -> str:
+    """What ``device=`` means here; ``auto`` is this process's GPU where there is one.
+
+    Raises:
+        InputError: there is no such device.
+    """
+    import torch  # not before --help has been answered
+
+    if name == "auto":
+        local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
+        return f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
+    return name
