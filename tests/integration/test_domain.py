@@ -4,12 +4,15 @@ import json
 import os
 import random
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
 import domain
-from contracts import InputError
+from contracts import InputError, PairTask
+from evaluation.sts import Similarity
 from runs.results import read_results
 from stages import Stage
 from synthesis.processes import find_ranks
@@ -168,6 +171,20 @@ def test_synthesis_is_not_taken_for_one_of_the_processes_that_train(launched, mo
         monkeypatch.delenv(name)
     assert find_ranks() == (0, 1)
     assert kept["PATH"] == os.environ["PATH"]
+
+
+def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monkeypatch):
+    """Documents are split at newlines, so its lines would not be known again by the whole."""
+    task = PairTask("one", ["A title\nIts  body. More of it."], ["short"], np.zeros(1), ["all"])
+    monkeypatch.setattr("evaluation.catalogue.load_tasks", lambda *_, **__: SimpleNamespace(tasks=[Similarity(task)]))
+    cfg = OmegaConf.create({"evaluation": {"data_root": "somewhere", "suite": ["one"], "during": []}})
+    assert domain.write_held_out(cfg, tmp_path / "held.txt") == 4
+    assert (tmp_path / "held.txt").read_text().splitlines() == [
+        "A title",
+        "A title Its body. More of it.",
+        "Its body. More of it.",
+        "short",
+    ]
 
 
 def test_nothing_is_written_for_a_stage_that_does_not_run(rows, tmp_path):

@@ -262,6 +262,7 @@ def test_the_page_has_plots(place, tmp_path):
         ("gense_dino", ["input=null"], "input is not set"),
         ("gense_dino", ["input={empty}"], "reads what recipe=dino_x2 wrote"),
         ("gense_dino", ["input={dino}", "labels.entailment=0.7"], "has the labels '1', '0.5', '0'"),
+        ("gense_dino", ["input={dino}", "+labels.contradicts=0"], "labels.contradicts: there is no such key"),
     ],
 )
 def test_bad_input_is_one_sentence(place, dino, tmp_path, recipe, words, says):
