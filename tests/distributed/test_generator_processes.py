@@ -1,32 +1,19 @@
 """The generator's step and its held-out scores on 1, 2 and 3 processes: the same loss, gradient and numbers."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
 
 from datamodules.nli_generation import NLIGeneration
 from encoders.gense_generator import GenSEGenerator
 from evaluation.generator_dev import GeneratorDev
+from tests.distributed import steps
+from tests.distributed.steps import stepping
 
 ROWS = [(f"The ferry {i} leaves{' early' * (i % 4)}.", f"Ferry {i} goes.", f"No {i}.") for i in range(9)]
 OPTIONS = {"whole": {}, "recomputed": {"token_budget": 60, "recompute": "on"}}
-
-
-class Step(torch.nn.Module):
-    """DDP averages what goes through ``forward``."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch):
-        return self.model.training_step(batch, 0)
 
 
 def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str) -> dict:
@@ -48,7 +35,7 @@ def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str)
             global_rank=rank, world_size=world, current_epoch=0, strategy=SimpleNamespace(root_device=device)
         )
         model._trainer = SimpleNamespace(datamodule=data, global_step=0)
-        step = DistributedDataParallel(Step(model)) if world > 1 else Step(model)
+        step = stepping(model, world)
         outcome = step(next(iter(data.train_dataloader())))
         outcome["loss"].backward()
         gradient = torch.cat([weight.grad.flatten() for weight in model.parameters()])
@@ -56,13 +43,6 @@ def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str)
             scores = GeneratorDev().run(model).values
         found[name] = (outcome["loss"].detach(), outcome["metrics"], gradient, scores)
     return found
-
-
-def process(rank: int, world: int, folder: Path, backbone: str, prompts: dict) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet{world}", rank=rank, world_size=world)
-    torch.save(every_case(rank, world, backbone, prompts, str(folder)), folder / f"{world}-{rank}.pt")
-    dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +61,7 @@ def alone(tiny_t5, gense_prompts, folder):
 
 @pytest.fixture(scope="module", params=[2, 3])
 def together(request, alone, tiny_t5, gense_prompts, folder):
-    world = request.param
-    mp.start_processes(process, args=(world, folder, str(tiny_t5), gense_prompts), nprocs=world, start_method="fork")
-    return [torch.load(folder / f"{world}-{rank}.pt", weights_only=True) for rank in range(world)]
+    return steps.together(every_case, request.param, folder, str(tiny_t5), gense_prompts, str(folder))
 
 
 @pytest.mark.parametrize("name", OPTIONS)

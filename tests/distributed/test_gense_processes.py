@@ -1,18 +1,14 @@
 """GenSE's step on 2 processes and on one: loss, metrics, gradient, and the weights after steps of Adafactor."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
 
 from contracts import Ragged, TripletBatch
 from encoders.gense import GenSE
 from encoders.optim import adafactor
 from encoders.tiny import write_tiny_t5
+from tests.distributed.steps import stepping, together
 
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 NOUNS = ["ferry", "violin", "ferry", "clock", "ferry", "choir"]
@@ -26,17 +22,6 @@ CASES = {
     "mean": {"pooling": "mean", "mask_duplicates": False},
     "pairs": {"prompt": None},
 }
-
-
-class Step(torch.nn.Module):
-    """DDP averages what goes through ``forward``."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch):
-        return self.model.training_step(batch, 0)
 
 
 def batch_of(model, rank, world, columns):
@@ -54,7 +39,7 @@ def every_case(rank, world, backbone):
         columns = [LEFT, RIGHT] if name == "pairs" else [LEFT, RIGHT, THIRD]
         defaults = {"prompt": " Question: what is it?", "temperature": 0.5, "token_budget": 10**6, "recompute": "off"}
         model = GenSE(backbone, **(defaults | options)).eval()
-        step = DistributedDataParallel(Step(model)) if world > 1 else Step(model)
+        step = stepping(model, world)
         optimizer = adafactor(model, lr=1e-3, weight_decay=0.0, schedule=lambda step: 1.0)["optimizer"]
         outcomes = []
         for _ in range(3):
@@ -68,21 +53,12 @@ def every_case(rank, world, backbone):
     return found
 
 
-def process(rank: int, world: int, folder: Path, backbone: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
-    torch.save(every_case(rank, world, backbone), folder / f"{rank}.pt")
-    dist.destroy_process_group()
-
-
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     backbone = folder / "backbone"
     write_tiny_t5(backbone, iter([*LEFT, *RIGHT, *THIRD]), seed=3, dropout=0.1, lowercase=True, **SIZES)
-    mp.start_processes(process, args=(2, folder, str(backbone)), nprocs=2, start_method="fork")
-    together = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
-    return every_case(0, 1, str(backbone)), together
+    return every_case(0, 1, str(backbone)), together(every_case, 2, folder, str(backbone))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,18 +1,15 @@
 """Every objective's step on 1, 2 and 3 processes: the same loss, metrics and gradient, as DDP averages it."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
 
 from contracts import NLIBatch, ScoredPairBatch, SentenceBatch, TripletBatch
 from encoders.sbert_nli import SBERT_NLI
 from encoders.simcse import SimCSE
 from encoders.sroberta import SRoBERTa
+from tests.distributed import steps
+from tests.distributed.steps import stepping
 
 NOUNS = ["ferry", "violin", "orchard", "clock", "engine", "choir"]
 LEFT = [f"The {noun} was seen." + " Rain fell." * i for i, noun in enumerate(NOUNS)]
@@ -65,34 +62,16 @@ CASES = {
 }
 
 
-class Step(torch.nn.Module):
-    """DDP averages what goes through ``forward``."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch):
-        return self.model.training_step(batch, 0)
-
-
 def every_case(rank: int, world: int, backbone: str) -> dict:
     found = {}
     for name, (kind, options, batch_of) in CASES.items():
         model = kind(backbone, **{"token_budget": 10**6, "recompute": "off"} | options).eval()
-        step = DistributedDataParallel(Step(model)) if world > 1 else Step(model)
+        step = stepping(model, world)
         outcome = step(batch_of(model, rank, world))
         outcome["loss"].backward()
         gradient = torch.cat([weight.grad.flatten() for weight in model.parameters()])
         found[name] = (outcome["loss"].detach(), outcome["metrics"], gradient)
     return found
-
-
-def process(rank: int, world: int, folder: Path, backbone: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
-    torch.save(every_case(rank, world, backbone), folder / f"{rank}.pt")
-    dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +81,7 @@ def alone(tiny_bert):
 
 @pytest.fixture(scope="module", params=[2, 3])
 def together(request, tiny_bert, tmp_path_factory):
-    world, folder = request.param, tmp_path_factory.mktemp("ranks")
-    mp.start_processes(process, args=(world, folder, str(tiny_bert)), nprocs=world, start_method="fork")
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
+    return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), str(tiny_bert))
 
 
 @pytest.mark.parametrize("name", CASES)

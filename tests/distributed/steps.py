@@ -1,0 +1,37 @@
+"""What ``every_case(rank, world, *given)`` of a test says on each of several processes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+
+def together(every_case: Callable, world: int, folder: Path, *given: object) -> list:
+    mp.start_processes(_process, args=(every_case, world, folder, given), nprocs=world, start_method="fork")
+    return [torch.load(folder / f"{world}-{rank}.pt", weights_only=True) for rank in range(world)]
+
+
+def _process(rank: int, every_case: Callable, world: int, folder: Path, given: tuple) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet{world}", rank=rank, world_size=world)
+    torch.save(every_case(rank, world, *given), folder / f"{world}-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def stepping(model: torch.nn.Module, world: int) -> torch.nn.Module:
+    """Called with a batch, it makes the training step of this model."""
+    return DistributedDataParallel(Step(model)) if world > 1 else Step(model)
+
+
+class Step(torch.nn.Module):
+    """DDP averages what goes through ``forward``."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch):
+        return self.model.training_step(batch, 0)
