@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command_line import device_of, exit_statuses
+from command_line import exit_statuses
 from contracts import InputError
+from devices import device_of
 from key_types import check_types
 
 if TYPE_CHECKING:
