@@ -21,8 +21,6 @@ from encoders.packed_linears import WORTH_IT_TOKENS, packed_linears
 from synthesis.caches import CrossedCache, Pass, Read, RowCache
 from synthesis.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
 
-WRITERS = ("ForConditionalGeneration", "WithLMHeadModel", "Model")  # the last lacks its head where it is not tied
-
 
 @dataclass(frozen=True)
 class EncoderDecoder(Generator):
