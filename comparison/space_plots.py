@@ -116,7 +116,9 @@ def sentence_map(probes: Sequence[Probe], how: str) -> Picture | None:
 
     def draw(figure: "Figure") -> None:
         for axes, probe in zip(panels(figure, len(probes)), probes, strict=True):
-            points = axes.scatter(*probe.places.T, c=shade, cmap="viridis", s=11, alpha=0.8, linewidths=0)
+            points = axes.scatter(
+                probe.places[:, 0], probe.places[:, 1], c=shade, cmap="viridis", s=11, alpha=0.8, linewidths=0
+            )
             say_over(points, probe.sentences)
             axes.set_title(wrapped(probe.arm.label, 34), fontsize=9, color=INK)
             axes.set_xticks([])

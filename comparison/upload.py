@@ -1,10 +1,19 @@
 """The comparison as a W&B run: tables, images and a summary, under names that a sweep or a plot can use."""
 
+import math
 from pathlib import Path
 
 from comparison.contrasts import values_of
 from comparison.report import Comparison, Section
 from comparison.statistics import spread
+from comparison.tables import Cell
+
+
+def _value(cell: Cell, numeric: bool) -> float | str | None:
+    """Numbers stay numbers, so that W&B can sort and plot them; an interval is words."""
+    if not numeric or " to " in cell.text:
+        return cell.text
+    return cell.sort if isinstance(cell.sort, int | float) and math.isfinite(cell.sort) and cell.text else None
 
 
 def upload(
@@ -21,7 +30,7 @@ def upload(
     content = dict[str, object]()
     for section in whole:
         for table in section.tables:
-            rows = [[cell.text for cell in row] for row in table.rows]
+            rows = [[_value(cell, place in table.numeric) for place, cell in enumerate(row)] for row in table.rows]
             content[f"comparison/{table.name}"] = wandb.Table(columns=list[str | int](table.columns), data=rows)
         for picture in section.pictures:
             content[f"comparison/{picture.name}-picture"] = wandb.Image(

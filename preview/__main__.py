@@ -20,9 +20,11 @@ from omegaconf import DictConfig, OmegaConf
 from command_line import exit_statuses
 from contracts import InputError, Seq2SeqBatch
 from key_types import check_types
+from stages import STAGE_WORD, chosen, forced, stages_of
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 BATCH = 16  # where no model says it
+MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts are the model's
 
 
 class Keys(TypedDict):
@@ -35,6 +37,7 @@ class Keys(TypedDict):
 class Asked(NamedTuple):
     own: DictConfig
     cfg: DictConfig
+    stage: str  # of a run in stages the one that is shown, else empty
 
 
 def read_words(words: Sequence[str]) -> Asked:
@@ -52,8 +55,13 @@ def read_words(words: Sequence[str]) -> Asked:
             raise InputError(f"{key}={own[key]}: wanted 1 or more.")
     if own.output is not None and not own.output.endswith(".html"):
         raise InputError(f"output={own.output}: wanted a name that ends in .html.")
+    theirs = ["output_dir=.", *_with_model([word for word in words if word not in mine])]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        cfg = compose("train", ["output_dir=.", *(word for word in words if word not in mine)])
+        cfg = compose("train", forced(theirs))
+        stage = ""
+        if cfg.stages or any(STAGE_WORD.fullmatch(word) for word in theirs):
+            first = chosen(stages_of(cfg, theirs), cfg.only_stage)[0]
+            stage, cfg = first.name, first.cfg
     if cfg.get("data") is None:
         choices = ", ".join(sorted(path.stem for path in (CONFIGS / "data").glob("*.yaml")))
         raise InputError(f"no data was chosen; say data=NAME with one of {choices}, or experiment=NAME.")
@@ -62,7 +70,18 @@ def read_words(words: Sequence[str]) -> Asked:
     cfg.backbone = cfg.backbone or "tiny"
     cfg.batch_size = cfg.batch_size or BATCH
     cfg.quiet = True
-    return Asked(own, cfg)
+    return Asked(own, cfg, stage)
+
+
+def _with_model(words: list[str]) -> list[str]:
+    """Data that takes part of its config from one model brings it along, with the backbone that needs no download."""
+    chosen_data = next((word.partition("=")[2] for word in words if word.startswith("data=")), None)
+    model = MODEL_OF.get(str(chosen_data))
+    if model is None or any(word.startswith(("model=", "experiment=")) for word in words):
+        return words
+    backbone = [] if any(word.startswith("backbone=") for word in words) else ["backbone=tiny"]
+    batch = [] if any(word.startswith("batch_size=") for word in words) else [f"batch_size={BATCH}"]
+    return [f"model={model}", *backbone, *batch, *words]
 
 
 def run(words: Sequence[str]) -> int:
@@ -87,6 +106,8 @@ def run(words: Sequence[str]) -> int:
                 f"output={path}: cannot be written ({error.strerror or error}); name another file."
             ) from error
     if not asked.own.quiet:
+        if asked.stage:
+            console.print(f"Stage {asked.stage}; only_stage=NAME shows another.", highlight=False)
         show(preview, console)
         if asked.own.output:
             console.print(f"{asked.own.output} is written.", highlight=False, markup=False, soft_wrap=True)
@@ -95,8 +116,11 @@ def run(words: Sequence[str]) -> int:
 
 def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
     """What ``backbone=tiny`` of a run would write, tokenizer and all."""
+    from transformers.utils import logging as transformers_logging
+
     from encoders.tiny import TINY_BACKBONES
 
+    transformers_logging.disable_progress_bar()
     model: Any = get_class(cfg.model._target_) if cfg.get("model") else None
     texts_to_write = get_object(cfg.data._target_).yields is Seq2SeqBatch
     family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"

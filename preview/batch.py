@@ -157,18 +157,14 @@ def _part(role: str, ids: np.ndarray, tokenizer: Any) -> Part:
     return Part(role, [Piece(tokenizer.decode(ids.tolist()))], len(ids))
 
 
-def masking(batch: SpanBatch) -> dict[str, float]:
-    """Share of the anchors' tokens that is predicted, and of those, what the model sees."""
+def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
+    """Share of the anchors' tokens that is predicted, and of those, what the model sees; ``mask`` is the mask's id."""
     predicted = (batch.labels != IGNORED_LABEL).numpy()
     original, seen = batch.anchors.ids.numpy()[predicted], batch.masked_ids.numpy()[predicted]
+    masked = float((seen == mask).mean()) if len(seen) else 0.0
     kept = float((original == seen).mean()) if len(seen) else 0.0
-    common = np.bincount(seen).max() / len(seen) if len(seen) else 0.0  # the mask token is by far the most frequent
-    return {
-        "predicted": float(predicted.mean()),
-        "masked": float(common),
-        "kept": kept,
-        "replaced": float(1 - kept - common),
-    }
+    replaced = float(((original != seen) & (seen != mask)).mean()) if len(seen) else 0.0
+    return {"predicted": float(predicted.mean()), "masked": masked, "kept": kept, "replaced": replaced}
 
 
 def shared_texts(columns: Sequence[Sequences]) -> int:

@@ -13,7 +13,7 @@ BINS = 12
 
 class Histogram(NamedTuple):
     role: str
-    edges: list[int]  # BINS + 1, of tokens
+    edges: list[int]  # at most BINS + 1, of tokens
     counts: list[int]
     shortest: int
     median: float
@@ -38,26 +38,31 @@ def summary(batches: Iterable[Any], tokenizer: Any, examples: int) -> Preview:
     return Preview(
         type(kept[0]).__name__,
         len(kept),
-        list(_facts(kept, by_role)),
+        list(_facts(kept, by_role, tokenizer)),
         [histogram(one) for one in joined],
         list(examples_of(kept[0], tokenizer, examples)),
     )
 
 
+def plural(role: str) -> str:
+    return "hypotheses" if role == "hypothesis" else f"{role}s"
+
+
 def histogram(one: Sequences) -> Histogram:
     lengths = one.lengths
     low, high = int(lengths.min()), int(lengths.max())
-    edges = np.unique(np.linspace(low, high + 1, min(BINS, high - low + 1) + 1).round().astype(int))
+    width = -(-(high - low + 1) // BINS)  # the same for all, or their heights could not be compared
+    edges = low + width * np.arange(-(-(high - low + 1) // width) + 1)
     counts, _ = np.histogram(lengths, edges)
     return Histogram(one.role, edges.tolist(), counts.tolist(), low, float(np.median(lengths)), high)
 
 
-def _facts(batches: list[Any], by_role: list[list[Sequences]]) -> Iterable[tuple[str, str]]:
+def _facts(batches: list[Any], by_role: list[list[Sequences]], tokenizer: Any) -> Iterable[tuple[str, str]]:
     rows = [len(batch.documents if isinstance(batch, SpanBatch) else batch.rows) for batch in batches]
     what = "documents" if isinstance(batches[0], SpanBatch) else "rows"
     yield f"{what} in a batch", f"{np.mean(rows):g}"
     for place, one in enumerate(by_role[0]):
-        yield f"{one.role}s in a batch", f"{np.mean([len(roles[place].ids) for roles in by_role]):g}"
+        yield f"{plural(one.role)} in a batch", f"{np.mean([len(roles[place].ids) for roles in by_role]):g}"
     lengths = [np.concatenate([one.lengths for one in roles]) for roles in by_role]
     tokens = float(np.mean([one.sum() for one in lengths]))
     padded = float(np.mean([one.max() * len(one) for one in lengths]))
@@ -65,10 +70,10 @@ def _facts(batches: list[Any], by_role: list[list[Sequences]]) -> Iterable[tuple
     yield "padded to its longest", f"{padded:,.0f} ({1 - tokens / padded:.0%} padding; chunks pad less)"
     for place, one in enumerate(by_role[0]):
         twice = float(np.mean([roles[place].duplicates() for roles in by_role]))
-        yield f"{one.role}s that are there before", f"{twice:g} a batch"
+        yield f"{plural(one.role)} that are there before", f"{twice:g} a batch"
     yield "texts in two roles", f"{np.mean([shared_texts(roles) for roles in by_role]):g} a batch"
     if isinstance(batches[0], SpanBatch):
-        shares = [masking(batch) for batch in batches]
+        shares = [masking(batch, tokenizer.mask_token_id) for batch in batches]
         for name in shares[0]:
             share = float(np.mean([one[name] for one in shares]))
             yield f"tokens {name}", f"{share:.1%}" + (" of the anchors' tokens" if name == "predicted" else " of those")

@@ -67,7 +67,7 @@ COMMAND_LINE_ALSO = {
     "comparison": {"encoders", "evaluation"},  # the same sentences under every encoder
     "evaluation": {"encoders", "runs"},
     "export": {"runs"},
-    "preview": {"encoders"},  # the tokenizer that backbone=tiny would have
+    "preview": {"encoders", "stages"},  # the tokenizer that backbone=tiny would have; which stage is shown
     "synthesis": {"runs"},
 }
 FOR_COMMAND_LINES = {"command_line", "devices", "key_types"}

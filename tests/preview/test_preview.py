@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from contracts import InputError, Ragged, SpanBatch, TripletBatch
+from contracts import InputError, Ragged, SentenceBatch, SpanBatch, TripletBatch
 from preview.__main__ import read_words, run
 from preview.batch import examples_of, masking, pieces_of, sequences_of, shared_texts
-from preview.summary import histogram, summary
+from preview.summary import histogram, plural, summary
 
 
 class Letters:
@@ -50,7 +50,7 @@ def test_roles_of_spans(spans):
 def test_masks_of_spans(spans):
     pieces = next(examples_of(spans, Letters(), 1)).parts[0].pieces
     assert [(piece.text, piece.fate) for piece in pieces] == [("a", ""), ("b", "mask"), ("c", "")]
-    assert masking(spans)["predicted"] == pytest.approx(2 / 11)
+    assert masking(spans, 26) == pytest.approx({"predicted": 2 / 11, "masked": 0.5, "kept": 0.5, "replaced": 0.0})
     kept = pieces_of(np.array([0, 1]), np.array([0, 2]), np.array([0, 1]), Letters())
     assert [(piece.text, piece.fate) for piece in kept] == [("a", "kept"), ("b→c", "random")]
 
@@ -79,7 +79,12 @@ def test_histograms_hold_every_length(spans):
         found = histogram(one)
         assert sum(found.counts) == len(one.ids)
         assert found.edges[0] == found.shortest == one.lengths.min()
-        assert found.edges[-1] == found.longest + 1
+        assert found.edges[-1] > found.longest
+        assert len(set(np.diff(found.edges))) == 1  # bars of one width
+    lengths = [3] * 5 + [40] * 7 + [41]
+    found = histogram(sequences_of(SentenceBatch(ragged(*["a" * one for one in lengths]), np.arange(13)))[0])
+    assert len(set(np.diff(found.edges))) == 1
+    assert (sum(found.counts), found.counts[0], found.counts[-1]) == (13, 5, 8)
 
 
 def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
@@ -127,3 +132,40 @@ def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
 def test_wrong_words_are_told(words, said):
     with pytest.raises(InputError, match=said):
         read_words(words)
+
+
+def triplets_file(folder) -> str:
+    rows = [
+        {"premise": f"A man number {place} walks.", "entailment": f"He {place} walks.", "contradiction": "He sits."}
+        for place in range(40)
+    ]
+    path = folder / "triplets.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_data_that_needs_a_models_prompts_brings_the_model(tiny_t5, tmp_path, capsys):
+    words = ["data=nli_generation", f"data.path={triplets_file(tmp_path)}", f"backbone={tiny_t5}", "batches=1"]
+    assert read_words(words[:2]).cfg.backbone == "tiny"
+    assert run(words) == 0
+    assert "sources in a batch" in capsys.readouterr().out
+
+
+def test_a_stage_is_shown(tiny_t5, tmp_path, capsys):
+    path = triplets_file(tmp_path)
+    words = ["experiment=gense", f"stages.open.data.path={path}", f"stages.nli.data.path={path}", "batch_size=8",
+             f"backbone={tiny_t5}", "batches=1"]  # fmt: skip
+    assert read_words(words).stage == "open"
+    assert read_words([*words, "only_stage=nli"]).stage == "nli"
+    assert run(words) == 0
+    assert "Stage open" in capsys.readouterr().out
+    with pytest.raises(InputError, match="no stage 'nil'"):
+        read_words([*words, "only_stage=nil"])
+
+
+def test_roles_have_their_plural():
+    assert [plural(one) for one in ("anchor", "hypothesis", "hard negative")] == [
+        "anchors",
+        "hypotheses",
+        "hard negatives",
+    ]
