@@ -51,7 +51,7 @@ class NLIGeneration(StoredRows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.pieces = parse_prompts(self.prompts, self.prompt_assembly, "prompts")
+        self.parsed = parse_prompts(self.prompts, self.prompt_assembly, "prompts")
         self._held_out_source: tuple[RecordSource, Share | None] | None = None
         self._check()
 
@@ -64,7 +64,7 @@ class NLIGeneration(StoredRows):
         if self.store is not None:
             return
         tokenizer = load_tokenizer(self.tokenizer)
-        self.templates = Templates(PromptIds(self.pieces, tokenizer), self.source_length, self.target_length)
+        self.templates = Templates(PromptIds(self.parsed, tokenizer), self.source_length, self.target_length)
         self.dev_store = self._open_dev(quiet=True)
         super().setup(stage)
 
@@ -80,7 +80,7 @@ class NLIGeneration(StoredRows):
     def texts(self) -> Iterator[str]:
         """Of the rows that are trained on; now and then with the prompts, whose words a vocabulary must have."""
         _, share = self._held_out_from()
-        words = [piece for part in self.pieces[:3] for piece in part]
+        words = [piece for part in self.parsed[:3] for piece in part]
         for number, record in enumerate(self.records):
             if share is None or not share.holds(record.texts[0]):
                 yield from record.texts if number % PROMPTS_EVERY else chain(words, record.texts)
@@ -91,7 +91,7 @@ class NLIGeneration(StoredRows):
             "source_length": self.source_length,
             "target_length": self.target_length,
             "held_out": {**self.dev_store.manifest, "used": self._dev_rows()},
-            **self.pieces.to_json(),
+            **self.parsed.to_json(),
         }
 
     def dev_batches(
@@ -119,7 +119,7 @@ class NLIGeneration(StoredRows):
 
     def _prompted(self, records: RecordSource, share: Share | None) -> PromptedRows:
         joined = self.prompt_assembly == "string"
-        prompt_ids = PromptIds(self.pieces, load_tokenizer(self.tokenizer)) if joined else None
+        prompt_ids = PromptIds(self.parsed, load_tokenizer(self.tokenizer)) if joined else None
         return PromptedRows(records, share, prompt_ids, self.source_length)
 
     def _held_out_from(self) -> tuple[RecordSource, Share | None]:
