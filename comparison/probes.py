@@ -49,7 +49,7 @@ def project(vectors: np.ndarray, how: str) -> np.ndarray:
             from umap import UMAP
         except ImportError as error:
             raise InputError(f"projection=umap: {error}. pip install umap-learn, or say projection=pca.") from error
-        return np.asarray(UMAP(random_state=1, metric="cosine").fit_transform(vectors))
+        return np.asarray(UMAP(random_state=1, n_jobs=1, metric="cosine").fit_transform(vectors))
     from sklearn.decomposition import PCA
 
     return PCA(2, random_state=1).fit_transform(vectors)
