@@ -122,3 +122,10 @@ def test_settings_that_are_lists_are_drawn(run_folder, tmp_path):
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     written = write_report(compare(arms, choose_headline(arms, None), []), tmp_path / "report")
     assert {"sweep", "parallel"} <= set(written)
+
+
+def test_what_wandb_adds_to_a_config_is_no_setting(run_folder, tmp_path):
+    run_folder(tmp_path / "a", "one", 1, 0.2)
+    run_folder(tmp_path / "b", "one", 2, 0.2, _wandb={})
+    (arm,) = arms_of(collect([str(tmp_path / "*")])[0])
+    assert len(arm.runs) == 2
