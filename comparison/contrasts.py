@@ -156,6 +156,8 @@ def _of_score(
         test = SwapTest(np.mean([one.observed for one in known], axis=0), np.mean([one.null for one in known], axis=0))
     judged = zip(test.p_values(), test.observed, strict=True) if test else [(None, None)] * len(pairs)
     for (a, b), (p, averaged) in zip(pairs, judged, strict=True):
+        if averaged is not None and np.isnan(averaged):
+            p = averaged = None
         first, second = values_of(arms[a], headline, score), values_of(arms[b], headline, score)
         items = _paired(arms[a], arms[b], headline, score)
         by_task = [_paired(arms[a], arms[b], headline, task) for task in headline.tasks] if whole else [None]
@@ -190,22 +192,30 @@ def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
 
 
 def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
-    """None where the score is no correlation of cosines, or a run did not keep them, or has other test pairs."""
+    """NaN for a pair of which a run did not keep its cosines, or has other test pairs; None where all are so."""
     task, _, kind = score.partition("/")
-    kept = [[run.items.cosines.get(task) if run.items else None for run in arm.runs] for arm in arms]
-    if kind not in OF_PAIRS or any(one is None for side in kept for one in side) or not same_items(arms, [score]):
+    kept = [[run.items.cosines[task] for run in arm.runs if run.items and task in run.items.cosines] for arm in arms]
+    whole = [len(one) == len(arm.runs) for one, arm in zip(kept, arms, strict=True)]
+    tested = [
+        place for place, (a, b) in enumerate(pairs) if whole[a] and whole[b] and same_items([arms[a], arms[b]], [score])
+    ]
+    if kind not in OF_PAIRS or not tested:
         return None
-    gold = next(run.items.gold[task] for run in arms[0].runs if run.items)
-    known = [[one for one in side if one is not None] for side in kept]
+    first = arms[pairs[tested[0]][0]]
+    gold = next(run.items.gold[task] for run in first.runs if run.items)
+    tested = [place for place in tested if same_items([first, *(arms[arm] for arm in pairs[place])], [score])]
     ranks = dict[tuple[int, int], np.ndarray]()
     sides = list[tuple[np.ndarray, np.ndarray]]()
-    for a, b in pairs:
-        seeds = min(len(known[a]), len(known[b]))
+    for a, b in (pairs[place] for place in tested):
+        seeds = min(len(kept[a]), len(kept[b]))
         for arm in (a, b):
             if (arm, seeds) not in ranks:
-                ranks[arm, seeds] = average_ranks(known[arm][:seeds])
+                ranks[arm, seeds] = average_ranks(kept[arm][:seeds])
         sides.append((ranks[a, seeds], ranks[b, seeds]))
-    return swap_test(sides, gold, f"swaps of {task}")
+    found = swap_test(sides, gold, f"swaps of {task}")
+    observed, null = np.full(len(pairs), np.nan), np.full((len(found.null), len(pairs)), np.nan)
+    observed[tested], null[:, tested] = found.observed, found.null
+    return SwapTest(observed, null)
 
 
 def ranking(arms: Sequence[Arm], headline: Headline, found: Sequence[Contrast]) -> list[Standing]:

@@ -142,6 +142,21 @@ def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     assert all(one.p is None and one.over_items is None for one in found.contrasts)
 
 
+def test_an_arm_without_test_items_leaves_the_others_their_test(run_folder, tmp_path):
+    for name, noise in (("one", 0.2), ("three", 0.6), ("two", 0.3)):
+        run_folder(tmp_path / name, name, 1, noise)
+    whole = arms_of(collect([str(tmp_path / "*")])[0])
+    before = {
+        (one.first, one.second, one.score): one for one in compare(whole, choose_headline(whole, None), []).contrasts
+    }
+    (tmp_path / "three" / "items.npz").unlink()
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    assert [arm.label for arm in arms] == ["one", "three", "two"]
+    for one in compare(arms, choose_headline(arms, None), []).contrasts:
+        same = before[one.first, one.second, one.score]
+        assert one.p == (same.p if (one.first, one.second) == (0, 2) else None)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
