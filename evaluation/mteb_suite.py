@@ -33,6 +33,7 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
         raise InputError(f"tasks: wanted names of mteb's tasks, got {strange[0]!r}. Say tasks=[STSBenchmark,STS12].")
     try:
         import mteb
+        from mteb.abstasks.aggregated_task import AbsTaskAggregate
     except ImportError as error:
         raise InputError(
             "suite=mteb needs the mteb library. Install it: pip install 'contrastive-encoders[mteb]'."
@@ -42,7 +43,7 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
     except (KeyError, ValueError) as error:
         raise InputError(_unknown(names) or f"tasks={','.join(names)}: {error}") from error
     for task in tasks:
-        if task.is_aggregate:
+        if isinstance(task, AbsTaskAggregate):
             parts = ",".join(part.metadata.name for part in task.metadata.tasks)
             raise InputError(f"tasks: {task.metadata.name} is an average of others. Name those: tasks=[{parts}].")
         if task.metadata.modalities != ["text"]:
