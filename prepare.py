@@ -41,8 +41,9 @@ def hush_libraries() -> None:
 
 def follow_launcher(cfg: DictConfig) -> None:
     """torchrun and srun have already decided how many processes there are, and Lightning must be told the same."""
-    from runs.launcher import launched
+    from runs.launcher import launched, leave_group_at_exit
 
+    leave_group_at_exit()
     if found := launched():
         cfg.trainer.devices, cfg.trainer.num_nodes = found.per_node, found.processes // found.per_node
         if cfg.trainer.strategy == "auto":

@@ -3,6 +3,7 @@
 Lightning's own children need none of this: they start when rank 0 has decided already.
 """
 
+import atexit
 import functools
 import itertools
 import json
@@ -37,6 +38,16 @@ def launched() -> Launched | None:
     if isinstance(environment, TorchElasticEnvironment):
         return Launched(processes, int(os.environ["LOCAL_WORLD_SIZE"]))
     return Launched(processes, processes // int(os.environ.get("SLURM_NNODES", "1")))
+
+
+def leave_group_at_exit() -> None:
+    """Lightning does so for NCCL alone; a group of gloo that is still there when the interpreter ends can abort it."""
+    atexit.register(_leave_group)
+
+
+def _leave_group() -> None:
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def from_rank_zero(decide: Callable[[bool], Sequence[Any]]) -> Sequence[Any]:
