@@ -18,7 +18,7 @@ print("group:", dist.is_initialized())
 
 
 def test_no_group_outlives_the_interpreter(tmp_path):
-    """gloo's threads abort a process now and then where they are still there: exit status -6, after all work is done."""
+    """Where threads of gloo are still there, they abort the process now and then: status -6, after all work is done."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(tmp_path / "store")], cwd=ROOT, capture_output=True, text=True, timeout=120,
         check=True,
