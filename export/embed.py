@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 import hydra
 from omegaconf import DictConfig
 
-from command_line import device_of, exit_statuses
+from command_line import exit_statuses
 from contracts import InputError
+from devices import device_of
 from key_types import check_types
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered

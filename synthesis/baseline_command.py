@@ -4,16 +4,13 @@ As of recipe=gense, ``OUTPUT/scored`` gets all candidates and their probabilitie
 """
 
 import logging
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contracts import InputError
 from prompts import DIRECTIONS, Direction
-from synthesis.gense_claim import claim_triplets, free_again
-from synthesis.gense_command import Agreed, check_judged, read_rules, take_triplets
+from synthesis.gense_command import Agreed, check_judged, read_rules, take_triplets, write_claimed
 from synthesis.gense_filter import SCORED
 from synthesis.gense_source import NamedGenerator, name_generator
 from synthesis.store import read_manifest
@@ -46,9 +43,6 @@ class Method(NamedTuple):
 
 def run_baseline(cfg: Any, folder: Path, recipe: str, agreed: Agreed) -> int:
     """Write what is missing. ``agreed`` is the command line's."""
-    from synthesis.heartbeat import Heartbeat
-    from synthesis.processes import find_ranks, start_processes
-
     rules = read_rules(cfg)
     for name, least in (("shard_size", 1), ("devices", 1), ("max_pair_tokens", 1)):
         if cfg[name] < least:
@@ -74,24 +68,14 @@ def run_baseline(cfg: Any, folder: Path, recipe: str, agreed: Agreed) -> int:
         "shard_size": cfg.shard_size,
         **method.identity,
     }
-    ranks = find_ranks()
 
-    def claim(writer: bool) -> list[bool]:
-        return [claim_triplets(folder, identity, rules, overwrite=cfg.overwrite, writer=writer)]
+    def write(ranks: "Ranks") -> None:
+        stage = open_stage(cfg, folder / SCORED, recipe, identity, method, judge)
+        write_scored(stage, ranks)
+        if stage.is_complete():
+            take_triplets(stage.folder, folder, rules, cfg.workers)
 
-    with free_again(folder, overwrite=cfg.overwrite, alone=ranks.world == 1) as ended:
-        if agreed(claim, ranks)[0]:
-            log.info("%s is finished. overwrite=true writes it again.", folder)
-            return 0
-        if cfg.devices > 1 and ranks.world == 1:
-            return ended(start_processes(cfg.devices))
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        with Heartbeat(folder / SCORED, *ranks):
-            stage = open_stage(cfg, folder / SCORED, recipe, identity, method, judge)
-            write_scored(stage, ranks)
-            if stage.is_complete():
-                take_triplets(stage.folder, folder, rules, cfg.workers)
-        return 0
+    return write_claimed(cfg, folder, identity, rules, agreed, write)
 
 
 def open_stage(

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -113,32 +113,47 @@ def check_judged(generator: object, rules: Rules) -> None:
 
 def run_gense(cfg: Any, folder: Path, agreed: Agreed, write_stage: Callable[..., None]) -> int:
     """Write what is missing. ``agreed`` and ``write_stage`` are the command line's."""
+    wanted = read_wanted(cfg, folder)
+    return write_claimed(
+        cfg, folder, wanted.identity, wanted.rules, agreed, lambda ranks: _write(cfg, wanted, ranks, write_stage)
+    )
+
+
+def write_claimed(
+    cfg: Any,
+    folder: Path,
+    identity: Mapping[str, Any],
+    rules: Rules,
+    agreed: Agreed,
+    write: "Callable[[Ranks], None]",
+) -> int:
+    """The exit status. ``write`` writes what is missing as this process among all: where there are to be others that
+    nobody has started, they are, and come here themselves."""
     from synthesis.heartbeat import Heartbeat
     from synthesis.processes import find_ranks, start_processes
 
-    wanted, ranks = read_wanted(cfg, folder), find_ranks()
+    ranks = find_ranks()
+
+    def claim(writer: bool) -> list[bool]:
+        return [claim_triplets(folder, identity, rules, overwrite=cfg.overwrite, writer=writer)]
+
     with free_again(folder, overwrite=cfg.overwrite, alone=ranks.world == 1) as ended:
-        if agreed(
-            lambda writer: [
-                claim_triplets(wanted.folder, wanted.identity, wanted.rules, overwrite=cfg.overwrite, writer=writer)
-            ],
-            ranks,
-        )[0]:
+        if agreed(claim, ranks)[0]:
             log.info("%s is finished. overwrite=true writes it again.", folder)
             return 0
         if cfg.devices > 1 and ranks.world == 1:
             return ended(start_processes(cfg.devices))
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         with Heartbeat(folder / SCORED, *ranks):
-            _write(cfg, wanted, ranks, write_stage)
+            write(ranks)
         return 0
 
 
 def _write(cfg: Any, wanted: Wanted, ranks: "Ranks", write_stage: Callable[..., None]) -> None:
+    from devices import device_of
     from synthesis.encoder_decoder import load_encoder_decoder
     from synthesis.gense_stage import GenseStage
     from synthesis.preparation import prepare
-    from synthesis.processes import device_of
     from synthesis.provenance import versions
 
     generator = load_encoder_decoder(

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 
-from devices import device_of  # noqa: F401  commands have it from here
 from synthesis.stage import Ranks
 
 INTERRUPTED = 130
