@@ -64,15 +64,18 @@ def wrapped(label: str, width: int = 22) -> str:
 def legend(figure: "Figure", width: float) -> None:
     """Below, of the first axes' artists, in as many columns as their labels leave room for."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    longest = max((len(label) for label in labels), default=1)
-    columns = max(1, min(len(labels), int(width / (0.075 * longest + 0.55))))
+    columns = _legend_columns(labels, width)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
 def legend_height(labels: Sequence[str], width: float) -> float:
     """Inches that such a legend takes."""
-    columns = max(1, int(width / (0.075 * max(map(len, labels), default=1) + 0.55)))
-    return 0.2 * -(-len(labels) // columns)
+    return 0.2 * -(-len(labels) // _legend_columns(labels, width))
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    longest = max(map(len, labels), default=1)
+    return max(1, min(len(labels), int(width / (0.075 * longest + 0.55))))
 
 
 def panels(figure: "Figure", number: int, **more: Any) -> "list[Axes]":

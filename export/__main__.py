@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
 
 log = logging.getLogger("export")
 
-FORMATS = ("sentence_transformers", "transformers", "onnx")
-
 
 class Keys(TypedDict):
     run: str | None
