@@ -15,13 +15,13 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from checks import check_checkpoint, check_choice, check_device, check_scoring, check_values, names_of
-from command_line import exit_statuses
-from domain import domain_words, synthesise_domain
-from prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
-from runs.failures import TrainingFailed
-from runs.wandb_login import close_wandb
-from stages import Stage, chosen, forced, lay_out, stages_of
+from command.statuses import exit_statuses
+from training.checks import check_checkpoint, check_choice, check_device, check_scoring, check_values, names_of
+from training.domain import domain_words, synthesise_domain
+from training.failures import TrainingFailed
+from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
+from training.stages import Stage, chosen, forced, lay_out, stages_of
+from training.wandb_login import close_wandb
 
 if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --help has been answered
     import pytorch_lightning as pl
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --he
     from evaluation.callback import ScoreCallback
     from evaluation.choice import Suites
     from evaluation.final import FinalScores
-    from runs.telemetry import Telemetry
+    from training.callbacks.telemetry import Telemetry
 
 log = logging.getLogger("train")
 
@@ -62,8 +62,8 @@ def run(cfg: DictConfig) -> int:
 
 def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> int:
     """Train those selected, each from the best weights of the one before it; what is finished is passed over."""
-    from runs.launcher import from_rank_zero
-    from runs.stages import let_go
+    from training.launcher import from_rank_zero
+    from training.whole import let_go
 
     folder = Path(cfg.output_dir)
     if status := from_rank_zero(lambda writer: [writer and synthesise_domain(cfg, selected)])[0]:
@@ -104,8 +104,8 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
 
 def train(stage: Stage, before: Path | None = None) -> int:
     """Exit status of one stage: train or continue, score, export. ``before`` is the folder that it begins from."""
-    from runs.launcher import from_rank_zero
-    from runs.stages import take_weights
+    from training.launcher import from_rank_zero
+    from training.whole import take_weights
 
     cfg, folder = stage.cfg, stage.folder
     loggers = make_loggers(cfg, folder)  # a missing login shows here
@@ -141,11 +141,11 @@ def fit(
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
     from evaluation.callback import ScoreCallback
     from evaluation.final import FinalScores
-    from runs.checkpoints import RunCheckpoints
-    from runs.progress import Progress
-    from runs.reseed import Reseed
-    from runs.signals import Interruption
-    from runs.telemetry import Telemetry, is_last_step
+    from training.callbacks.checkpoints import RunCheckpoints
+    from training.callbacks.progress import Progress
+    from training.callbacks.reseed import Reseed
+    from training.callbacks.signals import Interruption
+    from training.callbacks.telemetry import Telemetry, is_last_step
 
     scoring = cfg.evaluation
     scorer = ScoreCallback(*choose(cfg, model, data), scoring.every_n_steps, scoring.at_start, is_last_step)
@@ -193,7 +193,7 @@ def choose(cfg: DictConfig, model: "pl.LightningModule", data: "DataModule") -> 
 
 def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
     """metrics.csv always, and what ``logger=`` adds."""
-    from runs.metrics_csv import MetricsCSV
+    from training.metrics_csv import MetricsCSV
 
     loggers: list[Any] = [MetricsCSV(folder)]
     if cfg.logger and "_target_" in cfg.logger:
@@ -204,10 +204,10 @@ def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
 def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted: Fitted) -> None:
     """What was trained, the curve, and results.json last: its presence says that the run is done."""
     from export.products import export_product
-    from runs.curve import draw_curve
-    from runs.items import items_beside, write_items
-    from runs.progress import closing_table
-    from runs.results import write_results
+    from files.items import items_beside, write_items
+    from files.results import write_results
+    from training.callbacks.progress import closing_table
+    from training.curve import draw_curve
 
     results = collect_results(cfg, model, data, fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
@@ -226,8 +226,8 @@ def finish(cfg: DictConfig, model: Any, data: "DataModule", folder: Path, fitted
 def finish_stages(cfg: DictConfig, folder: Path, stages: list[Stage]) -> bool:
     """Leave the whole, if all of its stages are there."""
     from export.model_card import model_card
-    from runs.progress import closing_table
-    from runs.stages import leave_whole
+    from training.callbacks.progress import closing_table
+    from training.whole import leave_whole
 
     if not all(stage.is_finished for stage in stages):
         return False
@@ -240,7 +240,7 @@ def finish_stages(cfg: DictConfig, folder: Path, stages: list[Stage]) -> bool:
 
 def collect_results(cfg: DictConfig, model: Any, data: "DataModule", fitted: Fitted) -> "Results":
     from contracts import RESULTS_VERSION, Results
-    from runs.results import environment
+    from files.results import environment
 
     suite = fitted.scorer.suite
     found = environment()

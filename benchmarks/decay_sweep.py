@@ -21,7 +21,7 @@ from benchmarks.instructed_model import make, other_captions
 from benchmarks.materials import packaged_minilm
 from benchmarks.sides import arguments
 from benchmarks.texts import ROOT, shared_data
-from runs.metrics_csv import read_rows
+from files.metrics import read_rows
 
 SCORE = "stsb/cosine/spearman"
 COLUMNS = (

@@ -22,11 +22,11 @@ from benchmarks import bare_loop, materials
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from datamodules.documents import DocumentSpans
 from encoders.declutr import DeCLUTR
-from runs.checkpoints import RunCheckpoints
-from runs.metrics_csv import MetricsCSV
-from runs.reseed import Reseed
-from runs.signals import Interruption
-from runs.telemetry import Telemetry
+from training.callbacks.checkpoints import RunCheckpoints
+from training.callbacks.reseed import Reseed
+from training.callbacks.signals import Interruption
+from training.callbacks.telemetry import Telemetry
+from training.metrics_csv import MetricsCSV
 
 LR, DECAY, BUDGET = 5e-5, 0.1, 16_384
 

@@ -22,7 +22,7 @@ from benchmarks.real_text import DEVELOPMENT, SCORE, lightning_time
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT, shared_data
 from evaluation.sts_data import Layout, read_pairs
-from runs.metrics_csv import read_rows
+from files.metrics import read_rows
 
 
 class Arm(NamedTuple):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT, shared_data
-from runs.metrics_csv import read_rows
+from files.metrics import read_rows
 
 ARMS: dict[str, list[str]] = {
     "both": [],

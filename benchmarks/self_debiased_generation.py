@@ -29,9 +29,9 @@ from transformers import (
 
 from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
-from synthesis.decoding import Decoding, Prompt, Statistics, decode
-from synthesis.generator import Generator
-from synthesis.self_debiasing import self_debias
+from synthesis.decoding.generator import Generator
+from synthesis.decoding.loop import Decoding, Prompt, Statistics, decode
+from synthesis.decoding.self_debiasing import self_debias
 
 VOCABULARY = 50257
 SAMPLES, STEPS = 5, 40

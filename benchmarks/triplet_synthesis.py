@@ -30,21 +30,21 @@ import yaml
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers import StoppingCriteria, StoppingCriteriaList, T5Config, T5ForConditionalGeneration
 
-import synthesis.decoding
 from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from prompts import DIRECTIONS, PromptIds, parse_prompts
-from synthesis.batch import Sample
-from synthesis.continuations import Decoding, Prompt, Sampled, Statistics
-from synthesis.decoding import decode
-from synthesis.encoder_decoder import EncoderDecoder
-from synthesis.endings import Endings
-from synthesis.gense import Discriminator
-from synthesis.gense_filter import filter_shards
-from synthesis.inputs import open_inputs
-from synthesis.preparation import Preparation, prepare
-from synthesis.store import ShardStore, shard_name
-from synthesis.triplet_rules import Rules
+from synthesis.decoding import loop as decoding
+from synthesis.decoding.batch import Sample
+from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
+from synthesis.decoding.encoder_decoder import EncoderDecoder
+from synthesis.decoding.endings import Endings
+from synthesis.decoding.loop import decode
+from synthesis.recipes.gense import Discriminator
+from synthesis.recipes.gense_filter import filter_shards
+from synthesis.rules.triplet_rules import Rules
+from synthesis.sentences.inputs import open_inputs
+from synthesis.sentences.preparation import Preparation, prepare
+from synthesis.shards.store import ShardStore, shard_name
 
 STEPS = 63
 TOP_K, TOP_P = 50, 0.9
@@ -128,7 +128,7 @@ def ours(work: Work, statistics: Statistics, judged: bool, rows: int | None) -> 
             sample.limit = work.lengths[sample.prompt.key]  # type: ignore[index]
             return super().of(sample)
 
-    synthesis.decoding.Endings = AtLength  # type: ignore[misc]
+    decoding.Endings = AtLength  # type: ignore[misc]
     how = Decoding(STEPS, TOP_P, TOP_K, ban_eos=False, stop="", rows=rows)
     with work.generator.at_work():
         out = {one.prompt.key: one.text for one in decode(work.generator, iter(work.prompts()), how, statistics)}

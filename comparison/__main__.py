@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command_line import exit_statuses
+from command.devices import device_of
+from command.key_types import check_types
+from command.statuses import exit_statuses
 from contracts import InputError
-from devices import device_of
-from key_types import check_types
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ def run(cfg: DictConfig) -> int:
     if output.exists() and not output.is_dir():
         raise InputError(f"output={output}: wanted a folder, but this is a file. Name another.")
     if cfg.wandb:
-        from runs.wandb_login import check_wandb
+        from training.wandb_login import check_wandb
 
         check_wandb(cfg.offline)
     if cfg.runs is None and cfg.get("race") is None:

@@ -69,8 +69,8 @@ def read_run(path: Path) -> Run:
         InputError: it is unfinished, damaged, or of another release.
     """
     from comparison.offline import is_offline_run, read_offline_run
-    from runs.items import items_beside, read_items
-    from runs.results import read_results
+    from files.items import items_beside, read_items
+    from files.results import read_results
 
     if is_offline_run(path):
         return read_offline_run(path)
@@ -119,7 +119,7 @@ def _check_scores(file: Path, results: Results) -> None:
 
 
 def _read_rows(folder: Path) -> list[Row]:
-    from runs.metrics_csv import read_rows
+    from files.metrics import read_rows
 
     path = folder / "metrics.csv"
     if not path.exists():

@@ -41,7 +41,7 @@ class Hyperband:
 
     def _logged(self, folder: Path) -> list[float]:
         """Larger is better."""
-        from runs.metrics_csv import read_rows
+        from files.metrics import read_rows
 
         path = folder / "metrics.csv"
         found = [float(row[self.metric]) for row in read_rows(path) if self.metric in row] if path.exists() else []

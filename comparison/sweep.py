@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from command_line import HELP_COLUMNS, exit_statuses
+from command.statuses import HELP_COLUMNS, exit_statuses
 from comparison.early import Hyperband
 from comparison.processes import Done, Job, run_all
 from comparison.sweep_file import Sweep, read_sweep, trials_of

@@ -16,10 +16,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from contracts import InputError
-from datamodules.build_once import build_once
 from datamodules.records import Record
 from datamodules.text_to_ids import BATCH_CHARACTERS, tokenising_bar
 from datamodules.token_store import tokenizer_sha256
+from files.build_once import build_once
 
 STORE_VERSION = 1  # part of the key: raise it when the same input would be stored otherwise
 OFFSET = np.dtype("<i8")

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from contracts import InputError, PairTask, ScoredPairBatch
-from datamodules.build_once import build_once
 from datamodules.dino_postprocess import STEPS, Pair, Report, Settings, postprocess, split_dev
 from datamodules.record_kinds import PAIRS
 from datamodules.records import Record, RecordSource
 from datamodules.row_store import RowSource, RowStore, left_out
 from datamodules.text_rows import TextRows
+from files.build_once import build_once
 
 PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
 RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from contracts import InputError
-from datamodules.build_once import build_once
 from datamodules.sources import DocumentSource
 from datamodules.text_to_ids import LengthRule, WrittenDocuments, plain_backend, write_documents
+from files.build_once import build_once
 
 STORE_VERSION = 1  # part of the key: raise it when the same input would be stored otherwise
 

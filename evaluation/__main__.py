@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command_line import exit_statuses
+from command.devices import device_of
+from command.key_types import check_types
+from command.statuses import exit_statuses
 from contracts import RESULTS_VERSION, InputError, Results, Spent
-from devices import device_of
-from key_types import check_types
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
@@ -164,8 +164,8 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
 
     from evaluation.suite import WITH_FORM
     from evaluation.tables import markdown, terminal
-    from runs.items import items_beside, write_items
-    from runs.results import write_results
+    from files.items import items_beside, write_items
+    from files.results import write_results
 
     console = Console()
     if not cfg.quiet:
@@ -188,7 +188,7 @@ def collect(cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dic
     import torch.distributed as dist
 
     from evaluation.acquire import manifest
-    from runs.results import environment, peak_memory_bytes
+    from files.results import environment, peak_memory_bytes
 
     made_with = environment()
     results = Results(

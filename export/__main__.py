@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict, get_type_hints
 import hydra
 from omegaconf import DictConfig
 
-from command_line import exit_statuses
+from command.key_types import check_types
+from command.statuses import exit_statuses
 from contracts import InputError
-from key_types import check_types
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from export.source import Source
@@ -58,7 +58,7 @@ def run(cfg: DictConfig) -> None:
 
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
-    from export.folder import is_export
+    from files.whole_folder import is_export
 
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
@@ -127,7 +127,7 @@ def write(cfg: DictConfig, source: "Source", output: Path) -> None:
 def card(source: "Source", use: str | None = None, library: str = "sentence-transformers") -> str:
     """Of the run where it is one; else what lay beside the encoder, as far as it is about this format."""
     from export.model_card import card_of_folder, model_card
-    from runs.results import read_results
+    from files.results import read_results
 
     if source.run is not None:
         return model_card(read_results(source.run / "results.json"), use=use, library=library)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
 import hydra
 from omegaconf import DictConfig
 
-from command_line import exit_statuses
+from command.devices import device_of
+from command.key_types import check_types
+from command.statuses import exit_statuses
 from contracts import InputError
-from devices import device_of
-from key_types import check_types
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
@@ -125,7 +125,7 @@ def claim(cfg: DictConfig, texts: "TextFile", rows: int, encoder: "LoadedEncoder
     file = VectorFile(Path(cfg.output), identity)
     if ranks()[1] == 1:
         return file, file.claim(overwrite=cfg.overwrite)
-    from runs.launcher import from_rank_zero
+    from training.launcher import from_rank_zero
 
     (finished,) = from_rank_zero(lambda _: [file.claim(overwrite=cfg.overwrite)])
     return file, finished

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from contracts import InputError
 from encoders.sentence_encoder import SentenceEncoder
-from export.folder import replaced_whole
+from files.whole_folder import replaced_whole
 
 GRAPH, SMALL = "model.onnx", "model_int8.onnx"
 OPSET = 18

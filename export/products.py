@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from contracts import Results
-from export.folder import replaced_whole
 from export.model_card import model_card
 from export.sentence_transformers import export_encoder
+from files.whole_folder import replaced_whole
 from prompts import write_generator_prompts
 
 

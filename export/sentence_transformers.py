@@ -22,7 +22,7 @@ from encoders.head import TanhHead
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from export import layouts
 from export.appended import as_classifier, check_new_layout, transformer_options, warn_of_digits
-from export.folder import replaced_whole
+from files.whole_folder import replaced_whole
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 

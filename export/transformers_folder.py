@@ -5,8 +5,8 @@ from pathlib import Path
 from contracts import InputError
 from encoders.pooling import LAST_LAYER, POOLERS
 from encoders.sentence_encoder import SentenceEncoder
-from export.folder import replaced_whole
 from export.sentence_transformers import write_tokenizer, write_transformer
+from files.whole_folder import replaced_whole
 
 OVER_TOKENS = {
     "mean": "(states * mask).sum(1) / mask.sum(1)",

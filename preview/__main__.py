@@ -17,10 +17,10 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from command_line import exit_statuses
+from command.key_types import check_types
+from command.statuses import exit_statuses
 from contracts import InputError, Seq2SeqBatch
-from key_types import check_types
-from stages import STAGE_WORD, chosen, forced, stages_of
+from training.stages import STAGE_WORD, chosen, forced, stages_of
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 BATCH = 16  # where no model says it

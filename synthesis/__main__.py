@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command_line import exit_statuses
+from command.key_types import check_types
+from command.statuses import exit_statuses
 from contracts import InputError
-from key_types import check_types
-from synthesis.afterwards import Afterwards
-from synthesis.failures import SynthesisFailed, disk_errors
-from synthesis.heartbeat import Heartbeat
-from synthesis.keys import GENSE_GROUPS, FilterKeys, GenseKeys, Keys
-from synthesis.unused_keys import UNUSED, refuse_unused
+from synthesis.recipes.keys import GENSE_GROUPS, FilterKeys, GenseKeys, Keys
+from synthesis.recipes.unused_keys import UNUSED, refuse_unused
+from synthesis.report.afterwards import Afterwards
+from synthesis.shards.failures import SynthesisFailed, disk_errors
+from synthesis.shards.heartbeat import Heartbeat
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from synthesis.generator import Generator
-    from synthesis.stage import Ranks, Stage, Watch
-    from synthesis.tasks import Tasks, Texts, Values
+    from command.side_by_side import Ranks
+    from synthesis.decoding.generator import Generator
+    from synthesis.recipes.tasks import Tasks, Texts, Values
+    from synthesis.shards.stage import Stage, Watch
 
 log = logging.getLogger("synthesis")
 
@@ -48,8 +49,8 @@ def run(cfg: DictConfig) -> int:
 
 def gense(cfg: DictConfig, folder: Path, recipe: str, afterwards: Sequence[str]) -> int:
     """Triplets, or other ones from what there is for them."""
-    from synthesis.baseline_command import BASELINES, run_baseline
-    from synthesis.gense_command import FILTERS, run_filter, run_gense
+    from synthesis.recipes.baseline_command import BASELINES, run_baseline
+    from synthesis.recipes.gense_command import FILTERS, run_filter, run_gense
 
     check_types(cfg, get_type_hints(GenseKeys), "")
     for group, keys in GENSE_GROUPS.items():
@@ -67,8 +68,8 @@ def gense(cfg: DictConfig, folder: Path, recipe: str, afterwards: Sequence[str])
 
 def write(cfg: DictConfig, folder: Path, afterwards: Sequence[str]) -> int:
     """Check everything, then write what is missing."""
-    from synthesis.processes import find_ranks, start_processes
-    from synthesis.tasks import choose_tasks
+    from command.side_by_side import find_ranks, start_processes
+    from synthesis.recipes.tasks import choose_tasks
 
     recipe = OmegaConf.to_container(cfg.recipe, resolve=True) if cfg.get("recipe") else None
     tasks = choose_tasks(recipe, cfg.spec)  # type: ignore[arg-type]
@@ -100,8 +101,8 @@ def write_stages(
     ranks: "Ranks",
     heart: Heartbeat,
 ) -> None:
-    from devices import device_of
-    from synthesis.generator import load_generator
+    from command.devices import device_of
+    from synthesis.decoding.generator import load_generator
 
     generator = load_generator(
         cfg.generator,
@@ -147,12 +148,12 @@ def check_values(cfg: DictConfig, tasks: "Tasks") -> None:
 
 
 def read_values(cfg: DictConfig) -> "Values":
-    from synthesis.continuations import Decoding
-    from synthesis.decoding import check_decoding
-    from synthesis.dino import Plan
-    from synthesis.filters import Filters
-    from synthesis.provenance import identify_generator, versions
-    from synthesis.tasks import PER_LABEL, Values
+    from synthesis.decoding.continuations import Decoding
+    from synthesis.decoding.loop import check_decoding
+    from synthesis.recipes.dino import Plan
+    from synthesis.recipes.tasks import PER_LABEL, Values
+    from synthesis.rules.filters import Filters
+    from synthesis.shards.provenance import identify_generator, versions
 
     names = ("max_new_tokens", "top_p", "temperature", "ban_eos", "seed", "rows", "token_budget")
     how = Decoding(**{name: cfg[name] for name in names})
@@ -177,8 +178,8 @@ Given = tuple["Texts", int, dict[str, Any]]
 
 
 def read_input(cfg: DictConfig, values: "Values") -> Given:
-    from synthesis.inputs import open_inputs
-    from synthesis.tasks import from_file
+    from synthesis.recipes.tasks import from_file
+    from synthesis.sentences.inputs import open_inputs
 
     inputs = open_inputs(cfg.input, cfg.input_type, cfg.input_column, output=Path(cfg.output))
     summary = inputs.summary()
@@ -188,15 +189,15 @@ def read_input(cfg: DictConfig, values: "Values") -> Given:
 
 
 def first_stage(cfg: DictConfig, folder: Path, tasks: "Tasks", values: "Values") -> "Stage":
-    from synthesis.store import X1
-    from synthesis.tasks import x1_stage
+    from synthesis.recipes.tasks import x1_stage
+    from synthesis.shards.store import X1
 
     assert tasks.x1 is not None
     return x1_stage(folder / X1 if tasks.x2 is not None else folder, tasks.x1, cfg.num_x1, values)
 
 
 def second_stage(folder: Path, tasks: "Tasks", values: "Values", given: Given | None, x1: "Stage | None") -> "Stage":
-    from synthesis.tasks import from_stage, x2_stage
+    from synthesis.recipes.tasks import from_stage, x2_stage
 
     assert tasks.x2 is not None
     texts, number, identity = given or from_stage(x1)  # type: ignore[arg-type]
@@ -230,9 +231,9 @@ def write_stage(
 
     Cut short, it leaves the shards that are whole, and a manifest that says so.
     """
-    from synthesis.finish import finish, leave_unfinished
-    from synthesis.progress import choose_progress
-    from synthesis.stage import close_stage, run_stage
+    from synthesis.shards.finish import finish, leave_unfinished
+    from synthesis.shards.progress import choose_progress
+    from synthesis.shards.stage import close_stage, run_stage
 
     try:
         spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=cfg.quiet))
@@ -252,7 +253,7 @@ def agreed(decide: Any, ranks: "Ranks") -> Sequence[Any]:
     """What rank 0 decides, on all ranks."""
     if ranks.world == 1 or not {"TORCHELASTIC_RUN_ID", "SLURM_PROCID"} & set(os.environ):
         return decide(ranks.rank == 0)
-    from runs.launcher import from_rank_zero
+    from training.launcher import from_rank_zero
 
     return from_rank_zero(decide)
 

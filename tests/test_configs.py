@@ -8,9 +8,8 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-import command_line  # noqa: F401  it registers the resolvers
-from checks import check_choice, check_values
-from stages import forced, stages_of
+from training.checks import check_choice, check_values
+from training.stages import forced, stages_of
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import command_line
-from command_line import exit_statuses
+from command import statuses as command_line
+from command.statuses import exit_statuses
 from contracts import InputError
 from tests.processes import Child, statuses
 

@@ -9,8 +9,8 @@ import torch
 
 from contracts import RESULTS_VERSION, ItemScores, Results, Spent
 from evaluation.statistics import average, spearman
-from runs.items import write_items
-from runs.results import write_results
+from files.items import write_items
+from files.results import write_results
 
 TASKS = ("sts12", "stsb")
 PAIRS = 150

@@ -133,7 +133,7 @@ def test_a_sweep_gets_its_map(run_folder, tmp_path):
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     other = run_folder(tmp_path / "b", "two", 1, 0.4)
-    from runs.items import read_items, write_items
+    from files.items import read_items, write_items
 
     items = read_items(other / "items.npz")
     write_items(other / "items.npz", items._replace(digests=dict.fromkeys(items.digests, "another")))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from comparison import processes
+from comparison import processes as processes
 from comparison.collect import collect
 from comparison.early import STOPPED, Hyperband, bands_of
 from comparison.processes import Job
@@ -120,7 +120,7 @@ def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
 SWEEPER = """
 import sys
 from pathlib import Path
-from comparison import processes
+from comparison import processes as processes
 processes.TRAIN = Path(sys.argv[1])
 processes.run_all([processes.Job("a", ["model.lr=1"], Path(sys.argv[2]))], Path(sys.argv[3]))
 """

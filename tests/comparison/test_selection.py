@@ -13,7 +13,7 @@ from comparison.contrasts import choose_headline
 from comparison.report import compare, write_report
 from comparison.selection import select
 from contracts import InputError
-from runs.items import read_items
+from files.items import read_items
 
 
 def change(folder: Path, **entries) -> None:

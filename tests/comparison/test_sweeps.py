@@ -9,14 +9,13 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
-import command_line  # noqa: F401  it registers the resolvers
-from checks import check_choice, check_values
-from comparison import processes
+from comparison import processes as processes
 from comparison.processes import Job, run_all
 from comparison.race import plan, train_all
 from comparison.sweep import jobs_of, read_words, run
 from comparison.sweep_file import read_sweep, trials_of
 from contracts import InputError
+from training.checks import check_choice, check_values
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEPS = sorted((ROOT / "configs" / "sweeps").glob("*.yaml"))

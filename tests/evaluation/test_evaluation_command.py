@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contracts import Results
-from runs.results import read_results
+from files.results import read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = "suite=[sts,mr,trec,biosses,stsb-regressor]"

@@ -18,7 +18,7 @@ from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
 from evaluation.sts_data import LAYOUTS, read_pairs
 from evaluation.suite import Suite
 from export.sentence_transformers import export_encoder
-from runs.results import read_results
+from files.results import read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool reed jade".split()

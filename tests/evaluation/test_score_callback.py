@@ -12,8 +12,8 @@ from torch import nn
 from contracts import PairTask
 from evaluation.callback import ScoreCallback
 from evaluation.final import FinalScores
-from runs.checkpoints import RunCheckpoints
-from runs.telemetry import is_last_step
+from training.callbacks.checkpoints import RunCheckpoints
+from training.callbacks.telemetry import is_last_step
 
 NAME = "stsb-dev/cosine/spearman"
 TEXTS = [f"sentence {i} {'x' * (i * 7 % 5)}" for i in range(24)]

@@ -88,8 +88,8 @@ def _imported() -> None:
     import encoders.tiny
     import evaluation.final
     import export.sentence_transformers
-    import runs.checkpoints
     import train
+    from training.callbacks import checkpoints
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-import domain
+from command.side_by_side import find_ranks
 from contracts import InputError, PairTask
 from evaluation.sts import Similarity
-from runs.results import read_results
-from stages import Stage
-from synthesis.processes import find_ranks
+from files.results import read_results
+from training import domain
+from training.stages import Stage
 
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "dropout=0.1"]

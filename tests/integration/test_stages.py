@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from encoders import load_encoder
-from runs.metrics_csv import read_rows
-from runs.results import read_results
+from files.metrics import read_rows
+from files.results import read_results
 from tests.integration.curves import reached
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ import torch
 from omegaconf import OmegaConf
 
 from comparison.offline import read_records, values_of
-from runs.metrics_csv import read_rows
-from runs.results import read_results
+from files.metrics import read_rows
+from files.results import read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_BY_A_RUN = {"checkpoints", ".hydra", "metrics.csv", "results.json", "encoder", "backbone", "curve.png"}
@@ -123,7 +123,6 @@ def default_folder(args, monkeypatch):
 
 
 def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, monkeypatch, finished):
-    import command_line  # noqa: F401
 
     name = default_folder(tiny_run, monkeypatch)
     assert re.fullmatch(r"outputs/declutr-text-[0-9a-f]{8}", name)

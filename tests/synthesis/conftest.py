@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from synthesis.generator import Generator
+from synthesis.decoding.generator import Generator
 
 CONTEXT = 128
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from synthesis.sampling import digest, uniforms
+from synthesis.decoding.sampling import digest, uniforms
 
 
 def restricted(p, how):

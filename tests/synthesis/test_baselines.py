@@ -21,9 +21,9 @@ from contracts import InputError
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import RecordSource
 from prompts import PromptIds, parse_prompts
-from synthesis.back_translation import Language, Search, Translator
-from synthesis.retrieval import Bm25, Neighbours
-from synthesis.store import ShardStore
+from synthesis.recipes.back_translation import Language, Search, Translator
+from synthesis.recipes.retrieval import Bm25, Neighbours
+from synthesis.shards.store import ShardStore
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.toy_t5 import WORDS, save, tokenizer
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from contracts import InputError
-from synthesis.decoding import Decoding, Prompt, Statistics, decode
-from synthesis.generator import Generator
+from synthesis.decoding.generator import Generator
+from synthesis.decoding.loop import Decoding, Prompt, Statistics, decode
 from tests.synthesis.naive import chi_square, drawn, numbers, restricted
 
 FAMILIES = ["gpt2", "opt", "neox", "llama", "mistral", "bloom"]

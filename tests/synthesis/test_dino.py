@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from synthesis.continuations import Sampled
-from synthesis.dino import Job, Plan, x1_units, x2_units
-from synthesis.filters import Filters
-from synthesis.spec import parse_spec
+from synthesis.decoding.continuations import Sampled
+from synthesis.recipes.dino import Job, Plan, x1_units, x2_units
+from synthesis.recipes.spec import parse_spec
+from synthesis.rules.filters import Filters
 
 SPEC = parse_spec(
     {

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from synthesis.decoding import Decoding, Prompt, Statistics, decode
+from synthesis.decoding.loop import Decoding, Prompt, Statistics, decode
 from tests.synthesis.naive import chi_square, drawn, numbers, restricted
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
 

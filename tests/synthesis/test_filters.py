@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from synthesis.filters import Filters, NearDuplicates, folded
+from synthesis.rules.filters import Filters, NearDuplicates, folded
 
 
 def published(text, closed, keep_without_quote, allow_newlines):

@@ -8,8 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
 from contracts import InputError
-from synthesis.decoding import Decoding, Prompt, decode
-from synthesis.generator import Generator, load_generator
+from synthesis.decoding.generator import Generator, load_generator
+from synthesis.decoding.loop import Decoding, Prompt, decode
 
 CHAT = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"

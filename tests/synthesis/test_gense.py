@@ -8,14 +8,15 @@ import pytest
 import torch
 import yaml
 
+from command.side_by_side import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, PromptIds, parse_prompts
-from synthesis.continuations import Decoding
-from synthesis.gense import Discriminator, Plan
-from synthesis.gense_stage import GenseStage
-from synthesis.preparation import Prepared
-from synthesis.progress import Quiet
-from synthesis.stage import Ranks, close_stage, run_stage
+from synthesis.decoding.continuations import Decoding
+from synthesis.recipes.gense import Discriminator, Plan
+from synthesis.recipes.gense_stage import GenseStage
+from synthesis.sentences.preparation import Prepared
+from synthesis.shards.progress import Quiet
+from synthesis.shards.stage import close_stage, run_stage
 from tests.synthesis.commands import rows_of
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
 
@@ -113,7 +114,7 @@ class Killed(Quiet):
 
 
 def test_what_a_kill_leaves_is_completed_and_comes_out_the_same(tmp_path, model, monkeypatch):
-    monkeypatch.setattr("synthesis.gense.AT_ONCE", 8)
+    monkeypatch.setattr("synthesis.recipes.gense.AT_ONCE", 8)
     texts = sentences(30)
     whole = stage_of(tmp_path / "whole", texts)
     written(whole, model)

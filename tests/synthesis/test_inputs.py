@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contracts import InputError
-from synthesis.inputs import open_inputs
+from synthesis.sentences.inputs import open_inputs
 
 SHARED = Path(os.environ.get("SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from contracts import InputError
-from synthesis.duplicates import Duplicates
-from synthesis.inputs import open_inputs
-from synthesis.preparation import Preparation, prepare
-from synthesis.sentences import clean, split
+from synthesis.sentences.duplicates import Duplicates
+from synthesis.sentences.inputs import open_inputs
+from synthesis.sentences.preparation import Preparation, prepare
+from synthesis.sentences.split import clean, split
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_settings_that_mean_nothing_are_refused(how):
 
 
 def test_duplicates_are_those_of_a_set_in_little_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("synthesis.duplicates.BUFFER", 1000)
+    monkeypatch.setattr("synthesis.sentences.duplicates.BUFFER", 1000)
     draw = random.Random(4)
     texts = [f"text {draw.randrange(20_000)}" for _ in range(30_000)]
     seen, wanted = set(), []

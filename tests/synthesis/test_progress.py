@@ -10,13 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-import synthesis.heartbeat as heartbeat
-import synthesis.progress as progress
-from synthesis.decoding import Sampled
-from synthesis.failures import SynthesisFailed
-from synthesis.processes import start_processes
-from synthesis.progress import Bar, Lines, Quiet, choose_progress
-from synthesis.stage import Ranks
+from command.side_by_side import Ranks, start_processes
+from synthesis.decoding.loop import Sampled
+from synthesis.shards import heartbeat, progress
+from synthesis.shards.failures import SynthesisFailed
+from synthesis.shards.progress import Bar, Lines, Quiet, choose_progress
 
 
 def run(shown, clock, answers, groups):

@@ -9,14 +9,14 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-import synthesis.publish as publish_module
 from contracts import InputError
 from datamodules.record_kinds import PAIRS
 from datamodules.records import RecordSource
-from synthesis.afterwards import Afterwards
-from synthesis.data_card import write_data_card
-from synthesis.publish import publish
-from synthesis.store import ShardStore, read_manifest
+from synthesis.report import publish as publish_module
+from synthesis.report.afterwards import Afterwards
+from synthesis.report.data_card import write_data_card
+from synthesis.report.publish import publish
+from synthesis.shards.store import ShardStore, read_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [' A "quoted"\u2028 one ', "Ä\n", "矛盾", "", "x" * 2000, "NA"]
@@ -114,7 +114,8 @@ def test_a_publication_lies_beside_its_data_set(tmp_path, output, target):
 def test_a_publication_that_was_killed_leaves_nothing_after_the_next(source, tmp_path):
     killed = tmp_path / ".hub.part"
     code = (
-        "import os, sys; from pathlib import Path; import synthesis.publish as p; p._groups = lambda f: os._exit(9);"
+        "import os, sys; from pathlib import Path; import synthesis.report.publish as p; "
+        "p._groups = lambda f: os._exit(9);"
         "p.publish(*map(Path, sys.argv[1:]), overwrite=False)"
     )
     died = subprocess.run([sys.executable, "-c", code, str(source), str(tmp_path / "hub")], cwd=ROOT, check=False)

@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 import pytest
 
 from contracts import InputError
-from synthesis.annotate import KEY, agreement_table, read_agreement, write_sheet
-from synthesis.data_card import write_data_card
-from synthesis.measures import draw_examples, measure
-from synthesis.plots import names_of
-from synthesis.report import write_report
-from synthesis.store import ShardStore
+from synthesis.report.annotate import KEY, agreement_table, read_agreement, write_sheet
+from synthesis.report.data_card import write_data_card
+from synthesis.report.measures import draw_examples, measure
+from synthesis.report.plots import names_of
+from synthesis.report.report import write_report
+from synthesis.shards.store import ShardStore
 
 LABELS = ["1", "0.5", "0"]
 PAIRS = [
@@ -55,7 +55,9 @@ def data_set(folder, pairs, kind="x2", labels=LABELS):
 @pytest.mark.filterwarnings("error")
 def test_labels_of_any_script_and_sign_can_be_plotted(tmp_path, monkeypatch):
     labels = ["矛盾", r"$\nothing{$", "нет", "_other"]
-    monkeypatch.setattr("synthesis.plots._others", lambda: iter(()))  # a machine that has only matplotlib's own fonts
+    monkeypatch.setattr(
+        "synthesis.report.plots._others", lambda: iter(())
+    )  # a machine that has only matplotlib's own fonts
     write_report(tmp_path, data_set(tmp_path, [("A.", "B.", label) for label in labels], labels=labels))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<img") == 3
@@ -64,8 +66,10 @@ def test_labels_of_any_script_and_sign_can_be_plotted(tmp_path, monkeypatch):
 
 def test_a_font_that_has_the_letters_draws_them(monkeypatch):
     """The first that has one; fonts that have none are not asked for."""
-    monkeypatch.setattr("synthesis.plots._others", lambda: iter([("Without", "none"), ("With", "all")]))
-    monkeypatch.setattr("synthesis.plots._letters_of", lambda path: {ord("矛"), ord("盾")} if path == "all" else {97})
+    monkeypatch.setattr("synthesis.report.plots._others", lambda: iter([("Without", "none"), ("With", "all")]))
+    monkeypatch.setattr(
+        "synthesis.report.plots._letters_of", lambda path: {ord("矛"), ord("盾")} if path == "all" else {97}
+    )
     names = names_of(["a", "矛盾"])
     assert names.fonts[1:] == ["With"]
     assert names.shown == {"a": "a", "矛盾": "矛盾"}

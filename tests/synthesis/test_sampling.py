@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from synthesis.sampling import Candidates, candidates, digest, philox, pick, uniforms
+from synthesis.decoding.sampling import Candidates, candidates, digest, philox, pick, uniforms
 
 
 def distribution(found: Candidates, vocabulary: int) -> torch.Tensor:

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-import synthesis.store as store_module
 from contracts import InputError
-from synthesis.dino_stage import sieve
-from synthesis.store import ShardStore, read_entries, read_manifest
+from synthesis.recipes.dino_stage import sieve
+from synthesis.shards import store as store_module
+from synthesis.shards.store import ShardStore, read_entries, read_manifest
 
 ABOUT = {"first": 0, "inputs": 2, "tokens": 9}
 IDENTITY = {"spec": {"task_name": "t"}, "decoding": {"top_p": 0.9}}

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from synthesis.gense_filter import filter_shards, find_scored
-from synthesis.triplet_rules import COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, Rules, Tally, judge
+from synthesis.recipes.gense_filter import filter_shards, find_scored
+from synthesis.rules.triplet_rules import COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, Rules, Tally, judge
 
 EIGHT = "one two three four five six seven eight"
 FIVE = "nine ten eleven twelve thirteen"

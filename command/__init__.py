@@ -1,0 +1,1 @@
+"""What every command line shares: exit statuses and messages, types of keys, devices, processes."""

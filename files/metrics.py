@@ -1,0 +1,18 @@
+"""Reads ``metrics.csv``, the curve that a run leaves: one row a step, one column a name."""
+
+import csv
+import io
+from pathlib import Path
+
+Row = dict[str, str]
+
+
+def read_rows(path: str | Path) -> list[Row]:
+    """The rows of a ``metrics.csv`` in order, without empty cells; an unfinished last line is left out."""
+    whole, _, _ = Path(path).read_text(encoding="utf-8").rpartition("\n")
+    rows = csv.DictReader(io.StringIO(whole + "\n"))
+    return [{name: cell for name, cell in row.items() if name and cell} for row in rows if _is_step(row.get("step"))]
+
+
+def _is_step(cell: str | None) -> bool:
+    return cell is not None and cell.isdigit()

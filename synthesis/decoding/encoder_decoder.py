@@ -1,0 +1,136 @@
+"""Load any T5-like encoder-decoder with its tokenizer: a prompt is read once, each answer begins at the start token.
+
+Decoding shares one cache column for tokens of different positions (see `caches`). That is right for decoders that see
+only how far tokens lie apart, as T5's relative bias does; learnt absolute positions would be wrong.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from contracts import InputError
+from encoders.backbones import T5_FAMILY, from_pretrained, load_whole
+from encoders.packed_linears import WORTH_IT_TOKENS, packed_linears
+from synthesis.decoding.caches import CrossedCache, Pass, Read, RowCache
+from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
+
+
+@dataclass(frozen=True)
+class EncoderDecoder(Generator):
+    """A T5-like model ready to write. Prompts have no length limit: positions are relative."""
+
+    start: int = field(init=False)  # the decoder's first token
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "context", AS_LONG_AS_POSSIBLE)
+        config = self.model.config
+        start = config.decoder_start_token_id
+        object.__setattr__(self, "start", config.pad_token_id if start is None else start)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside nothing is learnt, and linear layers take the fastest product of a CPU."""
+        with torch.inference_mode(), packed_linears(self.model, WORTH_IT_TOKENS):
+            yield
+
+    def new_cache(self) -> CrossedCache:
+        return CrossedCache()
+
+    def decode(self, before: int, ids: Sequence[int]) -> str:
+        """The text of a decoder's tokens; what stood before belongs to the encoder."""
+        plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        return cast(str, self.tokenizer.decode(list(ids), **plain))
+
+    def begin(self, ids: Sequence[list[int]]) -> Pass:
+        lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
+        own, read = DynamicCache(), DynamicCache()
+        logits_RV = self._first(ids_RT, real_RT, EncoderDecoderCache(own, read))
+        started_R1 = torch.ones(len(ids), 1, dtype=torch.bool, device=self.device)
+        return Pass(
+            without_padding(own, started_R1),
+            started_R1[:, 0].long().cpu().numpy(),
+            logits_RV,
+            Read(without_padding(read, real_RT), lengths_R),
+        )
+
+    def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
+        """(R, V) logits of the decoder's first token."""
+        _, ids_RT, real_RT = left_padded(ids, self.device)
+        return self._first(ids_RT, real_RT, None)
+
+    def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
+        assert isinstance(cache, CrossedCache)
+        real_RS = cache.read.real()
+        # What the encoder read is in the cache; the model asks its states only for their shape
+        states_RSD = torch.zeros(1, 1, 1, dtype=self.model.dtype, device=self.device).expand(*real_RS.shape, 1)
+        outcome = self.model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=states_RSD),
+            attention_mask=real_RS.long(),
+            decoder_input_ids=last_R[:, None],
+            decoder_attention_mask=cache.real(1).long(),
+            past_key_values=EncoderDecoderCache(cache, cache.read.window()),
+            use_cache=True,
+        )
+        logits: Tensor = outcome.logits[:, -1]
+        return logits
+
+    def _first(self, ids_RT: Tensor, real_RT: Tensor, cache: EncoderDecoderCache | None) -> Tensor:
+        start_R1 = torch.full((len(ids_RT), 1), self.start, device=self.device)
+        outcome = self.model(
+            input_ids=ids_RT,
+            attention_mask=real_RT.long(),
+            decoder_input_ids=start_R1,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        logits: Tensor = outcome.logits[:, -1]
+        return logits
+
+
+def load_encoder_decoder(
+    name: str, *, precision: str = "fp32", device: str | torch.device | None = None, revision: str | None = None
+) -> EncoderDecoder:
+    """``precision``: fp32, bf16, fp16. ``device=None`` is the GPU where there is one.
+
+    Raises:
+        InputError: there is no such model, or it is no T5-like encoder-decoder with a language-model head.
+    """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision={precision}: wanted one of {', '.join(PRECISIONS)}.")
+    options: dict[str, Any] = {"setting": "generator", **({"revision": revision} if revision else {})}
+    config = from_pretrained(AutoConfig, name, **options)
+    check_family(name, config)
+    tokenizer = from_pretrained(AutoTokenizer, name, **options)
+    refused = partial(_no_writer, name)
+    model: Any = load_whole(AutoModelForSeq2SeqLM, name, refused, dtype=PRECISIONS[precision], **options)
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return EncoderDecoder(name, model.to(place).eval(), tokenizer)
+
+
+def check_family(name: str, config: Any) -> None:
+    """InputError for a model that cannot be decoded here."""
+    architectures = getattr(config, "architectures", None) or []
+    if config.model_type not in T5_FAMILY:
+        kind = "an encoder-decoder of another kind" if getattr(config, "is_encoder_decoder", False) else "no decoder"
+        raise _no_writer(name, f"{'/'.join(architectures) or config.model_type} has {kind}")
+    if any(
+        one.endswith(("EncoderModel", "ForSequenceClassification", "ForTokenClassification")) for one in architectures
+    ):
+        raise _no_writer(name, f"{'/'.join(architectures)} has no decoder that writes")
+    if config.decoder_start_token_id is None and config.pad_token_id is None:
+        raise _no_writer(name, "its config names neither decoder_start_token_id nor pad_token_id")
+
+
+def _no_writer(name: str, why: str) -> InputError:
+    return InputError(
+        f"generator={name} cannot write sentences: {why}. Take a T5-like encoder-decoder (T5, T5 v1.1, Flan-T5, mT5), "
+        "as python train.py model=gense_generator leaves it."
+    )

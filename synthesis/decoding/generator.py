@@ -1,0 +1,202 @@
+"""Load any causal language model with its tokenizer, by hub id or folder, for decoding."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from contracts import InputError
+from encoders.backbones import check_vocabulary, from_pretrained, load_whole
+from synthesis.decoding.caches import KeysValues, Pass, RowCache
+from synthesis.decoding.continuations import Text
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their config
+ATTENTION = {"full_attention", "sliding_attention"}  # kinds of layers that see only distances and the padding mask
+FOR_MASKED_LM = "ForMaskedLM"
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A language model ready to decode. It may live in any floating-point type."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    chat_template: bool = False
+    context: int = field(init=False)  # tokens, prompt and continuation together
+    eos: tuple[int, ...] = field(init=False)
+    surplus: tuple[int, ...] = field(init=False)  # rows of the vocabulary that no token of the tokenizer uses
+    accepts: frozenset[str] = field(init=False)  # arguments of the model's forward pass
+
+    def __post_init__(self) -> None:
+        rows = cast(nn.Embedding, self.model.get_input_embeddings()).num_embeddings
+        check_vocabulary(self.model, self.tokenizer, self.name, setting="generator")
+        config = self.model.config.get_text_config(decoder=True)
+        limits = [value for name in CONTEXT if isinstance(value := getattr(config, name, None), int)]
+        object.__setattr__(self, "context", min(limits, default=AS_LONG_AS_POSSIBLE))
+        object.__setattr__(self, "eos", tuple(i for i in _end_of_sequence(self.model, self.tokenizer) if i < rows))
+        object.__setattr__(self, "surplus", tuple(range(len(self.tokenizer), rows)))
+        object.__setattr__(self, "accepts", frozenset(inspect.signature(self.model.forward).parameters))
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def new_cache(self) -> RowCache:
+        return RowCache()
+
+    def begin(self, ids: Sequence[list[int]]) -> Pass:
+        """Run prompts that share a pass."""
+        lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
+        cache = DynamicCache()
+        logits_RV = self._forward(ids_RT, real_RT, (real_RT.cumsum(1) - 1).clamp_(min=0), cache)
+        return Pass(without_padding(cache, real_RT), lengths_R, logits_RV)
+
+    def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
+        """(R, V) logits behind the last token of each row."""
+        positions_R1 = torch.from_numpy(cache.lengths()).to(self.device)[:, None]
+        return self._forward(last_R[:, None], cache.real(1), positions_R1, cache)
+
+    def _forward(self, ids_RT: Tensor, real_RT: Tensor, positions_RT: Tensor, cache: object) -> Tensor:
+        """(R, V) logits behind the last column. ``real_RT`` is the mask over the cache's columns and these."""
+        options = {"position_ids": positions_RT, "logits_to_keep": 1}
+        options = {name: value for name, value in options.items() if name in self.accepts}  # BLOOM has no positions
+        outcome = self.model(
+            input_ids=ids_RT, attention_mask=real_RT.long(), past_key_values=cache, use_cache=True, **options
+        )
+        logits: Tensor = outcome.logits[:, -1]
+        return logits
+
+    def encode(self, texts: Sequence[Text]) -> list[list[int]]:
+        """Token ids of prompts, with whatever the tokenizer puts before a text, and no end behind it.
+
+        With ``chat_template`` all but the last line is what the user says, and the last line begins the answer.
+        """
+        plain = [text for text in texts if isinstance(text, str)]
+        written = [self._as_chat(text) for text in plain] if self.chat_template else plain
+        # A chat template writes the special tokens itself
+        rows = self.tokenizer(written, add_special_tokens=not self.chat_template)["input_ids"] if written else []
+        of = {
+            text: self._unended(list(ids), one) for text, one, ids in zip(plain, written, rows, strict=True)
+        }  # fmt: skip
+        return [of[text] if isinstance(text, str) else list(text) for text in texts]
+
+    def decode(self, before: int, ids: Sequence[int]) -> str:
+        """The text that ``ids`` add behind the token ``before``.
+
+        Without a token before them, SentencePiece would drop the blank at their beginning.
+        """
+        head, text = self._text([before]), self._text([before, *ids])
+        return text[len(head) :] if text.startswith(head) else self._text(ids)
+
+    def tokens_with(self, part: str) -> Tensor:
+        """(V,) bool, on the CPU: after which tokens a continuation may newly hold ``part``.
+
+        One ASCII character is always a part of one token. Longer parts may be spread over several: after any of them.
+        """
+        vocabulary = len(self.tokenizer) + len(self.surplus)
+        if len(part) > 1 or not part.isascii():
+            return torch.ones(vocabulary, dtype=torch.bool)
+        texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))], **_AS_THEY_ARE)
+        found = torch.zeros(vocabulary, dtype=torch.bool)
+        found[: len(texts)] = torch.tensor([bool(part) and part in text for text in texts], dtype=torch.bool)
+        return found
+
+    def _unended(self, ids: list[int], text: str) -> list[int]:
+        """Some tokenizers close every text; nothing would follow an end."""
+        while ids and ids[-1] in self.eos and not text.endswith(self._text(ids[-1:])):
+            ids.pop()
+        return ids
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return cast(str, self.tokenizer.decode(list(ids), **_AS_THEY_ARE))
+
+    def _as_chat(self, text: str) -> str:
+        question, newline, answer = text.rpartition("\n")
+        messages = [{"role": "user", "content": question if newline else text}]
+        begun = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return cast(str, begun) + (answer if newline else "")
+
+
+def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:
+    """(R,) lengths, (R, T) ids that end at the last column, (R, T) bool where they are. No pad token is needed."""
+    lengths_R = np.array([len(one) for one in ids], dtype=np.int64)
+    columns = int(lengths_R.max())
+    ids_RT = np.zeros((len(ids), columns), dtype=np.int64)  # what stands in the padding is masked
+    for row, one in enumerate(ids):
+        ids_RT[row, columns - len(one) :] = one
+    real_RT = torch.from_numpy(np.arange(columns) >= (columns - lengths_R)[:, None]).to(device)
+    return lengths_R, torch.from_numpy(ids_RT).to(device), real_RT
+
+
+def without_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeysValues]:
+    """A masked key counts for nothing, but nothing times NaN is NaN: no state of a padding token may stay."""
+    padding = ~real_RT[:, None, :, None]
+    layers: list[Any] = cache.layers
+    return [KeysValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in layers]
+
+
+_AS_THEY_ARE: dict[str, Any] = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+
+
+def load_generator(
+    name: str,
+    *,
+    precision: str = "fp32",
+    device: str | torch.device | None = None,
+    revision: str | None = None,
+    chat_template: bool = False,
+) -> Generator:
+    """``precision``: fp32, bf16, fp16. ``device=None`` is the GPU where there is one.
+
+    Raises:
+        InputError: there is no such model, or it is none that continues text with a key-value cache.
+    """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision={precision}: wanted one of {', '.join(PRECISIONS)}.")
+    options = {"setting": "generator", **({"revision": revision} if revision else {})}
+    config = from_pretrained(AutoConfig, name, **options)
+    _check_architecture(name, config)
+    tokenizer = from_pretrained(AutoTokenizer, name, **options)
+    if chat_template and not tokenizer.chat_template:
+        raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
+    refused = partial(_no_causal_lm, name)
+    model: Any = load_whole(AutoModelForCausalLM, name, refused, dtype=PRECISIONS[precision], **options)
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Generator(name, model.to(place).eval(), tokenizer, chat_template)
+
+
+def _check_architecture(name: str, config: Any) -> None:
+    text = config.get_text_config(decoder=True)
+    architectures = getattr(config, "architectures", None) or []
+    if type(config) not in AutoModelForCausalLM._model_mapping or any(FOR_MASKED_LM in a for a in architectures):
+        raise _no_causal_lm(name, f"{'/'.join(architectures) or config.model_type} does not continue text")
+    kinds = set(getattr(text, "layer_types", None) or [])
+    model_class: Any = AutoModelForCausalLM._model_mapping[type(config)]
+    if kinds - ATTENTION or model_class._is_stateful:
+        raise _no_causal_lm(name, f"a {config.model_type} model keeps more than the keys and values of its tokens")
+
+
+def _no_causal_lm(name: str, why: str) -> InputError:
+    return InputError(
+        f"generator={name} cannot generate: {why}. Take a causal language model with a key-value cache "
+        "(GPT-2, OPT, Pythia, Llama, Qwen, Mistral ...)."
+    )
+
+
+def _end_of_sequence(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What the model, its generation settings and its tokenizer name so; instruct models have several."""
+    named = [tokenizer.eos_token_id, model.config.get_text_config(decoder=True).eos_token_id]
+    if model.generation_config is not None:
+        named.append(model.generation_config.eos_token_id)
+    ids = {id_ for entry in named for id_ in (entry if isinstance(entry, list) else [entry]) if id_ is not None}
+    return tuple(sorted(ids))

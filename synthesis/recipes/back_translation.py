@@ -1,0 +1,120 @@
+"""A sentence into another language and back, by any two translation models of transformers.
+
+Models are decoded by transformers' own beam search, as each family (Marian, M2M-100, NLLB, mBART, T5) has positions and
+start tokens of its own.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+
+from contracts import InputError
+from encoders.backbones import from_pretrained, load_whole
+from synthesis.decoding.generator import PRECISIONS
+from synthesis.decoding.prefill import by_length
+
+
+class Language(NamedTuple):
+    """One direction."""
+
+    model: str  # folder or hub id
+    prefix: str = ""  # before every sentence: "translate English to German: " (T5), ">>fra<< " (some of Marian)
+    source: str | None = None  # codes as the tokenizer has them: M2M-100, NLLB, mBART
+    target: str | None = None
+
+
+class Search(NamedTuple):
+    """How a translation is looked for, and how long it may be."""
+
+    beams: int = 5
+    max_tokens: int = 128  # of a sentence and of its translation
+
+    def check(self) -> None:
+        """InputError for settings that mean nothing."""
+        for name, value in self._asdict().items():
+            if value < 1:
+                raise InputError(f"search.{name}={value}: wanted at least 1.")
+
+
+class Translation(NamedTuple):
+    text: str
+    whole: bool  # the sentence was read to its end, and the translation ended by itself
+
+
+class Translator:
+    """One direction, ready to work.
+
+    Raises:
+        InputError: there is no such model, it is no encoder-decoder with a head, or it knows no such language.
+    """
+
+    def __init__(self, where: str, language: Language, search: Search, *, precision: str, device: str) -> None:
+        self.where, self.language, self.search = where, language, search
+        name, setting = language.model, f"{where}.model"
+        config = from_pretrained(AutoConfig, name, setting=setting)
+        if type(config) not in AutoModelForSeq2SeqLM._model_mapping:
+            raise InputError(
+                f"{setting}={name}: a {config.model_type} model does not translate. Take an encoder-decoder (Marian, "
+                "M2M-100, NLLB, mBART, T5)."
+            )
+        self.tokenizer = from_pretrained(AutoTokenizer, name, setting=setting)
+        if language.source is not None:
+            self._code("source", language.source)
+            if not hasattr(self.tokenizer, "src_lang"):
+                raise InputError(
+                    f"{where}.source={language.source}: the tokenizer of {name} marks no language of what is read. "
+                    "Leave it out."
+                )
+            self.tokenizer.src_lang = language.source
+        self.options: dict[str, Any] = {"num_beams": search.beams, "max_new_tokens": search.max_tokens}
+        if language.target is not None:
+            self.options["forced_bos_token_id"] = self._code("target", language.target)
+
+        def refused(why: str) -> InputError:
+            return InputError(f"{setting}={name}: {why}. Take a whole one.")
+
+        model = load_whole(AutoModelForSeq2SeqLM, name, refused, setting=setting, dtype=PRECISIONS[precision])
+        self.model: Any = model.to(device).eval()  # type: ignore[arg-type]
+        self.model.generation_config.max_length = None  # max_new_tokens counts
+        ends = self.model.generation_config.eos_token_id
+        self.ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
+
+    def _code(self, key: str, language: str) -> int:
+        """The token that stands for a language."""
+        names = [language, f"__{language}__"]  # the latter M2M-100's
+        known = self.tokenizer.get_vocab()
+        for name in names:
+            if name in known:
+                return int(known[name])
+        raise InputError(
+            f"{self.where}.{key}={language}: the tokenizer of {self.language.model} has no such token. Take a code as "
+            "its model card has it, such as fra_Latn (NLLB), fr (M2M-100), fr_XX (mBART)."
+        )
+
+    @torch.inference_mode()
+    def __call__(self, texts: Sequence[str]) -> list[Translation]:
+        """In order. Equal texts are read once, texts of similar length together."""
+        most = self.search.max_tokens
+        asked = list(dict.fromkeys(texts))
+        read = self.tokenizer([self.language.prefix + text for text in asked])["input_ids"]
+        ids = dict(zip(asked, read, strict=True))
+        found: dict[str, Translation] = {}
+        for some in by_length({text: one[:most] for text, one in ids.items()}):
+            batch = self.tokenizer(
+                [self.language.prefix + text for text in some],
+                padding=True, truncation=True, max_length=most, return_tensors="pt",
+            ).to(self.model.device)  # fmt: skip
+            inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+            # Empty ones grow with the decoder; what generate makes has as many layers as the encoder
+            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+            ids_RT = self.model.generate(**inputs, do_sample=False, past_key_values=cache, **self.options).cpu()
+            written = self.tokenizer.batch_decode(
+                ids_RT, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )  # fmt: skip
+            for text, other, ids_T in zip(some, written, ids_RT[:, 1:].tolist(), strict=True):
+                found[text] = Translation(
+                    " ".join(other.split()), len(ids[text]) <= most and bool(self.ends & {*ids_T})
+                )
+        return [found[text] for text in texts]

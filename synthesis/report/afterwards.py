@@ -1,0 +1,69 @@
+"""What is done with a data set that is there: a sheet for a person, what came back of it, the form for a hub."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts import InputError
+from synthesis.report.annotate import TABLE, agreement_table, read_agreement, write_sheet
+from synthesis.report.publish import check_target, publish
+from synthesis.shards.store import read_manifest, write_whole
+
+log = logging.getLogger(__name__)
+
+
+class Afterwards(NamedTuple):
+    """What the command line asks for; nothing where all are None."""
+
+    annotate: int | None  # texts on the sheet
+    annotations: str | None  # file
+    publish: str | None  # folder
+
+    def asked(self) -> list[str]:
+        return [name for name, value in self._asdict().items() if value is not None]
+
+    def check(self, folder: Path, *, overwrite: bool) -> None:
+        """InputError for what could not be done, before anything is written."""
+        if self.annotate is not None and self.annotate < 1:
+            raise InputError(f"annotate={self.annotate}: wanted a number of texts, for instance 100.")
+        if self.annotate is not None and self.annotations is not None:
+            raise InputError("annotate writes a sheet, annotations reads one that is filled in. Say one of them.")
+        if self.publish is not None:
+            check_target(Path(self.publish), folder, overwrite=overwrite)
+
+    def do(self, folder: Path, *, seed: int, overwrite: bool) -> str:
+        """What is to be shown; empty where there is nothing."""
+        table = ""
+        if self.annotations is not None:
+            table = take_back(folder, Path(self.annotations))
+        elif self.annotate is not None:
+            hand_out(folder, self.annotate, seed)
+        if self.publish is not None:
+            rows = publish(folder, Path(self.publish), overwrite=overwrite)
+            log.info("%s holds %s rows as Parquet, with a data card in README.md.", self.publish, f"{rows:,}")
+        return table
+
+
+def hand_out(folder: Path, number: int, seed: int) -> None:
+    sheet, allowed = write_sheet(folder, number, labels_of(folder), seed)
+    log.info(
+        "%s is written: fill in its column label with one of %s, then say annotations=%s.",
+        sheet, ", ".join(allowed), sheet,
+    )  # fmt: skip
+
+
+def take_back(folder: Path, sheet: Path) -> str:
+    """The table, which is written beside the data set too."""
+    labels_of(folder)
+    table = agreement_table(read_agreement(folder, sheet))
+    write_whole(folder / TABLE, table.encode())
+    return table
+
+
+def labels_of(folder: Path) -> Sequence[str]:
+    """Raises InputError where there is no data set, or one without labels."""
+    identity = read_manifest(folder)["identity"]
+    if "spec" not in identity:
+        raise InputError(f"output={folder} holds triplets. A sheet is for texts that were written for labels.")
+    return list(identity["spec"]["labels"])

@@ -1,0 +1,192 @@
+"""A blind sheet for a person to label, and the comparison with the labels that the texts were written for.
+
+As table 3 of the paper: of the pairs that were written for a label, how many percent a person gives which label. With
+similarities as labels (0, 0.5, 1) they are smoothed as for training (0.1, 0.5, 0.9), and pairs with a random second
+sentence are added under 0.0.
+"""
+
+import csv
+import io
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts import InputError
+from synthesis.shards.store import Entry, read_entries, write_whole
+
+SHEET, KEY, TABLE = "annotation.csv", "annotation-key.json", "annotation.md"
+COLUMNS = ("id", "text_a", "text_b", "label")
+RANDOM = "0.0"
+SIMILARITIES = {"0": "0.1", "0.5": "0.5", "1": "0.9"}  # as they are smoothed
+
+
+class Item(NamedTuple):
+    """A line of the sheet, and the label that is not on it."""
+
+    text_a: str
+    text_b: str
+    label: str
+
+
+def write_sheet(folder: Path, number: int, labels: Sequence[str], seed: int) -> tuple[Path, list[str]]:
+    """Random items, as many of each label, in random order; the key lies in another file.
+
+    Returns the sheet and the labels that a person may give.
+
+    Raises:
+        InputError: there is a sheet already (a person may be at work on it), or too few texts.
+    """
+    sheet = folder / SHEET
+    if sheet.exists():
+        raise InputError(f"{sheet} is there already, perhaps with a person's labels. Move it away to draw another.")
+    pool = list(_pool(folder, labels, number, seed))
+    items = draw_items(pool, number, labels, seed)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows((place, item.text_a, item.text_b, "") for place, item in enumerate(items, start=1))
+    allowed = names(labels, are_similarities(labels, pool))
+    key = {"labels": allowed, "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
+    write_whole(folder / KEY, json.dumps(key, indent=1).encode())
+    write_whole(sheet, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
+    return sheet, allowed
+
+
+def are_similarities(labels: Sequence[str], pool: Sequence[Entry]) -> bool:
+    """Of pairs; the labels of first sentences name an instruction, whatever they look like."""
+    return set(labels) <= set(SIMILARITIES) and any(entry["text_b"] is not None for entry in pool)
+
+
+def names(labels: Sequence[str], similar: bool) -> list[str]:
+    """What a person may write into the column label."""
+    if similar:
+        return [RANDOM, *sorted(SIMILARITIES[label] for label in labels)]
+    return list(labels)
+
+
+def draw_items(pool: Sequence[Entry], number: int, labels: Sequence[str], seed: int) -> list[Item]:
+    draw = random.Random(f"{seed}/annotation")
+    similar = are_similarities(labels, pool)
+    strata = [*labels, *([RANDOM] if similar else [])]
+    if len(pool) < number:
+        raise InputError(f"annotate={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer.")
+    items = []
+    for place, label in enumerate(strata):
+        wanted = number // len(strata) + (place < number % len(strata))
+        own = [entry for entry in pool if label == RANDOM or entry["label"] == label]
+        for entry in draw.sample(own, min(wanted, len(own))):
+            second = entry["text_b"] or ""
+            if label == RANDOM and similar:
+                others = [other["text_b"] or "" for other in pool if other["text_a"] != entry["text_a"]]
+                second = draw.choice(others) if others else second
+            items.append(Item(entry["text_a"], second, SIMILARITIES[label] if similar and label != RANDOM else label))
+    draw.shuffle(items)
+    return items
+
+
+def _pool(folder: Path, labels: Sequence[str], number: int, seed: int) -> Iterator[Entry]:
+    """Random entries of each label, many times as many as are wanted; one pass, in bounded memory."""
+    draw = random.Random(f"{seed}/annotation pool")
+    size = max(100, 5 * number)
+    pools: dict[str, list[Entry]] = {label: [] for label in labels}
+    seen = dict.fromkeys(labels, 0)
+    for entry in read_entries(folder):
+        label = entry["label"]
+        seen[label] += 1
+        if len(pools[label]) < size:
+            pools[label].append(entry)
+        elif (place := draw.randrange(seen[label])) < size:
+            pools[label][place] = entry
+    for pool in pools.values():
+        yield from pool
+
+
+class Agreement(NamedTuple):
+    """``percent[human][dino]``: of the items of a DINO label, how many percent a person gave the human label."""
+
+    labels: list[str]
+    percent: dict[str, dict[str, float]]
+    items: dict[str, int]  # per DINO label
+    unlabelled: int
+
+
+def read_agreement(folder: Path, sheet: Path) -> Agreement:
+    """Compare a filled-in sheet with the key.
+
+    Raises:
+        InputError: no sheet or key, an unknown id, or a label that is none.
+    """
+    try:
+        found = json.loads((folder / KEY).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"annotations={sheet}: {folder / KEY} is missing, which annotate=100 writes beside the sheet."
+        ) from None
+    key, allowed = found["key"], found["labels"]
+    counts: dict[tuple[str, str], int] = {}
+    seen: set[str] = set()
+    unlabelled = 0
+    for line, row in _rows(sheet):
+        where = f"annotations={sheet}, row {line}"
+        if row["id"] not in key:
+            raise InputError(
+                f"{where}: there is no item with the id {row['id']!r} in {KEY}. Use the sheet as it was written."
+            )
+        if row["id"] in seen:
+            raise InputError(f"{where}: the id {row['id']} stands there twice. Keep one of the rows.")
+        seen.add(row["id"])
+        if not (given := row["label"].strip()):
+            unlabelled += 1
+            continue
+        human = _as_label(given, allowed)
+        if human is None:
+            raise InputError(f"{where}: the label is {given!r}; wanted one of {', '.join(allowed)}, or nothing.")
+        counts[human, key[row["id"]]] = counts.get((human, key[row["id"]]), 0) + 1
+    items = {dino: sum(number for (_, of), number in counts.items() if of == dino) for dino in allowed}
+    percent = {
+        human: {dino: 100 * counts.get((human, dino), 0) / max(items[dino], 1) for dino in allowed} for human in allowed
+    }
+    return Agreement(allowed, percent, items, unlabelled)
+
+
+def _rows(sheet: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    try:
+        text = sheet.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"annotations={sheet}: wanted the filled-in {SHEET} in UTF-8, got: {error}.") from None
+    first = text.partition("\n")[0]
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in first and "," not in first else ",")
+    if not {"id", "label"} <= set(reader.fieldnames or ()):
+        raise InputError(f"annotations={sheet}: wanted the columns {', '.join(COLUMNS)}, got {reader.fieldnames}.")
+    for line, row in enumerate(reader, start=2):
+        yield line, {"id": (row["id"] or "").strip(), "label": row["label"] or ""}
+
+
+def _as_label(given: str, allowed: Sequence[str]) -> str | None:
+    """A spreadsheet may have made 0 or 0,0 of 0.0."""
+    if given in allowed:
+        return given
+    try:
+        value = float(given.replace(",", "."))
+        return next((label for label in allowed if float(label) == value), None)
+    except ValueError:
+        return None
+
+
+def agreement_table(agreement: Agreement) -> str:
+    """Markdown, in the form of the paper's table 3."""
+    lines = [
+        "# Agreement with a person",
+        "",
+        "Percent of the pairs that were written for a label (columns) to which a person gave each label (rows).",
+        f"{sum(agreement.items.values())} pairs were labelled, {agreement.unlabelled} were left blank.",
+        "",
+        "| human \\ DINO | " + " | ".join(agreement.labels) + " |",
+        "| --- |" + " ---: |" * len(agreement.labels),
+    ]
+    for human, row in agreement.percent.items():
+        lines.append(f"| {human} | " + " | ".join(f"{row[dino]:.0f}" for dino in agreement.labels) + " |")
+    lines.append("| pairs | " + " | ".join(str(agreement.items[dino]) for dino in agreement.labels) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""The texts that a data set is made for."""

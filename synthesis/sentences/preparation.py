@@ -1,0 +1,207 @@
+"""The sentences that triplets are written for: out of files of sentences or documents, cleaned, filtered, each once.
+
+Done once, before anything is written for them, by one process; the others wait. It leaves one sentence per line and the
+counts of what was left out. Both are renamed into place when whole. Any number of sentences takes constant memory.
+"""
+
+import json
+import re
+import shutil
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from filelock import FileLock
+
+from contracts import InputError
+from synthesis.recipes.unused_keys import settings
+from synthesis.sentences.duplicates import Duplicates
+from synthesis.sentences.inputs import Inputs, file_sha256, open_inputs
+from synthesis.sentences.split import clean, has_letters, split
+from synthesis.shards.store import write_whole
+
+FOLDER = ".sentences"
+TEXTS, COUNTS = "sentences.txt", "counts.json"
+KINDS = ("sentences", "documents")
+NOT_BARE = re.compile(r"[\W_]+")
+
+
+class Preparation(NamedTuple):
+    """What is a sentence worth writing for. ``without`` is a file of texts, one per line, that are left out: those of a
+    test, for instance. Case, blanks and punctuation do not tell them apart. Where documents are split, so are these:
+    the sentences of one are left out, too.
+    """
+
+    kind: Literal["sentences", "documents"] = "sentences"
+    min_words: int = 8
+    max_words: int | None = None
+    drop_duplicates: bool = True
+    without: str | None = None
+
+    def check(self) -> None:
+        """InputError for settings that mean nothing."""
+        if self.min_words < 1:
+            raise InputError(f"sentences.min_words={self.min_words}: wanted at least 1.")
+        if self.max_words is not None and self.max_words < self.min_words:
+            raise InputError(
+                f"sentences.max_words={self.max_words} is less than sentences.min_words={self.min_words}: no sentence "
+                "can be both. Raise it, or say null."
+            )
+        if self.without is not None and not Path(self.without).is_file():
+            raise InputError(f"sentences.without={self.without} is no file; wanted sentences, one per line, or null.")
+
+    def unwanted(self) -> frozenset[str]:
+        """Texts of ``without``, as `bare` has them.
+
+        Raises:
+            InputError: it is not UTF-8.
+        """
+        found = set[str]()
+        if self.without is None or not Path(self.without).stat().st_size:
+            return frozenset(found)
+        try:
+            for text in open_inputs(self.without, "text"):
+                found.add(bare(text))
+                if self.kind == "documents":
+                    found.update(map(bare, split(text)))
+        except InputError as error:
+            raise InputError(str(error).replace("input=", "sentences.without=", 1)) from None
+        return frozenset(found - {""})
+
+    def rejected(self, sentence: str) -> str:
+        """Why a cleaned sentence is left out; empty where it is not."""
+        if not sentence:
+            return "blank"
+        words = sentence.count(" ") + 1
+        if words < self.min_words:
+            return "too few words"
+        if self.max_words is not None and words > self.max_words:
+            return "too many words"
+        return "" if has_letters(sentence) else "no letters"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A file of sentences, and what was counted on the way to it."""
+
+    path: Path
+    counts: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        return int(self.counts["kept"])
+
+    def __iter__(self) -> Iterator[str]:
+        with self.path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line[:-1]
+
+
+def read_preparation(cfg: Any) -> Preparation:
+    """From the values of the command line, checked."""
+    how = settings(Preparation, {"kind": cfg.input_kind, **cfg.sentences}, "sentences")
+    how.check()
+    return how
+
+
+def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
+    """What decides the sentences."""
+    found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, **how._asdict()}
+    if how.without is None:
+        del found["without"]
+    else:
+        found["without"] = file_sha256(Path(how.without))
+    return found
+
+
+def bare(sentence: str) -> str:
+    """Its letters and digits, in small letters; however its accents are encoded."""
+    if not sentence.isascii():
+        sentence = unicodedata.normalize("NFKC", sentence)
+    return NOT_BARE.sub("", sentence.casefold())
+
+
+def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[str, Any] | None = None) -> Prepared:
+    """The sentences in ``folder``; they are written where they are not there yet, or others are.
+
+    ``identity`` is what `identify` says, where that is known already: it reads all of the input.
+
+    Raises:
+        InputError: the file cannot be read, or no sentence is left.
+    """
+    place, wanted = folder / FOLDER, dict(identity or identify(inputs, how))
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / "lock"):
+        counts = _counted(place, wanted)
+        if counts is None:
+            (place / COUNTS).unlink(missing_ok=True)
+            counts = _write(inputs, how, place)
+            write_whole(place / COUNTS, json.dumps({"of": wanted, **counts}, indent=1).encode())
+    if not counts["kept"]:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in counts["left_out"].items())
+        raise InputError(
+            f"input={inputs.name}: none of its {counts['sentences']:,} sentences is left ({reasons or 'it has none'}). "
+            "Lower sentences.min_words, or give other texts."
+        )
+    return Prepared(place / TEXTS, counts)
+
+
+def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The counts of the sentences there; None where these are not there, or not the wanted ones."""
+    try:
+        found = json.loads((place / COUNTS).read_text(encoding="utf-8"))
+        return found if found.pop("of") == wanted and (place / TEXTS).is_file() else None
+    except (FileNotFoundError, ValueError, KeyError, AttributeError):
+        return None
+
+
+def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
+    work = place / "work"
+    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
+    work.mkdir()
+    counts = Counter[str]()
+    left_out = Counter[str]()
+    seen, unwanted = Duplicates(work), how.unwanted()
+    with (work / "all").open("w", encoding="utf-8", newline="\n") as file:
+        for sentence in _sentences(inputs.all_texts(), how.kind, counts):
+            # Held out first: how many there are is asked, too short ones included
+            if why := "held out" if unwanted and bare(sentence) in unwanted else how.rejected(sentence):
+                left_out[why] += 1
+                continue
+            file.write(sentence + "\n")
+            if how.drop_duplicates:
+                seen.add(sentence)
+    if how.drop_duplicates and (again := _without(work / "all", seen, work / TEXTS)):
+        left_out["duplicate"] = again
+    (work / (TEXTS if how.drop_duplicates else "all")).replace(place / TEXTS)
+    shutil.rmtree(work)
+    kept = counts["sentences"] - left_out.total()
+    return {"texts": counts["texts"], "sentences": counts["sentences"], "kept": kept, "left_out": dict(left_out)}
+
+
+def _sentences(texts: Iterable[str], kind: str, counts: Counter[str]) -> Iterator[str]:
+    """Cleaned."""
+    for text in texts:
+        counts["texts"] += 1
+        for sentence in split(text) if kind == "documents" else (text,):
+            counts["sentences"] += 1
+            yield clean(sentence)
+
+
+def _without(source: Path, seen: Duplicates, target: Path) -> int:
+    """Copy all lines but duplicates; how many those were."""
+    marks = seen.mark()
+    with source.open("rb") as lines, target.open("wb") as file:
+        for line, is_duplicate in zip(lines, _blocks(marks), strict=True):
+            if not is_duplicate:
+                file.write(line)
+    return int(marks.sum(dtype=int))
+
+
+def _blocks(marks: Any) -> Iterator[int]:
+    """Element by element, but read as blocks: a memory map is slow to ask for one."""
+    for begin in range(0, len(marks), 1 << 16):
+        yield from marks[begin : begin + (1 << 16)].tolist()

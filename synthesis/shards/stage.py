@@ -1,0 +1,192 @@
+"""One data set from start to end: which shards are missing, writing them, and closing the manifest.
+
+Process r of n takes the shards r, r + n, r + 2n, ...; they meet on disk alone. Whoever finds the last shard
+there closes.
+"""
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from filelock import FileLock
+
+from command.side_by_side import Ranks
+from contracts import InputError
+from synthesis.decoding.generator import Generator
+from synthesis.decoding.loop import Decoding, Prompt, Sampled, Statistics, decode
+from synthesis.shards.store import ABOUT, LabelCounts, ShardStore, read_manifest
+
+log = logging.getLogger(__name__)
+
+Decode = Callable[[Generator, Iterator[Prompt | None], Decoding, Statistics], Iterator[Sampled]]
+Watch = Callable[[Sequence[int]], None]
+Written = TypeVar("Written", bound="DataSet")
+PATIENCE = 0.5  # seconds between looks whether the other processes have finished
+
+
+class Shard(Protocol):
+    """A part of the data set that is done."""
+
+    number: int
+    first: int  # of its inputs
+    units: int  # inputs in it
+    tokens: int
+
+    def entries(self) -> Iterator[Mapping[str, Any]]: ...
+
+    def counts(self) -> dict[str, LabelCounts]: ...
+
+
+class Job(Protocol):
+    """Prompts for shards that are missing, and shards from the answers."""
+
+    groups_done: int
+
+    def prompts(self) -> Iterator[Prompt | None]:
+        """For the decoder. None where the next ones depend on answers that are still to come."""
+        ...
+
+    def take(self, sampled: Sampled) -> Iterator[Shard]:
+        """The shards that this answer finishes."""
+        ...
+
+    def rest(self) -> Iterator[Shard]:
+        """Those that were held back, when the last answer has come."""
+        ...
+
+
+class Progress(Protocol):
+    """Told about every shard and every answer."""
+
+    def begin(self, stage: "Stage", groups: int) -> None: ...
+
+    def took(self, sampled: Sampled, job: Job) -> None: ...
+
+    def wrote(self, shard: Shard) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass
+class DataSet(ABC):
+    """What is to be written into one folder, shard by shard."""
+
+    folder: Path
+    title: str
+    how: Decoding
+    number: int  # of inputs
+    shard_size: int
+    identity: Mapping[str, Any]  # what decides the texts; another one is another data set
+    about: Mapping[str, Any]  # what the manifest says besides
+
+    def sieve(self) -> None:  # noqa: B027  most have nothing to do here
+        """What is to be done over all shards before the data set is closed. Doing it again changes nothing."""
+
+    @abstractmethod
+    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Write what tells a person about the data set; what the manifest says about its texts."""
+
+    @property
+    def shards(self) -> int:
+        return -(-self.number // self.shard_size)
+
+    @property
+    def store(self) -> ShardStore:
+        return ShardStore(self.folder)
+
+    def missing(self, ranks: Ranks = Ranks()) -> list[int]:  # noqa: B008  a tuple
+        """Shards of this process that are not there."""
+        store = self.store
+        return [number for number in range(ranks.rank, self.shards, ranks.world) if not store.is_done(number)]
+
+    def manifest(self, *, complete: bool) -> dict[str, Any]:
+        return self.store.manifest({"identity": self.identity, **self.about}, self.shards, complete=complete)
+
+    def is_complete(self) -> bool:
+        """Whether it is closed: every shard is there, and the manifest says so."""
+        try:
+            return bool(read_manifest(self.folder)["complete"]) and not self.missing()
+        except InputError:
+            return False
+
+    def lock(self, timeout: float = -1) -> FileLock:
+        """Of what lies beside the shards. ``timeout`` in seconds, -1: none."""
+        (self.folder / ABOUT).mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / ABOUT / "lock", timeout=timeout)
+
+
+class Stage(DataSet):
+    """Its texts are decoded. A subclass knows the method that asks for them."""
+
+    @abstractmethod
+    def begin(self, missing: list[int], generator: Generator) -> Job:
+        """The work on these shards."""
+
+    @abstractmethod
+    def groups(self, inputs: int) -> int:
+        """Prompts for so many inputs."""
+
+    @abstractmethod
+    def passes(self, sampled: Sampled) -> bool:
+        """Whether a text, seen alone, will be accepted."""
+
+
+def run_stage(
+    stage: Stage,
+    generator: Generator,
+    ranks: Ranks,
+    progress: Progress,
+    decoder: Decode = decode,
+) -> Statistics:
+    """Write what is missing. With several processes, only this one's part; see `close_stage`."""
+    statistics = Statistics()
+    missing = stage.missing(ranks)
+    if not missing:
+        return statistics
+    stage.store.write_manifest(stage.manifest(complete=False))  # a folder that a kill leaves says what it is
+    job = stage.begin(missing, generator)
+    sizes = [min(stage.shard_size, stage.number - number * stage.shard_size) for number in missing]
+    progress.begin(stage, stage.groups(sum(sizes)))
+
+    def write(shards: Iterator[Shard]) -> None:
+        for shard in shards:
+            about = {"first": shard.first, "inputs": shard.units, "tokens": shard.tokens, "labels": shard.counts()}
+            stage.store.write(shard.number, shard.entries(), about)
+            progress.wrote(shard)
+
+    try:
+        for sampled in decoder(generator, job.prompts(), stage.how, statistics):
+            write(job.take(sampled))
+            progress.took(sampled, job)
+        write(job.rest())
+    finally:
+        progress.end()
+    return statistics
+
+
+def close_stage(stage: Written, finish: Callable[[Written], None], watch: Watch | None = None) -> None:
+    """``finish`` where all shards are there and it is not done yet; it completes the manifest.
+
+    Of several processes the one that finds the last shard written closes. With ``watch`` the others wait until it has;
+    it is told what is missing, and raises where that will not come.
+    """
+    said = time.monotonic()
+    while True:
+        with stage.lock():
+            if not stage.missing():
+                if not stage.is_complete():
+                    stage.sieve()
+                    finish(stage)
+                return
+        if watch is None:
+            return
+        missing = stage.missing()
+        watch(missing)
+        if time.monotonic() - said > 60:
+            log.info("%s: waiting for %d shards of other processes", stage.folder, len(missing))
+            said = time.monotonic()
+        time.sleep(PATIENCE)

@@ -1,0 +1,157 @@
+"""Whose folder it is, where a run goes on, and that two processes never train in one folder."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import toy
+
+from contracts import InputError
+from training.callbacks.checkpoints import RunCheckpoints
+from training.folder import claim_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+HOLD = """
+import sys, time
+from pathlib import Path
+from training.folder import claim_folder
+for folder in sys.argv[1:]:
+    claim_folder(Path(folder), "abc", resume="auto", overwrite=False, writer=True)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder():
+    """A process of its own that has claimed the folders."""
+    started = []
+
+    def hold(*folders):
+        words = [sys.executable, "-c", HOLD, *map(str, folders)]
+        started.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        assert started[-1].stdout.readline() == "held\n"
+        return started[-1]
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def claim(folder, resume="auto", overwrite=False, writer=True):
+    return claim_folder(folder, "abc", resume=resume, overwrite=overwrite, writer=writer)
+
+
+# -------------------------------------------------------------------------------------- where a run goes on
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """A run of 8 steps; its best step is the sixth."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    toy.train(folder, max_steps=8, save_every=4)
+    return folder
+
+
+def test_a_given_checkpoint_is_where_the_run_began_not_where_it_goes_on(tmp_path, elsewhere):
+    given = str(elsewhere / "checkpoints" / "last.ckpt")
+    folder = tmp_path / "run"
+    assert claim(folder, given) == (False, given)
+    own = folder / "checkpoints" / "last.ckpt"
+    own.parent.mkdir()
+    shutil.copy(elsewhere / "checkpoints" / "last.ckpt", own)
+    assert claim(folder, given) == (False, str(own))
+    with pytest.raises(InputError, match="resume=null would start over"):
+        claim(folder, None)
+    assert claim(folder, given, overwrite=True) == (False, given)
+    assert not own.exists()
+
+
+def begun_elsewhere(folder, elsewhere, **named):
+    """A run that starts from the other folder's checkpoint."""
+    trainer = toy.pl.Trainer(
+        accelerator="cpu",
+        max_steps=10,
+        max_epochs=-1,
+        logger=False,
+        callbacks=[RunCheckpoints(folder / "checkpoints", **named)],
+        use_distributed_sampler=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(toy.Toy(), toy.Stream(), ckpt_path=str(elsewhere / "checkpoints" / "last.ckpt"), weights_only=True)
+    return next(callback for callback in trainer.callbacks if isinstance(callback, RunCheckpoints))
+
+
+def test_the_best_of_another_folder_is_not_ours(tmp_path, elsewhere):
+    begun_elsewhere(tmp_path, elsewhere, monitor=toy.SCORE)  # and nothing scores it here
+    ours = tmp_path / "checkpoints"
+    assert torch.load(ours / "best.ckpt", weights_only=True)["global_step"] == 10
+    assert (ours / "best.ckpt").read_bytes() == (ours / "last.ckpt").read_bytes()
+
+
+@pytest.mark.parametrize("other", [{"monitor": "train/loss"}, {"monitor": toy.SCORE, "mode": "min"}])
+def test_a_best_score_of_another_measure_is_dropped(tmp_path, elsewhere, other):
+    state = torch.load(elsewhere / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["RunCheckpoints"]
+    same = RunCheckpoints(elsewhere / "checkpoints", monitor=toy.SCORE)
+    same.load_state_dict(state)
+    assert (same.best_score, same.best_step) == (40.0, 6)
+    differs = RunCheckpoints(elsewhere / "checkpoints", **other)
+    differs.load_state_dict(state)
+    assert (differs.best_score, differs.best_step) == (None, None)
+
+
+# -------------------------------------------------------------------------------- one process in a folder
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_second_process_is_refused_and_changes_nothing(tmp_path, holder, overwrite):
+    folder = tmp_path / "run"
+    holder(folder)
+    (folder / "metrics.csv").write_text("step\n1\n")
+    with pytest.raises(InputError, match="another process is training in this folder"):
+        claim(folder, overwrite=overwrite)
+    assert (folder / "metrics.csv").read_text() == "step\n1\n"
+    assert (folder / ".hydra" / "identity").is_file()
+
+
+def test_the_other_ranks_of_the_run_are_let_in(tmp_path, holder):
+    holder(tmp_path / "run")
+    assert claim(tmp_path / "run", writer=False) == (False, None)
+
+
+def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
+    process = holder(tmp_path / "run")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert claim(tmp_path / "run") == (False, None)
+
+
+def test_one_process_holds_several_folders_and_may_come_back(tmp_path, holder):
+    folders = [tmp_path / "0", tmp_path / "1"]
+    holder(folders[0], folders[1], folders[0])
+    for folder in folders:
+        with pytest.raises(InputError, match="another process"):
+            claim(folder)
+
+
+def test_overwriting_keeps_the_others_out(tmp_path):
+    claim(tmp_path / "run")
+    claim(tmp_path / "run", overwrite=True)
+    words = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
+    refused = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0
+    assert "another process is training in this folder" in refused.stderr
+
+
+def test_a_finished_folder_is_read_while_it_is_held(tmp_path, holder):
+    holder(tmp_path / "run")
+    (tmp_path / "run" / "results.json").write_text("{}")
+    assert claim(tmp_path / "run") == (True, None)

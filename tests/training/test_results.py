@@ -1,0 +1,113 @@
+"""``results.json`` goes out and comes back whole, and nonsense is named."""
+
+import copy
+import json
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from contracts import InputError, Results
+from files.results import environment, peak_memory_bytes, read_results, write_results
+
+RESULTS: Results = {
+    "version": 1,
+    "objective": "declutr",
+    "backbone": "tiny",
+    "recipe": {"model": {"temperature": 0.05}},
+    "scores": {"stsb-dev/cosine/spearman": 61.25},
+    "intervals": {"stsb-dev/cosine/spearman": [58.0, 64.5]},
+    "best_step": 120,
+    "spent": {
+        "steps": 200,
+        "examples": 3200,
+        "real_tokens": 10**9,
+        "padded_tokens": 5,
+        "wall_seconds": 1.5,
+        "peak_memory_bytes": 2**31,
+    },
+    "seeds": [1],
+    "versions": {"torch": "2"},
+    "device": "a CPU",
+    "processes": 2,
+    "git_commit": None,
+    "data": [{"sha256": "0"}],
+    "overlap": {"stsb-dev": {"checked": 3, "found": 0}},
+}
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = tmp_path / "deeper" / "results.json"
+    write_results(path, RESULTS)
+    assert read_results(path) == RESULTS
+    text = path.read_text()
+    assert text == json.dumps(RESULTS, indent=2, sort_keys=True) + "\n"
+    assert [entry.name for entry in path.parent.iterdir()] == ["results.json"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_score_that_is_no_number_is_not_written_and_the_old_file_stays(value, tmp_path):
+    path = tmp_path / "results.json"
+    write_results(path, RESULTS)
+    bad = copy.deepcopy(RESULTS)
+    bad["intervals"]["stsb-dev/cosine/spearman"][1] = value
+    with pytest.raises(ValueError, match=r"intervals'\]\['stsb-dev/cosine/spearman'\]\[1\] is (nan|inf)"):
+        write_results(path, bad)
+    assert read_results(path) == RESULTS
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r.pop("spent"), r"missing entries \['spent'\]"),
+        (lambda r: r.update(extra=1), r"unknown entries \['extra'\]"),
+        (lambda r: r.update(version=2), "wanted version 1, got 2"),
+        (lambda r: r["spent"].pop("steps"), r"missing entries \['steps'\]"),
+        (lambda r: r.update(scores=[]), "wanted an object under 'scores'"),
+        (lambda r: r["scores"].update(x="high"), "wanted a number for scores"),
+        (lambda r: r["scores"].update(x=float("nan")), "wanted a number for scores"),
+    ],
+)
+def test_nonsense_is_named(change, message, tmp_path):
+    bad = copy.deepcopy(RESULTS)
+    change(bad)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(bad))
+    with pytest.raises(InputError, match=message) as raised:
+        read_results(path)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
+def test_what_is_no_results_file_is_refused(content, tmp_path):
+    path = tmp_path / "results.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="wanted"):
+        read_results(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_results(tmp_path / "results.json")
+
+
+def test_the_environment_is_the_one_we_run_in():
+    found = environment()
+    assert torch.__version__.startswith(found["versions"]["torch"].partition("+")[0])
+    assert found["versions"]["python"] == platform.python_version()
+    assert {"transformers", "pytorch-lightning", "contrastive-encoders"} <= found["versions"].keys()
+    assert found["device"]
+    root = Path(__file__).parents[2]
+    if (root / ".git").exists():
+        head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        assert found["git_commit"] == head.stdout.strip()
+        assert re.fullmatch("[0-9a-f]{40}", found["git_commit"])
+
+
+def test_peak_memory_sees_a_large_array():
+    before = peak_memory_bytes()
+    held = torch.ones(64, 2**20)  # 256 MiB
+    assert peak_memory_bytes() >= max(before, held.nbytes)

@@ -1,0 +1,101 @@
+"""A run killed anywhere and continued ends where the uninterrupted one ends: bitwise on one CPU process."""
+
+import random
+
+import pytest
+import torch
+import toy
+
+from files.metrics import read_rows
+from training.callbacks.checkpoints import find_resumable
+
+TIMES = ("throughput/", "time/")
+
+
+def without_times(folder):
+    return [
+        {name: cell for name, cell in row.items() if not name.startswith(TIMES)}
+        for row in read_rows(folder / "metrics.csv")
+    ]
+
+
+def weights(path):
+    return torch.load(path, weights_only=True)["state_dict"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    toy.train(folder)
+    return folder
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_random_steps_and_continued_equals_the_uninterrupted_run(seed, tmp_path, uninterrupted, in_child):
+    kills = sorted(random.Random(seed).sample(range(1, 25), 2))
+    for step in kills:
+        assert in_child(toy.train, tmp_path, kill_at=step) == -9
+    assert in_child(toy.train, tmp_path) == 0
+    assert without_times(tmp_path) == without_times(uninterrupted)
+    for name in ("last.ckpt", "best.ckpt"):
+        theirs = weights(uninterrupted / "checkpoints" / name)
+        for key, value in weights(tmp_path / "checkpoints" / name).items():
+            assert torch.equal(value, theirs[key]), f"{name} {key} killed at {kills}"
+
+
+def test_the_dropout_matters_here(tmp_path, uninterrupted, monkeypatch):
+    monkeypatch.setattr(toy, "Reseed", lambda seed: toy.pl.Callback())
+    toy.train(tmp_path)
+    assert without_times(tmp_path) != without_times(uninterrupted)
+
+
+def test_the_curve_has_the_columns_that_it_promises(uninterrupted):
+    header = (uninterrupted / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert header == ["step", *sorted(header[1:])]
+    assert {"train/loss", "train/norm", "train/lr", toy.SCORE, "throughput/padding_share"} <= set(header)
+    assert [row["step"] for row in read_rows(uninterrupted / "metrics.csv")] == [str(n) for n in range(2, 25, 2)]
+    # the rate of step k is the schedule's (k - 1)th
+    assert float(read_rows(uninterrupted / "metrics.csv")[0]["train/lr"]) == pytest.approx(0.05 / 1.1)
+
+
+def test_what_was_spent_counts_every_step_once(tmp_path, uninterrupted, in_child):
+    in_child(toy.train, tmp_path, kill_at=13)
+    in_child(toy.train, tmp_path)
+    for folder in (tmp_path, uninterrupted):
+        states = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]
+        spent = states["Telemetry"]["spent"]
+        assert (spent["steps"], spent["examples"], spent["real_tokens"], spent["padded_tokens"]) == (24, 96, 960, 96)
+        assert spent["wall_seconds"] > 0
+        assert spent["peak_memory_bytes"] > 10**6
+
+
+def test_a_finished_run_goes_on_when_it_is_given_more_steps(tmp_path, uninterrupted, in_child):
+    in_child(toy.train, tmp_path, max_steps=14)
+    in_child(toy.train, tmp_path)
+    theirs = weights(uninterrupted / "checkpoints" / "last.ckpt")
+    ours = weights(tmp_path / "checkpoints" / "last.ckpt")
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_cut_short_last_checkpoint_falls_back_to_the_one_before(tmp_path, uninterrupted, in_child):
+    in_child(toy.train, tmp_path, kill_at=13)
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    path, warning = find_resumable(tmp_path / "checkpoints")
+    assert path.name == "previous.ckpt"
+    assert "cannot be read" in warning
+    # killed again before the next checkpoint: the broken file must not have pushed out the good one
+    in_child(toy.train, tmp_path, kill_at=9)
+    assert find_resumable(tmp_path / "checkpoints")[0].name == "previous.ckpt"
+    assert in_child(toy.train, tmp_path) == 0
+    assert without_times(tmp_path) == without_times(uninterrupted)
+
+
+def test_with_accumulation_a_checkpoint_lies_between_steps(tmp_path, in_child):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    in_child(toy.train, whole, accumulate=2, max_steps=14)
+    in_child(toy.train, parts, accumulate=2, max_steps=14, kill_at=8)
+    in_child(toy.train, parts, accumulate=2, max_steps=14)
+    assert without_times(parts) == without_times(whole)
+    ours, theirs = (weights(folder / "checkpoints" / "last.ckpt") for folder in (parts, whole))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -1,0 +1,104 @@
+"""What people see: the live line on a terminal, the closing table, the learning curve."""
+
+import io
+import struct
+
+import pytest
+import toy
+from rich.console import Console
+from test_results import RESULTS
+
+from files.metrics import read_rows
+from training.callbacks.progress import Progress, closing_table, described, scores_table
+from training.curve import curve_of, draw_curve, loss_names, score_names
+from training.metrics_csv import MetricsCSV
+
+LATEST = {
+    "train/loss": 0.41234,
+    "throughput/documents_per_s": 35.4,
+    "throughput/real_tokens_per_s": 9120.0,
+    "throughput/padding_share": 0.041,
+}
+
+
+def shown(table):
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def progress_of_a_run(folder, monkeypatch, terminal, quiet=False):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
+    progress = Progress(quiet=quiet, monitor=toy.SCORE, console=console)
+    monkeypatch.setattr(toy, "Reseed", lambda seed: progress)
+    toy.train(folder, max_steps=8)
+    return console.file.getvalue()
+
+
+def test_a_terminal_shows_steps_rates_loss_and_score(tmp_path, monkeypatch):
+    text = progress_of_a_run(tmp_path, monkeypatch, terminal=True)
+    for part in ("8/8", "loss", "documents/s", "tokens/s", "9% padding", f"{toy.SCORE} 40.00"):
+        assert part in text, part
+
+
+@pytest.mark.parametrize(("terminal", "quiet"), [(False, False), (True, True)])
+def test_elsewhere_and_when_quiet_nothing_is_shown(terminal, quiet, tmp_path, monkeypatch):
+    assert progress_of_a_run(tmp_path, monkeypatch, terminal, quiet) == ""
+
+
+def test_the_facts_are_one_line():
+    assert described(LATEST, "stsb-dev/cosine/spearman", 61.2) == (
+        "loss 0.4123 | 35 documents/s | 9,120 tokens/s | 4% padding | stsb-dev/cosine/spearman 61.20"
+    )
+    assert described({}, None, None) == ""
+
+
+def test_the_table_holds_before_after_change_and_baseline():
+    text = shown(scores_table({"a/x": 40.0}, {"a/x": 61.256, "b/y": 3.0}, {"a/x": 50.0, "a/tfidf/x": 7.0}))
+    row = next(line for line in text.splitlines() if "a/x" in line and "tfidf" not in line)
+    for cell in ("40.00", "61.26", "+21.26", "50.00"):
+        assert cell in row
+    assert any("a/tfidf/x" in line and "7.00" in line for line in text.splitlines())
+
+
+def test_without_earlier_scores_and_baselines_the_table_has_two_columns():
+    text = shown(scores_table({}, {"a/x": 1.0}))
+    assert "before" not in text
+    assert "baseline" not in text
+    assert "1.00" in text
+
+
+def test_the_closing_table_works_without_a_terminal(tmp_path):
+    console = Console(file=io.StringIO(), width=120)
+    closing_table(RESULTS, tmp_path, "Try [this] next.\n", console)
+    text = console.file.getvalue()
+    assert text.endswith("\nTry [this] next.\n")
+    assert "61.25" in text
+    assert "200 steps" in text
+    assert "0:00:02" in text
+    assert str(tmp_path) in text
+
+
+def test_a_curve_is_drawn_from_a_run(tmp_path):
+    toy.train(tmp_path)
+    picture = tmp_path / "curve.png"
+    draw_curve(tmp_path / "metrics.csv", picture, monitor=toy.SCORE, baselines={"tfidf": 45.0}, title="toy")
+    data = picture.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", data[16:24]) == (1650, 600)
+
+
+def test_a_run_without_rows_still_gets_a_picture(tmp_path):
+    (tmp_path / "metrics.csv").write_text("step\n")
+    draw_curve(tmp_path / "metrics.csv", tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+def test_losses_go_left_and_scores_right_the_monitored_one_first(tmp_path):
+    logger = MetricsCSV(tmp_path)
+    logger.log_metrics({"train/loss": 1.0, "train/mlm": 2.0, "train/lr": 3.0, "time/elapsed_s": 1.0}, step=1)
+    logger.log_metrics({"z/cosine/spearman": 5.0, "stsb-dev/cosine/spearman": 6.0, "train/loss": 0.5}, step=2)
+    rows = read_rows(tmp_path / "metrics.csv")
+    assert loss_names(rows) == ["train/loss", "train/mlm"]
+    assert score_names(rows, "z/cosine/spearman") == ["z/cosine/spearman", "stsb-dev/cosine/spearman"]
+    assert curve_of(rows, "train/loss") == ([1, 2], [1.0, 0.5])

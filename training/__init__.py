@@ -1,0 +1,1 @@
+"""What happens around a fit: compose, check, prepare, fit, leave."""

@@ -1,0 +1,253 @@
+"""``checkpoints/last.ckpt`` to go on from and ``checkpoints/best.ckpt`` to use.
+
+Files appear whole: written beside, synced, renamed; the ``last.ckpt`` before stays as ``previous.ckpt``. One small
+reduction per step lets all ranks agree on whether to save now (the clock is rank 0's) and whether a signal came.
+"""
+
+import math
+import os
+import pickle
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Checkpoint
+from torch import Tensor
+
+from contracts import InputError
+from training import agreement
+from training.callbacks.checkpoint_io import PatientIO, reason
+from training.callbacks.signals import Interruption
+from training.callbacks.telemetry import is_last_step
+from training.failures import TrainingFailed
+from training.metrics_csv import MetricsCSV
+
+LAST, BEST, PREVIOUS = "last.ckpt", "best.ckpt", "previous.ckpt"
+BETTER = {"max": lambda new, old: new > old, "min": lambda new, old: new < old}
+NEEDED = ("state_dict", "loops", "global_step", "optimizer_states", "callbacks")
+UNREADABLE = (RuntimeError, OSError, EOFError, pickle.UnpicklingError, KeyError, ValueError)
+
+
+class RunCheckpoints(Checkpoint):
+    """Saves every ``every_n_steps`` optimizer steps, every ``every_n_minutes``, at the end, and when a signal asks.
+
+    ``monitor`` names an entry of ``trainer.callback_metrics``; among equal values the earlier step stays. Without a
+    monitored value best is last. ``best_score`` is None until something was scored.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        every_n_steps: int | None = None,
+        every_n_minutes: float | None = 10.0,
+        monitor: str | None = None,
+        mode: str = "max",
+    ) -> None:
+        if mode not in BETTER:
+            raise ValueError(f"mode must be max or min, got {mode!r}.")
+        self.folder = Path(folder)
+        self.every_n_steps = every_n_steps
+        self.every_n_minutes = every_n_minutes
+        self.monitor = monitor
+        self.mode = mode
+        self.best_score: float | None = None
+        self.best_step: int | None = None
+        self._io = PatientIO()
+        self._step_seen = 0
+        self._saved_step: int | None = None  # of last.ckpt, with the best score of that moment
+        self._saved_best_step: int | None = None
+        self._last_is_good = False  # a last.ckpt that could not be read must not push out previous.ckpt
+        self._looked_at: Any = None
+        self._clock = time.monotonic()
+
+    @property
+    def last_path(self) -> Path:
+        return self.folder / LAST
+
+    @property
+    def best_path(self) -> Path:
+        return self.folder / BEST
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "best_score": self.best_score,
+            "best_step": self.best_step,
+            "monitor": self.monitor,
+            "mode": self.mode,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The best so far, unless it is of another score or lies in the folder of another run."""
+        same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
+        if not same_score or not self.best_path.exists():
+            return
+        self.best_score = state_dict["best_score"]
+        self.best_step = state_dict["best_step"]
+
+    # ------------------------------------------------------------------------------- Lightning's hooks
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        trainer.strategy.checkpoint_io = self._io
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        resumed = Path(str(trainer.ckpt_path)).resolve()
+        self._last_is_good = resumed == self.last_path.resolve()
+        if self._last_is_good:
+            self._saved_step = checkpoint["global_step"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._clock = time.monotonic()
+        self._step_seen = trainer.global_step
+        self._saved_best_step = self.best_step
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step == self._step_seen:
+            return  # half a step, with accumulated gradients that no checkpoint holds
+        self._step_seen = trainer.global_step
+        interruption = Interruption.of(trainer)
+        signum, by_clock = self._agree(pl_module, interruption)
+        best = self._improved(trainer) or (is_last_step(trainer) and self._is_unscored())
+        due = self.every_n_steps is not None and trainer.global_step % self.every_n_steps == 0
+        self._save(trainer, last=due or by_clock or signum != 0, best=best)
+        if signum and interruption is not None:
+            interruption.stop(trainer, signum)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        improved = self._improved(trainer)  # by a score of the last step
+        interruption = Interruption.of(trainer)
+        finished = interruption is None or interruption.exit_status is None
+        stale = self._saved_step != trainer.global_step or self._saved_best_step != self.best_step
+        self._save(trainer, last=stale, best=improved or (finished and self._is_unscored()))
+
+    # ------------------------------------------------------------------------------------------- when
+
+    def _agree(self, pl_module: pl.LightningModule, interruption: Interruption | None) -> tuple[int, bool]:
+        waited = time.monotonic() - self._clock
+        # other ranks' clocks differ by moments, which is enough to disagree on one step in a thousand
+        minutes = self.every_n_minutes if pl_module.global_rank == 0 else None
+        by_clock = minutes is not None and waited >= 60 * minutes
+        received = interruption.received if interruption is not None else 0
+        signum, due = agreement.maximum([received, by_clock], pl_module.device)
+        return int(signum), bool(due)
+
+    def _improved(self, trainer: pl.Trainer) -> bool:
+        """Whether the monitored value beats the best one; a value that merely stays in the metrics never does."""
+        if self.monitor is None or (found := trainer.callback_metrics.get(self.monitor)) is None:
+            return False
+        if self._is_the_same(found):
+            return False
+        score = float(found)
+        if math.isnan(score):  # a correlation of constant vectors
+            return False
+        if self.best_score is not None and not BETTER[self.mode](score, self.best_score):
+            return False
+        self.best_score, self.best_step = score, trainer.global_step
+        return True
+
+    def _is_the_same(self, found: Any) -> bool:
+        """Whether this is the tensor of the last look, found without asking the device for its value."""
+        before, self._looked_at = self._looked_at, found
+        if not isinstance(found, Tensor) or not isinstance(before, Tensor):
+            return False
+        # the one looked at before is still held, so that nothing else can lie at its address
+        return found.data_ptr() == before.data_ptr() and found._version == before._version
+
+    def _is_unscored(self) -> bool:
+        """No score picked a best one: best is last."""
+        return self.best_step is None
+
+    # -------------------------------------------------------------------------------------------- how
+
+    def _save(self, trainer: pl.Trainer, last: bool, best: bool) -> None:
+        """A collective. Both files at one step are one file written once."""
+        if not last and not best:
+            return
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsCSV):
+                logger.save()
+        temporary = self.folder / "writing.part"  # not *.ckpt: a kill may leave it behind
+        trainer.save_checkpoint(temporary)
+        self._refuse_failed_write(trainer)
+        if trainer.is_global_zero:
+            if best:  # first, so that wherever last.ckpt is the final step's there is a best.ckpt too
+                link(temporary, self.best_path)
+            if last:
+                if self._last_is_good and self.last_path.exists():
+                    self.last_path.replace(self.folder / PREVIOUS)
+                temporary.replace(self.last_path)
+            else:
+                temporary.unlink()
+            _sync_folder(self.folder)
+        if last:
+            self._last_is_good = True
+            self._saved_step, self._saved_best_step = trainer.global_step, self.best_step
+            self._clock = time.monotonic()
+        trainer.strategy.barrier("checkpoint is in place")
+
+    def _refuse_failed_write(self, trainer: pl.Trainer) -> None:
+        error = self._io.error
+        (failed,) = agreement.maximum([error is not None], trainer.strategy.root_device)
+        if failed:
+            why = reason(error) if error is not None else "see the message of rank 0"
+            raise TrainingFailed(
+                f"Cannot write a checkpoint of step {trainer.global_step} to {self.folder}: {why}. The one before "
+                "it is kept. Make room, then start the same command again: it continues from there."
+            ) from error
+
+
+def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
+    """The checkpoint to go on from and, where it is not the newest, a warning; (None, None) where there is none.
+
+    Raises:
+        InputError: there are checkpoints, and none can be read.
+    """
+    folder = Path(folder)
+    last, previous = folder / LAST, folder / PREVIOUS
+    if not last.exists() and not previous.exists():
+        return None, None
+    broken = unreadable(last)
+    if broken is None:
+        return last, None
+    if unreadable(previous) is None:
+        return previous, f"{last} cannot be read ({broken}); going on from {PREVIOUS}, the checkpoint before it."
+    raise InputError(
+        f"{last}: wanted a whole checkpoint, got a file that cannot be read ({broken}), and {PREVIOUS} is no better. "
+        "Copy a good checkpoint there, or start anew with overwrite=true."
+    )
+
+
+def unreadable(path: str | Path) -> str | None:
+    """Why a checkpoint of ours cannot be loaded, in a few words; None if it can. Reads no weights."""
+    if not Path(path).exists():
+        return "no such file"
+    try:
+        found = torch.load(path, mmap=True, weights_only=True, map_location="cpu")
+    except UNREADABLE as error:
+        return f"cut short or damaged: {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}"
+    missing = [name for name in NEEDED if name not in found] if isinstance(found, dict) else list(NEEDED)
+    return f"no {missing[0]!r} in it" if missing else None
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name at once, as a copy where the file system has no hard links."""
+    temporary = target.with_name(f".{target.name}.part")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        shutil.copyfile(source, temporary)
+    temporary.replace(target)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is only safe against a power failure once the folder is on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,140 @@
+"""What a person at a terminal sees: one live line while training, and the closing table of scores."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bar,
+)
+from rich.table import Table
+
+from contracts import Results
+from training.callbacks.telemetry import Telemetry
+
+
+class Progress(pl.Callback):
+    """A rich bar on rank 0 of a terminal; silent elsewhere, and when ``quiet``.
+
+    Rates and loss are those of the last log step of ``Telemetry``, so that looking costs no device sync.
+    """
+
+    def __init__(self, quiet: bool = False, monitor: str | None = None, console: Console | None = None) -> None:
+        self.quiet = quiet
+        self.monitor = monitor
+        self._console = console if console is not None else Console(stderr=True)
+        self._bar: Bar | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.quiet or not trainer.is_global_zero or not self._console.is_terminal:
+            return
+        total = trainer.estimated_stepping_batches
+        self._bar = Bar(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("eta"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            TextColumn("{task.fields[facts]}"),
+            console=self._console,
+        )
+        self._bar.start()
+        steps = None if total == float("inf") else int(total)
+        self._bar.add_task("train", total=steps, completed=trainer.global_step, facts="")
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=trainer.global_step, facts=self._facts(trainer))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        """Give the terminal back, whatever happened."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _facts(self, trainer: pl.Trainer) -> str:
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]  # a connector sets it
+        telemetry = next((callback for callback in callbacks if isinstance(callback, Telemetry)), None)
+        score = trainer.callback_metrics.get(self.monitor) if self.monitor else None
+        return described(telemetry.latest if telemetry is not None else {}, self.monitor, score)
+
+
+def described(latest: Mapping[str, float], monitor: str | None, score: Any) -> str:
+    """``loss 0.412 | 35 documents/s | 9,120 tokens/s | 4 % padding | stsb-dev/cosine/spearman 61.20``."""
+    facts = []
+    if latest:
+        facts = [
+            f"loss {latest['train/loss']:.4g}",
+            f"{latest['throughput/documents_per_s']:,.0f} documents/s",
+            f"{latest['throughput/real_tokens_per_s']:,.0f} tokens/s",
+            f"{latest['throughput/padding_share']:.0%} padding",
+        ]
+    if score is not None:
+        facts.append(f"{monitor} {float(score):.2f}")
+    return " | ".join(facts)
+
+
+def scores_table(
+    before: Mapping[str, float], after: Mapping[str, float], baselines: Mapping[str, float] | None = None
+) -> Table:
+    """The closing table, in 0..100: what was not scored on one side is left blank.
+
+    A baseline of the same name as a score stands in its row; any other gets a row of its own.
+    """
+    baselines = baselines or {}
+    table = Table(title="Scores", title_justify="left")
+    table.add_column("task / protocol / metric")
+    for name, shown in (("before", before), ("after", True), ("change", before), ("baseline", baselines)):
+        if shown:
+            table.add_column(name, justify="right")
+    for name in sorted({*before, *after, *baselines}):
+        first, last = before.get(name), after.get(name)
+        change = "" if first is None or last is None else f"{last - first:+.2f}"
+        row = [name, _number(last)]
+        if before:
+            row = [name, _number(first), _number(last), change]
+        table.add_row(*row, *([_number(baselines.get(name))] if baselines else []))
+    return table
+
+
+def closing_table(
+    results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
+) -> None:
+    """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
+    console = console if console is not None else Console()
+    before, baselines = results.get("scores_before", {}), results.get("baselines", {})
+    if results["scores"] or baselines:
+        console.print(scores_table(before, results["scores"], baselines))
+    spent = results["spent"]
+    seconds = round(spent["wall_seconds"])
+    console.print(
+        f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
+        f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}; best step {results['best_step']:,}. "
+        f"Everything lies in {folder}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if next_steps:
+        console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -1,0 +1,191 @@
+"""Refuse a run that cannot work, with one sentence, before anything is built, trained or written."""
+
+import difflib
+import inspect
+import math
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from command.key_types import check_types
+from contracts import InputError, TinySizes
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+
+    from evaluation.suite import Suite
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+LOGGED_BY_EVERY_RUN = ("train/", "throughput/", "time/")
+
+
+class PlainKeys(TypedDict):
+    """The keys of ``configs/train.yaml`` that stand for themselves."""
+
+    backbone: str | None
+    batch_size: int | None
+    token_budget: int | None
+    max_steps: int
+    max_epochs: int | None
+    max_time: str | None
+    seed: int
+    precision: Literal["fp32", "bf16", "fp16"]
+    num_nodes: int
+    output_dir: str
+    resume: str | None
+    overwrite: bool
+    quiet: bool
+    log_every_n_steps: int
+    next_steps: str | None
+    monitor: str | None
+    monitor_mode: Literal["max", "min"] | None
+
+
+class CheckpointKeys(TypedDict):
+    every_n_steps: int | None
+    every_n_minutes: float | None
+
+
+class EvaluationKeys(TypedDict):
+    suite: str | Sequence[str]
+    data_root: str | None
+    protocol: Literal["default", "fast", "sklearn"]
+    during: str | Sequence[str]
+    every_n_steps: int | None
+    at_start: bool
+
+
+AT_LEAST_ONE = (
+    "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
+    "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads", "tiny.intermediate_size", "tiny.max_length",
+)  # fmt: skip
+FROM_ZERO = {"model.lr": math.inf, "model.weight_decay": math.inf, "model.cut_fraction": 1}  # up to this
+
+
+def check_choice(cfg: DictConfig) -> Any:
+    """The model's class, once model and data are there and made for each other."""
+    for group in ("model", "data"):
+        if cfg.get(group) is None:
+            choices = ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
+            raise InputError(
+                f"no {group} was chosen; say {group}=NAME with one of {choices}, or take a recipe with "
+                "experiment=NAME. python train.py --help lists everything."
+            )
+    if missing := sorted(OmegaConf.missing_keys(cfg)):
+        raise InputError(f"{missing[0]} has no value, and has to be given: {missing[0]}=...")
+    model: Any = hydra.utils.get_class(cfg.model._target_)
+    data = hydra.utils.get_object(cfg.data._target_)
+    consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)
+    if data.yields not in consumes:
+        raise InputError(
+            f"model={model.objective} learns from {' or '.join(one.__name__ for one in consumes)}, but "
+            f"data={cfg.data._target_} yields {data.yields.__name__}. Choose a data that fits."
+        )
+    return model
+
+
+def check_values(cfg: DictConfig) -> None:
+    """Every value is of the type that its reader declares, and no count is below 1."""
+    for keys, node, prefix in (
+        (PlainKeys, cfg, ""),
+        (CheckpointKeys, cfg.checkpoint, "checkpoint."),
+        (EvaluationKeys, cfg.evaluation, "evaluation."),
+        (TinySizes, cfg.tiny, "tiny."),
+    ):
+        check_types(node, typing.get_type_hints(keys), prefix)
+    for group in ("model", "data"):
+        signature = inspect.signature(hydra.utils.get_object(cfg[group]._target_))
+        known = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        unknown = [str(key) for key in cfg[group] if key not in known and not str(key).startswith("_")]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], list(known), n=1)
+            raise InputError(
+                f"{group}.{unknown[0]}: {cfg[group]._target_} has no such key."
+                + (f" The nearest is {group}.{near[0]}." if near else "")
+            )
+        check_types(cfg[group], known, f"{group}.")
+    for key in AT_LEAST_ONE:
+        value = OmegaConf.select(cfg, key)
+        if value is not None and value < 1:
+            raise InputError(f"{key}={value}: wanted 1 or more.")
+    for key, most in FROM_ZERO.items():
+        value = OmegaConf.select(cfg, key)
+        if value is not None and not 0 <= value <= most:
+            raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
+    if cfg.max_steps == 0 or cfg.max_steps < -1:
+        raise InputError(f"max_steps={cfg.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
+    if cfg.seed < 0:
+        raise InputError(f"seed={cfg.seed}: wanted 0 or more.")
+
+
+def check_device(cfg: DictConfig) -> None:
+    """Lightning would take bf16 in place of fp16 on a CPU, and only warn."""
+    import torch
+
+    accelerator = cfg.trainer.accelerator
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
+    if cfg.precision == "fp16" and on_cpu:
+        raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
+
+
+def check_scoring(cfg: DictConfig, whole: "Suite", during: "Suite") -> None:
+    """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
+    names = list(dict.fromkeys(task.name for task in [*whole, *during]))
+    often = cfg.evaluation.every_n_steps
+    if often:
+        for name in names_of(cfg.evaluation.during):
+            if name not in names:
+                there = f"the tasks of this run are {', '.join(names)}" if names else "this run has no tasks"
+                raise InputError(
+                    f"evaluation.during: there is no task {name!r}; {there}. Name some of these, or give "
+                    "evaluation.data_root and a suite that has it, or evaluation.every_n_steps=null."
+                )
+    monitor = cfg.monitor
+    if monitor is None or monitor.startswith(LOGGED_BY_EVERY_RUN) or cfg.callbacks:
+        return
+    if not often:
+        raise InputError(
+            f"monitor={monitor}: nothing is scored while training. Set evaluation.every_n_steps too, or monitor=null."
+        )
+    known = sorted(during.score_names())
+    if monitor not in known:
+        near = difflib.get_close_matches(monitor, known, n=1)
+        raise InputError(
+            f"monitor={monitor}: no such score is computed while training."
+            + (f" The nearest is {near[0]}." if near else "")
+            + f" There are {', '.join(known)}, and train/loss; evaluation.during names the tasks."
+        )
+
+
+def names_of(value: str | Sequence[str]) -> list[str]:
+    """A key that takes one name or a list of them."""
+    return [value] if isinstance(value, str) else list(value)
+
+
+def check_checkpoint(path: str, model: "pl.LightningModule") -> None:
+    """The checkpoint can be read and holds this model."""
+    import torch
+
+    from training.callbacks.checkpoints import unreadable
+
+    if why := unreadable(path):
+        raise InputError(f"resume={path}: wanted a checkpoint of a run, got a file that cannot be used ({why}).")
+    found = torch.load(path, mmap=True, weights_only=True, map_location="cpu")
+    objective = found.get("objective")
+    if objective != model.objective:
+        raise InputError(
+            f"resume={path}: a checkpoint of objective {objective}, but this run trains {model.objective}."
+        )
+    ours = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    theirs = {name: tuple(weight.shape) for name, weight in found["state_dict"].items()}
+    if different := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+        name = different[0]
+        raise InputError(
+            f"resume={path}: {len(different)} weights do not fit this model, the first is {name}: wanted "
+            f"{ours.get(name, 'none')}, got {theirs.get(name, 'none')}. Resume with the backbone of that run; to start "
+            "a new run from its weights, say backbone=RUN_FOLDER."
+        )

@@ -1,0 +1,186 @@
+"""In-domain sentences become triplets before a run in stages begins: synthesis is started as the command that it is.
+
+What is to be scored is left out of the texts: the sentences of the run's tasks go to synthesis as a file, which counts
+those that it meets. Everything lies in ``domain.folder``; the command goes on where it was.
+"""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict, get_type_hints
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from command.key_types import check_types
+from contracts import InputError
+from training.checks import names_of
+from training.stages import Stage, as_value, as_words
+
+ROOT = Path(__file__).resolve().parents[1]
+HELD_OUT, TRIPLETS = "held_out.txt", "triplets"
+WRONG, INTERRUPTED = 2, 130  # exit statuses
+# A process that was started by torchrun or srun must not take synthesis for one of several
+OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")  # how the others begin
+
+log = logging.getLogger(__name__)
+
+
+class DomainKeys(TypedDict):
+    """What ``configs/experiment/gense_domain.yaml`` has under ``domain``."""
+
+    path: str | Sequence[str] | None
+    generator: str | None
+    folder: str
+
+
+def domain_words(cfg: DictConfig) -> list[str]:
+    """Where the stage ``domain`` finds its triplets, as a word of the command line; none where the user says so."""
+    domain = cfg.get("domain")
+    if domain is None:
+        return []
+    check_types(domain, get_type_hints(DomainKeys), "domain.")
+    if domain.path is None:
+        return []
+    return [f"stages.domain.data.path={as_value(str(triplets_of(domain)))}"]
+
+
+def triplets_of(domain: DictConfig) -> Path:
+    return Path(domain.folder).absolute() / TRIPLETS
+
+
+def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
+    """Write the triplets, unless they are there or no stage that is ``selected`` reads them; the exit status of
+    synthesis, which says itself what is wrong.
+
+    Raises:
+        InputError: something is wrong with what is given, the data of the other stages too: hours may go by until their
+            turn comes.
+    """
+    domain = cfg.get("domain")
+    done = (Path(cfg.output_dir) / "results.json").is_file() and not cfg.overwrite
+    if domain is None or domain.path is None or done:
+        return 0
+    readers = [stage for stage in selected if stage.cfg.data.get("path") == str(triplets_of(domain))]
+    if not readers and cfg.backbone != "tiny":  # whose vocabulary is of all stages
+        return 0
+    _check(domain)
+    for stage in selected:
+        if stage not in readers:
+            with stage.told():
+                hydra.utils.instantiate(stage.cfg.data, _convert_="all")  # it looks at its files
+    folder = Path(domain.folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    number = write_held_out(cfg, folder / HELD_OUT)
+    log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
+    status = run_process([sys.executable, "-m", "synthesis", *synthesis_words(cfg, folder)], alone(os.environ))
+    if status == 0:
+        log.info("domain: %s", told(folder / TRIPLETS))
+    elif status == WRONG:
+        log.warning(
+            "domain: that came from python -m synthesis, whose input, generator and output are domain.path, "
+            "domain.generator and domain.folder here; its other keys are +domain.synthesis.KEY=VALUE."
+        )
+    return status
+
+
+def _check(domain: DictConfig) -> None:
+    for path in paths_of(domain):
+        if not Path(path).exists():
+            raise InputError(
+                f"domain.path={path}: wanted in-domain sentences, a file, several or a folder. Say domain.path=..."
+            )
+    if domain.generator is None:
+        raise InputError("domain.generator=null: wanted a run of model=gense_generator, or a hub id. Name one.")
+
+
+def paths_of(domain: DictConfig) -> list[str]:
+    return [domain.path] if isinstance(domain.path, str) else list(domain.path)
+
+
+def alone(environment: Mapping[str, str]) -> dict[str, str]:
+    """That of a process which nobody started beside others."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in OF_A_LAUNCHER and not name.startswith(OF_LAUNCHERS)
+    }
+
+
+def run_process(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Its exit status. What asks this process to end asks that one, which leaves what is whole and goes first."""
+    asked: list[int] = []
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as started:
+
+        def pass_on(number: int, _: object) -> None:
+            asked.append(128 + number)
+            started.terminate()
+
+        before = signal.signal(signal.SIGTERM, pass_on)
+        try:
+            status = started.wait()
+        except KeyboardInterrupt:  # of a terminal; that one has it too
+            started.wait()
+            status = INTERRUPTED
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    return asked[0] if asked else 128 - status if status < 0 else status  # -9: killed
+
+
+def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
+    """The command line of the synthesis; what the user says about it comes last."""
+    domain = cfg.domain
+    own = OmegaConf.to_container(domain.synthesis, resolve=True) if OmegaConf.is_dict(domain.synthesis) else None
+    if not isinstance(own, dict):
+        raise InputError(
+            f"domain.synthesis={domain.synthesis}: wanted keys of python -m synthesis, such as "
+            "+domain.synthesis.rules.threshold=0.8."
+        )
+    ours = {
+        "recipe": "gense",
+        "generator": _absolute(domain.generator),
+        "input": [_absolute(one) for one in paths_of(domain)],
+        "output": str(folder / TRIPLETS),
+        "sentences": {"without": str(folder / HELD_OUT)},
+        "quiet": bool(cfg.quiet),
+    }
+    return [*as_words(ours, "domain"), *as_words({str(key): value for key, value in own.items()}, "domain")]
+
+
+def write_held_out(cfg: DictConfig, path: Path) -> int:
+    """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
+    from evaluation.catalogue import load_tasks
+    from evaluation.suite import Suite
+
+    scoring = cfg.evaluation
+    if scoring.data_root is None:
+        log.warning("domain: evaluation.data_root is not set, so no test sentences are known that could be left out.")
+        sentences = set[str]()
+    else:
+        names = dict.fromkeys([*names_of(scoring.suite), *names_of(scoring.during)])
+        suite = Suite(load_tasks(scoring.data_root, list(names), prefix="evaluation.").tasks)
+        whole = {text for texts in suite.sentences().values() for text in texts}
+        sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}
+    path.write_text("".join(f"{one}\n" for one in sorted(sentences)), encoding="utf-8")
+    return len(sentences)
+
+
+def told(triplets: Path) -> str:
+    """What came out, by the manifest of the synthesis."""
+    found = json.loads((triplets / "manifest.json").read_text(encoding="utf-8"))
+    sentences, left_out = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)
+    return (
+        f"{left_out:,} of its {sentences:,} sentences are among those that are scored, and were left out; "
+        f"{found['counts']['accepted']:,} triplets in {triplets}"
+    )
+
+
+def _absolute(name: str) -> str:
+    """Of a file or folder; ids of the hub stay."""
+    return str(Path(name).absolute()) if Path(name).exists() else name

@@ -1,0 +1,206 @@
+"""What is settled before a run, or a stage of one, trains: its processes, its folder, a tiny backbone."""
+
+import inspect
+import itertools
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from contracts import InputError
+from training.stages import Stage
+
+log = logging.getLogger(__name__)
+
+
+class Start(NamedTuple):
+    """What rank 0 has decided for all ranks."""
+
+    finished: bool
+    checkpoint: str | None  # to continue from
+    backbone: str | None
+
+
+def hush_libraries() -> None:
+    """Their bars and hints would bury our own; what goes wrong still comes through."""
+    import pytorch_lightning  # noqa: F401  its import sets the level of its logger
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message="Found .* module.s. in eval mode at the start of training")
+    warnings.filterwarnings("ignore", message="The number of training batches .* is smaller than the logging interval")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
+
+
+def follow_launcher(cfg: DictConfig) -> None:
+    """torchrun and srun have already decided how many processes there are, and Lightning must be told the same."""
+    from training.launcher import launched, leave_group_at_exit
+
+    leave_group_at_exit()
+    if found := launched():
+        cfg.trainer.devices, cfg.trainer.num_nodes = found.per_node, found.processes // found.per_node
+        if cfg.trainer.strategy == "auto":
+            cfg.trainer.strategy = "ddp"
+
+
+def prepare_folder(stage: Stage, writer: bool) -> Start:
+    """Make the folder this run's; ``backbone=tiny`` is written into it."""
+    from training.folder import claim_folder
+
+    cfg, folder = stage.cfg, stage.folder
+    claim = claim_folder(folder, stage.identity, resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
+    if claim.finished:
+        return Start(True, None, cfg.backbone)
+    if writer:
+        record_config(cfg, stage.words, folder / ".hydra")
+    backbone = write_tiny([stage], folder / "backbone") if cfg.backbone == "tiny" else cfg.backbone
+    return Start(False, claim.checkpoint, backbone)
+
+
+def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Stage], writer: bool) -> Start:
+    """The same for the folder in which those of the stages lie; all of them share one tiny backbone."""
+    from training.folder import claim_folder
+
+    folder = Path(cfg.output_dir)
+    if cfg.resume not in (None, "auto"):
+        raise InputError(
+            f"resume={cfg.resume}: a run of stages goes on by itself where it stopped. Say resume=auto, or continue "
+            "from a checkpoint in a run without stages."
+        )
+    for before, after in _followers(stages, chosen):
+        _refuse_lost_decoder(before, after)
+        _refuse_lost_head(before, after)
+    alone = len(chosen) < len(stages)
+    if alone and cfg.overwrite:
+        _refuse_what_others_stand_on(stages, chosen[-1], folder)
+    claim = claim_folder(
+        folder, stages[-1].identity, resume=cfg.resume, overwrite=cfg.overwrite and not alone, writer=writer
+    )
+    if claim.finished:
+        return Start(True, None, None)
+    if writer:
+        record_config(cfg, HydraConfig.get().overrides.task, folder / ".hydra")
+    backbone = chosen[0].cfg.backbone
+    return Start(False, None, write_tiny(stages, folder / "backbone") if backbone == "tiny" else backbone)
+
+
+def begin(stages: Sequence[Stage], stage: Stage, backbone: str | None) -> tuple[Stage, Path | None]:
+    """The stage with what it begins from as its backbone, and the folder of that where it is the stage before."""
+    from training.launcher import from_rank_zero
+
+    place = stages.index(stage)
+    folder, found = from_rank_zero(lambda writer: _finished_before(stages, place))
+    stage.cfg.backbone = folder or backbone
+    if folder or not place:
+        log.info("stage %s begins from %s", stage.name, stage.cfg.backbone)
+    else:
+        log.info("stage %s begins from backbone=%s: there is no finished stage before it", stage.name, backbone)
+    return stage.begun_from(found), Path(folder) if folder else None
+
+
+def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, str]:
+    """The folder of the stage before this place, and its identity."""
+    from training.folder import identity_in
+
+    before = stages[place - 1] if place else None
+    if before is None or not before.is_finished:
+        return None, ""
+    found = identity_in(before.folder)
+    if found not in (before.identity, before.begun_from("").identity):
+        raise InputError(
+            f"{before.folder} holds another run (config {found}, stage {before.name} of this one is "
+            f"{before.identity}). Give the same words as for that run, or choose another output_dir."
+        )
+    return str(before.folder), str(found)
+
+
+def _followers(stages: Sequence[Stage], chosen: Sequence[Stage]) -> Iterator[tuple[Stage, Stage]]:
+    """Each stage that is to be trained now on the weights of the one before it, behind that one."""
+    for before, after in itertools.pairwise(stages):
+        if after in chosen and not after.is_finished and (before in chosen or before.is_finished):
+            yield before, after
+
+
+def _refuse_lost_decoder(before: Stage, after: Stage) -> None:
+    """A stage that pools the encoder of an encoder-decoder leaves no decoder to one that reads it."""
+    from encoders.pooling import POOLERS
+
+    poolings = [stage.cfg.model.get("pooling") for stage in (before, after)]
+    if [one in POOLERS and POOLERS[one].decodes for one in poolings] == [False, True] and poolings[0]:
+        raise InputError(
+            f"stages.{after.name}.model.pooling={poolings[1]} reads a decoder, and stage {before.name} with "
+            f"model.pooling={poolings[0]} leaves an encoder alone. Take the same pooling in both."
+        )
+
+
+def _refuse_lost_head(before: Stage, after: Stage) -> None:
+    """A stage without MLM leaves no masked-LM head to one that trains with it."""
+    weight = _mlm_weight(after)
+    if weight > 0 and _mlm_weight(before) == 0:
+        raise InputError(
+            f"stages.{after.name}.model.mlm_weight={weight:g} trains a masked-LM head, and stage {before.name} is "
+            f"trained without one and leaves none. Set stages.{after.name}.model.mlm_weight=0, or let {after.name} "
+            "be the first stage."
+        )
+
+
+def _mlm_weight(stage: Stage) -> float:
+    """0 of a model that knows no MLM."""
+    known = inspect.signature(hydra.utils.get_class(stage.cfg.model._target_)).parameters.get("mlm_weight")
+    return float(stage.cfg.model.get("mlm_weight", known.default)) if known else 0.0
+
+
+def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: Path) -> None:
+    later = stages[[one.name for one in stages].index(stage.name) + 1 :]
+    there = [one.folder for one in later if one.folder.exists()]
+    if (folder / "results.json").exists():
+        there.append(folder / "results.json")
+    if there:
+        raise InputError(
+            f"only_stage={stage.name} overwrite=true would throw away what {there[0]} was made from. Choose another "
+            "output_dir, or overwrite=true without only_stage to train all of it again."
+        )
+
+
+def record_config(cfg: DictConfig, words: Sequence[str], folder: Path) -> None:
+    """The three files that Hydra would have written, before it knew whose folder this is."""
+    OmegaConf.save(cfg, folder / "config.yaml")
+    OmegaConf.save(HydraConfig.get(), folder / "hydra.yaml")
+    OmegaConf.save(OmegaConf.create(list(words)), folder / "overrides.yaml")
+
+
+def write_tiny(stages: Sequence[Stage], folder: Path) -> str:
+    """``backbone=tiny``: train the tokenizer on the texts of all stages, draw the weights, and write both as an
+    ordinary folder; once.
+    """
+    from encoders.tiny import TINY_BACKBONES
+
+    models: dict[str, Any] = {stage.name: hydra.utils.get_class(stage.cfg.model._target_) for stage in stages}
+    families = {name: model.tiny_backbone for name, model in models.items()}
+    if len(set(families.values())) > 1:
+        described = ", ".join(f"{family} in {name}" for name, family in families.items())
+        raise InputError(f"backbone=tiny: the stages want different architectures ({described}). Give a backbone.")
+    if not (folder / "config.json").is_file():
+        cfg = stages[0].cfg
+        texts = list[Iterator[str]]()
+        for stage in stages:
+            if OmegaConf.missing_keys(stage.cfg.data):  # of a stage that is not to run now
+                continue
+            with stage.told():
+                texts.append(hydra.utils.instantiate(stage.cfg.data, _convert_="all").texts())
+        TINY_BACKBONES[families[stages[0].name]](folder, _in_turn(texts), seed=cfg.seed, **cfg.tiny)
+    return str(folder)
+
+
+def _in_turn(several: Iterable[Iterator[Any]]) -> Iterator[Any]:
+    """One of each: a vocabulary is made of the first texts, and should be of all stages."""
+    nothing = object()
+    for row in itertools.zip_longest(*several, fillvalue=nothing):
+        yield from (one for one in row if one is not nothing)
