@@ -1,0 +1,60 @@
+"""A table says the same in Markdown, on a terminal, in a page and to a program; a page shows texts, and runs none."""
+
+import io
+from html.parser import HTMLParser
+
+import pytest
+from markupsafe import Markup
+from rich.console import Console
+
+from files.page import Picture, Section, draw, in_markdown, page
+from files.tables import CODE, Cell, Column, Table, columns, markdown, on_terminal
+
+TABLE = Table(
+    [Column("name"), *columns("first", "second", number=",.1f")],
+    [["a|b <i>", 1234.56, None], [Cell("sts12/all", mark=CODE), Cell("one seed", -1.0), 2]],
+    "Title", "Note.", "id",
+)  # fmt: skip
+
+
+def test_markdown_aligns_formats_and_escapes():
+    assert markdown(TABLE).splitlines() == [
+        "| name | first | second |",
+        "| --- | ---: | ---: |",
+        r"| a\|b \<i\> | 1,234.6 |  |",
+        "| `sts12/all` | one seed | 2.0 |",
+    ]
+    linked = Table([Column("runs")], [[Cell("", links=(("a_b", "../a_b"),))]])
+    assert markdown(linked).endswith(r"| [a\_b](../a_b) |")
+    assert markdown(Table([Column("a")], [])) == "None."
+
+
+def test_a_terminal_shows_brackets_as_they_are():
+    console = Console(file=io.StringIO(), width=80)
+    console.print(on_terminal(TABLE._replace(rows=[["[red]x", 1, 2]])))
+    assert "[red]x" in console.file.getvalue()
+
+
+def test_programs_get_numbers_unrounded():
+    assert TABLE.numbers() == [["a|b <i>", 1234.56, None], ["sts12/all", -1.0, 2.0]]
+
+
+@pytest.mark.parametrize("interactive", [False, True])
+def test_a_page_escapes_texts_and_needs_nothing_beside_it(interactive):
+    image, again = (draw(lambda figure: figure.subplots().set_title("$5"), (3, 2), ("png", "svg")) for _ in range(2))
+    assert image == again
+    parts = ["<script>", TABLE, TABLE._replace(name="", folded=True), Markup("<b>bold</b>")]
+    sections = [Section("A & b", [*parts, *(Picture("p", one, "caption", "p") for one in image)])]
+    text = page("T<", sections, ["lead"], interactive=interactive)
+    HTMLParser().feed(text)
+    assert "<h1>T&lt;</h1>" in text
+    assert "<p>&lt;script&gt;</p>" in text
+    assert "<b>bold</b>" in text
+    assert text.count("<script>") == text.count("<button") / 6 == interactive
+    assert "http" not in text
+    assert text.count("data:image/") == 2
+    assert text.count("<details>") == 1
+    written = in_markdown("T", sections, ["lead"])
+    assert "bold" not in written
+    assert written.startswith("# T\n\nlead\n\n## A & b\n\n<script>\n\n**Title.** Note.\n\n| name |")
+    assert "![caption](pictures/p.png)" in written
