@@ -37,10 +37,9 @@ from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, r
 from datamodules.scored_pairs import ScoredPairs
 from datamodules.text_rows import TextRows, Triplets
 from encoders.objective import Objective
-from encoders.simcse import SimCSE
-from encoders.sroberta import SRoBERTa
 from evaluation.statistics import spearman
 from evaluation.sts_data import LAYOUTS, read_pairs
+from tests.objectives import built
 
 LR, DECAY, EPS, MAX_LENGTH, TEMPERATURE = 2e-5, 0.01, 1e-8, 128, 0.05
 BATCH = {"cosine": 32, "contrastive": 64}
@@ -114,8 +113,8 @@ def prepare(objective: str, backbone: Path, folder: Path, count: int) -> tuple[T
 def our_model(objective: str, backbone: Path) -> Objective:
     common: dict[str, Any] = {"pooling": "mean", "max_length": MAX_LENGTH, "bias_correction": True, **OPTIMIZER}
     if objective == "cosine":
-        return SRoBERTa(str(backbone), **common)
-    return SimCSE(str(backbone), mlp=False, temperature=TEMPERATURE, **common)
+        return built("sroberta", backbone, **common)
+    return built("simcse", backbone, mlp=False, temperature=TEMPERATURE, **common)
 
 
 def ours(work: Work) -> tuple[float, dict[str, Tensor]]:

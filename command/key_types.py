@@ -1,14 +1,27 @@
 """Every value of a config is of the type that its reader declares, or one sentence says so."""
 
+import inspect
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from contracts import InputError
+
+
+def keys_of(target: Callable[..., Any]) -> dict[str, Any]:
+    """The keywords that a target of a config takes, and their types; ``**settings: Unpack[Keys]`` are those of Keys."""
+    keys: dict[str, Any] = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            [settings] = typing.get_args(parameter.annotation)
+            keys |= typing.get_type_hints(settings)
+        else:
+            keys[name] = parameter.annotation
+    return keys
 
 
 def check_types(node: DictConfig, types_: Mapping[str, Any], prefix: str) -> None:

@@ -3,15 +3,14 @@
 Shape letters: N documents, A anchors per document, P positives per anchor, D width; AN stands for A * N rows.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
 from encoders.chunks import concatenate
-from encoders.objective import Objective, check_choice, check_temperature, step_output
-from encoders.optim import ScheduleName
+from encoders.objective import EncoderSettings, Objective, check_choice, check_temperature, step_output
 from losses.contrastive import Contrast, nt_xent
 from losses.gather import global_mean
 from losses.metric_learning import metric_loss
@@ -31,29 +30,19 @@ class DeCLUTR(Objective):
 
     def __init__(
         self,
-        backbone: str,
-        pooling: str = "mean",
-        max_length: int = 512,
-        temperature: float = 0.05,
-        contrastive_weight: float = 1.0,
-        mlm_weight: float = 1.0,
-        mask_anchors_for_contrast: bool = True,
-        reduction: str = "mean",
-        loss_scale: str = "exact",
-        metric_loss: str | None = None,
-        metric_miner: str | None = None,
-        metric_options: dict[str, Any] | None = None,
-        lr: float = 5e-5,
-        weight_decay: float = 0.1,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        bias_correction: bool = True,
-        lr_schedule: ScheduleName = "slanted_triangular",
-        cut_fraction: float = 0.1,
-        schedule_ratio: float = 32.0,
-        token_budget: int | None = None,
-        recompute: str = "auto",
-        log_every_n_steps: int = 50,
+        *,
+        temperature: float,
+        contrastive_weight: float,
+        mlm_weight: float,
+        mask_anchors_for_contrast: bool,
+        reduction: str,
+        loss_scale: str,
+        metric_loss: str | None,
+        metric_miner: str | None,
+        metric_options: dict[str, Any] | None,
+        schedule_ratio: float,
+        log_every_n_steps: int,
+        **settings: Unpack[EncoderSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config

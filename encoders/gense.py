@@ -4,14 +4,14 @@ Each anchor must find its positive among the positives and hard negatives of the
 hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone: ``pooling`` decides.
 """
 
-from typing import Literal, get_args
+from typing import Literal, Unpack, get_args
 
 from torch import Tensor
 
 from contracts import Ragged, StepOutput, TripletBatch
 from encoders.chunks import concatenate
-from encoders.objective import Objective, check_choice, check_temperature, step_output, with_negatives
-from encoders.optim import ScheduleName, T5Optimizer
+from encoders.objective import EncoderSettings, Objective, check_choice, check_temperature, step_output, with_negatives
+from encoders.optim import T5Optimizer
 from losses.contrastive import info_nce
 from losses.gather import gather_plain, global_sum
 
@@ -28,25 +28,15 @@ class GenSE(Objective):
 
     def __init__(
         self,
-        backbone: str,
-        pooling: str = "first_decoder",
-        prompt: str | None = None,
-        truncation: Literal["keep_prompt", "official"] = "keep_prompt",
-        max_length: int = 64,
-        temperature: float = 0.05,
-        hard_negative_weight: float = 0.0,
-        mask_duplicates: bool = True,
-        optimizer: T5Optimizer = "adafactor",
-        lr: float = 5e-5,
-        weight_decay: float = 0.0,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        bias_correction: bool = True,
-        lr_schedule: ScheduleName = "linear_constant",
-        cut_fraction: float = 0.1,
-        token_budget: int | None = None,
-        recompute: str = "auto",
-        log_every_n_steps: int = 50,
+        *,
+        prompt: str | None,
+        truncation: Literal["keep_prompt", "official"],
+        temperature: float,
+        hard_negative_weight: float,
+        mask_duplicates: bool,
+        optimizer: T5Optimizer,
+        log_every_n_steps: int,
+        **settings: Unpack[EncoderSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)

@@ -3,7 +3,7 @@ sentence or contradicts it, and says of two sentences whether the second follows
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from transformers import AutoConfig
 
 from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
 from encoders.backbones import T5_FAMILY, from_pretrained, load_tokenizer, run_folder
-from encoders.objective import Objective, check_choice
-from encoders.optim import ScheduleName, T5Optimizer
+from encoders.objective import Objective, Settings, check_choice
+from encoders.optim import T5Optimizer
 from encoders.seq2seq import Seq2Seq
 from losses.gather import global_mean
 from prompts import PromptIds, parse_prompts
@@ -36,23 +36,15 @@ class GenSEGenerator(Objective):
 
     def __init__(
         self,
-        backbone: str,
+        *,
         prompts: Mapping[str, Any],
-        prompt_assembly: Literal["pieces", "string"] = "pieces",
-        perplexity: Literal["corpus", "mean_of_batches"] = "corpus",
-        answer_weight: int = 1,
-        dev_batch_size: int = 64,
-        optimizer: T5Optimizer = "adafactor",
-        lr: float = 5e-5,
-        weight_decay: float = 0.0,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        bias_correction: bool = True,
-        lr_schedule: ScheduleName = "linear_constant",
-        cut_fraction: float = 0.1,
-        token_budget: int | None = None,
-        recompute: str = "auto",
-        log_every_n_steps: int = 50,
+        prompt_assembly: Literal["pieces", "string"],
+        perplexity: Literal["corpus", "mean_of_batches"],
+        answer_weight: int,
+        dev_batch_size: int,
+        optimizer: T5Optimizer,
+        log_every_n_steps: int,
+        **settings: Unpack[Settings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -60,10 +52,12 @@ class GenSEGenerator(Objective):
         if answer_weight < 1:
             raise InputError(f"model.answer_weight={answer_weight}: wanted a whole number from 1 (published) on.")
         check_choice("optimizer", optimizer, get_args(T5Optimizer))
-        check_family(backbone)
+        check_family(settings["backbone"])
         self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
-        answers = PromptIds(self.prompts, load_tokenizer(backbone)).answers()
-        self.seq2seq = Seq2Seq(backbone, answers, token_budget=token_budget, recompute=recompute).train()
+        answers = PromptIds(self.prompts, load_tokenizer(settings["backbone"])).answers()
+        self.seq2seq = Seq2Seq(
+            settings["backbone"], answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
+        ).train()
 
     def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
         written = self.seq2seq.write(batch.sources, batch.targets)

@@ -5,25 +5,47 @@ of its config, among them those read here.
 """
 
 import math
-from typing import Any, ClassVar, cast
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypedDict, cast
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
 from contracts import InputError, Ragged, StepOutput
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
-from encoders.optim import adafactor, adamw, make_schedule, planned_steps
+from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import Encoded, SentenceEncoder
 from losses.diagnostics import contrast_diagnostics
 from losses.gather import gather_rows
 
 
+class Settings(TypedDict):
+    """Keys that every objective has under ``model``: what is trained, and how."""
+
+    backbone: str
+    token_budget: int | None  # padded tokens computed at once
+    recompute: str
+    lr: float
+    weight_decay: float
+    betas: Sequence[float]
+    eps: float
+    bias_correction: bool
+    lr_schedule: ScheduleName
+    cut_fraction: float  # of the steps: warm-up
+
+
+class EncoderSettings(Settings):
+    """Those of an objective that trains vectors."""
+
+    pooling: str
+    max_length: int  # tokens, special tokens included
+
+
 class Objective(pl.LightningModule):
-    """``hparams`` holds backbone, pooling, max_length, token_budget, recompute, lr, weight_decay, betas, eps,
-    bias_correction, lr_schedule, cut_fraction (of the steps: warm-up), and, where a triangle may be asked for,
-    schedule_ratio; log_every_n_steps where the step calls ``diagnostics``; where there is a choice, optimizer (adamw,
-    adafactor) and prompt (behind every text).
+    """``hparams`` holds all keys of the constructor: the settings above, and, where the objective has them,
+    schedule_ratio (of a triangle), log_every_n_steps (of ``diagnostics``), optimizer (adamw, adafactor) and prompt
+    (behind every text).
     """
 
     objective: ClassVar[str]

@@ -4,14 +4,14 @@ Reimers and Gurevych, 2019, section 3. The classifier is thrown away after train
 """
 
 import math
+from typing import Unpack
 
 import torch
 from torch import nn
 
 from contracts import NLIBatch, StepOutput
 from encoders.chunks import concatenate
-from encoders.objective import Objective, step_output
-from encoders.optim import ScheduleName
+from encoders.objective import EncoderSettings, Objective, step_output
 from losses.pair_softmax import pair_softmax
 
 CLASSES = 3
@@ -29,20 +29,10 @@ class SBERT_NLI(Objective):
 
     def __init__(
         self,
-        backbone: str,
-        pooling: str = "mean",
-        max_length: int = 128,
-        lr: float = 2e-5,
-        weight_decay: float = 0.01,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        bias_correction: bool = False,
-        lr_schedule: ScheduleName = "linear",
-        cut_fraction: float = 0.1,
-        token_budget: int | None = None,
-        recompute: str = "auto",
-        seed: int = 1,
-        classifier_lr: float | None = None,
+        *,
+        seed: int,
+        classifier_lr: float | None,
+        **settings: Unpack[EncoderSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)

@@ -4,13 +4,14 @@ Unsupervised, the other view is the same sentence under another dropout mask; su
 it, and texts that contradict join the candidates. Two columns without contradictions are multiple-negatives ranking.
 """
 
+from typing import Unpack
+
 from torch import nn
 
 from contracts import InputError, Ragged, SentenceBatch, StepOutput, TripletBatch
 from encoders.chunks import concatenate
 from encoders.head import TanhHead
-from encoders.objective import Objective, check_temperature, step_output, with_negatives
-from encoders.optim import ScheduleName
+from encoders.objective import EncoderSettings, Objective, check_temperature, step_output, with_negatives
 from losses.contrastive import info_nce
 
 
@@ -26,30 +27,20 @@ class SimCSE(Objective):
 
     def __init__(
         self,
-        backbone: str,
-        pooling: str = "cls",
-        mlp: bool = True,
-        mlp_only_train: bool = True,
-        max_length: int = 32,
-        temperature: float = 0.05,
-        hard_negative_weight: float = 0.0,
-        exclude_same_anchor: bool = False,
-        lr: float = 3e-5,
-        weight_decay: float = 0.0,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        bias_correction: bool = True,
-        lr_schedule: ScheduleName = "linear",
-        cut_fraction: float = 0.0,
-        token_budget: int | None = None,
-        recompute: str = "auto",
-        log_every_n_steps: int = 50,
-        seed: int = 1,
+        *,
+        mlp: bool,
+        mlp_only_train: bool,
+        temperature: float,
+        hard_negative_weight: float,
+        exclude_same_anchor: bool,
+        log_every_n_steps: int,
+        seed: int,
+        **settings: Unpack[EncoderSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
         check_temperature(temperature)
-        if mlp and not mlp_only_train and pooling == "cls_before_pooler":
+        if mlp and not mlp_only_train and settings["pooling"] == "cls_before_pooler":
             raise InputError(
                 "model.pooling=cls_before_pooler leaves the MLP out of the encoder, and model.mlp_only_train=false "
                 "keeps it in. Take model.pooling=cls, or model.mlp_only_train=true."

@@ -1,9 +1,10 @@
 """S-RoBERTa as DINO trains it: the cosine of two sentences is regressed on their score (Schick and Schütze, 2021)."""
 
+from typing import Unpack
+
 from contracts import ScoredPairBatch, StepOutput
 from encoders.chunks import concatenate
-from encoders.objective import Objective, step_output
-from encoders.optim import ScheduleName
+from encoders.objective import EncoderSettings, Objective, step_output
 from losses.regression import cosine_regression
 
 
@@ -15,18 +16,7 @@ class SRoBERTa(Objective):
 
     def __init__(
         self,
-        backbone: str,
-        pooling: str = "mean",
-        max_length: int = 128,
-        lr: float = 2e-5,
-        weight_decay: float = 0.01,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        bias_correction: bool = False,
-        lr_schedule: ScheduleName = "linear",
-        cut_fraction: float = 0.1,
-        token_budget: int | None = None,
-        recompute: str = "auto",
+        **settings: Unpack[EncoderSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)

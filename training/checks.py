@@ -1,7 +1,6 @@
 """Refuse a run that cannot work, with one sentence, before anything is built, trained or written."""
 
 import difflib
-import inspect
 import math
 import typing
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command.key_types import check_types
+from command.key_types import check_types, keys_of
 from contracts import InputError, TinySizes
 
 if TYPE_CHECKING:
@@ -98,8 +97,7 @@ def check_values(cfg: DictConfig) -> None:
     ):
         check_types(node, typing.get_type_hints(keys), prefix)
     for group in ("model", "data"):
-        signature = inspect.signature(hydra.utils.get_object(cfg[group]._target_))
-        known = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        known = keys_of(hydra.utils.get_object(cfg[group]._target_))
         unknown = [str(key) for key in cfg[group] if key not in known and not str(key).startswith("_")]
         if unknown:
             near = difflib.get_close_matches(unknown[0], list(known), n=1)

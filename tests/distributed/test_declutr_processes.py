@@ -15,7 +15,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from contracts import IGNORED_LABEL, Ragged, SpanBatch
 from datamodules.documents import from_text
-from encoders.declutr import DeCLUTR
+from tests.objectives import built
 from tests.processes import statuses
 
 GLOBAL_BATCH, STEPS = 6, 2
@@ -83,7 +83,7 @@ def train(case: str, corpus: Path, backbone: Path, world: int) -> list[dict[str,
         path=str(corpus), tokenizer=str(backbone), batch_size=GLOBAL_BATCH, min_span=3, max_span=24, quiet=True
     )
     data.prepare_data()
-    model = DeCLUTR(str(backbone), lr=1e-3, lr_schedule="constant", log_every_n_steps=2, **CASES[case])
+    model = built("declutr", backbone, lr=1e-3, lr_schedule="constant", log_every_n_steps=2, **CASES[case])
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=world,

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from datamodules.nli_generation import NLIGeneration
-from encoders.gense_generator import GenSEGenerator
 from evaluation.generator_dev import GeneratorDev
 from tests.distributed import steps
 from tests.distributed.steps import stepping
+from tests.objectives import built
 
 ROWS = [(f"The ferry {i} leaves{' early' * (i % 4)}.", f"Ferry {i} goes.", f"No {i}.") for i in range(9)]
 OPTIONS = {"whole": {}, "recomputed": {"token_budget": 60, "recompute": "on"}}
@@ -20,7 +20,7 @@ def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str)
     found = {}
     for name, options in OPTIONS.items():
         options = {"token_budget": 10**6, "recompute": "off", "log_every_n_steps": 1} | options
-        model = GenSEGenerator(backbone, prompts, dev_batch_size=4, **options).eval()
+        model = built("gense_generator", backbone, prompts=prompts, dev_batch_size=4, **options).eval()
         data = NLIGeneration(
             f"{folder}/rows.jsonl",
             backbone,

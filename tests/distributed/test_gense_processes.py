@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from contracts import Ragged, TripletBatch
-from encoders.gense import GenSE
 from encoders.optim import adafactor
 from encoders.tiny import write_tiny_t5
 from tests.distributed.steps import stepping, together
+from tests.objectives import built
 
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 NOUNS = ["ferry", "violin", "ferry", "clock", "ferry", "choir"]
@@ -38,7 +38,7 @@ def every_case(rank, world, backbone):
     for name, options in CASES.items():
         columns = [LEFT, RIGHT] if name == "pairs" else [LEFT, RIGHT, THIRD]
         defaults = {"prompt": " Question: what is it?", "temperature": 0.5, "token_budget": 10**6, "recompute": "off"}
-        model = GenSE(backbone, **(defaults | options)).eval()
+        model = built("gense", backbone, **(defaults | options)).eval()
         step = stepping(model, world)
         optimizer = adafactor(model, lr=1e-3, weight_decay=0.0, schedule=lambda step: 1.0)["optimizer"]
         outcomes = []

@@ -5,11 +5,9 @@ import pytest
 import torch
 
 from contracts import NLIBatch, ScoredPairBatch, SentenceBatch, TripletBatch
-from encoders.sbert_nli import SBERT_NLI
-from encoders.simcse import SimCSE
-from encoders.sroberta import SRoBERTa
 from tests.distributed import steps
 from tests.distributed.steps import stepping
+from tests.objectives import built
 
 NOUNS = ["ferry", "violin", "orchard", "clock", "engine", "choir"]
 LEFT = [f"The {noun} was seen." + " Rain fell." * i for i, noun in enumerate(NOUNS)]
@@ -52,20 +50,20 @@ def texts(model, rank, world, *columns):
 
 
 CASES = {
-    "sroberta": (SRoBERTa, {}, sroberta),
-    "sroberta recomputed": (SRoBERTa, {"token_budget": 20, "recompute": "on"}, sroberta),
-    "sbert_nli": (SBERT_NLI, {}, sbert_nli),
-    "simcse unsupervised": (SimCSE, {"temperature": 0.5, "pooling": "mean"}, sentences),
-    "simcse pairs": (SimCSE, SUPERVISED | {"exclude_same_anchor": True}, pairs),
-    "simcse triplets": (SimCSE, SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
-    "simcse recomputed": (SimCSE, SUPERVISED | {"token_budget": 20, "recompute": "on"}, triplets),
+    "sroberta": ("sroberta", {}, sroberta),
+    "sroberta recomputed": ("sroberta", {"token_budget": 20, "recompute": "on"}, sroberta),
+    "sbert_nli": ("sbert_nli", {}, sbert_nli),
+    "simcse unsupervised": ("simcse", {"temperature": 0.5, "pooling": "mean"}, sentences),
+    "simcse pairs": ("simcse", SUPERVISED | {"exclude_same_anchor": True}, pairs),
+    "simcse triplets": ("simcse", SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
+    "simcse recomputed": ("simcse", SUPERVISED | {"token_budget": 20, "recompute": "on"}, triplets),
 }
 
 
 def every_case(rank: int, world: int, backbone: str) -> dict:
     found = {}
-    for name, (kind, options, batch_of) in CASES.items():
-        model = kind(backbone, **{"token_budget": 10**6, "recompute": "off"} | options).eval()
+    for name, (objective, options, batch_of) in CASES.items():
+        model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options).eval()
         step = stepping(model, world)
         outcome = step(batch_of(model, rank, world))
         outcome["loss"].backward()

@@ -11,9 +11,10 @@ from transformers import AutoTokenizer, T5ForConditionalGeneration, T5Model
 from contracts import InputError, TripletBatch
 from datamodules.text_rows import Triplets
 from encoders import load_encoder
-from encoders.gense import GenSE, masked_duplicates
+from encoders.gense import masked_duplicates
 from encoders.optim import adafactor, make_schedule
 from encoders.tiny import write_tiny_t5
+from tests.objectives import built
 
 PROMPT = " Question: what can we draw from the above sentence?"
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
@@ -44,7 +45,7 @@ def t5(tmp_path_factory):
 
 def model_of(backbone, **options):
     defaults = {"prompt": PROMPT, "token_budget": 10**6, "recompute": "off"}
-    return GenSE(str(backbone), **{**defaults, **options}).eval()
+    return built("gense", backbone, **{**defaults, **options}).eval()
 
 
 def batch_of(model, columns, groups=GROUPS):

@@ -19,9 +19,9 @@ from transformers import (
 from contracts import InputError, Seq2SeqBatch
 from datamodules.nli_generation import NLIGeneration
 from encoders.chunks import concatenate
-from encoders.gense_generator import GenSEGenerator
 from encoders.optim import linear_constant
 from evaluation.generator_dev import GeneratorDev
+from tests.objectives import built
 
 ROWS = [
     (
@@ -55,7 +55,9 @@ def batch(data):
 
 
 def generator(backbone, gense_prompts, **options):
-    return GenSEGenerator(str(backbone), gense_prompts, **({"token_budget": 10**6, "recompute": "off"} | options))
+    return built(
+        "gense_generator", backbone, prompts=gense_prompts, **({"token_budget": 10**6, "recompute": "off"} | options)
+    )
 
 
 def as_transformers_wants(batch, pad=0):

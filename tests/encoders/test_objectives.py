@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from contracts import InputError, NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, TripletBatch
-from encoders.sbert_nli import SBERT_NLI
-from encoders.simcse import SimCSE
-from encoders.sroberta import SRoBERTa
 from export.sentence_transformers import export_encoder
+from tests.objectives import built
 
 LEFT = ["The ferry leaves the harbour.", "Rain fell on the orchard for three days.", "Bread rises.", "Old maps.", "A"]
 RIGHT = ["A ferry left.", "It rained.", "Dough in a cold kitchen rises slowly today.", "The choir sings.", "B c"]
@@ -64,7 +62,7 @@ def assert_same_gradients(ours, theirs, transformer="encoder.transformer."):
 
 
 def test_sroberta_is_the_librarys_cosine_similarity_loss(tiny_bert, tmp_path):
-    model = SRoBERTa(str(tiny_bert), **OFF)
+    model = built("sroberta", tiny_bert, **OFF)
     losses, other = oracle(model, tmp_path)
     left, right = ragged(model, LEFT, RIGHT)
     found, gradients = step(model, ScoredPairBatch(left, right, SCORES, ROWS))
@@ -78,7 +76,7 @@ def test_sroberta_is_the_librarys_cosine_similarity_loss(tiny_bert, tmp_path):
 @pytest.mark.parametrize("mlp_only_train", [None, False], ids=["no mlp", "mlp stays"])
 def test_supervised_simcse_is_the_librarys_multiple_negatives_ranking(tiny_bert, tmp_path, columns, mlp_only_train):
     mlp = mlp_only_train is not None
-    model = SimCSE(str(tiny_bert), pooling="mean", mlp=mlp, mlp_only_train=False, temperature=0.1, **OFF)
+    model = built("simcse", tiny_bert, pooling="mean", mlp=mlp, mlp_only_train=False, temperature=0.1, **OFF)
     losses, other = oracle(model, tmp_path)
     texts = [LEFT, RIGHT, THIRD][:columns]
     views = [*ragged(model, *texts), None][:3]
@@ -93,7 +91,7 @@ def test_supervised_simcse_is_the_librarys_multiple_negatives_ranking(tiny_bert,
 
 
 def test_sbert_nli_is_the_librarys_softmax_loss(tiny_bert, tmp_path):
-    model = SBERT_NLI(str(tiny_bert), **OFF)
+    model = built("sbert_nli", tiny_bert, **OFF)
     losses, other = oracle(model, tmp_path)
     softmax = losses.SoftmaxLoss(other, 32, num_labels=3)
     softmax.classifier.load_state_dict(model.classifier.state_dict())
@@ -119,7 +117,7 @@ def by_the_book(anchors, positives, negatives, temperature, weight):
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, -2.0])
 def test_the_hard_negative_weight_is_a_logit_of_the_own_negative(tiny_bert, weight):
-    model = SimCSE(str(tiny_bert), mlp_only_train=False, temperature=0.05, hard_negative_weight=weight, **OFF)
+    model = built("simcse", tiny_bert, mlp_only_train=False, temperature=0.05, hard_negative_weight=weight, **OFF)
     vectors = [model.encoder.embed(column) for column in (LEFT, RIGHT, THIRD)]
     found, _ = step(model, TripletBatch(*ragged(model, LEFT, RIGHT, THIRD), torch.arange(5), ROWS))
     assert found["loss"].item() == pytest.approx(by_the_book(*vectors, 0.05, weight), rel=1e-4)
@@ -131,7 +129,7 @@ def test_equal_anchors_may_be_kept_apart(tiny_bert):
     groups = torch.tensor([7, 7])
     losses = []
     for exclude in (False, True):
-        model = SimCSE(str(tiny_bert), exclude_same_anchor=exclude, **OFF)
+        model = built("simcse", tiny_bert, exclude_same_anchor=exclude, **OFF)
         found, _ = step(model, TripletBatch(*ragged(model, left, right), None, groups, ROWS[:2]))
         losses.append(found["loss"].item())
     assert losses[0] > 0.1
@@ -140,7 +138,7 @@ def test_equal_anchors_may_be_kept_apart(tiny_bert):
 
 def test_the_two_views_of_a_sentence_have_dropout_masks_of_their_own(tiny_mlm_with_dropout):
     """One encoding of the sentences twice over, then the equation; the layers are run by hand, from the same seed."""
-    model = SimCSE(str(tiny_mlm_with_dropout), temperature=0.05, **OFF).train()
+    model = built("simcse", tiny_mlm_with_dropout, temperature=0.05, **OFF).train()
     sentences = model.encoder.tokenize(["The ferry leaves."] * 4)  # of one length: one chunk, in this order
     torch.manual_seed(3)
     found, _ = step(model, SentenceBatch(sentences, ROWS[:4]))
@@ -156,7 +154,7 @@ def test_the_two_views_of_a_sentence_have_dropout_masks_of_their_own(tiny_mlm_wi
 
 def test_an_mlp_for_training_alone_leaves_the_vectors_as_they_are(tiny_bert):
     without, trained_only, kept = (
-        SimCSE(str(tiny_bert), **options) for options in ({"mlp": False}, {}, {"mlp_only_train": False})
+        built("simcse", tiny_bert, **options) for options in ({"mlp": False}, {}, {"mlp_only_train": False})
     )
     assert torch.equal(without.encoder.embed(LEFT), trained_only.encoder.embed(LEFT))
     expected = torch.tanh(kept.encoder.head.linear(without.encoder.embed(LEFT)))
@@ -170,7 +168,7 @@ def test_first_weights_come_from_the_seed_alone(tiny_bert):
     drawn = []
     for seed, noise in ((1, 5), (1, 6), (2, 5)):
         torch.manual_seed(noise)
-        models = SimCSE(str(tiny_bert), seed=seed), SBERT_NLI(str(tiny_bert), seed=seed)
+        models = built("simcse", tiny_bert, seed=seed), built("sbert_nli", tiny_bert, seed=seed)
         drawn.append((models[0].mlp.linear.weight, models[1].classifier.weight))
     for first, second, third in zip(*drawn, strict=True):
         assert torch.equal(first, second)
@@ -178,11 +176,11 @@ def test_first_weights_come_from_the_seed_alone(tiny_bert):
 
 
 MODELS = {
-    "sroberta": (SRoBERTa, {}, lambda m: ScoredPairBatch(*ragged(m, LEFT, RIGHT), SCORES, ROWS)),
-    "sbert_nli": (SBERT_NLI, {}, lambda m: NLIBatch(*ragged(m, LEFT, RIGHT), LABELS, ROWS)),
-    "simcse": (SimCSE, {}, lambda m: SentenceBatch(*ragged(m, LEFT), ROWS)),
+    "sroberta": ("sroberta", {}, lambda m: ScoredPairBatch(*ragged(m, LEFT, RIGHT), SCORES, ROWS)),
+    "sbert_nli": ("sbert_nli", {}, lambda m: NLIBatch(*ragged(m, LEFT, RIGHT), LABELS, ROWS)),
+    "simcse": ("simcse", {}, lambda m: SentenceBatch(*ragged(m, LEFT), ROWS)),
     "simcse_sup": (
-        SimCSE,
+        "simcse",
         {"mlp_only_train": False, "hard_negative_weight": 1.0, "pooling": "mean", "temperature": 0.5},
         lambda m: TripletBatch(*ragged(m, LEFT, RIGHT, THIRD), torch.arange(5), ROWS),
     ),
@@ -193,11 +191,11 @@ MODELS = {
 @pytest.mark.parametrize("recompute", ["on", "off"])
 def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(tiny_bert, tiny_mlm_with_dropout, name, recompute):
     """Where dropout is needed, recomputed chunks are compared with kept ones: others would draw other masks."""
-    kind, options, batch_of = MODELS[name]
+    objective, options, batch_of = MODELS[name]
     dropout = name == "simcse"
     backbone = str(tiny_mlm_with_dropout if dropout else tiny_bert)
-    whole = kind(backbone, **options, token_budget=20 if dropout else 10**6, recompute="off").train()
-    chunked = kind(backbone, **options, token_budget=20, recompute=recompute).train()
+    whole = built(objective, backbone, **options, token_budget=20 if dropout else 10**6, recompute="off").train()
+    chunked = built(objective, backbone, **options, token_budget=20, recompute=recompute).train()
     torch.manual_seed(1)
     expected, gradients = step(whole, batch_of(whole))
     torch.manual_seed(1)
@@ -216,13 +214,13 @@ def _lengths(name, model):
 
 
 def test_single_sentences_without_dropout_are_refused(tiny_bert):
-    model = SimCSE(str(tiny_bert)).train()
+    model = built("simcse", tiny_bert).train()
     with pytest.raises(InputError, match=r"needs dropout.*hidden_dropout_prob"):
         model.training_step(SentenceBatch(*ragged(model, LEFT), ROWS), 0)
 
 
 def test_a_weight_without_hard_negatives_is_refused(tiny_bert):
-    model = SimCSE(str(tiny_bert), hard_negative_weight=1.0)
+    model = built("simcse", tiny_bert, hard_negative_weight=1.0)
     batch = TripletBatch(*ragged(model, LEFT, RIGHT), None, torch.arange(5), ROWS)
     with pytest.raises(InputError, match=r"hard_negative_weight=1\.0: this data has no hard negatives"):
         model.training_step(batch, 0)
@@ -231,20 +229,20 @@ def test_a_weight_without_hard_negatives_is_refused(tiny_bert):
 @pytest.mark.parametrize("temperature", [0, -0.1, math.inf, math.nan])
 def test_a_temperature_that_cannot_be_is_refused(tiny_bert, temperature):
     with pytest.raises(InputError, match=r"model\.temperature=.*above 0"):
-        SimCSE(str(tiny_bert), temperature=temperature)
+        built("simcse", tiny_bert, temperature=temperature)
 
 
 def test_a_sequence_may_be_as_short_as_its_special_tokens(tiny_bert):
-    model = SRoBERTa(str(tiny_bert))
+    model = built("sroberta", tiny_bert)
     empty = Ragged(*model.encoder.tokenize(["", ""]))
     found, _ = step(model, ScoredPairBatch(empty, empty, torch.tensor([1.0, 0.0]), ROWS[:2]))
     assert found["loss"].item() == pytest.approx(0.5, abs=1e-5)
 
 
-@pytest.mark.parametrize("make", [SRoBERTa, SimCSE, SBERT_NLI])
-def test_dropout_is_on_from_the_first_step(tiny_bert, make):
+@pytest.mark.parametrize("name", ["sroberta", "simcse", "sbert_nli"])
+def test_dropout_is_on_from_the_first_step(tiny_bert, name):
     """from_pretrained returns a model in evaluation mode, and Lightning trains in the mode it finds."""
-    model = make(str(tiny_bert))
+    model = built(name, tiny_bert)
     assert all(module.training for module in model.modules())
     model.encoder.embed(LEFT)
     assert all(module.training for module in model.modules())

@@ -14,8 +14,8 @@ from encoders import load_encoder
 from encoders.backbones import load_masked_lm, load_tokenizer
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.simcse import SimCSE
 from export.sentence_transformers import export_encoder
+from tests.objectives import built
 
 OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes]
 BY_HAND = {  # of hidden states (layers + 1, tokens, width)
@@ -111,7 +111,7 @@ def test_a_folder_knows_layers_and_not_names(layers, pooling, tiny_bert, tmp_pat
 
 @pytest.fixture
 def supervised(tiny_bert):
-    return SimCSE(str(tiny_bert), mlp_only_train=False, seed=3)
+    return built("simcse", tiny_bert, mlp_only_train=False, seed=3)
 
 
 def test_a_head_is_read_back_and_belongs_to_its_pooling(supervised, tiny_bert, tmp_path):
@@ -132,7 +132,7 @@ def test_a_head_is_read_back_and_belongs_to_its_pooling(supervised, tiny_bert, t
 
 @pytest.mark.parametrize("mlp_only_train", [True, False])
 def test_a_checkpoint_has_the_head_where_the_encoder_has_it(tiny_bert, mlp_only_train, tmp_path):
-    model = SimCSE(str(tiny_bert), mlp_only_train=mlp_only_train, seed=3)
+    model = built("simcse", tiny_bert, mlp_only_train=mlp_only_train, seed=3)
     trainer = pl.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
     trainer.strategy.connect(model)
     path = tmp_path / "checkpoints" / "best.ckpt"
@@ -161,7 +161,7 @@ def test_what_is_not_quite_ours_goes_to_the_library(tiny_bert, change, tmp_path)
     """Its own answer is the truth."""
     library = pytest.importorskip("sentence_transformers")
     pooling = "avg_top2" if change == "weights" else "mean"
-    model = SimCSE(str(tiny_bert), pooling=pooling, mlp_only_train=False, mlp=change != "weights")
+    model = built("simcse", tiny_bert, pooling=pooling, mlp_only_train=False, mlp=change != "weights")
     folder = export(model.encoder, tmp_path / "encoder")
     if change == "weights":
         path = folder / "1_WeightedLayerPooling" / "model.safetensors"
@@ -180,4 +180,4 @@ def test_what_is_not_quite_ours_goes_to_the_library(tiny_bert, change, tmp_path)
 
 def test_a_pooling_without_the_mlp_cannot_keep_it(tiny_bert):
     with pytest.raises(InputError, match=r"cls_before_pooler leaves the MLP out.*mlp_only_train=true"):
-        SimCSE(str(tiny_bert), pooling="cls_before_pooler", mlp_only_train=False)
+        built("simcse", tiny_bert, pooling="cls_before_pooler", mlp_only_train=False)

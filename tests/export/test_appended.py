@@ -11,9 +11,9 @@ from transformers import AutoModel, T5Model
 
 from contracts import InputError
 from encoders import load_encoder
-from encoders.gense import GenSE
 from encoders.tiny import write_tiny_t5
 from export.sentence_transformers import export_encoder
+from tests.objectives import built
 
 PROMPT = " Question: what can we draw from the above sentence?"
 LONGEST = 60  # tokens
@@ -73,7 +73,7 @@ def exported(t5, tiny_bert, tiny_mlm, tmp_path_factory):
     root, backbones, expected = tmp_path_factory.mktemp("exported"), {"t5": t5}, {}
     backbones |= {"tiny_bert": tiny_bert, "tiny_mlm": tiny_mlm}
     for name, (backbone, pooling, prompt) in CASES.items():
-        model = GenSE(str(backbones[backbone]), pooling=pooling, prompt=prompt, max_length=LONGEST).eval()
+        model = built("gense", backbones[backbone], pooling=pooling, prompt=prompt, max_length=LONGEST).eval()
         export(model, root / "folders" / name)
         expected[name] = model.encoder.embed(TEXTS)
     command = [sys.executable, "-c", ENCODE, str(root / "folders")]
@@ -103,7 +103,7 @@ def test_we_read_it_back(name, exported):
 
 
 def test_plain_transformers_loads_the_weights(t5, tmp_path):
-    model = GenSE(str(t5), prompt=PROMPT, max_length=LONGEST).eval()
+    model = built("gense", t5, prompt=PROMPT, max_length=LONGEST).eval()
     folder = export(model, tmp_path / "encoder")
     trained = model.encoder.trunk.state_dict()
     for kind in (T5Model, AutoModel):
@@ -115,18 +115,18 @@ def test_plain_transformers_loads_the_weights(t5, tmp_path):
 
 
 def test_the_next_stage_starts_from_it(t5, tmp_path):
-    first = GenSE(str(t5), prompt=PROMPT, max_length=LONGEST).eval()
+    first = built("gense", t5, prompt=PROMPT, max_length=LONGEST).eval()
     folder = export(first, tmp_path / "encoder")
-    second = GenSE(str(folder), prompt=PROMPT, max_length=LONGEST).eval()
+    second = built("gense", folder, prompt=PROMPT, max_length=LONGEST).eval()
     torch.testing.assert_close(second.encoder.embed(TEXTS), first.encoder.embed(TEXTS), atol=1e-6, rtol=0)
-    alone = GenSE(str(folder), prompt=PROMPT, max_length=LONGEST, pooling="mean").eval()
+    alone = built("gense", folder, prompt=PROMPT, max_length=LONGEST, pooling="mean").eval()
     assert not any("decoder" in name for name, _ in alone.named_parameters())
 
 
 def test_a_prompt_before_the_text_goes_with_it(t5, tmp_path):
     library = pytest.importorskip("sentence_transformers")
     folder = export(
-        GenSE(str(t5), prompt=PROMPT, max_length=LONGEST), tmp_path / "encoder", prompts={"default": "query: "}
+        built("gense", t5, prompt=PROMPT, max_length=LONGEST), tmp_path / "encoder", prompts={"default": "query: "}
     )
     ours = load_encoder(folder)
     assert ours.prompt == "query: "
@@ -137,8 +137,8 @@ def test_a_prompt_before_the_text_goes_with_it(t5, tmp_path):
 def test_what_the_old_layout_cannot_say_is_refused(t5, tmp_path):
     for prompt, pooling in ((PROMPT, "mean"), (None, "first_decoder")):
         with pytest.raises(InputError, match=r"needs sentence-transformers 5\.4"):
-            export(GenSE(str(t5), prompt=prompt, pooling=pooling), tmp_path / "encoder", compat=3)
+            export(built("gense", t5, prompt=prompt, pooling=pooling), tmp_path / "encoder", compat=3)
     assert list(tmp_path.iterdir()) == []
-    GenSE(str(t5), prompt=None, pooling="mean")
-    export(GenSE(str(t5), prompt=None, pooling="mean"), tmp_path / "encoder", compat=3)
+    built("gense", t5, prompt=None, pooling="mean")
+    export(built("gense", t5, prompt=None, pooling="mean"), tmp_path / "encoder", compat=3)
     assert load_encoder(tmp_path / "encoder").pooling == "mean"

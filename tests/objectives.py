@@ -1,0 +1,29 @@
+"""Objectives and data modules with the values of their configs, where a test does not say otherwise."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+@cache
+def _config(group: str, name: str) -> DictConfig:
+    parts = [OmegaConf.load(CONFIGS / file) for file in ("train.yaml", f"{group}/{name}.yaml")]
+    return OmegaConf.merge({"prompts": OmegaConf.load(CONFIGS / "prompts" / "gense.yaml")}, *parts)
+
+
+def settings(group: str, name: str, **changed: Any) -> dict[str, Any]:
+    """The keys of configs/GROUP/NAME.yaml with their values, and those changed."""
+    node = OmegaConf.to_container(_config(group, name)[group], resolve=True)
+    return {key: value for key, value in node.items() if key != "_target_"} | changed
+
+
+def built(name: str, backbone: object, **changed: Any) -> Any:
+    """The LightningModule of model=NAME on a backbone's folder."""
+    return get_object(_config("model", name).model._target_)(
+        **settings("model", name, backbone=str(backbone), **changed)
+    )
