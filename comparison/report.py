@@ -16,6 +16,7 @@ from comparison.drawing import Picture, Rendered, render
 from comparison.probes import Probe, neighbours
 from comparison.sweep_plots import sweep_pictures
 from comparison.tables import Cell, Table
+from files.whole import write_whole
 
 TITLE = "Objectives head to head"
 
@@ -84,9 +85,7 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[
         ("comparison.json", json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
     ):
         written[name] = output / name
-        unfinished = output / f".{name}.part"
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(written[name])
+        write_whole(written[name], text)
     return written
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from contracts import InputError, RetrievalTask
 from datamodules.docstrings import Module, documented_modules, installed
 from datamodules.sources import Document
-from files.build_once import build_once
+from files.whole import build_once
 
 VERSION = 2  # part of the key: raise it when the same packages would give other documents
 MOST_PAIRS = 500

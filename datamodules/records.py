@@ -1,6 +1,5 @@
 """Examples of one or more texts, with or without a label, out of files: what a row may have wrong is found here."""
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 from contracts import InputError
 from datamodules.record_files import SUFFIXES, Fields, read_fields
 from datamodules.record_kinds import NoExample, RowKind, described, own_columns
-from datamodules.sources import MOST_FILES_LISTED, MOST_LISTED, identity_of, names_of, sha256_of
+from datamodules.sources import MOST_LISTED, identity_of, names_of
 from datamodules.text_files import LONGEST_QUOTE, BadRow, TextFile, list_files
+from files.manifest import describe_files
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +97,9 @@ class RecordSource:
 
     def manifest(self) -> dict[str, Any]:
         """Provenance with sha256, and the counts of the last reading."""
-        files = [{"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in self.files]
-        together = hashlib.sha256("".join(str(file["sha256"]) for file in files).encode()).hexdigest()
         found = {
             "kind": self.kind.name,
-            "number_of_files": len(files),
-            "files": files[:MOST_FILES_LISTED],
-            "sha256": files[0]["sha256"] if len(files) == 1 else together,
+            **describe_files(self.files),
             "split": self.split,
             "rows": self.kept,
             "left_out": self.left_out,

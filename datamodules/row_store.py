@@ -19,7 +19,7 @@ from contracts import InputError
 from datamodules.records import Record
 from datamodules.text_to_ids import BATCH_CHARACTERS, tokenising_bar
 from datamodules.token_store import tokenizer_sha256
-from files.build_once import build_once
+from files.whole import build_once
 
 STORE_VERSION = 1  # part of the key: raise it when the same input would be stored otherwise
 OFFSET = np.dtype("<i8")

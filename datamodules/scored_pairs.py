@@ -18,7 +18,7 @@ from datamodules.record_kinds import PAIRS
 from datamodules.records import Record, RecordSource
 from datamodules.row_store import RowSource, RowStore, left_out
 from datamodules.text_rows import TextRows
-from files.build_once import build_once
+from files.whole import build_once
 
 PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
 RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes

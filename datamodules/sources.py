@@ -3,7 +3,6 @@
 A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from contracts import InputError, RetrievalTask
 from datamodules.text_files import BadRow, Row, checked_row, list_files, read_rows
+from files.manifest import describe_files
 
 MOST_LISTED = 20  # skipped rows whose place is listed; all are counted
-MOST_FILES_LISTED = 100  # files whose sha256 a manifest lists one by one
 
 
 class Document(NamedTuple):
@@ -140,16 +139,9 @@ class TextSource:
         }
 
     def manifest(self) -> dict[str, Any]:
-        files = [
-            {"path": str(file.path), "bytes": file.path.stat().st_size, "sha256": sha256_of(file.path)}
-            for file in self.files
-        ]
-        together = hashlib.sha256("".join(str(file["sha256"]) for file in files).encode()).hexdigest()
         return {
             "kind": "text",
-            "number_of_files": len(files),
-            "files": files[:MOST_FILES_LISTED],
-            "sha256": files[0]["sha256"] if len(files) == 1 else together,
+            **describe_files([file.path for file in self.files]),
             "document": self.document,
             "split": self.tally.split,
             **self.tally.counts(),
@@ -166,11 +158,6 @@ def identity_of(path: Path, stat: os.stat_result) -> list[str | int]:
 
 def names_of(first: Path, number: int) -> str:
     return str(first) if number == 1 else f"{first} and {number - 1} more file(s)"
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class HubSource:

@@ -11,7 +11,7 @@ import numpy as np
 from contracts import InputError
 from datamodules.sources import DocumentSource
 from datamodules.text_to_ids import LengthRule, WrittenDocuments, plain_backend, write_documents
-from files.build_once import build_once
+from files.whole import build_once
 
 STORE_VERSION = 1  # part of the key: raise it when the same input would be stored otherwise
 

@@ -1,7 +1,5 @@
 """``backbone=tiny``: random weights and a tokenizer of the data at hand, written as an ordinary transformers folder."""
 
-import contextlib
-import shutil
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -18,6 +16,7 @@ from transformers import (
 )
 
 from contracts import InputError, TinySizes
+from files.whole import whole_folder
 
 TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on
 TOKENIZER_CHARACTERS = 20_000_000
@@ -99,19 +98,6 @@ def checked(named: dict[str, Any]) -> TinySizes:
             f"tiny.hidden_size={sizes.hidden_size} does not split over tiny.heads={sizes.heads}; make it a multiple."
         )
     return sizes
-
-
-@contextlib.contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write into, that takes its name when the block ends well."""
-    draft = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    try:
-        yield draft
-        draft.replace(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -> Tokenizer:

@@ -166,6 +166,7 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
     from evaluation.tables import markdown, terminal
     from files.items import items_beside, write_items
     from files.results import write_results
+    from files.whole import write_whole
 
     console = Console()
     if not cfg.quiet:
@@ -177,9 +178,7 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
             write_items(items_beside(path), found.items)
         write_results(path, results)
         page = path.with_suffix(".md")
-        unfinished = page.with_name(f".{page.name}.part")
-        unfinished.write_text(markdown(results, WITH_FORM), encoding="utf-8")
-        unfinished.replace(page)
+        write_whole(page, markdown(results, WITH_FORM))
         if not cfg.quiet:
             console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
 

@@ -1,7 +1,6 @@
 """Vectors kept on disk between evaluations, found by the encoder's fingerprint and the text."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from contracts import InputError
+from files.whole import whole_file
 
 KEY_BYTES = 16
 
@@ -55,11 +55,10 @@ class VectorStore:
         return torch.empty(0, 0) if found is None else found
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
-        path = self.folder / f"{len(list(self.folder.glob('*.safetensors'))):05d}.safetensors"
         keys = torch.frombuffer(bytearray(b"".join(_key(text) for text in texts)), dtype=torch.uint8)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        save_file({"keys": keys.view(len(texts), KEY_BYTES), "vectors": vectors_ND.contiguous()}, part)
-        part.replace(path)
+        path = self.folder / f"{len(list(self.folder.glob('*.safetensors'))):05d}.safetensors"
+        with whole_file(path) as part:
+            save_file({"keys": keys.view(len(texts), KEY_BYTES), "vectors": vectors_ND.contiguous()}, part)
         self._know(path)
 
     def _know(self, path: Path) -> None:

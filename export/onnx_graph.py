@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from contracts import InputError
 from encoders.sentence_encoder import SentenceEncoder
-from files.whole_folder import replaced_whole
+from export.folder import export_folder
 
 GRAPH, SMALL = "model.onnx", "model_int8.onnx"
 OPSET = 18
@@ -57,7 +57,7 @@ def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, ca
     check_onnx()
     if getattr(encoder.tokenizer, "backend_tokenizer", None) is None:
         raise InputError("format=onnx: this tokenizer has no tokenizer.json, which is needed outside of transformers.")
-    with replaced_whole(Path(folder)) as unfinished:
+    with export_folder(Path(folder)) as unfinished:
         _write_tokenizer(unfinished / "tokenizer.json", encoder)
         _write_graph(unfinished / GRAPH, encoder)
         _compare(unfinished, encoder)

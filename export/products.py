@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from contracts import Results
+from export.folder import export_folder
 from export.model_card import model_card
 from export.sentence_transformers import export_encoder
-from files.whole_folder import replaced_whole
 from prompts import write_generator_prompts
 
 
@@ -33,7 +33,7 @@ def _write_encoder(folder: Path, model: Any, results: Results) -> None:
 
 def _write_generator(folder: Path, model: Any, results: Results) -> None:
     """A folder of transformers, and ``generator.json``: the prompts that it learnt, and how they were assembled."""
-    with replaced_whole(folder) as unfinished:
+    with export_folder(folder) as unfinished:
         copy.deepcopy(model.seq2seq.transformer).cpu().float().save_pretrained(unfinished)
         model.seq2seq.tokenizer.save_pretrained(unfinished)
         write_generator_prompts(unfinished, model.prompts)

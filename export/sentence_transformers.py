@@ -22,7 +22,7 @@ from encoders.head import TanhHead
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from export import layouts
 from export.appended import as_classifier, check_new_layout, transformer_options, warn_of_digits
-from files.whole_folder import replaced_whole
+from export.folder import export_folder
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -59,7 +59,7 @@ def export_encoder(
         check_new_layout(compat)
         appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
         warn_of_digits(tokenizer)
-    with replaced_whole(folder) as unfinished:
+    with export_folder(folder) as unfinished:
         modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
         all_layers = POOLERS[pooling].layers != LAST_LAYER
         write_transformer(unfinished, transformer, all_layers=all_layers, classifier=decodes)

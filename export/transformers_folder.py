@@ -5,8 +5,8 @@ from pathlib import Path
 from contracts import InputError
 from encoders.pooling import LAST_LAYER, POOLERS
 from encoders.sentence_encoder import SentenceEncoder
+from export.folder import export_folder
 from export.sentence_transformers import write_tokenizer, write_transformer
-from files.whole_folder import replaced_whole
 
 OVER_TOKENS = {
     "mean": "(states * mask).sum(1) / mask.sum(1)",
@@ -28,7 +28,7 @@ def export_transformers(folder: Path, encoder: SentenceEncoder, *, card: str | N
                 f"format=transformers: this encoder has {part} that a transformers folder cannot hold. Use "
                 "format=sentence_transformers or onnx."
             )
-    with replaced_whole(Path(folder)) as unfinished:
+    with export_folder(Path(folder)) as unfinished:
         write_transformer(unfinished, encoder.trunk, all_layers=False)
         write_tokenizer(unfinished, encoder.tokenizer, encoder.max_length)
         if card is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from contracts import ITEMS_FILE, InputError, ItemScores
+from files.whole import write_whole
 
 
 def items_beside(results: str | Path) -> Path:
@@ -25,10 +26,7 @@ def write_items(path: str | Path, items: ItemScores) -> None:
     }
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]  # its stub takes only names without a slash
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_bytes(content.getvalue())
-    temporary.replace(path)
+    write_whole(Path(path), content.getvalue())
 
 
 def read_items(path: str | Path) -> ItemScores:

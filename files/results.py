@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import math
-import os
 import platform
 import resource
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any, TypedDict, cast
 import torch
 
 from contracts import RESULTS_VERSION, InputError, Results, Spent
+from files.whole import write_whole
 
 PROJECT = "contrastive-encoders"  # the distribution's name in pyproject.toml
 PACKAGES = ("torch", "transformers", "pytorch-lightning")
@@ -42,15 +42,8 @@ def write_results(path: str | Path, results: Results) -> None:
         ValueError: a number is NaN or infinite; JSON has no such thing, and no score may be one.
     """
     _refuse_unfinite(results, "results")
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(results, file, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    text = json.dumps(results, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    write_whole(Path(path), text + "\n")
 
 
 def read_results(path: str | Path) -> Results:

@@ -15,6 +15,7 @@ from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from files.metrics import Row, read_rows
+from files.whole import write_whole
 from training.failures import TrainingFailed
 
 
@@ -107,12 +108,7 @@ class MetricsCSV(Logger):
         self._names = sorted({name for row in rows for name in row} - {"step"})
         columns = ["step", *self._names]
         head = b"" if not rows else _lines(columns, [dict(zip(columns, columns, strict=True)), *rows[:-1]])
-        temporary = self.path.with_name(f".{self.path.name}.part")
-        with temporary.open("wb") as file:
-            file.write(head + _lines(columns, rows[-1:]))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
+        write_whole(self.path, head + _lines(columns, rows[-1:]))
         self._last, self._last_offset = (dict(rows[-1]) if rows else {}), len(head)
 
 

@@ -11,7 +11,8 @@ import torch
 
 from contracts import ITEMS_FILE, Results, Spent, StageResults
 from files.results import read_results, write_results
-from training.callbacks.checkpoints import BEST, link
+from files.whole import link_whole, whole_folder
+from training.callbacks.checkpoints import BEST
 
 log = logging.getLogger(__name__)
 
@@ -85,23 +86,16 @@ def leave_whole(
     results = whole(names, [read_results(one / "results.json") for one in folders], backbone)
     for made in MADE:
         if (folders[-1] / made).is_dir():
-            _copy_folder(folders[-1] / made, folder / made)
+            with whole_folder(folder / made) as part:
+                shutil.copytree(folders[-1] / made, part, dirs_exist_ok=True)
     if (folder / "encoder").is_dir():
         (folder / "encoder" / "README.md").write_text(card(results), encoding="utf-8")
     (folder / "checkpoints").mkdir(exist_ok=True)
-    link(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
+    link_whole(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
     if (folders[-1] / ITEMS_FILE).is_file():
-        link(folders[-1] / ITEMS_FILE, folder / ITEMS_FILE)
+        link_whole(folders[-1] / ITEMS_FILE, folder / ITEMS_FILE)
     write_results(folder / "results.json", results)
     return results
-
-
-def _copy_folder(source: Path, target: Path) -> None:
-    draft = target.with_name(f".{target.name}.unfinished")
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(source, draft)
-    shutil.rmtree(target, ignore_errors=True)
-    draft.replace(target)
 
 
 def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:

@@ -1,11 +1,9 @@
 """Gets files from their hosts, a mirror or a folder; a broken download goes on where it stopped."""
 
 import contextlib
-import hashlib
 import http.client
 import json
 import logging
-import os
 import sys
 import urllib.error
 import urllib.parse
@@ -14,6 +12,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from files.manifest import sha256_of
+from files.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class Downloads:
 
     def _record(self, file: File, url: str, path: Path) -> None:
         """Writes down what was got; NotGot when it is not what is known, a remark when it is not what it was before."""
-        digest = sha256(path)
+        digest = sha256_of(path)
         if file.sha256 and digest != file.sha256:
             path.unlink()
             raise NotGot(f"{url}: sha256 {digest[:12]}... instead of {file.sha256[:12]}...; refused")
@@ -136,18 +137,11 @@ class Downloads:
             log.warning(self.remarks[file.name])
         today = datetime.now(UTC).date().isoformat()
         record[file.name] = {"url": url, "sha256": digest, "bytes": path.stat().st_size, "got": today}
-        part = record_file.with_name(f".{RECORD}.{os.getpid()}")
-        part.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        part.replace(record_file)
+        write_whole(record_file, json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 class NoAnswer(NotGot):
     """The host cannot be reached at all."""
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _open(url: str, headers: dict[str, str], timeout: float) -> Any:

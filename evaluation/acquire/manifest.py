@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.acquire.download import RECORD, sha256
+from evaluation.acquire.download import RECORD
 from evaluation.acquire.registry import tables_of
 from evaluation.tsv import table
+from files.manifest import sha256_of
 
 
 def manifest(data_root: Path, tasks: Sequence[str]) -> dict[str, Any]:
@@ -17,6 +18,6 @@ def manifest(data_root: Path, tasks: Sequence[str]) -> dict[str, Any]:
     record = data_root / RECORD
     return {
         "data_root": str(data_root),
-        "tables": {name: sha256(path) for name, path in paths.items() if path.is_file()},
+        "tables": {name: sha256_of(path) for name, path in paths.items() if path.is_file()},
         "downloads": json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {},
     }

@@ -1,13 +1,14 @@
 """The tables under ``data_root``: their columns, their official number of rows, and what their cells may hold."""
 
+import contextlib
 import gzip
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+
+from files.whole import whole_file, write_whole
 
 FORM = ".senteval"
 TEXTS = ("sentence", "sentence1", "sentence2", "premise", "hypothesis", "caption", "title", "text")  # columns
@@ -53,7 +54,7 @@ def write(path: Path, columns: Sequence[str], rows: Rows, official: int | None =
     ValueError: a row without the right number of cells, or another number of rows than the official one.
     """
     count = 0
-    with Whole(path) as file:
+    with whole_file(path) as part, _opened(part, path) as file:
         file.write(_line(columns))
         for row in rows:
             if len(row) != len(columns):
@@ -71,35 +72,19 @@ def write_vectors(path: Path, rows: np.ndarray, official: int | None = None) -> 
 
     if official not in (None, len(rows)):
         raise ValueError(f"{len(rows)} vectors instead of {official}")
-    with Whole(path) as file:
-        file.write(save({"images": np.ascontiguousarray(rows)}))
+    write_whole(path, save({"images": np.ascontiguousarray(rows)}))
     return len(rows)
 
 
-class Whole:
-    """A file that appears under its name only when the block around it ended well; gzipped where the name says so."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> BinaryIO:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        self._part = Path(name)
-        self._raw = os.fdopen(handle, "wb")
-        # mtime=0: the same rows give the same bytes
-        self._file = gzip.GzipFile("", "wb", fileobj=self._raw, mtime=0) if self.path.suffix == ".gz" else self._raw
-        return self._file  # type: ignore[return-value]
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._file is not self._raw:
-            self._file.close()
-        self._raw.close()
-        if kind is None:
-            self._part.chmod(0o644)
-            self._part.replace(self.path)
-        else:
-            self._part.unlink()
+@contextlib.contextmanager
+def _opened(part: Path, path: Path) -> Iterator[BinaryIO]:
+    """The file to write into; what is written is gzipped where the name of the finished one says so."""
+    with part.open("wb") as raw:
+        if path.suffix != ".gz":
+            yield raw
+            return
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:  # mtime=0: the same rows give the same bytes
+            yield file  # type: ignore[misc]
 
 
 def _line(cells: Sequence[str]) -> bytes:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError
+from files.whole import write_whole
 from synthesis.report.annotate import TABLE, agreement_table, read_agreement, write_sheet
 from synthesis.report.publish import check_target, publish
-from synthesis.shards.store import read_manifest, write_whole
+from synthesis.shards.store import read_manifest
 
 log = logging.getLogger(__name__)
 

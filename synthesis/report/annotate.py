@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError
-from synthesis.shards.store import Entry, read_entries, write_whole
+from files.whole import write_whole
+from synthesis.shards.store import Entry, read_entries
 
 SHEET, KEY, TABLE = "annotation.csv", "annotation-key.json", "annotation.md"
 COLUMNS = ("id", "text_a", "text_b", "label")

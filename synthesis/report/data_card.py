@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from synthesis.shards.store import X1, write_whole
+from files.whole import write_whole
+from synthesis.shards.store import X1
 
 SIZES = (
     (1_000, "n<1K"),

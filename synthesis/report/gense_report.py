@@ -8,13 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from files.whole import write_whole
 from prompts import DIRECTIONS
 from synthesis.report.gense_card import data_card, method_of
 from synthesis.report.measures import Example, Measured, as_json, draw_examples, measure
 from synthesis.report.plots import draw_triplet_plots
 from synthesis.report.report import Report, Table, as_markdown, as_page
 from synthesis.rules.triplet_rules import REASONS
-from synthesis.shards.store import Entry, read_shard, shard_name, write_whole
+from synthesis.shards.store import Entry, read_shard, shard_name
 
 EXAMPLES = 8
 SEED = 42

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contracts import InputError
-from synthesis.sentences.inputs import file_sha256
+from files.manifest import sha256_of
+from files.whole import whole_folder
 from synthesis.shards.store import MANIFEST, PUBLISHED, X1, read_entries, read_manifest
 
 if TYPE_CHECKING:
@@ -32,17 +33,10 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
     """
     manifest = read_manifest(folder)
     check_target(target, folder, overwrite=overwrite)
-    part = target.absolute().with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # of a publication that was killed
-    try:
+    with whole_folder(target.absolute()) as part:
         rows = _write(folder, part, manifest)
         if (folder / X1 / MANIFEST).is_file():
             _write(folder / X1, part / X1, read_manifest(folder / X1))
-        if target.is_dir():
-            shutil.rmtree(target)
-        part.rename(target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return rows
 
 
@@ -67,7 +61,7 @@ def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
 
 def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
     """Parquet, reports and manifest of one data set."""
-    target.mkdir(parents=True)
+    target.mkdir(exist_ok=True)
     files = list(_write_files(folder, target))
     rows, said = sum(one["entries"] for one in files), manifest["counts"]["accepted"]
     if rows == said == 0:
@@ -102,7 +96,7 @@ def _write_files(folder: Path, target: Path) -> Iterator[dict[str, Any]]:
             for group in (first, *islice(groups, GROUPS_OF_A_FILE - 1)):
                 writer.write_table(group)
                 rows += group.num_rows
-        yield {"file": path.name, "entries": rows, "sha256": file_sha256(path)}
+        yield {"file": path.name, "entries": rows, "sha256": sha256_of(path)}
         first, number = next(groups, None), number + 1
 
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from files.whole import write_whole
 from synthesis.report.measures import Example, Measured, draw_examples, measure
 from synthesis.report.plots import draw_plots, names_of
-from synthesis.shards.store import read_entries, write_whole
+from synthesis.shards.store import read_entries
 
 EXAMPLES = 8
 SEED = 42

@@ -6,7 +6,6 @@ Texts stay as they are; blank ones are left out and counted. Nothing is de-dupli
 """
 
 import gzip
-import hashlib
 import json
 import re
 import zlib
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from contracts import InputError
+from files.manifest import sha256_of, sha256_of_all
 
 KINDS = ("text", "jsonl", "stsb", "parquet")
 SUFFIXES = {".txt": "text", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".tsv": "stsb", ".csv": "stsb"}
@@ -85,8 +85,7 @@ class Inputs:
 
     def sha256(self) -> str:
         """Of the bytes of the file; of several, of their sums in order: moving or renaming them changes nothing."""
-        sums = [file_sha256(file.path) for file in self.files]
-        return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+        return sha256_of_all([sha256_of(file.path) for file in self.files])
 
 
 @dataclass(frozen=True)
@@ -249,9 +248,3 @@ def _suffix(path: Path) -> str:
 
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
-
-
-def file_sha256(path: Path) -> str:
-    """Of its bytes as they lie on the disk."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,11 +17,12 @@ from typing import Any, Literal, NamedTuple
 from filelock import FileLock
 
 from contracts import InputError
+from files.manifest import sha256_of
+from files.whole import write_whole
 from synthesis.recipes.unused_keys import settings
 from synthesis.sentences.duplicates import Duplicates
-from synthesis.sentences.inputs import Inputs, file_sha256, open_inputs
+from synthesis.sentences.inputs import Inputs, open_inputs
 from synthesis.sentences.split import clean, has_letters, split
-from synthesis.shards.store import write_whole
 
 FOLDER = ".sentences"
 TEXTS, COUNTS = "sentences.txt", "counts.json"
@@ -113,7 +114,7 @@ def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
     if how.without is None:
         del found["without"]
     else:
-        found["without"] = file_sha256(Path(how.without))
+        found["without"] = sha256_of(Path(how.without))
     return found
 
 

@@ -8,14 +8,13 @@ anew, and comes out the same. A shard in which nothing was accepted has no file:
 import hashlib
 import json
 import logging
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from contracts import InputError
+from files.whole import remove, write_whole
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
@@ -125,7 +124,6 @@ class ShardStore:
                 "sha256": hashlib.sha256(data).hexdigest(),
             },
         )
-        (self.folder / ABOUT).mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / ABOUT / f"{number:05d}.json", json.dumps(record).encode(), sync=sync)
         if data:
             write_whole(self.folder / shard_name(number), data, sync=sync)
@@ -147,16 +145,15 @@ class ShardStore:
         }
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
 
     def _clear(self) -> None:
         for name in WITHIN:
             if (self.folder / name / MANIFEST).is_file() or (self.folder / name / ".sentences").is_dir():
-                shutil.rmtree(self.folder / name)
+                remove(self.folder / name)
         for pattern in OURS:
             for path in self.folder.glob(pattern):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                remove(path)
 
     def _refuse_foreign(self) -> None:
         foreign = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
@@ -220,17 +217,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             "it was made from."
         )
     return found
-
-
-def write_whole(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """The file appears with all of ``data``, or stays as it was."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    part.replace(path)
 
 
 def total(records: Sequence[ShardRecord]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from contracts import InputError
 from datamodules.sources import TextSource
 from datamodules.token_store import TokenStore, build_or_open
 from datamodules.words import word_start_table
+from files.whole import unfinished
 
 LINES = [
     "The ferry leaves the harbour  before\tthe market opens.",
@@ -217,7 +218,7 @@ def test_leftovers_of_a_killed_build_do_no_harm(corpus, tiny_mlm, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
     directory = build(corpus, tokenizer, tmp_path / "cache").directory
     shutil.rmtree(directory)
-    stale = directory.with_name(f"{directory.name}.tmp-killed") / "fresh"
+    stale = unfinished(directory) / "stale"
     stale.mkdir(parents=True)
     (stale / "ids.bin").write_bytes(b"half")
     assert len(build(corpus, tokenizer, tmp_path / "cache")) == len(LINES)

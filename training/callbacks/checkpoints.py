@@ -5,9 +5,7 @@ reduction per step lets all ranks agree on whether to save now (the clock is ran
 """
 
 import math
-import os
 import pickle
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
 from contracts import InputError
+from files.whole import link_whole, sync_folder
 from training import agreement
 from training.callbacks.checkpoint_io import PatientIO, reason
 from training.callbacks.signals import Interruption
@@ -175,14 +174,14 @@ class RunCheckpoints(Checkpoint):
         self._refuse_failed_write(trainer)
         if trainer.is_global_zero:
             if best:  # first, so that wherever last.ckpt is the final step's there is a best.ckpt too
-                link(temporary, self.best_path)
+                link_whole(temporary, self.best_path)
             if last:
                 if self._last_is_good and self.last_path.exists():
                     self.last_path.replace(self.folder / PREVIOUS)
                 temporary.replace(self.last_path)
             else:
                 temporary.unlink()
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         if last:
             self._last_is_good = True
             self._saved_step, self._saved_best_step = trainer.global_step, self.best_step
@@ -231,23 +230,3 @@ def unreadable(path: str | Path) -> str | None:
         return f"cut short or damaged: {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}"
     missing = [name for name in NEEDED if name not in found] if isinstance(found, dict) else list(NEEDED)
     return f"no {missing[0]!r} in it" if missing else None
-
-
-def link(source: Path, target: Path) -> None:
-    """Give a file a second name at once, as a copy where the file system has no hard links."""
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:
-        shutil.copyfile(source, temporary)
-    temporary.replace(target)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is only safe against a power failure once the folder is on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

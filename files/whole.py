@@ -1,0 +1,156 @@
+"""Files and folders that appear whole or not at all; what was there before stays until then.
+
+What is unfinished is ``.NAME.part`` beside NAME. A kill may leave it there: nobody takes it for the result, and whoever
+writes NAME next begins it anew. It is locked meanwhile, so that of two who write the same name one waits.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from contracts import InputError
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+
+log = logging.getLogger(__name__)
+
+
+def unfinished(path: Path) -> Path:
+    """The name that a file or folder has until it is whole."""
+    return path.with_name(f".{path.name}.part")
+
+
+def write_whole(path: Path, data: bytes | str, *, sync: bool = True) -> None:
+    """The file appears with all of ``data``, text as UTF-8. Without ``sync`` a power cut may take it back."""
+    with whole_file(path, sync=sync) as part:
+        part.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
+    """An empty file to write into, which takes the name of ``path`` when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = unfinished(path)
+    with _locked(part, os.O_RDWR | os.O_CREAT) as handle:
+        os.ftruncate(handle, 0)
+        try:
+            yield part
+            if sync:
+                _sync(part)
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder to write into, which takes the name and the place of ``folder`` when the block ends well."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part, replaced = unfinished(folder), unfinished(folder.with_name(f"{folder.name}.old"))
+    with _locked(part, os.O_RDONLY | os.O_DIRECTORY):
+        for stale in part.iterdir():
+            remove(stale)
+        try:
+            yield part
+            remove(replaced)
+            if folder.exists():
+                folder.rename(replaced)  # a rename onto a folder that is not empty fails
+            part.rename(folder)
+        finally:
+            remove(part)
+            remove(replaced)
+
+
+def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callable[[Path], None]) -> None:
+    """Has ``build`` fill a fresh folder that becomes ``directory``, unless a whole one is there; others wait meanwhile.
+
+    Raises:
+        InputError: the disk is full or read-only.
+    """
+    if is_whole(directory):
+        return
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _lock_of_build(directory):
+            if not is_whole(directory):  # another process may have built it while this one waited
+                log.info("building %s", directory)
+                with whole_folder(directory) as part:
+                    build(part)
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        raise InputError(
+            f"{directory}: cannot write here ({error.strerror}). Make room, or pass data.cache_dir=FOLDER on a disk "
+            "that has some."
+        ) from error
+
+
+def link_whole(source: Path, target: Path) -> None:
+    """Give a file a second name at once, as a copy where the file system has no hard links."""
+    part = unfinished(target)
+    part.unlink(missing_ok=True)
+    try:
+        os.link(source, part)
+    except OSError:
+        shutil.copyfile(source, part)
+    part.replace(target)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in it are on the disk: only then is a rename safe against a power failure."""
+    _sync(folder)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a folder with all that is in it, where there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _locked(part: Path, flags: int) -> Iterator[int]:
+    """A descriptor of the unfinished file or folder, which nobody else on this host has meanwhile."""
+    while True:
+        if flags & os.O_DIRECTORY:
+            part.mkdir(exist_ok=True)
+        handle = os.open(part, flags, 0o666)
+        try:
+            with contextlib.suppress(OSError):  # some network file systems know no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                still_there = os.path.samestat(os.fstat(handle), part.stat())
+            except FileNotFoundError:
+                still_there = False
+            if still_there:  # whoever this one waited for has not renamed it
+                yield handle
+                return
+        finally:
+            os.close(handle)
+
+
+def _lock_of_build(directory: Path) -> FileLock:
+    lock = FileLock(f"{directory}.lock")
+    try:
+        lock.acquire(timeout=0)
+        lock.release()
+    except Timeout:
+        log.info("another process is building %s; waiting for it", directory)
+    return lock
