@@ -29,9 +29,10 @@ from transformers import (
 
 from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from synthesis.decoding.continuations import Decoding, Prompt, Statistics
 from synthesis.decoding.generator import Generator
-from synthesis.decoding.loop import Decoding, Prompt, Statistics, decode
-from synthesis.decoding.self_debiasing import self_debias
+from synthesis.decoding.loop import decode
+from synthesis.decoding.sampling import self_debias
 
 VOCABULARY = 50257
 SAMPLES, STEPS = 5, 40
@@ -83,6 +84,13 @@ def gpt2_shaped(layers: int, width: int, precision: str, device: str, corpus: li
     return Generator("gpt2-shaped", model, words)
 
 
+def published(rows: int | None) -> Decoding:
+    return Decoding(
+        max_new_tokens=STEPS, top_p=0.9, top_k=5, temperature=1.0, ban_eos=True, stop='"', seed=42, rows=rows,
+        token_budget=32_768,
+    )  # fmt: skip
+
+
 def prompts(inputs: list[str]) -> Iterator[Prompt]:
     for number, sentence in enumerate(inputs):
         written = {
@@ -100,7 +108,7 @@ def accepted(text: str, closed: bool) -> bool:
 
 def ours(generator: Generator, inputs: list[str], statistics: Statistics, rows: int | None) -> tuple[int, int]:
     """Accepted and closed."""
-    out = list(decode(generator, prompts(inputs), Decoding(max_new_tokens=STEPS, rows=rows), statistics))
+    out = list(decode(generator, prompts(inputs), published(rows), statistics))
     return sum(accepted(one.text, one.closed) for one in out), sum(one.closed for one in out)
 
 
@@ -170,7 +178,7 @@ def same_texts(generator: Generator, inputs: list[str]) -> float:
     """Share of the texts that two batch sizes agree on."""
     sides = []
     for rows in (16, 64):
-        out = decode(generator, prompts(inputs), Decoding(max_new_tokens=STEPS, rows=rows))
+        out = decode(generator, prompts(inputs), published(rows))
         sides.append({(one.prompt.key, one.sample): one.text for one in out})
     return sum(sides[0][key] == text for key, text in sides[1].items()) / len(sides[1])
 

@@ -34,11 +34,9 @@ from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 from synthesis.decoding import loop as decoding
-from synthesis.decoding.batch import Sample
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
 from synthesis.decoding.encoder_decoder import EncoderDecoder
-from synthesis.decoding.endings import Endings
-from synthesis.decoding.loop import decode
+from synthesis.decoding.loop import Endings, Sample, decode
 from synthesis.recipes.gense import Discriminator
 from synthesis.recipes.gense_filter import filter_shards
 from synthesis.rules.triplet_rules import Rules
@@ -129,7 +127,9 @@ def ours(work: Work, statistics: Statistics, judged: bool, rows: int | None) -> 
             return super().of(sample)
 
     decoding.Endings = AtLength  # type: ignore[misc]
-    how = Decoding(STEPS, TOP_P, TOP_K, ban_eos=False, stop="", rows=rows)
+    how = Decoding(
+        max_new_tokens=STEPS, top_p=TOP_P, top_k=TOP_K, temperature=1.0, seed=42, rows=rows, token_budget=32_768
+    )
     with work.generator.at_work():
         out = {one.prompt.key: one.text for one in decode(work.generator, iter(work.prompts()), how, statistics)}
         if judged:

@@ -149,15 +149,15 @@ def check_values(cfg: DictConfig, tasks: "Tasks") -> None:
 
 def read_values(cfg: DictConfig) -> "Values":
     from synthesis.decoding.continuations import Decoding
-    from synthesis.decoding.loop import check_decoding
     from synthesis.recipes.dino import Plan
+    from synthesis.recipes.spec import STOP
     from synthesis.recipes.tasks import PER_LABEL, Values
     from synthesis.rules.filters import Filters
     from synthesis.shards.provenance import identify_generator, versions
 
     names = ("max_new_tokens", "top_p", "temperature", "ban_eos", "seed", "rows", "token_budget")
-    how = Decoding(**{name: cfg[name] for name in names})
-    check_decoding(how._replace(top_k=cfg.top_k))
+    how = Decoding(**{name: cfg[name] for name in names}, top_k=cfg.top_k, stop=STOP)
+    how.check()
     plan = Plan(
         cfg.strategy,
         PER_LABEL[cfg.strategy] if cfg.per_label is None else cfg.per_label,
@@ -170,7 +170,7 @@ def read_values(cfg: DictConfig) -> "Values":
     name = Path(cfg.generator).resolve().name if Path(cfg.generator).is_dir() else cfg.generator
     generator = {"name": name, "weights": identify_generator(cfg.generator, cfg.revision)}
     return Values(
-        generator, cfg.precision, cfg.chat_template, how, cfg.top_k, plan, cfg.shard_size, versions()
+        generator, cfg.precision, cfg.chat_template, how, plan, cfg.shard_size, versions()
     )  # fmt: skip
 
 

@@ -1,7 +1,10 @@
 """What is asked of the decoding, and what comes out."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from contracts import InputError
 
 Text = str | tuple[int, ...]  # a text, or the ids of its tokens
 
@@ -16,6 +19,11 @@ class Prompt(NamedTuple):
     epsilon: float = 0.01  # its floor
     samples: range = range(1)  # which samples to draw; the same number gives the same text in every run
 
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """It and its counter prompts."""
+        return (self.text, *self.counters)
+
 
 class Sampled(NamedTuple):
     """One continuation."""
@@ -29,19 +37,35 @@ class Sampled(NamedTuple):
     rejected: str = ""  # why nothing was drawn: the prompt leaves no room in the model's context
 
 
-class Decoding(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
     """How tokens are drawn, and how many rows share a forward pass (which changes no text)."""
 
-    max_new_tokens: int = 40
-    top_p: float | None = 0.9  # None, 0 and 1: off
-    top_k: int | None = 5  # None and 0: off
-    temperature: float = 1.0
-    ban_eos: bool = True
-    stop: str = '"'  # empty: only EOS ends a text
+    max_new_tokens: int
+    top_p: float | None  # None, 0 and 1: off
+    top_k: int | None  # None and 0: off
+    temperature: float
+    ban_eos: bool = False
+    stop: str = ""  # what ends a text; empty: only EOS does
     abandon: str = ""  # where this comes before the stop string the sample is of no use: it ends unclosed, and keeps it
-    seed: int = 42
-    rows: int | None = None  # at most so many rows (samples and their counter rows) per step; None: by the device
-    token_budget: int = 32_768  # and at most so many columns of the key-value cache over all rows
+    seed: int
+    rows: int | None  # at most so many rows (samples and their counter rows) per step; None: by the device
+    token_budget: int  # and at most so many columns of the key-value cache over all rows
+
+    def check(self) -> None:
+        """InputError where a setting is out of its range."""
+        wanted = {
+            "max_new_tokens": (self.max_new_tokens >= 1, "at least 1"),
+            "top_p": (self.top_p is None or 0 <= self.top_p <= 1, "0..1, or null for none"),
+            "top_k": (self.top_k is None or self.top_k >= 0, "a number of tokens, or 0 for all"),
+            "temperature": (0 < self.temperature < math.inf, "more than 0"),
+            "stop": (bool(self.stop) or not self.ban_eos, "the string that ends a sentence"),
+            "rows": (self.rows is None or self.rows >= 1, "at least 1"),
+            "token_budget": (self.token_budget >= 1, "at least 1"),
+        }
+        for name, (right, what) in wanted.items():
+            if not right:
+                raise InputError(f"{name}={getattr(self, name)}: wanted {what}.")
 
 
 @dataclass

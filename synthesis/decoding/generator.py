@@ -1,10 +1,10 @@
 """Load any causal language model with its tokenizer, by hub id or folder, for decoding."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their config
 ATTENTION = {"full_attention", "sliding_attention"}  # kinds of layers that see only distances and the padding mask
 FOR_MASKED_LM = "ForMaskedLM"
+TOKENS_OF_A_PASS = 2048  # padding included
+AnyText = TypeVar("AnyText", bound=Text)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,15 @@ class Generator:
         messages = [{"role": "user", "content": question if newline else text}]
         begun = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return cast(str, begun) + (answer if newline else "")
+
+
+def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
+    """All texts, in lists for one pass each, the longest first."""
+    left = sorted(ids_of, key=lambda text: len(ids_of[text]))
+    while left:
+        texts = left[-max(1, TOKENS_OF_A_PASS // len(ids_of[left[-1]])) :]
+        del left[-len(texts) :]
+        yield texts
 
 
 def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:

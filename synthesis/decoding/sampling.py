@@ -1,4 +1,4 @@
-"""Draw tokens: top-k, top-p and random numbers that are a function of (seed, prompt, sample, position).
+"""Draw tokens: self-debiasing, top-k, top-p and random numbers that are a function of (seed, prompt, sample, position).
 
 The published order (that of transformers): temperature, top-k, then top-p over what top-k left, renormalised. A token
 is found by its place in the cumulative distribution over token ids, not over ranks: two tokens of nearly equal
@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Axes: R rows, V vocabulary, K kept candidates, S samples, P positions
+# Axes: R rows (one per sample), V vocabulary, C counter prompts (of the row that has most), K kept candidates,
+# S samples, P positions
 NUCLEUS = 1024  # tokens looked at first where only top-p restricts; more where they do not hold its mass
 TIES = 11  # tokens looked at beyond top-k, for those as likely as the k-th
 
@@ -120,3 +121,35 @@ def philox(counter: np.ndarray, key: int) -> np.ndarray:
         )
         keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return np.stack([c0, c1, c2, c3])
+
+
+# ------------------------------------------------------------------------------- self-debiasing
+
+
+def self_debias(
+    logits_RV: Tensor, counters_RCV: Tensor, present_RC: Tensor, decay_R: Tensor, epsilon_R: Tensor
+) -> Tensor:
+    """log p* (R, V), float32 (float64 where the logits are).
+
+    p*(x) = p(x) * max(exp(-decay * d(x)), epsilon) / sum, with d(x) = max(0, max over counters p_b(x) - p(x)):
+    Schick and Schütze 2021, "Generating Datasets with Pretrained Language Models", equations 1 to 3; their published
+    data was made with the floor epsilon = 0.01, which is not in the paper (epsilon = 0 is the paper). Probabilities
+    are over the full vocabulary, before temperature, top-k and top-p.
+
+    Args:
+        logits_RV: of the prompts; -inf bans a token, and must then stand in the counters' logits too.
+        counters_RCV: of the counter prompts after the same continuation; C may be 0.
+        present_RC: bool, False where a row has fewer counter prompts.
+        decay_R: lambda >= 0.
+        epsilon_R: 0..1.
+    """
+    wide = torch.promote_types(logits_RV.dtype, torch.float32)
+    log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=wide)
+    if not counters_RCV.shape[1]:
+        return log_p_RV
+    p_b_RCV = torch.softmax(counters_RCV, dim=-1, dtype=wide).mul_(present_RC[:, :, None])
+    excess_RV = p_b_RCV.amax(dim=1).sub_(log_p_RV.exp()).clamp_(min=0)
+    # In logarithms a strong decay does not underflow to a probability of zero
+    floor_R1 = epsilon_R.to(wide).log()[:, None]
+    log_factor_RV = torch.maximum(excess_RV.mul_(-decay_R.to(wide)[:, None]), floor_R1)
+    return torch.log_softmax(log_p_RV + log_factor_RV, dim=-1)

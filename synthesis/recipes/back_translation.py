@@ -12,8 +12,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, Dynam
 
 from contracts import InputError
 from encoders.backbones import from_pretrained, load_whole
-from synthesis.decoding.generator import PRECISIONS
-from synthesis.decoding.prefill import by_length
+from synthesis.decoding.generator import PRECISIONS, by_length
 
 
 class Language(NamedTuple):

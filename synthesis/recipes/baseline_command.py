@@ -81,8 +81,7 @@ def run_baseline(cfg: Any, folder: Path, recipe: str, agreed: Agreed) -> int:
 def open_stage(
     cfg: Any, folder: Path, recipe: str, identity: dict[str, Any], method: Method, judge: NamedGenerator | None
 ) -> "BaselineStage":
-    from synthesis.decoding.continuations import Decoding
-    from synthesis.recipes.baselines import BaselineStage
+    from synthesis.recipes.baselines import NOT_DECODED, BaselineStage
     from synthesis.shards.provenance import versions
 
     score = load_score(cfg, judge) if judge else None
@@ -93,7 +92,7 @@ def open_stage(
         "sentences": opened.counts,
     }
     size = cfg.shard_size
-    return BaselineStage(folder, recipe, Decoding(), opened.number, size, identity, about, opened.source, score)
+    return BaselineStage(folder, recipe, NOT_DECODED, opened.number, size, identity, about, opened.source, score)
 
 
 def write_scored(stage: "BaselineStage", ranks: "Ranks") -> None:

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, Protocol
 
 from command.side_by_side import Ranks
 from prompts import DIRECTIONS, Direction
+from synthesis.decoding.continuations import Decoding
 from synthesis.recipes.back_translation import Translator
 from synthesis.recipes.gense import AT_ONCE, Candidate, Pair
 from synthesis.recipes.retrieval import Bm25, Neighbours
 from synthesis.shards.stage import DataSet
 from synthesis.shards.store import LabelCounts, read_entries
 
+NOT_DECODED = Decoding(max_new_tokens=1, top_p=None, top_k=None, temperature=1.0, seed=0, rows=None, token_budget=1)
 EVERY = 20.0  # seconds between lines of the log
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from contracts import InputError
-from synthesis.decoding.loop import Prompt, Sampled
+from synthesis.decoding.continuations import Prompt, Sampled
 from synthesis.recipes.spec import Label, TaskSpec
 from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters
 from synthesis.shards.store import Entry, LabelCounts

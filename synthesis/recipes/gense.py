@@ -17,7 +17,7 @@ from contracts import InputError
 from prompts import DIRECTIONS, Direction, PromptIds
 from synthesis.decoding.continuations import Prompt, Sampled, Text
 from synthesis.decoding.encoder_decoder import EncoderDecoder
-from synthesis.decoding.prefill import by_length
+from synthesis.decoding.generator import by_length
 from synthesis.shards.store import LabelCounts
 
 AT_ONCE = 256  # sentences tokenised together, and pairs scored together

@@ -60,7 +60,6 @@ def read_wanted(cfg: Any, folder: Path) -> Wanted:
         InputError: a value, the input or the generator's folder is wrong.
     """
     from synthesis.decoding.continuations import Decoding
-    from synthesis.decoding.loop import check_decoding
     from synthesis.recipes.gense import Plan
     from synthesis.sentences.inputs import open_inputs
     from synthesis.sentences.preparation import identify, read_preparation
@@ -76,8 +75,8 @@ def read_wanted(cfg: Any, folder: Path) -> Wanted:
         if cfg[name] < least:
             raise InputError(f"{name}={cfg[name]}: wanted at least {least}.")
     names = ("max_new_tokens", "top_p", "top_k", "temperature", "seed", "rows", "token_budget")
-    how = Decoding(**{name: cfg[name] for name in names}, ban_eos=False, stop="")
-    check_decoding(how)
+    how = Decoding(**{name: cfg[name] for name in names})
+    how.check()
     plan = Plan(cfg.candidates, cfg.max_source_tokens, cfg.max_pair_tokens)
     plan.check()
     preparation = read_preparation(cfg)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,8 +105,7 @@ class Values(NamedTuple):
     generator: Mapping[str, Any]  # name, and what identifies its weights
     precision: str
     chat_template: bool
-    how: Decoding
-    top_k: int | None  # None: as published for the task
+    how: Decoding  # top_k None: as published for the task
     plan: Plan
     shard_size: int
     versions: Mapping[str, str]
@@ -150,10 +149,10 @@ def _stage(
     plan: Plan,
     values: Values,
 ) -> Stage:
-    top_k = TOP_K[kind] if values.top_k is None else values.top_k
+    top_k = TOP_K[kind] if values.how.top_k is None else values.how.top_k
     abandon = "" if plan.filters.allow_newlines else "\n"
-    how = values.how._replace(top_k=top_k, abandon=abandon)
-    decoding = {name: value for name, value in how._asdict().items() if name not in ("rows", "token_budget", "abandon")}
+    how = replace(values.how, top_k=top_k, abandon=abandon)
+    decoding = {name: value for name, value in asdict(how).items() if name not in ("rows", "token_budget", "abandon")}
     identity = {
         "kind": kind,
         "spec": spec.to_json(),

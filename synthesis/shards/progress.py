@@ -12,7 +12,7 @@ from collections import Counter
 from tqdm import tqdm
 
 from command.side_by_side import Ranks
-from synthesis.decoding.loop import Sampled
+from synthesis.decoding.continuations import Sampled
 from synthesis.shards.stage import Job, Progress, Shard, Stage
 
 EVERY = 0.5  # seconds between looks

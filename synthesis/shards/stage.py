@@ -16,8 +16,9 @@ from filelock import FileLock
 
 from command.side_by_side import Ranks
 from contracts import InputError
+from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
 from synthesis.decoding.generator import Generator
-from synthesis.decoding.loop import Decoding, Prompt, Sampled, Statistics, decode
+from synthesis.decoding.loop import decode
 from synthesis.shards.store import ABOUT, LabelCounts, ShardStore, read_manifest
 
 log = logging.getLogger(__name__)

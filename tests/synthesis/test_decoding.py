@@ -3,15 +3,18 @@
 import itertools
 import random
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 
 from contracts import InputError
+from synthesis.decoding.continuations import Prompt, Statistics
 from synthesis.decoding.generator import Generator
-from synthesis.decoding.loop import Decoding, Prompt, Statistics, decode
+from synthesis.decoding.loop import decode
 from tests.synthesis.naive import chi_square, drawn, numbers, restricted
+from tests.synthesis.settings import decoding
 
 FAMILIES = ["gpt2", "opt", "neox", "llama", "mistral", "bloom"]
 LABELS = {"1": "the same", "0.5": "somewhat similar", "0": "completely different"}
@@ -43,7 +46,7 @@ def sentences(count, longest=40):
 
 
 def run(generator, prompts, statistics=None, **how):
-    out = list(decode(generator, iter(prompts), Decoding(**how), statistics))
+    out = list(decode(generator, iter(prompts), decoding(**how), statistics))
     texts = {(one.prompt.key, one.sample): (one.text, one.closed, one.tokens) for one in out}
     assert len(texts) == len(out), "a sample came twice"
     return texts
@@ -83,9 +86,9 @@ def one_at_a_time(generator, prompt, sample, how):
 def test_every_text_is_what_decoding_one_at_a_time_gives(toy_generator, family):
     # BLOOM's attention is float32 whatever the weights, and knows no fully masked row in float64
     generator = toy_generator(family, quote=1.0, dtype=torch.float32 if family == "bloom" else torch.float64)
-    how = Decoding(max_new_tokens=10, top_k=20)
+    how = decoding(max_new_tokens=10, top_k=20)
     prompts = prompts_for(sentences(4), decay=30.0, samples=range(2))
-    found = run(generator, prompts, **(how._asdict() | {"rows": 11}))
+    found = run(generator, prompts, **(asdict(how) | {"rows": 11}))
     for prompt, sample in itertools.product(prompts, range(2)):
         assert found[prompt.key, sample] == one_at_a_time(generator, prompt, sample, how)
     assert len({closed for _, closed, _ in found.values()}) == 2, "some close and some do not"
@@ -94,7 +97,7 @@ def test_every_text_is_what_decoding_one_at_a_time_gives(toy_generator, family):
 def test_texts_have_the_distribution_of_naive_sampling(toy_generator):
     """All two-token texts of a prompt with two counter prompts, and how often each comes in 6,000 samples."""
     generator = toy_generator(quote=2.0, spread=0.3)
-    how = Decoding(max_new_tokens=2, top_k=8, top_p=0.9, ban_eos=True)
+    how = decoding(max_new_tokens=2, top_k=8, top_p=0.9, ban_eos=True)
     prompt = prompts_for(["a cat"], samples=range(6000), decay=50.0)[2]
     wanted = Counter()
     for first, p in enumerate(next_probabilities(generator, prompt, [], how)):
@@ -105,7 +108,7 @@ def test_texts_have_the_distribution_of_naive_sampling(toy_generator):
                 text, mark, _ = generator.tokenizer.decode([first, second]).partition('"')
                 wanted[text, bool(mark)] += p * q
     wanted = {key: p for key, p in wanted.items() if p}
-    found = Counter((text, closed) for text, closed, _ in run(generator, [prompt], **how._asdict()).values())
+    found = Counter((text, closed) for text, closed, _ in run(generator, [prompt], **asdict(how)).values())
     assert set(found) <= set(wanted)
     kinds, pvalue = chi_square(found, wanted)
     assert kinds > 20
@@ -164,7 +167,7 @@ def test_inputs_stream(toy_generator):
             pulled += 1
             yield Prompt((number,), f'{number}: "', samples=range(2))
 
-    come = itertools.islice(decode(toy_generator(quote=4.0), endless(), Decoding(rows=16)), 300)
+    come = itertools.islice(decode(toy_generator(quote=4.0), endless(), decoding(rows=16)), 300)
     for count, _ in enumerate(come, start=1):
         assert pulled <= count / 2 + 64
 
@@ -188,13 +191,13 @@ def test_prompts_that_depend_on_what_came(toy_generator):
                 yield None
 
     asked = Counter()
-    for one in decode(toy_generator(quote=3.0), until_short(), Decoding(rows=4)):
+    for one in decode(toy_generator(quote=3.0), until_short(), decoding(rows=4)):
         tries[one.prompt.key[0]] += 1
         if one.closed and one.tokens < 8:
             short.add(one.prompt.key[0])
     assert short == set(range(5))
     assert sum(tries.values()) > 5
-    assert list(decode(toy_generator(), iter([None, None]), Decoding())) == []
+    assert list(decode(toy_generator(), iter([None, None]), decoding())) == []
 
 
 # ------------------------------------------------------------------------------------- when it ends
@@ -255,7 +258,7 @@ def test_a_prompt_longer_than_the_context_is_rejected_with_a_reason(toy_generato
     generator = toy_generator(quote=3.0)
     long = prompts_for(["x" * 200])
     fine = prompts_for(sentences(5))
-    out = list(decode(generator, iter([*fine[:7], *long, *fine[7:]]), Decoding(rows=16)))
+    out = list(decode(generator, iter([*fine[:7], *long, *fine[7:]]), decoding(rows=16)))
     rejected = [one for one in out if one.rejected]
     assert sorted((one.prompt.key, one.sample) for one in rejected) == sorted(
         (p.key, s) for p in long for s in range(3)
@@ -282,7 +285,7 @@ def test_logits_that_are_not_finite_are_reported(toy_generator):
     generator = toy_generator(dtype=torch.float32)
     generator.model.get_output_embeddings().shift = torch.nan
     with pytest.raises(InputError, match="not finite"):
-        list(decode(generator, iter(prompts_for(["a"])), Decoding()))
+        list(decode(generator, iter(prompts_for(["a"])), decoding()))
 
 
 @pytest.mark.parametrize(
@@ -290,7 +293,7 @@ def test_logits_that_are_not_finite_are_reported(toy_generator):
 )
 def test_settings_out_of_range_are_named(toy_generator, wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
-        list(decode(toy_generator(), iter([]), Decoding(**wrong)))
+        list(decode(toy_generator(), iter([]), decoding(**wrong)))
 
 
 @pytest.mark.gpu
@@ -306,7 +309,7 @@ def test_no_samples_no_work(toy_generator):
 
 
 def test_an_empty_prompt_is_rejected(toy_generator):
-    (one,) = decode(toy_generator(), iter([Prompt((0,), "")]), Decoding())
+    (one,) = decode(toy_generator(), iter([Prompt((0,), "")]), decoding())
     assert "empty" in one.rejected
 
 
@@ -340,6 +343,6 @@ def test_rows_outgrow_the_cache_in_the_middle(toy_generator, seed):
 def test_the_generator_is_not_changed(toy_generator):
     generator: Generator = toy_generator(quote=3.0)
     before = [weight.clone() for weight in generator.model.parameters()]
-    list(decode(generator, iter(prompts_for(["a"])), Decoding()))
+    list(decode(generator, iter(prompts_for(["a"])), decoding()))
     assert all(torch.equal(a, b) for a, b in zip(before, generator.model.parameters(), strict=True))
     assert all(weight.requires_grad for weight in generator.model.parameters())

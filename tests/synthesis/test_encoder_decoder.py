@@ -3,12 +3,15 @@
 import itertools
 import random
 from collections import Counter
+from dataclasses import asdict
 
 import pytest
 import torch
 
-from synthesis.decoding.loop import Decoding, Prompt, Statistics, decode
+from synthesis.decoding.continuations import Prompt, Statistics
+from synthesis.decoding.loop import decode
 from tests.synthesis.naive import chi_square, drawn, numbers, restricted
+from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
 
 
@@ -23,7 +26,7 @@ def prompts_for(model, texts, samples=range(2)):
 
 
 def settings(**how):
-    return Decoding(**{"max_new_tokens": 12, "top_k": 20, "ban_eos": False, "stop": "", **how})
+    return decoding(**{"max_new_tokens": 12, "top_k": 20, "ban_eos": False, "stop": "", **how})
 
 
 def run(model, prompts, statistics=None, **how):
@@ -75,7 +78,7 @@ def test_texts_have_the_distribution_of_naive_sampling():
                 if q:
                     text = model.tokenizer.decode([first, second], skip_special_tokens=True)
                     wanted[text, second == 1] += p * q
-    found = Counter((text, closed) for text, closed, _ in run(model, [prompt], **how._asdict()).values())
+    found = Counter((text, closed) for text, closed, _ in run(model, [prompt], **asdict(how)).values())
     assert set(found) <= set(wanted)
     kinds, pvalue = chi_square(found, wanted)
     assert kinds > 20

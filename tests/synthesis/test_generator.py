@@ -8,8 +8,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast
 
 from contracts import InputError
+from synthesis.decoding.continuations import Prompt
 from synthesis.decoding.generator import Generator, load_generator
-from synthesis.decoding.loop import Decoding, Prompt, decode
+from synthesis.decoding.loop import decode
+from tests.synthesis.settings import decoding
 
 CHAT = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}"
@@ -37,7 +39,7 @@ def test_a_folder_whose_tokenizer_has_no_pad_token_generates(saved, family):
     assert generator.tokenizer.pad_token is None
     assert generator.context == 128
     prompts = [Prompt((text,), f'{text}: "', samples=range(2)) for text in ("a", "much longer than the other")]
-    assert len(list(decode(generator, iter(prompts), Decoding(max_new_tokens=5)))) == 4
+    assert len(list(decode(generator, iter(prompts), decoding(max_new_tokens=5)))) == 4
     assert generator.tokenizer.pad_token is None
 
 
@@ -113,7 +115,7 @@ def test_rows_of_the_vocabulary_without_a_token_are_never_drawn(toy_generator):
     with torch.no_grad():
         model.get_output_embeddings().weight[258:] *= 50
     for one in decode(
-        wide, iter([Prompt((0,), 'a "', ('b "',), samples=range(20))]), Decoding(top_k=0, max_new_tokens=10)
+        wide, iter([Prompt((0,), 'a "', ('b "',), samples=range(20))]), decoding(top_k=0, max_new_tokens=10)
     ):
         assert len(wide.encode([one.text])[0]) + one.closed == one.tokens or "�" in one.text or "." in one.text
 

@@ -11,13 +11,13 @@ import yaml
 from command.side_by_side import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, PromptIds, parse_prompts
-from synthesis.decoding.continuations import Decoding
 from synthesis.recipes.gense import Discriminator, Plan
 from synthesis.recipes.gense_stage import GenseStage
 from synthesis.sentences.preparation import Prepared
 from synthesis.shards.progress import Quiet
 from synthesis.shards.stage import close_stage, run_stage
 from tests.synthesis.commands import rows_of
+from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
 
 FOUND = yaml.safe_load((Path(__file__).resolve().parents[2] / "configs/prompts/gense.yaml").read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ def test_probabilities_are_those_of_a_plain_forward_pass(family):
 def stage_of(folder, texts, *, shard_size=4, rows=None, token_budget=32_768, candidates=2):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "in.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
-    how = Decoding(12, 0.9, 20, ban_eos=False, stop="", rows=rows, token_budget=token_budget)
+    how = decoding(max_new_tokens=12, top_k=20, ban_eos=False, stop="", rows=rows, token_budget=token_budget)
     given = Prepared(folder / "in.txt", {"kept": len(texts)})
     plan = Plan(candidates, max_source_tokens=30, max_pair_tokens=30)
     return GenseStage(folder, "gense", how, len(texts), shard_size, {"kind": "scored"}, {}, plan, PROMPTS, given)

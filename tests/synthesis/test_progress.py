@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from command.side_by_side import Ranks, start_processes
-from synthesis.decoding.loop import Sampled
+from synthesis.decoding.continuations import Sampled
 from synthesis.shards import heartbeat, progress
 from synthesis.shards.failures import SynthesisFailed
 from synthesis.shards.progress import Bar, Lines, Quiet, choose_progress
