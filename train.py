@@ -27,9 +27,8 @@ if TYPE_CHECKING:  # torch and Lightning take seconds to import: not before --he
     import pytorch_lightning as pl
 
     from contracts import DataModule, Results
-    from evaluation.callback import ScoreCallback
+    from evaluation.callback import FinalScores, ScoreCallback
     from evaluation.choice import Suites
-    from evaluation.final import FinalScores
     from training.callbacks.telemetry import Telemetry
 
 log = logging.getLogger("train")
@@ -139,8 +138,7 @@ def fit(
     loggers: list[Any],
 ) -> tuple[Fitted, int]:
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
-    from evaluation.callback import ScoreCallback
-    from evaluation.final import FinalScores
+    from evaluation.callback import FinalScores, ScoreCallback
     from training.callbacks.checkpoints import RunCheckpoints
     from training.callbacks.progress import Progress
     from training.callbacks.reseed import Reseed

@@ -38,7 +38,7 @@ from datamodules.scored_pairs import ScoredPairs
 from datamodules.text_rows import TextRows, Triplets
 from encoders.objective import Objective
 from evaluation.statistics import spearman
-from evaluation.sts_data import LAYOUTS, read_pairs
+from evaluation.tasks.sts import LAYOUTS, read_pairs
 from tests.objectives import built
 
 LR, DECAY, EPS, MAX_LENGTH, TEMPERATURE = 2e-5, 0.01, 1e-8, 128, 0.05

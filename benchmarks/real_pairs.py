@@ -21,7 +21,7 @@ from benchmarks.materials import packaged_minilm
 from benchmarks.real_text import DEVELOPMENT, SCORE, lightning_time
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT, shared_data
-from evaluation.sts_data import Layout, read_pairs
+from evaluation.tasks.sts import Layout, read_pairs
 from files.metrics import read_rows
 
 

@@ -25,10 +25,10 @@ from benchmarks.sides import CLOCKS, Line, arguments, report
 from benchmarks.texts import shared_data
 from encoders import load_encoder
 from evaluation.catalogue import load_tasks
-from evaluation.classification import Classification
-from evaluation.embed import Pool
-from evaluation.features import features_of
 from evaluation.task import How
+from evaluation.tasks.classification import Classification
+from evaluation.tasks.features import features_of
+from evaluation.vectors import Pool
 
 TASKS = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 QUICK = ("trec",)

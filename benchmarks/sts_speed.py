@@ -22,9 +22,9 @@ from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from contracts import Embedder, PairTask
 from encoders import load_encoder
-from evaluation.embed import embed_pool
 from evaluation.statistics import spearman
-from evaluation.sts_data import LAYOUTS, read_pairs
+from evaluation.tasks.sts import LAYOUTS, read_pairs
+from evaluation.vectors import embed_pool
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 WANTED = {"fp32": (">= 1.9x", "<= 0.01"), "bf16": (">= 4x", "<= 0.05")}

@@ -71,7 +71,7 @@ def score(cfg: DictConfig) -> int:
     with process_group() as rank:
         from evaluation.catalogue import load_tasks
         from evaluation.suite import Suite
-        from evaluation.vector_store import VectorStore
+        from evaluation.vectors import VectorStore
 
         names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
         chosen = load_tasks(cfg.data_root, names, options_of(cfg))
@@ -162,15 +162,14 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
     """The tables, on the terminal and beside the JSON."""
     from rich.console import Console
 
-    from evaluation.suite import WITH_FORM
-    from evaluation.tables import markdown, terminal
+    from evaluation.papers import markdown, terminal
     from files.items import items_beside, write_items
     from files.results import write_results
     from files.whole import write_whole
 
     console = Console()
     if not cfg.quiet:
-        for part in terminal(results, WITH_FORM):
+        for part in terminal(results):
             console.print(part, highlight=False, soft_wrap=isinstance(part, str))
     if cfg.output:
         path = Path(cfg.output)
@@ -178,7 +177,7 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
             write_items(items_beside(path), found.items)
         write_results(path, results)
         page = path.with_suffix(".md")
-        write_whole(page, markdown(results, WITH_FORM))
+        write_whole(page, markdown(results))
         if not cfg.quiet:
             console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
 

@@ -1,16 +1,17 @@
-"""Scores the encoder while it trains, at the start, every n steps and at the last, without disturbing the training."""
+"""Scores the encoder while it trains, without disturbing the training, and the best weights of the run at its end."""
 
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from contracts import PairTask, RetrievalTask
+from contracts import InputError, PairTask, RetrievalTask
 from evaluation.statistics import Scores
 from evaluation.suite import Suite, suite_of
 from evaluation.task import Task
@@ -94,6 +95,38 @@ class ScoreCallback(pl.Callback):
         self.history = dict(state_dict["history"])
         self.scores_before = state_dict["scores_before"]
         self._restored = True
+
+
+class FinalScores(pl.Callback):
+    """Puts the best weights into the module on every rank, then scores them; ``skip()``: the run was cut short.
+
+    The last step is among those to choose from, also where a clock or another callback ended the run. The module leaves
+    ``fit`` with the best weights, ready for export.
+    """
+
+    def __init__(self, scorer: ScoreCallback, best: Path, skip: Callable[[], bool]) -> None:
+        self.scorer, self.best, self.skip = scorer, best, skip
+        self.scores = Scores({}, {})
+        self.best_step = 0
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self.skip():  # whoever continues a run that was cut short goes on from a step like any other
+            self.scorer.score_step(trainer, pl_module)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.skip():
+            return
+        if not self.best.is_file():
+            raise InputError(
+                f"{self.best} is not there: the checkpoint that this run began from is at its last step, so nothing "
+                "was trained. Give more max_steps or max_epochs, or begin anew from its weights: backbone=RUN_FOLDER."
+            )
+        checkpoint = torch.load(self.best, map_location="cpu", weights_only=True, mmap=True)
+        pl_module.load_state_dict(checkpoint["state_dict"])
+        self.best_step = int(checkpoint["global_step"])
+        if len(self.scorer.suite):
+            pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
+            self.scores = self.scorer.score(pl_module)
 
 
 def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:

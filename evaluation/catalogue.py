@@ -7,38 +7,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError
-from evaluation import (
-    captions_data,
-    domain_data,
-    geometry,
-    probing_data,
-    relatedness_data,
-    senteval_data,
-    sts_data,
-)
 from evaluation.task import Entry, Options, Task
+from evaluation.tasks import askubuntu, captions, cqadupstack, geometry, labelled, paraphrase, relatedness, sts
 from evaluation.tsv import SENTEVAL, count_rows, table
 
 log = logging.getLogger(__name__)
 
 ENTRIES: dict[str, Entry] = {
-    **sts_data.ENTRIES,
-    **relatedness_data.ENTRIES,
-    **relatedness_data.FORK_ENTRIES,
-    **senteval_data.ENTRIES,
-    **captions_data.ENTRIES,
-    **probing_data.ENTRIES,
-    **domain_data.ENTRIES,
+    **sts.ENTRIES,
+    **relatedness.ENTRIES,
+    **labelled.SENTEVAL_ENTRIES,
+    **captions.ENTRIES,
+    **labelled.PROBING_ENTRIES,
+    **askubuntu.ENTRIES,
+    **cqadupstack.ENTRIES,
+    **paraphrase.ENTRIES,
     **geometry.ENTRIES,
 }
-_YEARS = tuple(sts_data.YEARS)
-_REGRESSORS = tuple(relatedness_data.ENTRIES)
-_STS = (*_YEARS, "stsb-dev", "stsb", "sickr-dev", "sickr", "sickr-all")
+_REGRESSORS = tuple(name for name in relatedness.ENTRIES if name.endswith("-regressor"))
 SUITES: dict[str, tuple[str, ...]] = {
-    "sts": (*_STS, *_REGRESSORS),
+    "sts": (*sts.ENTRIES, *_REGRESSORS),
     "transfer": ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"),
-    "senteval": (*senteval_data.ENTRIES, *captions_data.ENTRIES, *_REGRESSORS, *_YEARS),
-    "probing": tuple(probing_data.ENTRIES),
+    "senteval": (*labelled.SENTEVAL_ENTRIES, *captions.ENTRIES, *_REGRESSORS, *sts.YEARS),
+    "probing": tuple(labelled.PROBING_ENTRIES),
     "domain": ("askubuntu", "cqadupstack", "twitterurl", "pit", "biosses"),
     "geometry": tuple(geometry.ENTRIES),
 }

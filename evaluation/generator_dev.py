@@ -37,12 +37,7 @@ class GeneratorDev(Suite):
     def run(self, writer: Writer, *, intervals: bool = True, **_: Any) -> Scores:  # type: ignore[override]
         """The very same scores on every rank; all ranks must call it."""
         found = estimates(writer.held_out_texts(), self.name if intervals else None)
-        named = dict(zip(self.score_names(), found, strict=True))
-        bounds = {name: estimate.interval() for name, estimate in named.items()}
-        return Scores(
-            {name: estimate.value for name, estimate in named.items()},
-            {name: interval for name, interval in bounds.items() if interval is not None},
-        )
+        return Scores.of(dict(zip(self.score_names(), found, strict=True)))
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/{metric}" for metric in ("accuracy", "perplexity", "selection")]

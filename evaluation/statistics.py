@@ -9,7 +9,7 @@ Shape letters: R resamples, N items, K distinct values.
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -33,6 +33,21 @@ class Scores(NamedTuple):
     intervals: dict[str, list[float]]
     members: dict[str, list[str]] = {}  # average -> the scores that it holds
     items: ItemScores | None = None  # where intervals were wanted
+
+    @classmethod
+    def of(
+        cls,
+        estimates: "Mapping[str, Estimate]",
+        members: dict[str, list[str]] | None = None,
+        items: ItemScores | None = None,
+    ) -> "Scores":
+        bounds = {name: estimate.interval() for name, estimate in estimates.items()}
+        return cls(
+            {name: estimate.value for name, estimate in estimates.items()},
+            {name: interval for name, interval in bounds.items() if interval is not None},
+            members or {},
+            items,
+        )
 
 
 class Estimate(NamedTuple):

@@ -1,25 +1,22 @@
 """A suite is a list of tasks scored together: their sentences are encoded once, their scores dealt to ranks."""
 
-import logging
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from contracts import Embedder, InputError, PairTask, RetrievalTask
-from evaluation.averages import averages
-from evaluation.catalogue import ENTRIES, has_form
-from evaluation.embed import VectorStore, embed_pool
-from evaluation.items import items_of
-from evaluation.retrieval import Retrieval, tfidf_baseline
+from contracts import Embedder, InputError, ItemScores, PairTask, RetrievalTask
+from evaluation.papers import averages
 from evaluation.statistics import Estimate, Scores
-from evaluation.sts import Similarity, item_cosines
 from evaluation.task import How, Task
-
-log = logging.getLogger(__name__)
+from evaluation.tasks.retrieval import Retrieval, tfidf_baseline
+from evaluation.tasks.sts import Similarity, cosines
+from evaluation.vectors import Pool, VectorStore, embed_pool, rank_and_world
 
 POOLED_TEXTS = 400_000  # bounds the vectors that are held at a time: 1.2 GB at 768 features
 
@@ -58,35 +55,19 @@ class Suite:
         ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
         """
         how, found = How(_device_of(embedder), intervals), dict[str, Estimate]()
-        cosines = dict[str, Tensor]()
+        similarities = dict[str, Tensor]()
         for group in _groups(self.tasks):
             pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
-            rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-            mine = dict[str, Estimate]()
-            problem: Exception | None = None
-            for task in _longest_first(group)[rank::world]:
-                began = time.perf_counter()
-                try:
-                    mine.update(task.score(pool, how))
-                except Exception as error:  # noqa: BLE001  # the other ranks wait for this one's scores, and must hear of it
-                    problem = error
-                    break
-                if report:
-                    report(task.name, time.perf_counter() - began)
-            found.update(_exchanged(mine, problem))
+            found.update(_score_dealt(group, pool, how, report))
             if intervals:
-                cosines.update({t.name: item_cosines(t.pairs, pool) for t in group if isinstance(t, Similarity)})
+                pairs = [task.pairs for task in group if isinstance(task, Similarity)]
+                similarities.update({one.name: cosines(one, pool, warn=False) for one in pairs})
         ordered = {name: found[name] for task in self.tasks for name in task.score_names()}
         members = dict[str, list[str]]()
-        for one in list(averages(ordered, WITH_FORM)):
+        for one in list(averages(ordered)):
             ordered[one.name], members[one.name] = one.estimate, one.members
-        bounds = {name: estimate.interval() for name, estimate in ordered.items()}
-        return Scores(
-            {name: estimate.value for name, estimate in ordered.items()},
-            {name: interval for name, interval in bounds.items() if interval is not None},
-            members,
-            items_of(self.tasks, cosines, ordered) if intervals else None,
-        )
+        items = _items(self.tasks, similarities, ordered) if intervals else None
+        return Scores.of(ordered, members, items)
 
     def scored_of(self, module: nn.Module) -> Any:
         """The part of a module in training that ``run`` is given."""
@@ -95,7 +76,7 @@ class Suite:
     def score_names(self) -> list[str]:
         """What ``run`` will compute, known without vectors."""
         names = [name for task in self.tasks for name in task.score_names()]
-        return names + [one.name for one in averages(dict.fromkeys(names, Estimate(0.0)), WITH_FORM)]
+        return names + [one.name for one in averages(dict.fromkeys(names, Estimate(0.0)))]
 
     def baselines(self) -> dict[str, float]:
         """TF-IDF on the retrieval tasks, which needs no encoder."""
@@ -114,9 +95,6 @@ def suite_of(tasks: Iterable[Task | PairTask | RetrievalTask]) -> Suite:
     return tasks if isinstance(tasks, Suite) else Suite(tasks)
 
 
-WITH_FORM = frozenset(name for name in ENTRIES if has_form(name))
-
-
 def _task_of(task: Task | PairTask | RetrievalTask) -> Task:
     if isinstance(task, PairTask):
         return Similarity(task)
@@ -130,10 +108,6 @@ def _device_of(embedder: Embedder) -> torch.device:
 
 def _size(task: Task) -> int:
     return sum(len(texts) for texts in task.texts())
-
-
-def _longest_first(tasks: Sequence[Task]) -> list[Task]:
-    return sorted(tasks, key=_size, reverse=True)
 
 
 def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
@@ -150,20 +124,55 @@ def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
         yield group
 
 
-def _exchanged(mine: dict[str, Estimate], problem: Exception | None) -> dict[str, Estimate]:
-    """The scores of all ranks; the first problem is raised on all of them."""
-    if not dist.is_initialized():
-        if problem:
-            raise problem
-        return mine
-    said: list[Any] = [None for _ in range(dist.get_world_size())]
-    message = None if problem is None else (isinstance(problem, InputError), f"{type(problem).__name__}: {problem}")
-    dist.all_gather_object(said, (mine, message))
+def _score_dealt(
+    group: Sequence[Task], pool: Pool, how: How, report: Callable[[str, float], None] | None
+) -> dict[str, Estimate]:
+    """The scores of all tasks, each computed on one rank; the first problem is raised on all of them."""
+    rank, world = rank_and_world()
+    own = dict[str, Estimate]()
+    problem: Exception | None = None
+    for task in sorted(group, key=_size, reverse=True)[rank::world]:
+        began = time.perf_counter()
+        try:
+            own.update(task.score(pool, how))
+        except Exception as error:  # noqa: BLE001  # the other ranks wait for this one's scores, and must hear of it
+            problem = error
+            break
+        if report:
+            report(task.name, time.perf_counter() - began)
+    ranks: list[Any] = [(own, None)]
+    if dist.is_initialized():
+        message = problem and (isinstance(problem, InputError), f"{type(problem).__name__}: {problem}")
+        ranks = [None] * world
+        dist.all_gather_object(ranks, (own, message))
     if problem:
         raise problem
-    whole = dict[str, Estimate]()
-    for theirs, told in said:
-        if told is not None:
-            raise InputError(told[1]) if told[0] else RuntimeError(f"another process failed while scoring: {told[1]}")
-        whole.update(theirs)
-    return whole
+    found = dict[str, Estimate]()
+    for scores, failure in ranks:
+        if failure:
+            is_input, message = failure
+            raise InputError(message) if is_input else RuntimeError(f"another process failed while scoring: {message}")
+        found.update(scores)
+    return found
+
+
+def _items(tasks: Iterable[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
+    """What single test items came to: comparisons of encoders are made of it, item by item."""
+    pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
+    return ItemScores(
+        cosines={name: values_N.numpy() for name, values_N in similarities.items()},
+        gold={name: np.asarray(task.gold, np.float64) for name, task in pairs.items()},
+        subsets={name: np.array(task.subsets) for name, task in pairs.items()},
+        digests={name: _digest(task) for name, task in pairs.items()},
+        replicates={
+            name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None
+        },
+    )
+
+
+def _digest(task: PairTask) -> str:
+    """Sixteen hex digits of the pairs, their order and their ratings."""
+    found = hashlib.sha256()
+    for left, right, gold in zip(task.left, task.right, task.gold, strict=True):
+        found.update(f"{left}\0{right}\0{float(gold)!r}\0".encode())
+    return found.hexdigest()[:16]

@@ -6,8 +6,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from evaluation.embed import Pool
 from evaluation.statistics import Estimate
+from evaluation.vectors import Pool
+
+EMPTY = "."  # stands for a text that is empty: tokenizers differ in what they make of none
 
 
 class How(NamedTuple):

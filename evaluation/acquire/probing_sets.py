@@ -6,7 +6,9 @@ from evaluation.acquire.archives import BadArchive, Members
 from evaluation.acquire.origin import Alternative, Origin, github
 from evaluation.acquire.sts_sets import cells
 from evaluation.acquire.tables import Rows, Table
-from evaluation.probing_data import ROWS, SPLITS, TASKS
+from evaluation.tasks.labelled import PROBING as TASKS
+from evaluation.tasks.labelled import PROBING_ROWS as ROWS
+from evaluation.tasks.labelled import PROBING_SPLITS as SPLITS
 
 
 def _rows(name: str, members: Members) -> Rows:

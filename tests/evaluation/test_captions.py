@@ -11,8 +11,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from contracts import InputError
-from evaluation import captions
-from evaluation.captions import (
+from evaluation.task import How, Options
+from evaluation.tasks import captions
+from evaluation.tasks.captions import (
+    ENTRIES,
+    FILES,
     CaptionRetrieval,
     Maps,
     Ranks,
@@ -25,10 +28,9 @@ from evaluation.captions import (
     initial_maps,
     median_rank,
     ranks_of,
+    read_captions,
 )
-from evaluation.captions_data import ENTRIES, FILES, read_captions
-from evaluation.embed import embed_pool
-from evaluation.task import How, Options
+from evaluation.vectors import embed_pool
 
 CPU = torch.device("cpu")
 SMALL = Sizes(width=7, batch=16, others=3, folds=2, fold_images=12)

@@ -10,11 +10,10 @@ from sklearn.model_selection import StratifiedKFold
 from benchmarks import senteval_reference
 from benchmarks.senteval_reference import Rules
 from contracts import InputError
-from evaluation.classification import Classification, Part, Recipe, _Rows, best
-from evaluation.embed import Pool
-from evaluation.features import Inference, features_of
-from evaluation.linear_probe import Dense
 from evaluation.task import How, Options
+from evaluation.tasks.classification import Classification, Part, Recipe, _Rows, best
+from evaluation.tasks.features import Dense, Inference, features_of
+from evaluation.vectors import Pool
 
 RULES = {"default": Rules(), "fast": Rules("rmsprop", 128, 3, 2)}
 FOLDS = {"default": 10, "fast": 5}

@@ -19,7 +19,7 @@ import torch.distributed as dist
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests/evaluation"]
 from conftest import WORDS, BagOfWords, sentence_pairs
 from contracts import PairTask, RetrievalTask
-from evaluation import embed
+from evaluation import vectors as embed
 from evaluation.suite import Suite
 
 rank, out = int(sys.argv[2]), Path(sys.argv[3])

@@ -16,12 +16,12 @@ from torchmetrics.functional.retrieval import (
 )
 
 from contracts import PairTask
-from evaluation import forum_retrieval
-from evaluation.embed import Pool
-from evaluation.forum_retrieval import Forum, ForumRetrieval, average_precisions, ndcg_at_cutoff
-from evaluation.paraphrase import Paraphrases
-from evaluation.reranking import Candidates, Reranking, measures
 from evaluation.task import How
+from evaluation.tasks import cqadupstack as forum_retrieval
+from evaluation.tasks.askubuntu import Candidates, Reranking, measures
+from evaluation.tasks.cqadupstack import Forum, ForumRetrieval, average_precisions, ndcg_at_cutoff
+from evaluation.tasks.paraphrase import Paraphrases
+from evaluation.vectors import Pool
 
 NO_INTERVALS = How(intervals=False)
 

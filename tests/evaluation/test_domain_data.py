@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from contracts import InputError
-from evaluation.domain_data import ENTRIES, FORUMS, read_askubuntu
-from evaluation.embed import embed_pool
+from evaluation.catalogue import ENTRIES
 from evaluation.task import How, Options
+from evaluation.tasks.cqadupstack import FORUMS
 from evaluation.tsv import read_rows, table
+from evaluation.vectors import embed_pool
 
 
 def write(root: Path, name: str, *rows: str) -> None:
@@ -50,7 +51,7 @@ def test_askubuntu_has_titles_in_the_order_of_the_file(askubuntu):
 
 @pytest.mark.parametrize(("text", "wanted"), [("body", "body 1"), ("title+body", "no sound body 1")])
 def test_askubuntu_with_other_texts(askubuntu, text, wanted):
-    assert read_askubuntu("test", askubuntu, "askubuntu", Options(askubuntu_text=text)).queries[0].query == wanted
+    assert ENTRIES["askubuntu"].read(askubuntu, "askubuntu", Options(askubuntu_text=text)).queries[0].query == wanted
 
 
 def test_askubuntu_runs(askubuntu, bag_of_words):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from evaluation import domain_data, geometry
-from evaluation.embed import embed_pool
+from evaluation.catalogue import ENTRIES
 from evaluation.task import How, Options
+from evaluation.vectors import embed_pool
 
 KNOWN = {
     "biosses": {"biosses/cosine/spearman": 81.25},  # the authors' own file; MTEB's copy, which differs, gives 81.64
@@ -36,7 +36,7 @@ def minilm() -> SentenceTransformers:
 
 
 def check(name: str, minilm: SentenceTransformers, root: Path) -> None:
-    task = domain_data.ENTRIES[name].read(root, name, Options())
+    task = ENTRIES[name].read(root, name, Options())
     found = task.score(embed_pool(minilm, task.texts()), How(intervals=False))
     ours = {score: found[score].value for score in KNOWN[name]}
     assert ours == pytest.approx(KNOWN[name], abs=0.02)
@@ -55,7 +55,7 @@ def test_tweets_are_the_known_figures(name, minilm, real_data):
 @pytest.mark.slow
 def test_uniformity_and_alignment_are_wang_and_isola_s(minilm, real_data):
     """Their two formulas on all sentences of the development set."""
-    task = geometry.ENTRIES["stsb-dev-geometry"].read(real_data, "stsb-dev-geometry", Options())
+    task = ENTRIES["stsb-dev-geometry"].read(real_data, "stsb-dev-geometry", Options())
     pool = embed_pool(minilm, task.texts())
     found = task.score(pool, How(intervals=False))
     left, right = (torch.nn.functional.normalize(pool.of(side)) for side in (task.pairs.left, task.pairs.right))

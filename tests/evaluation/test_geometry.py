@@ -9,10 +9,10 @@ import torch
 from scipy.stats import entropy
 
 from contracts import InputError, PairTask
-from evaluation import geometry
-from evaluation.embed import Pool
-from evaluation.geometry import ENTRIES, Geometry, effective_rank, kernel_sums, read_geometry, uniformities
 from evaluation.task import How, Options
+from evaluation.tasks import geometry
+from evaluation.tasks.geometry import ENTRIES, Geometry, effective_rank, kernel_sums, uniformities
+from evaluation.vectors import Pool
 
 NO_INTERVALS = How(intervals=False)
 
@@ -182,4 +182,4 @@ def test_splits_and_text_forms(data_root, tsv, tmp_path):
             assert len(task.pairs.gold) == rows
             stem = name.removesuffix("-geometry") + ending
             assert task.score_names()[0] == f"{stem}/geometry/alignment"
-    assert read_geometry("", tmp_path, "geometry", Options(alignment_above=3)).threshold == 3
+    assert ENTRIES["stsb-geometry"].read(tmp_path, "stsb-geometry", Options(alignment_above=3)).threshold == 3

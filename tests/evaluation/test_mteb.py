@@ -15,8 +15,8 @@ from contracts import InputError, PairTask
 from encoders import load_encoder
 from evaluation.__main__ import run
 from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
-from evaluation.sts_data import LAYOUTS, read_pairs
 from evaluation.suite import Suite
+from evaluation.tasks.sts import LAYOUTS, read_pairs
 from export.sentence_transformers import export_encoder
 from files.results import read_results
 

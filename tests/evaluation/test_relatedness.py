@@ -10,19 +10,19 @@ from scipy.stats import pearsonr, spearmanr
 from torch import Tensor, nn
 
 from contracts import InputError, PairTask
-from evaluation.embed import embed_pool
-from evaluation.relatedness import (
+from evaluation.task import How, Options
+from evaluation.tasks.probe_steps import initial_layer
+from evaluation.tasks.relatedness import (
+    ENTRIES,
     Relatedness,
     batch_order,
     features,
     fit,
     gradient_of_logits,
-    initial_weight,
     predict,
     tai_encoding,
 )
-from evaluation.relatedness_data import ENTRIES, FORK_ENTRIES
-from evaluation.task import How, Options
+from evaluation.vectors import embed_pool
 
 CPU = torch.device("cpu")
 
@@ -192,7 +192,7 @@ def test_threads_are_given_back():
 
 def test_initial_weights_are_those_of_a_seeded_linear_layer():
     before = torch.random.get_rng_state()
-    weight = initial_weight(25, 1111)
+    weight = initial_layer(24, 5, torch.Generator().manual_seed(1111))
     assert torch.equal(torch.random.get_rng_state(), before)
     torch.manual_seed(1111)
     layer = nn.Linear(24, 5)
@@ -248,7 +248,7 @@ def test_reads_both_sets_and_both_forms_of_text(tmp_path, bag_of_words):
         "sickr-regressor": "sickr/regressor",
         "stsb-regressor-spearman": "stsb/regressor-spearman",
     }.items():
-        task = (ENTRIES | FORK_ENTRIES)[name.removesuffix("@senteval")].read(tmp_path, name, Options(seed=7))
+        task = ENTRIES[name.removesuffix("@senteval")].read(tmp_path, name, Options(seed=7))
         assert (len(task.train.gold), len(task.dev.gold), len(task.test.gold)) == (70, 20, 21)
         assert (task.name, task.seed) == (name, 7)
         assert task.select == ("spearman" if "-spearman" in name else "pearson")
@@ -275,6 +275,6 @@ def test_what_is_wrong_is_said(tmp_path, content, said):
 
 
 def test_official_numbers_of_rows(real_data):
-    for name, entry in (ENTRIES | FORK_ENTRIES).items():
+    for name, entry in ENTRIES.items():
         task = entry.read(real_data, name, Options())
         assert [len(pairs.gold) for pairs in (task.train, task.dev, task.test)] == list(entry.rows.values())

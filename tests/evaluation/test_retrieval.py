@@ -5,8 +5,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
 
 from contracts import RetrievalTask
-from evaluation import retrieval
 from evaluation.suite import Suite
+from evaluation.tasks import retrieval
 
 RNG = np.random.default_rng(3)
 WORDS = np.array([f"w{i}" for i in range(60)])

@@ -10,8 +10,7 @@ from pytorch_lightning.loggers import CSVLogger
 from torch import nn
 
 from contracts import PairTask
-from evaluation.callback import ScoreCallback
-from evaluation.final import FinalScores
+from evaluation.callback import FinalScores, ScoreCallback
 from training.callbacks.checkpoints import RunCheckpoints
 from training.callbacks.telemetry import is_last_step
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from contracts import InputError
-from evaluation import probing_data, senteval_data
 from evaluation.task import Options
+from evaluation.tasks import labelled
 
 FAST = Options("fast")
 
@@ -18,7 +18,7 @@ def write(path, header, rows):
 
 
 def read(root, name, classifiers=FAST):
-    entry = {**senteval_data.ENTRIES, **probing_data.ENTRIES}[name.removesuffix("@senteval")]
+    entry = {**labelled.SENTEVAL_ENTRIES, **labelled.PROBING_ENTRIES}[name.removesuffix("@senteval")]
     return entry.read(root, name, classifiers)
 
 
@@ -131,12 +131,6 @@ def test_word_content_has_no_hidden_units(tmp_path):
     assert read(tmp_path, "depth", hidden).trainer.settings.hidden == 7
 
 
-def test_the_ten_probing_tasks_are_the_averages_ten():
-    from evaluation.averages import PROBING
-
-    assert tuple(probing_data.ENTRIES) == PROBING
-
-
 @pytest.mark.parametrize(
     ("name", "rows", "message"),
     [
@@ -164,10 +158,10 @@ def test_damage_is_one_clear_message(tmp_path, name, rows, message):
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [name for name in senteval_data.ENTRIES if name != "snli"])
+@pytest.mark.parametrize("name", [name for name in labelled.SENTEVAL_ENTRIES if name != "snli"])
 def test_the_published_tables(real_data, name):
     """Also SentEval's form of the text, where it is there, holds the same labels row by row of the file."""
-    entry = senteval_data.ENTRIES[name]
+    entry = labelled.SENTEVAL_ENTRIES[name]
     task = read(real_data, name)
     assert [len(part.labels_N) for part in task.parts.values()] == list(entry.rows.values())
     for part in task.parts.values():

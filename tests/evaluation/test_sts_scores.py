@@ -13,10 +13,10 @@ from sklearn.metrics.pairwise import (
 
 from contracts import PairTask
 from evaluation.catalogue import load_tasks
-from evaluation.embed import embed_pool
-from evaluation.sts import Similarity
 from evaluation.suite import Suite
 from evaluation.task import How
+from evaluation.tasks.sts import Similarity
+from evaluation.vectors import embed_pool
 
 PAIRS = "sts12,sts12@senteval,sts13,sts14,sts15,sts16,stsb-dev,stsb,sickr,sickr-all"
 ORACLES = {"spearman": spearmanr, "pearson": pearsonr}

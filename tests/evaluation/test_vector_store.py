@@ -3,8 +3,7 @@ import pytest
 import torch
 
 from contracts import InputError
-from evaluation.embed import embed_pool
-from evaluation.vector_store import VectorStore
+from evaluation.vectors import VectorStore, embed_pool
 
 TEXTS = ["", "a", "naïve", "\ud800 lone", "x" * 5000]
 

@@ -86,7 +86,7 @@ def _imported() -> None:
     import datamodules.documents
     import encoders.declutr
     import encoders.tiny
-    import evaluation.final
+    import evaluation.callback
     import export.sentence_transformers
     import train
     from training.callbacks import checkpoints

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from command.side_by_side import find_ranks
 from contracts import InputError, PairTask
-from evaluation.sts import Similarity
+from evaluation.tasks.sts import Similarity
 from files.results import read_results
 from training import domain
 from training.stages import Stage

@@ -10,14 +10,15 @@ pass (whole batches), N items, E width of a feature row and its final 1.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from evaluation.one_thread import one_thread
-from evaluation.probe_steps import OPTIMIZERS, Binary, Hidden, Softmax
+from evaluation.tasks.features import Features
+from evaluation.tasks.probe_steps import OPTIMIZERS, Binary, Hidden, Softmax, one_thread
 
 # SentEval counts a failure whenever the accuracy does not rise, never sets the counter back when it does, and looks at
 # it before counting: the (tenacity + 1)-th failure of the whole training ends it (classifier.py, fit).
@@ -48,31 +49,6 @@ class Split(NamedTuple):
     drawn: int = 0  # length of the permutation that SentEval drew to make this split, before the first pass
 
 
-class Features(Protocol):
-    """Rows that classifiers are trained on, wherever they are kept."""
-
-    width: int  # E
-    device: torch.device  # of the rows that ``take`` gives
-    index_device: torch.device  # where ``take`` wants row numbers
-    dtype: torch.dtype
-
-    def take(self, rows: Tensor) -> Tensor:
-        """(..., E) for row numbers (...)."""
-        ...
-
-
-class Dense:
-    """All rows on the device."""
-
-    def __init__(self, rows_ND: Tensor, device: torch.device | str = "cpu") -> None:
-        self.rows_NE = torch.cat([rows_ND, rows_ND.new_ones(len(rows_ND), 1)], dim=1).to(device)
-        self.width, self.device, self.dtype = self.rows_NE.shape[1], self.rows_NE.device, self.rows_NE.dtype
-        self.index_device = self.device
-
-    def take(self, rows: Tensor) -> Tensor:
-        return self.rows_NE.index_select(0, rows.flatten()).view(*rows.shape, self.width)
-
-
 class Fits(NamedTuple):
     """Every member at its best look."""
 
@@ -88,12 +64,7 @@ class Fits(NamedTuple):
 
 
 def fit(
-    features: Features,
-    labels_N: Tensor,
-    classes: int,
-    splits: Sequence[Split],
-    l2_FR: Tensor,
-    settings: Settings,
+    features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], l2_FR: Tensor, settings: Settings
 ) -> Fits:
     """Trains ``l2_FR.numel()`` classifiers; ``l2_FR`` (float64) holds each one's weight decay, the bias' too."""
     # a trainer that evaluates between its steps may have autocast on
@@ -101,16 +72,7 @@ def fit(
         return _Training(features, labels_N, classes, splits, l2_FR, settings).run()
 
 
-class _Order:
-    """The rows' order in each pass, as SentEval draws it from NumPy's legacy generator."""
-
-    def __init__(self, seed: int, drawn: int, length: int) -> None:
-        self.rng, self.length = np.random.RandomState(seed), length
-        if drawn:
-            self.rng.permutation(drawn)
-
-    def draw(self, passes: int) -> list[Tensor]:
-        return [torch.from_numpy(self.rng.permutation(self.length)) for _ in range(passes)]
+_Orders = dict[tuple[int, int], list[Tensor]]  # what was drawn and how many rows -> their order in each pass
 
 
 class _Training:
@@ -124,7 +86,8 @@ class _Training:
         settings: Settings,
     ) -> None:
         self.features, self.labels_N, self.splits, self.settings = features, labels_N, splits, settings
-        self.model = _model(classes, settings.hidden)
+        linear = Binary() if classes == 2 else Softmax(classes)
+        self.model = Hidden(classes, settings.hidden) if settings.hidden else linear
         self.update, moments = OPTIMIZERS[settings.optimizer]
         self.l2_FR = l2_FR.to(features.device, features.dtype)
         start = self.model.initial(features.width - 1, torch.Generator().manual_seed(settings.seed))
@@ -135,14 +98,19 @@ class _Training:
         self.best_FR = np.full(tuple(l2_FR.shape), -1.0)
         self.failures_FR = np.zeros(tuple(l2_FR.shape), dtype=int)
         self.alive_FR = np.ones(tuple(l2_FR.shape), dtype=bool)
-        keys = [(split.drawn, len(split.train_N)) for split in splits]
-        self.orders = {key: _Order(settings.seed, *key) for key in sorted(set(keys))}
-        self.keys = keys
+        # the rows' order in each pass, as SentEval draws it from NumPy's legacy generator: alike in splits of one kind
+        self.kinds = [(split.drawn, len(split.train_N)) for split in splits]
+        self.draws = {kind: np.random.RandomState(settings.seed) for kind in self.kinds}
+        for (drawn, _), draws in self.draws.items():
+            draws.permutation(drawn)
 
     def run(self) -> Fits:
         done = 0
         while self.alive_FR.any() and done <= self.settings.max_epoch:
-            orders = {key: order.draw(self.settings.passes) for key, order in self.orders.items()}
+            orders = {
+                (drawn, rows): [torch.from_numpy(draws.permutation(rows)) for _ in range(self.settings.passes)]
+                for (drawn, rows), draws in self.draws.items()
+            }
             for splits_G, members_GR in self._groups():
                 self._train(splits_G, members_GR, orders, done)
             done += self.settings.passes
@@ -156,7 +124,9 @@ class _Training:
         left_F = self.alive_FR.sum(1)
         steps_F = np.array([_steps(split, self.settings.batch) for split in self.splits])
         alive = [split for split in np.lexsort((left_F, steps_F)) if left_F[split]]
-        most = self._splits_at_a_time()
+        row = self.features.width * self.features.dtype.itemsize
+        in_cache = max(FEWEST_SPLITS, CPU_BATCH_BYTES // (self.settings.batch * row))
+        most = in_cache if self.features.device.type == "cpu" else len(self.splits)
         start = 0
         while start < len(alive):
             stop = start + 1
@@ -167,19 +137,7 @@ class _Training:
             yield splits_G, members
             start = stop
 
-    def _splits_at_a_time(self) -> int:
-        if self.features.device.type != "cpu":
-            return len(self.splits)
-        row = self.features.width * self.features.dtype.itemsize
-        return max(FEWEST_SPLITS, CPU_BATCH_BYTES // (self.settings.batch * row))
-
-    def _train(
-        self,
-        splits_G: np.ndarray,
-        members_GR: np.ndarray,
-        orders: dict[tuple[int, int], list[Tensor]],
-        done: int,
-    ) -> None:
+    def _train(self, splits_G: np.ndarray, members_GR: np.ndarray, orders: _Orders, done: int) -> None:
         """``passes`` passes of some members, then a look at the dev rows."""
         place = (torch.from_numpy(splits_G)[:, None], torch.from_numpy(members_GR))
         weights = [one[place] for one in self.weights]
@@ -193,23 +151,18 @@ class _Training:
                 gradients = self.model.gradients(weights, self.features.take(rows_GB), y_GB, share_GB)
                 for weight, gradient, pair in zip(weights, gradients, moments, strict=True):
                     self.update(weight, gradient.addcmul_(weight, l2), pair, count)
-        for whole, part_G in zip(self.weights, weights, strict=True):
+        for whole, part_G in zip(chain(self.weights, *self.moments), chain(weights, *moments), strict=True):
             whole[place] = part_G
-        for pair, part_pair in zip(self.moments, moments, strict=True):
-            for whole, part_G in zip(pair, part_pair, strict=True):
-                whole[place] = part_G
         self._look(splits_G, members_GR, weights)
 
-    def _pass(
-        self, splits_G: np.ndarray, orders: dict[tuple[int, int], list[Tensor]], number: int, steps: int
-    ) -> list[tuple[Tensor, ...]]:
+    def _pass(self, splits_G: np.ndarray, orders: _Orders, number: int, steps: int) -> list[tuple[Tensor, ...]]:
         """Row numbers, labels and each row's share in its batch's mean, by batches; the last one is filled up."""
         batch = self.settings.batch
         rows_GT = torch.zeros(len(splits_G), steps * batch, dtype=torch.long)
         share_GT = torch.full(rows_GT.shape, 1.0 / batch, dtype=self.features.dtype)
         for place, split in enumerate(splits_G):
             train_N = self.splits[split].train_N
-            rows_GT[place, : len(train_N)] = train_N[orders[self.keys[split]][number]]
+            rows_GT[place, : len(train_N)] = train_N[orders[self.kinds[split]][number]]
             share_GT[place, (steps - 1) * batch :] = 1.0 / (len(train_N) - (steps - 1) * batch)
             share_GT[place, len(train_N) :] = 0.0
         y_GT = self.labels_N[rows_GT]
@@ -246,12 +199,6 @@ def _predict(model: Softmax, weights: Sequence[Tensor], features: Features, rows
     blocks = rows_N.to(features.index_device).split(DEV_ROWS)
     parts = [model.predict(weights, features.take(block[None]))[0].cpu() for block in blocks]
     return torch.cat(parts, dim=1)
-
-
-def _model(classes: int, hidden: int) -> Softmax:
-    if hidden:
-        return Hidden(classes, hidden)
-    return Binary() if classes == 2 else Softmax(classes)
 
 
 def _steps(split: Split, batch: int) -> int:

@@ -1,18 +1,21 @@
-"""SentEval's two kinds of classifier behind one interface: its own, and scikit-learn's logistic regression."""
+"""SentEval's two kinds of classifier behind one interface, and the splits of the rows that they are trained on.
+
+One is its own, trained by Adam or RMSprop; the other is scikit-learn's logistic regression.
+"""
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from contracts import InputError
-from evaluation import linear_probe
-from evaluation.folds import validation_split
-from evaluation.linear_probe import Features, Settings, Split
 from evaluation.task import Options
+from evaluation.tasks import linear_probe
+from evaluation.tasks.features import Features
+from evaluation.tasks.linear_probe import Settings, Split
 
 if TYPE_CHECKING:  # it takes a second to import
     from sklearn.linear_model import LogisticRegression
@@ -33,59 +36,37 @@ NO_REGULARISATION = Values((1e-9,), (1e9,))  # SNLI
 # https://github.com/facebookresearch/SentEval, "SentEval parameters": those for scores, and those for prototyping
 SETTINGS = {"default": Settings("adam", 64, 5, 4), "fast": Settings("rmsprop", 128, 3, 2)}
 FOLDS = {"default": 10, "fast": 5, "sklearn": 10}
-
-
-class Fits(Protocol):
-    """Options for each split (F) and regularisation value (R)."""
-
-    @property
-    def accuracy_FR(self) -> np.ndarray:
-        """Of the dev rows, 0..1."""
-        ...
-
-    @property
-    def hits(self) -> Sequence[Tensor]:
-        """Per split (R, dev rows): which dev rows are right."""
-        ...
-
-    def predict(self, split: int, member: int, features: Features, rows_N: Tensor) -> Tensor:
-        """(N,) classes on the CPU."""
-        ...
-
-
-class Trainer(Protocol):
-    def values(self, grid: Values) -> tuple[float, ...]:
-        """The regularisation values to try."""
-        ...
-
-    def whole(self, rows_N: np.ndarray) -> Split:
-        """How all of ``rows_N`` are used once the value is chosen."""
-        ...
-
-    def fit(
-        self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
-    ) -> Fits: ...
+# validation.py writes this number out for the outer and inner folds, whatever the seed is
+FOLD_SEED = 1111
+VALIDATION_SHARE = 0.05  # of the training rows, to stop the last training by
+FEWEST_ROWS = 20  # of which 5 % are a row
 
 
 class Own:
-    """Linear or with a hidden layer, trained by Adam or RMSprop."""
+    """Linear or with a hidden layer."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def values(self, grid: Values) -> tuple[float, ...]:
+        """The regularisation values to try."""
         return grid.own
 
     def whole(self, rows_N: np.ndarray) -> Split:
-        return validation_split(rows_N, self.settings.seed)
+        """How all of ``rows_N`` are used once the value is chosen: some only stop it, drawn as SentEval draws them."""
+        order_N = np.random.RandomState(self.settings.seed).permutation(len(rows_N))
+        held = int(VALIDATION_SHARE * len(rows_N))
+        return Split(_tensor(rows_N[order_N[held:]]), _tensor(rows_N[order_N[:held]]), drawn=len(rows_N))
 
     def fit(
         self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
-    ) -> Fits:
+    ) -> linear_probe.Fits:
         return linear_probe.fit(features, labels_N, classes, splits, values_FR, self.settings)
 
 
 class LogisticRegressions(NamedTuple):
+    """As `linear_probe.Fits`."""
+
     accuracy_FR: np.ndarray
     hits: list[Tensor]
     models: list[list["LogisticRegression"]]
@@ -111,7 +92,7 @@ class Sklearn:
 
     def fit(
         self, features: Features, labels_N: Tensor, classes: int, splits: Sequence[Split], values_FR: Tensor
-    ) -> Fits:
+    ) -> LogisticRegressions:
         fits = LogisticRegressions(np.full(tuple(values_FR.shape), np.nan), [], [])
         for place, split in enumerate(splits):
             train, dev = (_plain(features, rows) for rows in (split.train_N, split.dev_N))
@@ -134,6 +115,10 @@ class Sklearn:
             return LogisticRegression(C=c, random_state=self.seed).fit(rows, labels)
 
 
+Fits = linear_probe.Fits | LogisticRegressions
+Trainer = Own | Sklearn
+
+
 def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Trainer:
     """``changes`` replace settings where a task has its own.
 
@@ -152,6 +137,31 @@ def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Traine
     return Own(SETTINGS[options.protocol]._replace(hidden=hidden, seed=options.seed, **changes))
 
 
+def stratified(labels_N: np.ndarray, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(rows to train on, rows to test on) of each fold, ascending."""
+    from sklearn.model_selection import StratifiedKFold
+
+    splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed)
+    return list(splitter.split(np.zeros(len(labels_N)), labels_N))
+
+
+def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split:
+    """``fold`` counts within ``rows_N``."""
+    return Split(_tensor(rows_N[fold[0]]), _tensor(rows_N[fold[1]]))
+
+
+def fewest_for(folds: int, nested: bool) -> int:
+    """Rows of a class that put it into every fold, and into every fold of what the outer folds leave."""
+    rows = folds
+    while nested and rows - -(-rows // folds) < folds:
+        rows += 1
+    return rows
+
+
 def _plain(features: Features, rows_N: Tensor) -> np.ndarray:
     """(N, D), without the column of ones."""
     return features.take(rows_N.to(features.index_device))[:, :-1].cpu().numpy()
+
+
+def _tensor(rows_N: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(rows_N, dtype=np.int64))

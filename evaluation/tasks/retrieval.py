@@ -3,19 +3,15 @@
 Shape letters: B queries of one block, Q queries, N documents, D width.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from contracts import RetrievalTask
-from evaluation.embed import Pool
 from evaluation.statistics import Estimate, mean
 from evaluation.task import How
-
-log = logging.getLogger(__name__)
+from evaluation.vectors import Pool, unit_rows
 
 CUTOFF = 10
 METRICS = ("mrr", f"recall@{CUTOFF}")
@@ -36,13 +32,11 @@ class Retrieval:
 
     def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
         task = self.texts_to_match
-        queries_QD, documents_ND = _unit(pool.of(task.queries)), _unit(pool.of(task.documents))
-        return _scores(
-            task,
-            "cosine",
-            lambda start, stop: queries_QD[start:stop] @ documents_ND.T,
-            task.name if how.intervals else None,
+        queries_QD, documents_ND = (
+            unit_rows(pool.of(texts), what="vectors are not finite; their cosines count as 0") for texts in self.texts()
         )
+        key = task.name if how.intervals else None
+        return _scores(task, "cosine", lambda start, stop: queries_QD[start:stop] @ documents_ND.T, key)
 
 
 def tfidf_baseline(task: RetrievalTask) -> dict[str, Estimate]:
@@ -55,13 +49,6 @@ def tfidf_baseline(task: RetrievalTask) -> dict[str, Estimate]:
     return _scores(
         task, "tfidf", lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).float()
     )
-
-
-def _unit(vectors_ND: Tensor) -> Tensor:
-    lost = int((~vectors_ND.isfinite().all(-1)).sum())
-    if lost:
-        log.warning("%d of %d vectors are not finite; their cosines count as 0", lost, len(vectors_ND))
-    return normalize(torch.where(vectors_ND.isfinite().all(-1, keepdim=True), vectors_ND, 0.0), dim=-1)
 
 
 def _scores(

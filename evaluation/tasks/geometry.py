@@ -25,12 +25,11 @@ import torch
 from torch import Tensor
 
 from contracts import InputError, PairTask
-from evaluation.directions import finite_rows, unit_rows
-from evaluation.embed import Pool
 from evaluation.statistics import Estimate, mean
-from evaluation.sts_data import Layout, read_pairs
 from evaluation.task import Entry, How, Options
+from evaluation.tasks.sts import LAYOUTS, STSB, Layout, read_rated
 from evaluation.tsv import SENTEVAL
+from evaluation.vectors import Pool, finite_rows, unit_rows
 
 THRESHOLD = 4.0
 BLOCK = 512  # texts compared with all others at a time: 512 x U float64
@@ -144,18 +143,15 @@ def effective_rank(matrix_UD: Tensor) -> float:
     return float(torch.special.entr(singular_D / singular_D.sum()).sum().exp())
 
 
-_TEST, _DEV, _TRAIN = {"STSBenchmark/test": 1379}, {"STSBenchmark/dev": 1500}, {"STSBenchmark/train": 5749}
-_SPLITS = {"": _TEST, "-dev": _DEV, "-all": {**_TRAIN, **_DEV, **_TEST}}
+_SPLITS = {"": LAYOUTS["stsb"].rows, "-dev": LAYOUTS["stsb-dev"].rows, "-all": dict(STSB)}
 
 
-def read_geometry(split: str, root: Path, name: str, options: Options) -> Geometry:
-    """``split`` is empty (test), -dev or -all; ``name`` may end in ``@senteval``."""
-    layout = Layout(_SPLITS[split], 0, 5, has_subsets=False)
-    ending = SENTEVAL if name.endswith(SENTEVAL) else ""
-    return Geometry(name, read_pairs(root, f"stsb{split}{ending}", layout), options.alignment_above)
+def _read(split: str, root: Path, name: str, options: Options) -> Geometry:
+    form = SENTEVAL if name.endswith(SENTEVAL) else ""
+    pairs = read_rated(root, f"stsb{split}{form}", Layout(_SPLITS[split], 0, 5))
+    return Geometry(name, pairs, options.alignment_above)
 
 
 ENTRIES = {
-    f"stsb{split}-geometry": Entry(rows, partial(read_geometry, split), senteval=True)
-    for split, rows in _SPLITS.items()
+    f"stsb{split}-geometry": Entry(rows, partial(_read, split), senteval=True) for split, rows in _SPLITS.items()
 }

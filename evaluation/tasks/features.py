@@ -1,19 +1,31 @@
-"""What a classifier sees of one or two sentences' vectors. Shape letters: N rows, U texts, D width of a vector."""
+"""What a classifier sees of one or two sentences' vectors; every row ends in a 1, whose weight is the bias.
 
-import logging
+Shape letters: N rows, U texts, D width of a vector, E width of a row.
+"""
+
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from evaluation.embed import Pool
-from evaluation.linear_probe import Dense, Features
-
-log = logging.getLogger(__name__)
+from evaluation.vectors import Pool, finite_rows
 
 # sentence: u. pair: |a - b|, a * b. inference: a, b, a * b, |a - b|, made for each batch: SNLI has 569,000 rows
 Combination = Literal["sentence", "pair", "inference"]
+
+
+class Dense:
+    """All rows on the device."""
+
+    def __init__(self, rows_ND: Tensor, device: torch.device | str = "cpu") -> None:
+        self.rows_NE = torch.cat([rows_ND, rows_ND.new_ones(len(rows_ND), 1)], dim=1).to(device)
+        self.width, self.device, self.dtype = self.rows_NE.shape[1], self.rows_NE.device, self.rows_NE.dtype
+        self.index_device = self.device  # where ``take`` wants row numbers
+
+    def take(self, rows: Tensor) -> Tensor:
+        """(..., E) on the device for row numbers (...)."""
+        return self.rows_NE.index_select(0, rows.flatten()).view(*rows.shape, self.width)
 
 
 class Inference:
@@ -32,22 +44,21 @@ class Inference:
         return torch.cat([a, b, a * b, (a - b).abs(), a.new_ones(len(a), 1)], dim=1).view(*rows.shape, self.width)
 
 
+Features = Dense | Inference
+
+
 def features_of(combination: Combination, pool: Pool, sides: Sequence[Sequence[str]], device: torch.device) -> Features:
     """The features of N rows; ``sides`` holds one list of N texts, or two."""
     if combination == "inference":
         left, right = sides
         return Inference(pool, left, right, device)
-    first_ND, *others = (_finite(pool.of(side)) for side in sides)
+    vectors = [_finite(pool.of(side)) for side in sides]
     if combination == "sentence":
-        return Dense(first_ND, device)
-    (second_ND,) = others
-    return Dense(torch.cat([(first_ND - second_ND).abs(), first_ND * second_ND], dim=1), device)
+        return Dense(vectors[0], device)
+    a_ND, b_ND = vectors
+    return Dense(torch.cat([(a_ND - b_ND).abs(), a_ND * b_ND], dim=1), device)
 
 
 def _finite(vectors_ND: Tensor) -> Tensor:
-    """Zeros for a vector that is not finite, with a line in the log: one would spoil every classifier."""
-    good_N = vectors_ND.isfinite().all(1)
-    if bool(good_N.all()):
-        return vectors_ND
-    log.warning("%d of %d vectors are not finite; they count as zeros", int((~good_N).sum()), len(good_N))
-    return torch.where(good_N[:, None], vectors_ND, 0.0)
+    """One vector that is not finite would spoil every classifier."""
+    return finite_rows(vectors_ND, what="vectors are not finite; they count as zeros")

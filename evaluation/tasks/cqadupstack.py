@@ -5,23 +5,33 @@ forum's queries are taken out of its documents; the 100 nearest by cosine are ke
 alone, so it is normalised by the duplicates among them, and 0 without any. nDCG@10 is normalised by all of a query's
 duplicates. Means over a forum's queries, then the plain mean over forums.
 
+    CQADupStack/corpus        forum, id, text
+    CQADupStack/{valid,test}  forum, query_id, relevant_ids (ids of the same forum between blanks)
+
 Shape letters: B queries of one block, N documents, T = 100 nearest, R most duplicates of a query, D width.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from evaluation.directions import DIGITS, unit_rows
-from evaluation.embed import Pool
+from contracts import InputError
 from evaluation.statistics import Estimate, average, mean
-from evaluation.task import How
+from evaluation.task import EMPTY, Entry, How, Options
+from evaluation.tsv import read_rows, table
+from evaluation.vectors import DIGITS, Pool, unit_rows
+
+log = logging.getLogger(__name__)
 
 NEAREST = 100
 CUTOFF = 10
+FORUMS = "android english gaming gis mathematica physics programmers stats tex unix webmasters wordpress".split()
 METRICS = (f"map@{NEAREST}", f"ndcg@{CUTOFF}")
 CELLS = 2**25  # cosines held at a time: 128 MiB
 MOST_QUERIES = 128  # in a block: their nearest are gathered as B x T x D float64
@@ -125,3 +135,67 @@ def ndcg_at_cutoff(hits_BT: Tensor, duplicates_B: Tensor) -> Tensor:
     top_BC = hits_BT[:, :CUTOFF].double()
     ideal_B = discount_C.cumsum(0)[duplicates_B.clamp(1, CUTOFF) - 1]
     return top_BC @ discount_C[: top_BC.shape[1]] / ideal_B
+
+
+def _read(split: str, ending: str, root: Path, name: str, options: Options) -> ForumRetrieval:
+    """``split`` is valid or test; ``ending`` is that of the score names, -dev or nothing."""
+    corpus = _corpus(table(root, "CQADupStack/corpus"))
+    path = table(root, f"CQADupStack/{split}")
+    asked: dict[str, dict[str, list[str]]] = {}
+    for where, (forum, query, relevant) in read_rows(path, ["forum", "query_id", "relevant_ids"]):
+        if query not in corpus.get(forum, {}):
+            raise InputError(
+                f"{where}: question {query!r} of forum {forum!r} is not in CQADupStack/corpus; "
+                "the corpus is cut short or of another version. Fetch both again."
+            )
+        if query in asked.setdefault(forum, {}):
+            raise InputError(f"{where}: query {query} of forum {forum} stands twice; wanted it once. Delete the row.")
+        asked[forum][query] = list(dict.fromkeys(relevant.split()))
+    if not asked:
+        raise InputError(f"{path}: no rows below the header; wanted queries. Fetch it again.")
+    if set(asked) != set(FORUMS):
+        log.warning("%s: %d forums, the papers' mean is over %d: %s", path, len(asked), len(FORUMS), ", ".join(FORUMS))
+    forums = [_forum(forum, corpus[forum], queries) for forum, queries in asked.items()]
+    return ForumRetrieval("cqadupstack", forums, ending)
+
+
+def _corpus(path: Path) -> dict[str, dict[str, str]]:
+    """forum -> id -> text"""
+    corpus: dict[str, dict[str, str]] = {}
+    for where, (forum, key, text) in read_rows(path, ["forum", "id", "text"]):
+        texts = corpus.setdefault(forum, {})
+        if key in texts:
+            raise InputError(f"{where}: forum {forum} has id {key} twice; wanted each id once. Fetch the table again.")
+        texts[key] = text.strip() or EMPTY
+    return corpus
+
+
+def _forum(name: str, corpus: dict[str, str], queries: dict[str, list[str]]) -> Forum:
+    ids = [key for key in corpus if key not in queries]
+    row_of = {key: row for row, key in enumerate(ids)}
+    if not ids:
+        raise InputError(f"CQADupStack: every question of forum {name} is a query; wanted documents as well.")
+    duplicates = [key for relevant in queries.values() for key in relevant]
+    unknown = sum(key not in corpus for key in duplicates)
+    if unknown == len(duplicates):
+        raise InputError(
+            f"CQADupStack: none of the relevant_ids of forum {name} is in its corpus; wanted ids between blanks. "
+            "Fetch both tables again."
+        )
+    if unknown:
+        log.warning("CQADupStack: %d duplicates in forum %s are not in the corpus and cannot be found", unknown, name)
+    return Forum(
+        name,
+        queries=[corpus[key] for key in queries],
+        documents=[corpus[key] for key in ids],
+        relevant=[[row_of[key] for key in relevant if key in row_of] for relevant in queries.values()],
+        duplicates=[len(relevant) for relevant in queries.values()],
+    )
+
+
+ENTRIES = {
+    f"cqadupstack{ending}": Entry(
+        {"CQADupStack/corpus": None, f"CQADupStack/{split}": None}, partial(_read, split, ending)
+    )
+    for ending, split in (("", "test"), ("-dev", "valid"))
+}

@@ -15,6 +15,8 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +24,12 @@ import torch
 from torch import Tensor
 
 from contracts import PairTask
-from evaluation.embed import Pool
-from evaluation.one_thread import one_thread
 from evaluation.statistics import Estimate, mean, pearson, spearman
-from evaluation.task import How
+from evaluation.task import Entry, How, Options
+from evaluation.tasks.probe_steps import initial_layer, one_thread
+from evaluation.tasks.sts import SICK, STSB, Layout, read_pairs
 from evaluation.tsv import SENTEVAL
+from evaluation.vectors import Pool, finite_rows
 
 log = logging.getLogger(__name__)
 
@@ -102,11 +105,7 @@ def features(pairs: PairTask, pool: Pool) -> Tensor:
     left_ND, right_ND = pool.of(pairs.left), pool.of(pairs.right)
     ones_N1 = left_ND.new_ones(len(left_ND), 1)
     rows_NF = torch.cat([(left_ND - right_ND).abs(), left_ND * right_ND, ones_N1], 1)
-    lost_N = ~rows_NF.isfinite().all(1)
-    if lost_N.any():
-        log.warning("%s: %d of %d pairs hold a vector that is not finite", pairs.name, int(lost_N.sum()), len(lost_N))
-        rows_NF[lost_N] = 0.0
-    return rows_NF
+    return finite_rows(rows_NF, pairs.name, "pairs hold a vector that is not finite")
 
 
 def tai_encoding(gold_N: np.ndarray) -> np.ndarray:
@@ -137,7 +136,8 @@ class Fitted(NamedTuple):
 
 def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float], seed: int) -> Fitted:
     """Trains until ``check`` of the weights, higher is better, has failed four times to exceed its best."""
-    trainer = _Trainer(rows_NF, target_N5, initial_weight(rows_NF.shape[1], seed).to(rows_NF.dtype))
+    initial_5F = initial_layer(rows_NF.shape[1] - 1, RATINGS, torch.Generator().manual_seed(seed))
+    trainer = _Trainer(rows_NF, target_N5, initial_5F.to(rows_NF.dtype))
     draws = np.random.RandomState(seed)  # the stream of numpy.random.seed, which SentEval shuffles by
     best, highest, failures, epochs = Fitted(trainer.weight_5F.clone(), 0, 0), -math.inf, 0, 0
     while failures < FAILURES and epochs <= LAST_START:
@@ -151,16 +151,6 @@ def fit(rows_NF: Tensor, target_N5: np.ndarray, check: Callable[[Tensor], float]
         else:
             failures += 1
     return best._replace(epochs=epochs)
-
-
-def initial_weight(width: int, seed: int) -> Tensor:
-    """(5, F) as ``torch.nn.Linear`` draws its weight and then its bias after ``torch.manual_seed(seed)``."""
-    generator = torch.Generator().manual_seed(seed)
-    weight_5D = torch.empty(RATINGS, width - 1)
-    torch.nn.init.kaiming_uniform_(weight_5D, a=math.sqrt(5), generator=generator)
-    bound = 1 / math.sqrt(width - 1)
-    bias_51 = torch.empty(RATINGS, 1).uniform_(-bound, bound, generator=generator)
-    return torch.cat([weight_5D, bias_51], 1)
 
 
 def gradient_of_logits(logits_5B: np.ndarray, target_5B: np.ndarray) -> np.ndarray:
@@ -218,3 +208,25 @@ class _Trainer:
         np.divide(first_5F, scratch_5F, out=scratch_5F)
         np.multiply(scratch_5F, rate, out=scratch_5F)
         np.subtract(weight_5F, scratch_5F, out=weight_5F)
+
+
+_SETS = {"stsb": (STSB, 0), "sickr": (SICK, 1)}  # beginning of the scores' names -> tables, and the lowest rating
+# Protocol, and the correlation of the dev pairs by which it stops; the second is that of SimCSE's and GenSE's fork
+PROTOCOLS = {"regressor": "pearson", "regressor-spearman": "spearman"}
+
+
+def _read(base: str, protocol: str, root: Path, name: str, options: Options) -> Relatedness:
+    rows, low = _SETS[base]
+    form = SENTEVAL if name.endswith(SENTEVAL) else ""
+    train, dev, test = (
+        read_pairs(root, f"{base}{split}{form}", Layout({one: count}, low, 5))
+        for split, (one, count) in zip(("-train", "-dev", ""), rows.items(), strict=True)
+    )
+    return Relatedness(name, train, dev, test, protocol, PROTOCOLS[protocol], options.seed)
+
+
+ENTRIES = {
+    f"{base}-{protocol}": Entry(rows, partial(_read, base, protocol), senteval=True)
+    for protocol in PROTOCOLS
+    for base, (rows, _) in _SETS.items()
+}

@@ -5,6 +5,10 @@ are closer, by cosine, than either is to random others by a margin; then each im
 each caption for its image, among 1,000 images. Under SentEval's seed the initial weights, the batches and the random
 others are its own.
 
+``COCO/{train,valid,test}.safetensors`` hold ``images``, (images, width) float32; SentEval's are of a ResNet-101, 2,048
+wide. Beside each lies a table ``.tsv`` (or ``.tsv.gz``) with the columns ``image``, the row of its vector counted from
+0, and ``caption``, as SentEval cleaned it; every image has five rows. The task adds the full stop that SentEval adds.
+
 A tie is broken as its reversed sort does where it is stable: of equal scores the later candidate comes first.
 
 The full set takes some 4e15 operations: minutes on a GPU, half a day on a CPU.
@@ -15,20 +19,23 @@ width of both maps, B captions of a batch, K random others of each.
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.functional import linear, normalize
 
-from evaluation.embed import Pool
+from contracts import InputError
 from evaluation.statistics import Estimate, average, mean
-from evaluation.task import How
+from evaluation.task import Entry, How, Options
+from evaluation.tasks.probe_steps import initial_layer
+from evaluation.tsv import read_rows, read_text, table
+from evaluation.vectors import Pool, finite_rows
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +104,7 @@ class CaptionRetrieval:
         return {name: scores[name] for name in self.score_names()}
 
     def _load(self, one: Captioned, pool: Pool, device: torch.device) -> "Vectors":
-        captions_CD = pool.of(one.captions)
-        lost_C = ~captions_CD.isfinite().all(1)
-        if lost_C.any():
-            log.warning("%s: %d of %d captions hold a vector that is not finite", one.name, lost_C.sum(), len(lost_C))
-            captions_CD[lost_C] = 0.0
+        captions_CD = finite_rows(pool.of(one.captions), one.name, "captions hold a vector that is not finite")
         with safe_open(one.vectors, framework="pt") as stored:
             images_IV = stored.get_tensor("images")
         return Vectors(images_IV.to(device), captions_CD.to(device))
@@ -160,12 +163,8 @@ def fit(train: Vectors, dev: Vectors, sizes: Sizes, seed: int) -> Maps:
 def initial_maps(image_width: int, caption_width: int, width: int, seed: int) -> Maps:
     """As two ``torch.nn.Linear`` draw weight and bias, first of the images, after ``torch.manual_seed(seed)``."""
     generator = torch.Generator().manual_seed(seed)
-    drawn = []
-    for incoming in (image_width, caption_width):
-        weight = torch.nn.init.kaiming_uniform_(torch.empty(width, incoming), a=math.sqrt(5), generator=generator)
-        bound = 1 / math.sqrt(incoming)
-        drawn += [weight, torch.empty(width).uniform_(-bound, bound, generator=generator)]
-    return Maps(*drawn)
+    image, caption = (initial_layer(incoming, width, generator) for incoming in (image_width, caption_width))
+    return Maps(*(part.contiguous() for one in (image, caption) for part in (one[:, :-1], one[:, -1])))
 
 
 def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) -> Iterator[tuple[Tensor, ...]]:
@@ -252,3 +251,85 @@ def _recalls(ranks: Ranks, key: str | None) -> dict[str, Estimate]:
     # all of them from the same resamples, so that their average is that of each resample
     recalls["recall"] = average(list(recalls.values()))
     return recalls
+
+
+IMAGES = {"train": 113_287, "valid": 5_000, "test": 5_000}  # Karpathy's split
+FILES = tuple(f"COCO/{split}.safetensors" for split in IMAGES)  # needed beside the tables
+_ROWS_AT_A_TIME = 4096
+
+
+def read_captions(root: Path, name: str, options: Options, sizes: Sizes = SENTEVAL_SIZES) -> CaptionRetrieval:
+    """Checks all files; the vectors of the images are read when they are scored."""
+    train, dev, test = (_read_split(root, split) for split in IMAGES)
+    widths = [_check_vectors(one) for one in (train, dev, test)]
+    if len(set(widths)) > 1:
+        raise InputError(
+            f"{train.vectors.parent}: images are {widths[0]}, {widths[1]} and {widths[2]} wide in train, valid and "
+            "test; wanted vectors of one network. Make the files anew."
+        )
+    wanted = sizes.folds * sizes.fold_images
+    for one in (dev, test):
+        if len(one.captions) < CAPTIONS * wanted:
+            raise InputError(
+                f"{one.vectors}: {len(one.captions) // CAPTIONS} images; wanted {wanted}, for {sizes.folds} folds of "
+                f"{sizes.fold_images}. Copy the whole split."
+            )
+    if len(train.captions) <= sizes.batch:
+        raise InputError(f"{train.vectors}: wanted more than {sizes.batch} captions to train on. Copy the whole split.")
+    return CaptionRetrieval(name, train, dev, test, options.seed, sizes)
+
+
+def _read_split(root: Path, split: str) -> Captioned:
+    path = table(root, f"COCO/{split}")
+    of_image: dict[int, list[str]] = {}
+    for where, (image, caption) in read_rows(path, ["image", "caption"]):
+        if not (image.isascii() and image.isdigit()):
+            raise InputError(f"{where}: image is {image!r}; wanted the row of its vector, counted from 0. Correct it.")
+        of_image.setdefault(int(image), []).append(read_text(where, "caption", caption) + " .")
+    _check_counts(path, of_image)
+    captions = [caption for image in sorted(of_image) for caption in of_image[image]]
+    return Captioned(f"coco {split}", root / f"COCO/{split}.safetensors", captions)
+
+
+def _check_counts(path: Path, of_image: Mapping[int, Sequence[str]]) -> None:
+    if not of_image:
+        raise InputError(f"{path}: a header but no rows; wanted captions. Copy it again.")
+    for image in range(max(of_image) + 1):
+        if len(of_image.get(image, ())) != CAPTIONS:
+            raise InputError(
+                f"{path}: image {image} has {len(of_image.get(image, ()))} captions; wanted {CAPTIONS} of each image, "
+                "the first five where there are more. Correct the table."
+            )
+
+
+def _check_vectors(one: Captioned) -> int:
+    """The width of the vectors."""
+    images = len(one.captions) // CAPTIONS
+    wanted = f"wanted 'images' of shape ({images}, width), float32, finite"
+    if not one.vectors.is_file():
+        raise InputError(f"{one.vectors} is not there; {wanted}. Put it beside the table.")
+    try:
+        with safe_open(one.vectors, framework="pt") as stored:
+            if "images" not in stored.keys():  # noqa: SIM118  # not a mapping
+                raise InputError(f"{one.vectors}: holds {', '.join(stored.keys()) or 'nothing'}; {wanted}. Rename it.")
+            rows = stored.get_slice("images")
+            shape, kind = rows.get_shape(), rows.get_dtype()
+            if kind != "F32" or len(shape) != 2 or shape[0] != images or shape[1] == 0:
+                raise InputError(f"{one.vectors}: 'images' is {kind} of shape {tuple(shape)}; {wanted}. Write it anew.")
+            for start in range(0, images, _ROWS_AT_A_TIME):
+                finite_N = rows[start : start + _ROWS_AT_A_TIME].isfinite().all(1)
+                if not finite_N.all():
+                    lost = start + int(finite_N.int().argmin())
+                    raise InputError(
+                        f"{one.vectors}: image {lost} has a value that is not finite; {wanted}. Write it anew."
+                    )
+    except SafetensorError as error:
+        raise InputError(
+            f"{one.vectors}: no safetensors file, or cut short ({error}); {wanted}. Copy it again."
+        ) from None
+    return shape[1]
+
+
+ENTRIES: dict[str, Entry] = {
+    "coco": Entry({f"COCO/{split}": CAPTIONS * count for split, count in IMAGES.items()}, read_captions, beside=FILES)
+}

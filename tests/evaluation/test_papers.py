@@ -2,10 +2,9 @@
 
 import pytest
 
-from evaluation.averages import AVERAGES, averages
-from evaluation.catalogue import ENTRIES
+from evaluation.catalogue import ENTRIES, has_form
+from evaluation.papers import AVERAGES, averages
 from evaluation.statistics import Estimate
-from evaluation.suite import WITH_FORM
 
 # Giorgi et al. 2021, table 2: CR MR MPQA SUBJ SST2 SST5 TREC MRPC(acc, F1) SICK-E SICK-R STS-B COCO STS12..16; Avg
 DECLUTR = {
@@ -60,17 +59,27 @@ DOMAIN = {  # Chen et al. 2022, table 3: AskUbuntu CQADupStack TURL PIT BIOSSES
 }
 TASKS = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
 YEARS = tuple(f"sts{year}" for year in range(12, 17))
+SEVEN = [*(f"{year}/all/spearman" for year in YEARS), "stsb/cosine/spearman", "sickr/cosine/spearman"]
 PROBES = (
     "length", "wordcontent", "depth", "topconstituents", "bigramshift",
     "tense", "subjnumber", "objnumber", "oddmanout", "coordinationinversion",
 )  # fmt: skip
+PAPERS = [  # average, its scores, rows, and how near it must be
+    ("probing-avg10/fast/accuracy", [f"{task}/fast/accuracy" for task in PROBES], PROBING, 0.0051),
+    ("sts-avg7/all/spearman", SEVEN, CONCATENATED, 0.01),  # DINO's are averages of numbers that were not yet rounded
+    ("sts-avg5/mean/spearman", [f"{year}/mean/spearman" for year in YEARS], MEAN_OVER_SUBSETS, 0.051),
+    (
+        "domain-avg5/cosine/score",
+        ["askubuntu/cosine/map", "cqadupstack/cosine/map@100", "twitterurl/cosine/ap", "pit/cosine/ap",
+         "biosses/cosine/spearman"],
+        DOMAIN,
+        0.0501,
+    ),
+]  # fmt: skip
 
 
 def computed(scores: dict[str, float]) -> dict[str, float]:
-    return {
-        one.name: one.estimate.value
-        for one in averages({name: Estimate(value) for name, value in scores.items()}, WITH_FORM)
-    }
+    return {one.name: one.estimate.value for one in averages({name: Estimate(value) for name, value in scores.items()})}
 
 
 def declutr_scores(row: str) -> dict[str, float]:
@@ -94,77 +103,40 @@ def test_declutrs_seventeen(row):
     assert computed(declutr_scores(row))["declutr-avg17/default/score"] == pytest.approx(DECLUTR[row][2], abs=0.0051)
 
 
-def test_sixteen_of_them_are_called_so_and_named():
+@pytest.mark.parametrize(
+    ("name", "members", "row", "near"),
+    [(name, members, row, near) for name, members, rows, near in PAPERS for row in rows.values()],
+)
+def test_averages_are_the_published_ones(name, members, row, near):
+    values, expected = row
+    assert computed(dict(zip(members, values, strict=True))) == {name: pytest.approx(expected, abs=near)}
+
+
+def test_sixteen_of_declutrs_are_called_so_and_named():
     scores = declutr_scores("DeCLUTR-base")
     coco = scores.pop("coco/default/recall")
-    (found,) = [
-        one
-        for one in averages({name: Estimate(value) for name, value in scores.items()}, WITH_FORM)
-        if one.name.startswith("declutr")
-    ]
+    found = next(one for one in averages({n: Estimate(v) for n, v in scores.items()}) if one.name.startswith("declutr"))
     assert found.name == "declutr-avg16/default/score"
-    assert "coco/default/recall" not in found.members
     assert set(found.members) == set(scores)
     assert (16 * found.estimate.value + coco) / 17 == pytest.approx(79.10, abs=0.0051)
 
 
-@pytest.mark.parametrize("row", PROBING)
-def test_probing(row):
-    values, expected = PROBING[row]
-    found = computed({f"{task}/fast/accuracy": value for task, value in zip(PROBES, values, strict=True)})
-    assert found == {"probing-avg10/fast/accuracy": pytest.approx(expected, abs=0.0051)}
-
-
-@pytest.mark.parametrize("row", CONCATENATED)
-def test_seven_sts_tasks(row):
-    values, expected = CONCATENATED[row]
-    names = [*(f"{year}/all/spearman" for year in YEARS), "stsb/cosine/spearman", "sickr/cosine/spearman"]
-    found = computed(dict(zip(names, values, strict=True)))
-    # DINO's are averages of numbers that were not yet rounded
-    assert found == {"sts-avg7/all/spearman": pytest.approx(expected, abs=0.01)}
-
-
 def test_the_seven_are_rounded_first():
-    names = [*(f"{year}/all/spearman" for year in YEARS), "stsb/cosine/spearman", "sickr/cosine/spearman"]
-    assert computed(dict.fromkeys(names, 70.0049))["sts-avg7/all/spearman"] == pytest.approx(70.0, abs=1e-9)
-    assert computed(dict.fromkeys(names[:6], 70.0)) == {}
-
-
-@pytest.mark.parametrize("row", MEAN_OVER_SUBSETS)
-def test_five_years(row):
-    values, expected = MEAN_OVER_SUBSETS[row]
-    found = computed({f"{year}/mean/spearman": value for year, value in zip(YEARS, values, strict=True)})
-    assert found["sts-avg5/mean/spearman"] == pytest.approx(expected, abs=0.051)
-
-
-@pytest.mark.parametrize("row", DOMAIN)
-def test_domain(row):
-    values, expected = DOMAIN[row]
-    names = [
-        "askubuntu/cosine/map",
-        "cqadupstack/cosine/map@100",
-        "twitterurl/cosine/ap",
-        "pit/cosine/ap",
-        "biosses/cosine/spearman",
-    ]
-    found = computed(dict(zip(names, values, strict=True)))
-    assert found == {"domain-avg5/cosine/score": pytest.approx(expected, abs=0.0501)}
+    assert computed(dict.fromkeys(SEVEN, 70.0049))["sts-avg7/all/spearman"] == pytest.approx(70.0, abs=1e-9)
+    assert computed(dict.fromkeys(SEVEN[:6], 70.0)) == {}
 
 
 def test_another_form_of_the_text_is_another_average():
     scores = declutr_scores("DeCLUTR-base")
-    senteval = {f"{name.split('/')[0]}@senteval/{name.split('/', 1)[1]}": value - 1 for name, value in scores.items()}
-    plain = [name for name in scores if name.split("/")[0] not in WITH_FORM]
-    assert plain, "some tasks have one form only"
-    found = computed({**scores, **{name: value for name, value in senteval.items() if name.split("@")[0] in WITH_FORM}})
-    with_form = 17 - len({name.split("/")[0] for name in plain})
+    formed = {name for name in scores if has_form(name.split("/")[0])}
+    found = computed(scores | {name.replace("/", "@senteval/", 1): scores[name] - 1 for name in formed})
+    with_form = len({name.split("/")[0] for name in formed})
+    assert with_form < 16, "some tasks have one form only"
     assert found["declutr-avg17/default/score"] == pytest.approx(79.10, abs=0.0051)
     assert found["declutr-avg17@senteval/default/score"] == pytest.approx(79.10 - with_form / 17, abs=0.0051)
 
 
 def test_every_member_is_a_score_of_some_task():
     tasks = {name.removesuffix("-regressor") for name in ENTRIES}
-    for kind in AVERAGES:
-        for member in kind.members:
-            for name in [member] if isinstance(member, str) else member:
-                assert name.split("/")[0].removesuffix("-dev") in tasks
+    members = [name for paper in AVERAGES for names in paper.averaged() for name in names]
+    assert {name.split("/")[0].removesuffix("-dev") for name in members} <= tasks

@@ -19,16 +19,27 @@ import torch
 from torch import Tensor
 
 from contracts import InputError
-from evaluation.classifiers import FOLDS, GRID, KFOLD_GRID, NO_REGULARISATION, Fits, Trainer, Values, trainer
-from evaluation.embed import Pool
-from evaluation.features import Combination, features_of
-from evaluation.folds import FEWEST_ROWS, FOLD_SEED, check_classes, fewest_for, fold_split, stratified
-from evaluation.linear_probe import Features, Split
 from evaluation.statistics import Estimate, f1, mean
-from evaluation.task import How, Options
+from evaluation.task import EMPTY, How, Options
+from evaluation.tasks.classifiers import (
+    FEWEST_ROWS,
+    FOLD_SEED,
+    FOLDS,
+    GRID,
+    KFOLD_GRID,
+    NO_REGULARISATION,
+    Fits,
+    Trainer,
+    Values,
+    fewest_for,
+    fold_split,
+    stratified,
+    trainer,
+)
+from evaluation.tasks.features import Combination, Features, features_of
+from evaluation.tasks.linear_probe import Split
 from evaluation.tsv import SENTEVAL
-
-EMPTY = "."  # what stands for an empty sentence: encoders cannot be asked for the vector of nothing
+from evaluation.vectors import Pool
 
 
 class Part(NamedTuple):
@@ -123,7 +134,13 @@ class Classification:
         nested = "all" in self.parts
         fewest = 1 if "dev" in self.parts else fewest_for(self.folds, nested)
         why = f"enough for {self.folds}-fold cross-validation" if fewest > 1 else "to train on"
-        check_classes(train.where, train.labels_N, self.classes, fewest, why)
+        counts = np.bincount(train.labels_N, minlength=len(self.classes))
+        for name, count in zip(self.classes, counts, strict=True):
+            if count < fewest:
+                raise InputError(
+                    f"{train.where}: {count} rows have the label {name}; wanted at least {fewest} of each of "
+                    f"{', '.join(self.classes[:10])}, {why}. Fetch the table again, or leave the task out."
+                )
         held_out = len(train.labels_N) // self.folds + 1 if nested else 0
         if "dev" not in self.parts and len(train.labels_N) - held_out < FEWEST_ROWS:
             raise InputError(

@@ -1,4 +1,4 @@
-"""SentEval's classification sets under ``data_root``: which tables hold them, and what their labels are called."""
+"""SentEval's classification sets and the ten probing sets: which tables hold them, and what their labels are called."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from contracts import InputError
-from evaluation.classification import Classification, Part, Recipe
 from evaluation.task import Entry, Options
+from evaluation.tasks.classification import Classification, Part, Recipe
 from evaluation.tsv import SENTEVAL, read_rows, read_text, table
 
 
@@ -84,7 +84,7 @@ def arranged(
     return Part(where, texts, np.array([labels[row] for row in order], dtype=np.int64))
 
 
-def _read(layout: Layout, root: Path, name: str, options: Options) -> Classification:
+def _read_set(layout: Layout, root: Path, name: str, options: Options) -> Classification:
     names = PARTS[len(layout.rows)]
     paths = [table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows]
     parts = {part: _part(layout, path) for part, path in zip(names, paths, strict=True)}
@@ -106,4 +106,49 @@ def _part(layout: Layout, path: Path) -> Part:
     return arranged(str(path), sides, labels, ranks, layout.sort_by)
 
 
-ENTRIES = {name: Entry(one.rows, partial(_read, one), senteval=one.senteval) for name, one in LAYOUTS.items()}
+SENTEVAL_ENTRIES = {
+    name: Entry(one.rows, partial(_read_set, one), senteval=one.senteval) for name, one in LAYOUTS.items()
+}
+
+# The ten probing tasks (Conneau et al. 2018), one table each of split, label and sentence
+PROBING = {  # score name -> file name of the authors
+    "length": "sentence_length",
+    "wordcontent": "word_content",
+    "depth": "tree_depth",
+    "topconstituents": "top_constituents",
+    "bigramshift": "bigram_shift",
+    "tense": "past_present",
+    "subjnumber": "subj_number",
+    "objnumber": "obj_number",
+    "oddmanout": "odd_man_out",
+    "coordinationinversion": "coordination_inversion",
+}
+PROBING_ROWS = 120_000  # 100,000 to train on, 10,000 each for dev and test
+PROBING_SPLITS = {"tr": "train", "va": "dev", "te": "test"}
+# a hidden layer for 1,000 classes: SentEval leaves it away whatever nhid says (probing.py)
+LINEAR_ONLY = ("wordcontent",)
+
+
+def _read_probing(recipe: Recipe, root: Path, name: str, options: Options) -> Classification:
+    path = table(root, f"PROBING/{name}")
+    found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS}
+    for where, (split, label, sentence) in read_rows(path, ["split", "label", "sentence"]):
+        if split not in found:
+            raise InputError(f"{where}: split is {split!r}; wanted tr, va or te. Correct it or delete the row.")
+        found[split].append((where, read_text(where, "label", label), read_text(where, "sentence", sentence)))
+    # a label that is not in the training rows could never be predicted
+    known = {label: number for number, label in enumerate(sorted({label for _, label, _ in found["tr"]}))}
+    if len(known) < 2:
+        raise InputError(f"{path}: its rows of split tr have {len(known)} labels; wanted at least 2. Fetch it again.")
+    parts = {}
+    for split, rows in found.items():
+        labels = [read_label(where, "label", label, known) for where, label, _ in rows]
+        sentences = [sentence for _, _, sentence in rows]
+        parts[PROBING_SPLITS[split]] = arranged(f"{path}, split {split}", (sentences,), labels, labels, (0,))
+    return Classification(name, recipe, list(known), parts, options)
+
+
+PROBING_ENTRIES = {
+    name: Entry({f"PROBING/{name}": PROBING_ROWS}, partial(_read_probing, Recipe(linear_only=name in LINEAR_ONLY)))
+    for name in PROBING
+}

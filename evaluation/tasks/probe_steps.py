@@ -7,13 +7,29 @@ ends in a 1, so that a layer's bias is the last column of its weights), H hidden
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 ADAM_RATE, ADAM_BETA1, ADAM_BETA2, ADAM_EPS = 1e-3, 0.9, 0.999, 1e-8  # defaults of torch.optim.Adam
 RMSPROP_RATE, RMSPROP_ALPHA, RMSPROP_EPS = 1e-2, 0.99, 1e-8  # defaults of torch.optim.RMSprop
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One of torch's threads on the CPU inside.
+
+    A small classifier takes many products of some 10 microseconds, which several threads only slow down: threads that
+    wait for each other cost ten times the work when others use the cores (63 s in place of 6 for TREC).
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def initial_layer(width: int, outputs: int, generator: torch.Generator) -> Tensor:

@@ -8,16 +8,20 @@ negative Manhattan distance over the whole set, as sentence-transformers selecte
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from contracts import PairTask
-from evaluation.embed import Pool
+from contracts import InputError, PairTask
 from evaluation.statistics import Estimate, average, is_constant, pearson, spearman
-from evaluation.task import How
-from evaluation.tsv import SENTEVAL
+from evaluation.task import Entry, How, Options
+from evaluation.tsv import SENTEVAL, read_number, read_rows, read_text, table
+from evaluation.vectors import DIGITS, Pool
 
 log = logging.getLogger(__name__)
 
@@ -75,26 +79,16 @@ class Similarity:
         return parts, sizes
 
 
-def cosines(task: PairTask, pool: Pool) -> Tensor:
+def cosines(task: PairTask, pool: Pool, warn: bool = True) -> Tensor:
     """(pairs,) float64; 0 where a vector is zero or not finite, as SentEval has it."""
-    similarity = _cosines(task, pool)
+    similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
     lost = int(similarity.isnan().sum())
-    if lost:
+    if lost and warn:
         log.warning(
             "%s: %d of %d pairs hold a vector that is not finite; they count as 0", task.name, lost, len(task.gold)
         )
-    return similarity.nan_to_num(nan=0.0)
-
-
-def item_cosines(task: PairTask, pool: Pool) -> Tensor:
-    """The same, to be kept; it does not warn again."""
-    return _cosines(task, pool).nan_to_num(nan=0.0)
-
-
-def _cosines(task: PairTask, pool: Pool) -> Tensor:
-    similarity = cosine_similarity(pool.of(task.left).double(), pool.of(task.right).double(), dim=-1)
     # a sentence with itself must be 1, not 1 - 2e-16: otherwise pairs that tie are ranked by the processor's rounding
-    return similarity.round(decimals=12)
+    return similarity.round(decimals=DIGITS).nan_to_num(nan=0.0)
 
 
 def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:
@@ -106,3 +100,62 @@ def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:
         "dot": (left_ND * right_ND).sum(-1),
     }
     return {name: values_N.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for name, values_N in found.items()}
+
+
+class Layout(NamedTuple):
+    """Which tables hold a set, and what its ratings may be."""
+
+    rows: dict[str, int]  # table -> official rows; read one behind the other
+    low: float
+    high: float
+    has_subsets: bool = False
+
+
+YEARS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186}
+STSB = {"STSBenchmark/train": 5749, "STSBenchmark/dev": 1500, "STSBenchmark/test": 1379}
+SICK = {"SICK/train": 4500, "SICK/dev": 500, "SICK/test": 4927}
+LAYOUTS = {
+    **{year: Layout({f"{year.upper()}/test": rows}, 0, 5, has_subsets=True) for year, rows in YEARS.items()},
+    "stsb-dev": Layout({"STSBenchmark/dev": 1500}, 0, 5),
+    "stsb": Layout({"STSBenchmark/test": 1379}, 0, 5),
+    "sickr-dev": Layout({"SICK/dev": 500}, 1, 5),
+    "sickr": Layout({"SICK/test": 4927}, 1, 5),
+    "sickr-all": Layout(SICK, 1, 5),
+}
+
+
+def read_pairs(root: Path, name: str, layout: Layout, rating: str = "score") -> PairTask:
+    """The rows of a layout's tables, rated in the column ``rating``; ``name`` may end in ``@senteval``."""
+    columns = ["sentence1", "sentence2", rating, *(["subset"] if layout.has_subsets else [])]
+    pairs, gold = PairTask(name, [], [], np.empty(0), []), list[float]()
+    for path in (table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows):
+        before = len(gold)
+        for where, (left, right, rated, *subset) in read_rows(path, columns):
+            pairs.left.append(read_text(where, "sentence1", left))
+            pairs.right.append(read_text(where, "sentence2", right))
+            gold.append(read_number(where, rating, rated, layout.low, layout.high))
+            pairs.subsets.append(read_text(where, "subset", subset[0]) if subset else name)
+        if len(gold) == before:
+            raise InputError(f"task {name}: {path} has a header but no rows; wanted sentence pairs. Fetch it again.")
+    return pairs._replace(gold=np.array(gold))
+
+
+def read_rated(root: Path, name: str, layout: Layout) -> PairTask:
+    """Pairs whose ratings differ, so that something can correlate with them."""
+    pairs = read_pairs(root, name, layout)
+    if len(set(pairs.gold)) < 2:
+        path = [table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows][-1]
+        raise InputError(
+            f"task {name}: {path}: all {len(pairs.gold)} rows have the score {pairs.gold[0]:g}, and nothing correlates "
+            "with a constant; wanted scores that differ. Fetch it again."
+        )
+    return pairs
+
+
+def read_similarity(layout: Layout, root: Path, name: str, options: Options) -> Similarity:
+    return Similarity(read_rated(root, name, layout))
+
+
+ENTRIES = {
+    name: Entry(layout.rows, partial(read_similarity, layout), senteval=True) for name, layout in LAYOUTS.items()
+}

@@ -1,0 +1,222 @@
+"""The papers' tables: their columns, the averages that are their last ones, and how they are shown."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.table import Table
+
+from contracts import Results
+from evaluation.catalogue import has_form
+from evaluation.statistics import Estimate, average
+from evaluation.tasks.labelled import PROBING
+from evaluation.tsv import SENTEVAL
+
+MOST_COLUMNS = 12  # of a terminal of usual width; a wider table is turned
+PROTOCOLS = ("default", "fast", "sklearn")  # of the classifiers; {protocol} in a name stands for one
+YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
+_SINGLE = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
+_PROBES = ("SentLen", "WC", "TreeDepth", "TopConst", "BShift", "Tense", "SubjNum", "ObjNum", "SOMO", "CoordInv")
+_GEOMETRY = ("alignment", "uniformity", "anisotropy", "effective-rank", "norm")
+
+
+class Paper(NamedTuple):
+    """A table: one row for each form of the text and each set of classifiers."""
+
+    columns: dict[str, tuple[str, ...]]  # header -> scores, shown with a slash between, averaged before they enter
+    average: str = ""  # score's name; with {n}, the number of its members, where it is also made of a part of them
+    title: str = ""  # without one it is not shown, and only its average computed
+    members: tuple[str, ...] = ()  # headers of what is averaged, where not all are or in another order
+    rounded: bool = False  # members are rounded to 2 decimals first, as the tables were made
+    at_least: int = 1  # columns without which the table says nothing
+
+    def averaged(self) -> list[tuple[str, ...]]:
+        return [self.columns[header] for header in self.members or self.columns]
+
+
+def _columns(headers: Sequence[str], tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
+    return {header: (f"{task}{score}",) for header, task in zip(headers, tasks, strict=True)}
+
+
+def _upper(tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
+    return _columns([task.upper() for task in tasks], tasks, score)
+
+
+def _seven(metric: str, title: str = "") -> Paper:
+    """Seven numbers already rounded (GenSE's evaluation.py)."""
+    pairs = {header: (f"{task}/cosine/{metric}",) for header, task in (("STS-B", "stsb"), ("SICK-R", "sickr"))}
+    return Paper(_upper(YEARS, f"/all/{metric}") | pairs, f"sts-avg7/all/{metric}", title, rounded=True)
+
+
+def _downstream(split: str, title: str) -> Paper:
+    accuracy, relatedness = f"{split}/{{protocol}}/accuracy", "pearson" if split else "spearman"
+    columns = {
+        **_upper(_SINGLE, accuracy),
+        "MRPC": (f"mrpc{accuracy}", *([] if split else ["mrpc/{protocol}/f1"])),
+        **_columns(("SNLI", "SICK-E"), ("snli", "sicke"), accuracy),
+        **_columns(("SICK-R", "STS-B"), ("sickr", "stsb"), f"{split}/regressor/{relatedness}"),
+        "COCO": (f"coco{split}/default/recall",),
+        **_upper(YEARS, "/mean/spearman"),
+    }
+    rest = [header for header in columns if header not in ("MRPC", "SNLI", "SICK-E")]
+    members = (*rest[: len(_SINGLE)], "SICK-E", "MRPC", *rest[len(_SINGLE) :])
+    return Paper(columns, f"declutr-avg{{n}}{split}/{{protocol}}/score", title, members, at_least=9)
+
+
+def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: str) -> tuple[Paper, Paper]:
+    """Of the test and, not shown, of the development sets."""
+    score = "{protocol}/accuracy"
+    return (
+        Paper(_columns(headers, tasks, f"/{score}"), f"{name}/{score}", title),
+        Paper(_columns(headers, tasks, f"-dev/{score}"), f"{name}-dev/{score}"),
+    )
+
+
+_STS = (
+    _seven("spearman", "STS, Spearman, subsets concatenated (DINO table 1, GenSE table 2)"),
+    _seven("pearson"),
+    Paper(_upper(YEARS, "/mean/spearman"), "sts-avg5/mean/spearman", "STS, Spearman, mean over subsets (DINO table 5)"),
+)
+_TRANSFER = _accuracies(
+    "transfer-avg7", [task.upper() for task in TRANSFER], TRANSFER, "Transfer tasks (SimCSE, GenSE)"
+)
+_DECLUTR = (
+    _downstream("", "SentEval downstream, test (DeCLUTR table 2; Avg without SNLI)"),
+    _downstream("-dev", "SentEval downstream, dev (DeCLUTR table 4, figures 2 and 3)"),
+)
+_OTHERS = (
+    *_accuracies("probing-avg{n}", _PROBES, tuple(PROBING), "Probing (DeCLUTR table 3)"),
+    Paper(
+        {
+            "AskU": ("askubuntu/cosine/map",),
+            "CQADup": ("cqadupstack/cosine/map@100",),
+            "TURL": ("twitterurl/cosine/ap",),
+            "PIT": ("pit/cosine/ap",),
+            "BIOSSES": ("biosses/cosine/spearman",),
+        },
+        "domain-avg{n}/cosine/score",
+        "Domain tasks (GenSE table 3)",
+    ),
+    Paper({name: (f"stsb/geometry/{name}",) for name in _GEOMETRY}, title="Geometry on STS-B test"),
+)
+AVERAGES = tuple(paper for paper in (*_STS, *_TRANSFER, *_DECLUTR, *_OTHERS) if paper.average)
+SHOWN = tuple(paper for paper in (*_STS, *_DECLUTR, *_TRANSFER, *_OTHERS) if paper.title)
+
+
+def _rows(paper: Paper, scores: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The classifiers' protocol and the form of the text of each row that the table may have."""
+    has_protocol = any("{protocol}" in name for names in paper.columns.values() for name in names)
+    found = [one for one in PROTOCOLS if any(f"/{one}/accuracy" in name for name in scores)] or PROTOCOLS[:1]
+    for protocol in found if has_protocol else [""]:
+        yield from ((protocol, ending) for ending in ("", SENTEVAL))
+
+
+def _named(score: str, protocol: str, ending: str) -> str:
+    """The score's full name; a task whose text has no second form enters as it is."""
+    task, rest = score.format(protocol=protocol).split("/", 1)
+    return f"{task}{ending if '-avg' in task or has_form(task.removesuffix('-dev')) else ''}/{rest}"
+
+
+class Averaged(NamedTuple):
+    name: str
+    estimate: Estimate
+    members: list[str]  # the scores that it holds
+
+
+def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
+    """Every average whose scores are there; one with {n} in its name also where at least half of them are."""
+    for paper in AVERAGES:
+        for protocol, ending in _rows(paper, found):
+            groups = [[_named(one, protocol, ending) for one in member] for member in paper.averaged()]
+            there = [names for names in groups if all(name in found for name in names)]
+            fewest = (len(groups) + 1) // 2 if "{n}" in paper.average else len(groups)
+            if len(there) < fewest or (ending and not any(ending in name for [name, *_] in there)):
+                continue
+            parts = [average([found[name] for name in names]) for names in there]
+            if paper.rounded:
+                parts = [part._replace(value=round(part.value, 2)) for part in parts]
+            name = _named(paper.average.replace("{n}", str(len(there))), protocol, ending)
+            yield Averaged(name, average(parts), [name for names in there for name in names])
+
+
+class Filled(NamedTuple):
+    title: str
+    headers: list[str]
+    rows: list[list[str]]  # the first cell says which text
+
+
+def filled(scores: Mapping[str, float]) -> Iterator[Filled]:
+    """The tables that have anything in them."""
+    for paper in SHOWN:
+        columns = dict(paper.columns)
+        if paper.average:
+            columns["Avg"] = (paper.average.replace("{n}", str(len(paper.averaged()))),)
+        rows = []
+        for protocol, ending in _rows(paper, scores):
+            cells = [[_named(one, protocol, ending) for one in names] for names in columns.values()]
+            there = [[name for name in cell if name in scores] for cell in cells]
+            if sum(map(bool, there)) < paper.at_least or not any(ending in name for cell in there for name in cell):
+                continue
+            label = " ".join(part for part in (ending.strip("@") or "raw", protocol) if part)
+            rows.append([label, *(" / ".join(_shown(name, scores[name]) for name in cell) for cell in there)])
+        if rows:
+            yield Filled(paper.title, ["text", *columns], rows)
+
+
+def terminal(results: Results) -> Iterator[Table | str]:
+    """What the command prints: the papers' tables, all scores, what an average holds, what was left out."""
+    for one in filled(results["scores"]):
+        lines = [one.headers, *one.rows]
+        if len(one.headers) > MOST_COLUMNS:
+            lines = [list(line) for line in zip(*lines, strict=True)]
+        yield _printed(one.title, lines[0], lines[1:])
+    rows = [[name, _shown(name, value), _interval(results, name)] for name, value in results["scores"].items()]
+    yield _printed("All scores, with 95 % intervals", ["task / protocol / metric", "", "95 %"], rows)
+    yield from _remarks(results)
+
+
+def _printed(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for place, header in enumerate(headers):
+        table.add_column(header, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def markdown(results: Results) -> str:
+    """The same as a page; the encoder and how it was scored on top."""
+    encoder = results["recipe"].get("encoder_description", {})
+    lines = [f"# {results['backbone']}", "", ", ".join(f"{name}: {value}" for name, value in encoder.items()), ""]
+    for one in filled(results["scores"]):
+        lines += [f"## {one.title}", "", *_lines(one.headers, one.rows), ""]
+    rows = [[f"`{name}`", _shown(name, value), _interval(results, name)] for name, value in results["scores"].items()]
+    lines += ["## All scores", "", *_lines(["task / protocol / metric", "score", "95 %"], rows), ""]
+    lines += [line for remark in _remarks(results) for line in (remark, "")]
+    return "\n".join(lines)
+
+
+def _shown(name: str, value: float) -> str:
+    """Two decimals of 0..100; four of what is in units of its own."""
+    return f"{value:.4f}" if "/geometry/" in name or name.endswith("/mse") else f"{value:.2f}"
+
+
+def _interval(results: Results, name: str) -> str:
+    bounds = results["intervals"].get(name)
+    return " .. ".join(_shown(name, bound) for bound in bounds) if bounds else ""
+
+
+def _lines(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headers)} |"
+    yield f"|---|{'---:|' * (len(headers) - 1)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _remarks(results: Results) -> Iterator[str]:
+    for name, members in results.get("averages", {}).items():
+        yield f"{name} = {results['scores'][name]:.2f} holds {', '.join(members)}"
+    for task, reason in results.get("skipped", {}).items():
+        yield f"not scored: {task} ({reason})"
+    for name, how in results.get("not_as_published", {}).items():
+        yield f"not as published: {name} ({how})"

@@ -1,0 +1,75 @@
+"""The pairs of GenSE table 3: tweets that say the same or not, by their cosine, and BIOSSES, which is an STS set.
+
+Twitter-URL and PIT-2015 (TwitterPara) follow the protocol of TSDAE (Wang et al. 2021, package useb): average precision
+without the pairs on which the annotators could not agree, and Spearman's correlation with the votes over all pairs.
+
+    TwitterURL/test_with_debatable  votes_of_6, sentence1, sentence2
+    PIT2015/test                    score (0 to 5), sentence1, sentence2
+    BIOSSES/test                    score (0 to 4), sentence1, sentence2
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from contracts import InputError, PairTask
+from evaluation.statistics import Estimate, average_precision, is_constant, spearman
+from evaluation.task import Entry, How, Options
+from evaluation.tasks.sts import Layout, cosines, read_pairs, read_similarity
+from evaluation.tsv import table
+from evaluation.vectors import Pool
+
+log = logging.getLogger(__name__)
+
+DEBATABLE = 3.0  # more: a paraphrase; fewer: none
+
+
+class Paraphrases:
+    """``pairs.gold`` holds votes or a rating; above ``debatable`` it is a paraphrase."""
+
+    def __init__(self, pairs: PairTask, debatable: float = DEBATABLE) -> None:
+        self.pairs, self.name, self.debatable = pairs, pairs.name, debatable
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield self.pairs.left
+        yield self.pairs.right
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/cosine/ap", f"{self.name}/cosine/spearman"]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        cosine_N, gold_N = cosines(self.pairs, pool), torch.from_numpy(self.pairs.gold)
+        if is_constant(cosine_N):
+            log.warning("%s: all pairs have the same cosine (%.4f)", self.name, cosine_N[0])
+        decided_N = gold_N != self.debatable
+        is_paraphrase_N = (gold_N > self.debatable).long()
+        key = self.name if how.intervals else None
+        ap = average_precision(cosine_N[decided_N], is_paraphrase_N[decided_N], key)
+        return dict(zip(self.score_names(), (ap, spearman(cosine_N, gold_N, key)), strict=True))
+
+
+def _read(layout: Layout, column: str, root: Path, name: str, options: Options) -> Paraphrases:
+    """``column`` holds votes or a rating, of which 3 is undecided."""
+    pairs = read_pairs(root, name, layout, column)
+    low, high = pairs.gold.min(), pairs.gold.max()
+    if not high > DEBATABLE > low:
+        (path,) = (table(root, one) for one in layout.rows)
+        raise InputError(
+            f"task {name}: {path}: wanted pairs with a {column} above {DEBATABLE:g} and others below, got "
+            f"{low:g} to {high:g} in {len(pairs.gold)} rows. Fetch it again."
+        )
+    return Paraphrases(pairs)
+
+
+_BIOSSES = Layout({"BIOSSES/test": 100}, 0, 4)
+_LAYOUTS = {
+    "twitterurl": (Layout({"TwitterURL/test_with_debatable": 10120}, 0, 6), "votes_of_6"),
+    "pit": (Layout({"PIT2015/test": 972}, 0, 5), "score"),
+}
+ENTRIES = {
+    **{name: Entry(layout.rows, partial(_read, layout, column)) for name, (layout, column) in _LAYOUTS.items()},
+    "biosses": Entry(_BIOSSES.rows, partial(read_similarity, _BIOSSES)),
+}
