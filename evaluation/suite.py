@@ -143,7 +143,7 @@ def _score_dealt(
     ranks: list[Any] = [(own, None)]
     if dist.is_initialized():
         message = problem and (isinstance(problem, InputError), f"{type(problem).__name__}: {problem}")
-        ranks = [None] * world
+        ranks = [None for _ in range(world)]
         dist.all_gather_object(ranks, (own, message))
     if problem:
         raise problem
