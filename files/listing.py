@@ -1,0 +1,104 @@
+"""Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, or several of them."""
+
+import difflib
+import glob
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts import InputError
+
+FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz behind it
+OF_A_FOLDER = ("manifest.json", "dataset_info.json", "dataset_infos.json", "state.json")  # describe it: no rows
+
+
+class TextFile(NamedTuple):
+    """A file to read rows from."""
+
+    path: Path
+    in_folder: bool  # found by walking a folder, where a .txt is one document by default
+
+
+def form_of(path: Path) -> str:
+    """Return which of ``FORMS`` the file has by its name; empty if it has none."""
+    form = Path(path.name.lower().removesuffix(".gz")).suffix
+    return form if form in FORMS else ""
+
+
+def list_files(
+    paths: str | Path | Sequence[str | Path], key: str = "data.path", *, any_name: bool = False
+) -> list[TextFile]:
+    """Return files as given, and those of folders and patterns in sorted order. ``any_name`` allows a given file to end
+    in anything.
+
+    Of the output folder of a synthesis only the shards count: other tables lie beside and below them.
+
+    Raises:
+        InputError: there is nothing to read, or a file that is none of ours; ``key`` names who asked for it.
+    """
+    files: list[TextFile] = []
+    for given in [paths] if isinstance(paths, str | Path) else paths:
+        path = Path(given).expanduser()
+        matches = [path] if path.exists() else [Path(one) for one in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207
+        if not matches:
+            raise InputError(_missing(path, key))
+        for match in matches:
+            if match.is_dir():
+                files += [TextFile(found, True) for found in _walk(match)]
+            elif any_name or form_of(match):
+                files.append(TextFile(match, False))
+            else:
+                raise InputError(
+                    f"{match}: cannot tell what this file is by its name. Wanted one of {', '.join(FORMS)}, also with "
+                    f".gz behind it; got {match.name!r}. Rename or convert it."
+                )
+    if not files:
+        raise InputError(f"no data: the list of paths is empty. Pass {key}=FILE_OR_FOLDER.")
+    return _only_shards(files)
+
+
+def _walk(folder: Path) -> list[Path]:
+    everything = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    visible = [path for path in everything if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    found = [path for path in visible if form_of(path) and path.name not in OF_A_FOLDER]
+    if not found:
+        seen = f"{len(visible)} other file(s), e.g. {visible[0].name}" if visible else "an empty folder"
+        raise InputError(f"{folder}: no file to read. Wanted {', '.join(FORMS)} in this folder or below; got {seen}.")
+    return found
+
+
+def _missing(path: Path, key: str) -> str:
+    if glob.has_magic(str(path)):
+        return f"{path}: no file has such a name (seen from {Path.cwd()}). Check {key}."
+    parent = path.parent
+    while not parent.exists():
+        path, parent = parent, parent.parent
+    siblings = [sibling.name for sibling in parent.iterdir()] if parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, siblings, n=3)
+    hint = f" Did you mean {' or '.join(str(parent / name) for name in close)}?" if close else f" Check {key}."
+    return f"{path}: no such file or folder (seen from {Path.cwd()}).{hint}"
+
+
+def _only_shards(files: list[TextFile]) -> list[TextFile]:
+    sharded = {file.path.parent for file in files if file.in_folder and file.path.name.startswith("shard-")}
+
+    def belongs(file: TextFile) -> bool:
+        outermost = next((folder for folder in reversed(file.path.parents) if folder in sharded), None)
+        if not file.in_folder or outermost is None:
+            return True
+        return file.path.parent == outermost and file.path.name.startswith("shard-")
+
+    return [file for file in files if belongs(file)]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sum of the bytes as they lie on the disk."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_all(sums: Iterable[str]) -> str:
+    """Return the sum of one file, or of the sums of several in order: moving or renaming them changes nothing."""
+    several = list(sums)
+    return several[0] if len(several) == 1 else hashlib.sha256("".join(several).encode()).hexdigest()
