@@ -1,18 +1,15 @@
 """Set runs head to head: ``python -m comparison runs='[outputs/*]' output=DIR``, or train a race first."""
 
 import logging
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from command.devices import device_of
-from command.key_types import check_types
-from command.statuses import exit_statuses
+from command.line import command_line
 from contracts import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +48,8 @@ class Keys(TypedDict):
 
 def run(cfg: DictConfig) -> int:
     """Exit status."""
-    check_types(cfg, get_type_hints(Keys), "")
+    for name in ("httpx", "transformers", "pytorch_lightning"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     if cfg.output is None:
         raise InputError("output is not set: the folder that the report is written into. Say output=FOLDER.")
     output = Path(cfg.output).expanduser()
@@ -204,17 +202,7 @@ def show(found: "Comparison", output: Path) -> None:
     console.print(f"{output / 'report.html'} and report.md are written.", highlight=False, markup=False, soft_wrap=True)
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="comparison")
-def main(cfg: DictConfig) -> None:
-    logging.basicConfig(level=logging.WARNING if cfg.quiet else logging.INFO, format="%(message)s")
-    for name in ("httpx", "transformers", "pytorch_lightning"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    with exit_statuses(config="comparison"):
-        status = run(cfg)
-    if status:
-        sys.exit(status)
-
+main = command_line("comparison", run, Keys)
 
 if __name__ == "__main__":
-    with exit_statuses(hydra=True, config="comparison"):
-        main()
+    main()

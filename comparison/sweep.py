@@ -9,12 +9,13 @@ import hashlib
 import json
 import logging
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from command.statuses import HELP_COLUMNS, exit_statuses
+from command.line import filled, log_to_terminal
+from command.names import as_used
+from command.statuses import exit_statuses
 from comparison.early import Hyperband
 from comparison.processes import Done, Job, run_all
 from comparison.sweep_file import Sweep, read_sweep, trials_of
@@ -119,11 +120,10 @@ def _best(jobs: Sequence[Job], sweep: Sweep) -> tuple[float, Job] | None:
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    log_to_terminal()
     with exit_statuses(config="train"):
         if {"-h", "--help"} & set(sys.argv[1:]):
-            usage = textwrap.fill(USAGE, HELP_COLUMNS, subsequent_indent="    ", break_on_hyphens=False)
-            sys.stdout.write(f"{__doc__}\n{usage}\n")
+            sys.stdout.write(as_used(f"{__doc__}\n{filled(USAGE)}\n"))
             return
         status = run(sys.argv[1:])
     if status:

@@ -2,19 +2,16 @@
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from command.devices import device_of
-from command.key_types import check_types
-from command.statuses import exit_statuses
+from command.line import command_line
 from contracts import RESULTS_VERSION, InputError, Results, Spent
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -53,7 +50,6 @@ class Keys(TypedDict):
 
 
 def run(cfg: DictConfig) -> int:
-    check_types(cfg, get_type_hints(Keys), "")
     if MTEB in (suites := [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)):
         check_mteb(cfg.action, suites)
         return score_by_mteb(cfg)
@@ -266,16 +262,7 @@ def process_group() -> Iterator[int]:
         dist.destroy_process_group()
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="evaluation")
-def main(cfg: DictConfig) -> None:
-    first = os.environ.get("RANK", "0") == "0"
-    logging.basicConfig(level=logging.INFO if first and not cfg.quiet else logging.WARNING, format="%(message)s")
-    with exit_statuses(config="evaluation"):
-        status = run(cfg)
-    if status:
-        sys.exit(status)
-
+main = command_line("evaluation", run, Keys)
 
 if __name__ == "__main__":
-    with exit_statuses(hydra=True, config="evaluation"):
-        main()
+    main()

@@ -2,15 +2,12 @@
 
 import logging
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-import hydra
 from omegaconf import DictConfig
 
-from command.key_types import check_types
-from command.statuses import exit_statuses
+from command.line import command_line
 from contracts import InputError
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -36,7 +33,6 @@ class Keys(TypedDict):
 
 def run(cfg: DictConfig) -> None:
     """Check, load, write, upload where asked to."""
-    check_types(cfg, get_type_hints(Keys), "")
     if cfg.run is None:
         raise InputError("run is not set: a run folder, a checkpoint, a model folder or a hub id; say run=...")
     if cfg.output is None:
@@ -143,13 +139,7 @@ def hush() -> None:
     transformers_logging.disable_progress_bar()
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="export")
-def main(cfg: DictConfig) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    with exit_statuses(config="export"):
-        run(cfg)
-
+main = command_line("export", run, Keys)
 
 if __name__ == "__main__":
-    with exit_statuses(hydra=True, config="export"):
-        main()
+    main()

@@ -6,14 +6,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-import hydra
 from omegaconf import DictConfig
 
 from command.devices import device_of
-from command.key_types import check_types
-from command.statuses import exit_statuses
+from command.line import command_line
 from contracts import InputError
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -49,7 +47,6 @@ class Keys(TypedDict):
 
 def run(cfg: DictConfig) -> None:
     """Check, load, compute what is missing."""
-    check_types(cfg, get_type_hints(Keys), "")
     check_values(cfg)
     from export.texts_of import text_file
 
@@ -189,15 +186,7 @@ def start_processes(number: int) -> None:
     os.execv(sys.executable, command)
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="export.embed")
-def main(cfg: DictConfig) -> None:
-    first = os.environ.get("RANK", "0") == "0"
-    level = logging.INFO if first and not cfg.quiet else logging.WARNING
-    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
-    with exit_statuses(config="export.embed"):
-        run(cfg)
-
+main = command_line("export.embed", run, Keys)
 
 if __name__ == "__main__":
-    with exit_statuses(hydra=True, config="export.embed"):
-        main()
+    main()

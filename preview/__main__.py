@@ -4,25 +4,26 @@ Without a model the backbone is ``tiny``, which trains a tokenizer on the texts;
 loaded and nothing is trained. Own keys are in ``configs/preview.yaml``.
 """
 
-import logging
 import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, get_type_hints
+from typing import Any, NamedTuple, TypedDict
 
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from command.key_types import check_types
+from command.config_files import CONFIGS, choices
+from command.keys import check_types, declared
+from command.line import log_to_terminal
+from command.names import as_used
 from command.statuses import exit_statuses
 from contracts import InputError, Seq2SeqBatch
 from training.stages import STAGE_WORD, chosen, forced, stages_of
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 BATCH = 16  # where no model says it
 MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts are the model's
 
@@ -49,7 +50,7 @@ def read_words(words: Sequence[str]) -> Asked:
     mine = [word for word in words if word.partition("=")[0] in own]
     own = OmegaConf.merge(own, OmegaConf.from_dotlist(mine))
     assert isinstance(own, DictConfig)
-    check_types(own, get_type_hints(Keys), "")
+    check_types(own, declared(Keys))
     for key in ("batches", "examples"):
         if own[key] < 1:
             raise InputError(f"{key}={own[key]}: wanted 1 or more.")
@@ -63,8 +64,8 @@ def read_words(words: Sequence[str]) -> Asked:
             first = chosen(stages_of(cfg, theirs), cfg.only_stage)[0]
             stage, cfg = first.name, first.cfg
     if cfg.get("data") is None:
-        choices = ", ".join(sorted(path.stem for path in (CONFIGS / "data").glob("*.yaml")))
-        raise InputError(f"no data was chosen; say data=NAME with one of {choices}, or experiment=NAME.")
+        known = ", ".join(choices("data"))
+        raise InputError(f"no data was chosen; say data=NAME with one of {known}, or experiment=NAME.")
     if missing := sorted(str(key) for key in OmegaConf.missing_keys(cfg.data)):
         raise InputError(f"data.{missing[0]} has no value, and has to be given: data.{missing[0]}=...")
     cfg.backbone = cfg.backbone or "tiny"
@@ -141,11 +142,11 @@ def look(asked: Asked) -> Any:
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    log_to_terminal(quiet=True)
     words = sys.argv[1:]
     with exit_statuses(hydra=True, config="train"):
         if {"-h", "--help"} & set(words) or not words:
-            print(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}")
+            print(as_used(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}"))
             return
         status = run(words)
     if status:

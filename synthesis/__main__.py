@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command.key_types import check_types
-from command.statuses import exit_statuses
+from command.keys import check_types, declared
+from command.line import command_line
 from contracts import InputError
 from synthesis.recipes.keys import GENSE_GROUPS, FilterKeys, GenseKeys, Keys
 from synthesis.recipes.unused_keys import UNUSED, refuse_unused
@@ -31,8 +30,12 @@ log = logging.getLogger("synthesis")
 
 
 def run(cfg: DictConfig) -> int:
-    check_types(cfg, get_type_hints(Keys), "")
-    check_types(cfg.filters, get_type_hints(FilterKeys), "filters.")
+    with disk_errors():
+        return do(cfg)
+
+
+def do(cfg: DictConfig) -> int:
+    check_types(cfg.filters, declared(FilterKeys), "filters.")
     if cfg.output is None:
         raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
     folder = Path(cfg.output)
@@ -52,9 +55,9 @@ def gense(cfg: DictConfig, folder: Path, recipe: str, afterwards: Sequence[str])
     from synthesis.recipes.baseline_command import BASELINES, run_baseline
     from synthesis.recipes.gense_command import FILTERS, run_filter, run_gense
 
-    check_types(cfg, get_type_hints(GenseKeys), "")
+    check_types(cfg, declared(GenseKeys))
     for group, keys in GENSE_GROUPS.items():
-        check_types(cfg.get(group, {}), get_type_hints(keys), f"{group}.")
+        check_types(cfg.get(group, {}), declared(keys), f"{group}.")
     if afterwards:
         raise InputError(
             f"{afterwards[0]} does not go with recipe={recipe}. Leave it out; Parquet can be had afterwards: python -m "
@@ -258,16 +261,7 @@ def agreed(decide: Any, ranks: "Ranks") -> Sequence[Any]:
     return from_rank_zero(decide)
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="synthesis")
-def main(cfg: DictConfig) -> None:
-    first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
-    logging.basicConfig(level=logging.INFO if first and not cfg.quiet else logging.WARNING, format="%(message)s")
-    with exit_statuses(failed=(SynthesisFailed,), config="synthesis"), disk_errors():
-        status = run(cfg)
-    if status:
-        sys.exit(status)
-
+main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))
 
 if __name__ == "__main__":
-    with exit_statuses(hydra=True, config="synthesis"):
-        main()
+    main()

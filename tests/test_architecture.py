@@ -3,9 +3,8 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,7 +22,7 @@ MAY_IMPORT = {  # of ours
     "comparison": {"command", "contracts", "files"},
     "preview": {"contracts", "datamodules", "files"},
     "training": {"command", "contracts", "encoders", "evaluation", "export", "files"},
-    "train": {"command", "contracts", "encoders", "evaluation", "export", "files", "training"},
+    "train": {"command", "training"},
 }
 LIGHTNING = {"lightning", "pytorch_lightning"}
 HYDRA = {"hydra", "omegaconf"}
@@ -46,139 +45,144 @@ MUST_NOT_KNOW = {
 COMMAND_LINES = {"__main__.py", "comparison/sweep.py", "export/embed.py", "train.py"}
 # And these, each of them:
 COMMAND_LINE_ALSO = {
-    "evaluation": {"encoders"},
-    "comparison": {"encoders", "evaluation", "training"},
-    "export": {"training"},
+    "evaluation": {"command", "encoders"},
+    "comparison": {"command", "encoders", "evaluation", "training"},
+    "export": {"command", "training"},
     "synthesis": {"training"},
-    "preview": {"encoders", "training"},  # the tokenizer that backbone=tiny would have; which stage is shown
+    "preview": {"command", "encoders", "training"},  # the tokenizer of backbone=tiny; which stage is shown
 }
-FOR_COMMAND_LINES = {"command"}
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first is the oracle of our export
 # An optional extra: models that are more than a transformer and a pooling are scored by their own library
 EXCEPT = {"encoders/library.py": {"sentence_transformers"}}
-
+DANGEROUS = {
+    r"find_unused_parameters[\"']?\s*[:=]\s*true|ddp_find_unused_parameters_true": "it hides idle weights",
+    r"trust_remote_code[\"']?\s*[:=]\s*true": "a model folder must not run code",
+    r"weights_only[\"']?\s*[:=]\s*false": "a checkpoint must not run code",
+}
 MOST_LINES = 450
 MOST_LINES_OF_A_FUNCTION = 60
+MOST_NAMES = 14  # that an installation adds to what can be imported
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "shared"}
 
-SOURCES = sorted(
-    path for home in MAY_IMPORT for path in [*(ROOT / home).rglob("*.py"), ROOT / f"{home}.py"] if path.is_file()
-)
-CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-EVERY_SOURCE = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+SOURCES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for home in MAY_IMPORT
+    for path in sorted([*(ROOT / home).rglob("*.py"), *ROOT.glob(f"{home}.py")])
+}
 
 
-def home_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+@cache
+def parsed(path: str) -> ast.Module:
+    return ast.parse(SOURCES[path], filename=path)
 
 
-def is_command_line(path: Path) -> bool:
-    return bool({path.name, str(path.relative_to(ROOT))} & COMMAND_LINES)
+def home_of(path: str) -> str:
+    return path.split("/")[0].removesuffix(".py")
 
 
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+def is_command_line(path: str) -> bool:
+    return bool({path, path.split("/")[-1]} & COMMAND_LINES)
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
+def imported(path: str) -> set[str]:
     """Full names of what is imported, inside functions too: ``a.b``, and ``a.b.c`` of ``from a.b import c``."""
-    for node in ast.walk(tree):
+    found = set[str]()
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
 
 
-def test_the_walk_finds_the_project():
-    homes = {home_of(path) for path in SOURCES}
-    assert homes >= {"contracts", "losses", "datamodules", "encoders", "evaluation", "export", "train", "training"}
+def roots(path: str) -> set[str]:
+    return {name.split(".")[0] for name in imported(path)}
+
+
+def nodes(path: str, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+    return (node for node in ast.walk(parsed(path)) if isinstance(node, kinds))
+
+
+def test_the_tables_have_every_package_and_no_more_names_than_agreed():
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks"}
+    modules = {path.stem for path in ROOT.glob("*.py")}
+    assert packages | modules == set(MAY_IMPORT)
+    assert len(MAY_IMPORT) <= MOST_NAMES
     assert len(SOURCES) >= 40
-    assert len(CONFIGS) >= 10
 
 
-def test_every_folder_of_code_stands_in_the_table():
-    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert folders - {"tests", "benchmarks", "configs"} <= set(MAY_IMPORT)
+def test_imports_follow_the_arrows():
+    wrong = list[str]()
+    commands = {name.removesuffix(".py").replace("/", ".") for name in COMMAND_LINES} - {"__main__"}
+    for path in SOURCES:
+        home, names = home_of(path), imported(path)
+        allowed = {home} | MAY_IMPORT[home] | (COMMAND_LINE_ALSO.get(home, set()) if is_command_line(path) else set())
+        wrong += [f"{path} imports {name}" for name in sorted(roots(path) & set(MAY_IMPORT) - allowed)]
+        called = sorted(name for name in names if name.endswith("__main__") or name in commands)
+        wrong += [f"{path} imports the command line {name}" for name in called]
+    assert wrong == []
 
 
-@EVERY_SOURCE
-def test_imports_follow_the_arrows(path):
-    home = home_of(path)
-    allowed = {home} | MAY_IMPORT[home]
-    if is_command_line(path):
-        allowed |= FOR_COMMAND_LINES | COMMAND_LINE_ALSO.get(home, set())
-    names = set(imported(parsed(path)))
-    ours = {name.split(".")[0] for name in names} & set(MAY_IMPORT)
-    assert ours <= allowed, f"{home} must not import {sorted(ours - allowed)}"
-    commands = {".".join(Path(name).with_suffix("").parts) for name in COMMAND_LINES} - {"__main__"}
-    called = {name for name in names if name.endswith("__main__") or name in commands}
-    assert not called, f"nobody imports a command line, but this imports {sorted(called)}"
+def test_every_arrow_of_the_table_is_drawn():
+    drawn = {(home_of(path), root) for path in SOURCES if not is_command_line(path) for root in roots(path)}
+    drawn |= {("train", root) for root in roots("train.py")}
+    tabled = {(home, other) for home, others in MAY_IMPORT.items() for other in others}
+    assert sorted(tabled - drawn) == []
 
 
-@EVERY_SOURCE
-def test_packages_do_not_know_what_lies_outside_them(path):
-    home = home_of(path)
-    roots = {name.split(".")[0] for name in imported(parsed(path))}
-    forbidden = NEVER | (MUST_NOT_KNOW.get(home, set()) - (HYDRA if is_command_line(path) else set()))
-    forbidden = forbidden - EXCEPT.get(str(path.relative_to(ROOT)), set())
-    assert not roots & forbidden, f"{home} must not import {sorted(roots & forbidden)}"
+def test_packages_do_not_know_what_lies_outside_them():
+    wrong = list[str]()
+    for path in SOURCES:
+        forbidden = NEVER | (MUST_NOT_KNOW.get(home_of(path), set()) - (HYDRA if is_command_line(path) else set()))
+        wrong += [f"{path} imports {name}" for name in sorted(roots(path) & (forbidden - EXCEPT.get(path, set())))]
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("pattern", "reason"),
-    [
-        (
-            r"find_unused_parameters[\"']?\s*[:=]\s*true|ddp_find_unused_parameters_true",
-            "it hides weights without a gradient",
-        ),
-        (r"trust_remote_code[\"']?\s*[:=]\s*true", "a model folder must not run code"),
-        (r"weights_only[\"']?\s*[:=]\s*false", "a checkpoint must not run code"),
-    ],
-)
-def test_a_dangerous_switch_is_never_thrown(pattern, reason):
-    for path in [*SOURCES, *CONFIGS]:
-        found = re.search(pattern, path.read_text(encoding="utf-8"), flags=re.IGNORECASE)
-        assert not found, f"{path.relative_to(ROOT)}: {found and found.group()}: {reason}"
+def test_a_dangerous_switch_is_never_thrown():
+    configs = {str(path): path.read_text(encoding="utf-8") for path in (ROOT / "configs").rglob("*.yaml")}
+    assert len(configs) >= 10
+    assert [
+        f"{path}: {found.group()}: {reason}"
+        for path, text in (SOURCES | configs).items()
+        for pattern, reason in DANGEROUS.items()
+        if (found := re.search(pattern, text, flags=re.IGNORECASE))
+    ] == []
 
 
-@EVERY_SOURCE
-def test_only_command_lines_print(path):
-    if is_command_line(path):
-        return
-    calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
-    lines = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
-    assert not lines, f"print in lines {lines}; use a logger"
+def test_only_command_lines_print():
+    assert [
+        f"{path}:{call.lineno}: print; use a logger"
+        for path in SOURCES
+        if not is_command_line(path)
+        for call in nodes(path, ast.Call)
+        if isinstance(call.func, ast.Name) and call.func.id == "print"
+    ] == []
 
 
-@EVERY_SOURCE
-def test_the_world_size_multiplies_only_in_the_gather(path):
+def test_the_world_size_multiplies_only_in_the_gather():
     """A gradient that is right on one process and wrong on two usually holds such a product.
 
     Data modules are free to: they count examples, and no gradient passes through them.
     """
-    if path == ROOT / "losses" / "gather.py" or home_of(path) == "datamodules":
-        return
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Mult):
-            sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
-            named = [re.search(r"world", ast.unparse(side)) for side in sides]
-            assert not any(named), f"line {node.lineno}: {ast.unparse(node)}"
+    assert [
+        f"{path}:{node.lineno}: {ast.unparse(node)}"
+        for path in SOURCES
+        if path != "losses/gather.py" and home_of(path) != "datamodules"
+        for node in nodes(path, ast.BinOp, ast.AugAssign)
+        if isinstance(node.op, ast.Mult) and "world" in ast.unparse(node)
+    ] == []
 
 
-@EVERY_SOURCE
-def test_a_file_is_one_idea(path):
-    assert path.stem not in VAGUE_NAMES, "name what it is about"
-    tree = parsed(path)
-    assert ast.get_docstring(tree) or not tree.body, "the module docstring says the idea"
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MOST_LINES, f"{lines} lines"
-
-
-@EVERY_SOURCE
-def test_a_function_fits_on_a_screen(path):
-    functions = [node for node in ast.walk(parsed(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    long = {
-        f.name: f.end_lineno - f.lineno + 1 for f in functions if f.end_lineno - f.lineno + 1 > MOST_LINES_OF_A_FUNCTION
-    }
-    assert not long, f"more than {MOST_LINES_OF_A_FUNCTION} lines: {long}"
+def test_a_file_is_one_idea_and_a_function_fits_on_a_screen():
+    wrong = list[str]()
+    for path, text in SOURCES.items():
+        if Path(path).stem in VAGUE_NAMES:
+            wrong.append(f"{path}: name what it is about")
+        if parsed(path).body and not ast.get_docstring(parsed(path)):
+            wrong.append(f"{path}: the module docstring says the idea")
+        if (lines := text.count("\n")) > MOST_LINES:
+            wrong.append(f"{path}: {lines} lines")
+        for function in nodes(path, ast.FunctionDef, ast.AsyncFunctionDef):
+            if (lines := function.end_lineno - function.lineno + 1) > MOST_LINES_OF_A_FUNCTION:
+                wrong.append(f"{path}: {function.name} has {lines} lines")
+    assert wrong == []

@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from command.key_types import keys_of
+from command.keys import declared
 from training.checks import check_choice, check_values
 from training.stages import forced, stages_of
 
@@ -65,7 +65,7 @@ def test_a_choice_composes_and_its_targets_take_its_keys(group, name):
     assert found or (group, name) == ("logger", "csv")
     for where, node in found.items():
         target = get_object(node._target_)
-        known = keys_of(target) if where in ("model", "data") else dict(inspect.signature(target).parameters)
+        known = declared(target)
         keys = {str(key) for key in node if not str(key).startswith("_")}
         open_ended = "kwargs" in known
         assert open_ended or keys <= set(known), f"{where}: {target.__name__} does not take {sorted(keys - set(known))}"

@@ -1,28 +1,38 @@
 """Refuse a run that cannot work, with one sentence, before anything is built, trained or written."""
 
-import difflib
 import math
-import typing
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import hydra
+import pytorch_lightning as pl
+import torch
 from omegaconf import DictConfig, OmegaConf
 
-from command.key_types import check_types, keys_of
+from command.config_files import choices
+from command.keys import check_types, declared, nearest
 from contracts import InputError, TinySizes
+from evaluation.suite import Suite
+from training.callbacks.checkpoints import unreadable
 
-if TYPE_CHECKING:
-    import pytorch_lightning as pl
-
-    from evaluation.suite import Suite
-
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 LOGGED_BY_EVERY_RUN = ("train/", "throughput/", "time/")
 
 
-class PlainKeys(TypedDict):
+class CheckpointKeys(TypedDict):
+    every_n_steps: int | None
+    every_n_minutes: float | None
+
+
+class EvaluationKeys(TypedDict):
+    suite: str | Sequence[str]
+    data_root: str | None
+    protocol: Literal["default", "fast", "sklearn"]
+    during: str | Sequence[str]
+    every_n_steps: int | None
+    at_start: bool
+
+
+class TrainKeys(TypedDict):
     """The keys of ``configs/train.yaml`` that stand for themselves."""
 
     backbone: str | None
@@ -42,20 +52,9 @@ class PlainKeys(TypedDict):
     next_steps: str | None
     monitor: str | None
     monitor_mode: Literal["max", "min"] | None
-
-
-class CheckpointKeys(TypedDict):
-    every_n_steps: int | None
-    every_n_minutes: float | None
-
-
-class EvaluationKeys(TypedDict):
-    suite: str | Sequence[str]
-    data_root: str | None
-    protocol: Literal["default", "fast", "sklearn"]
-    during: str | Sequence[str]
-    every_n_steps: int | None
-    at_start: bool
+    checkpoint: CheckpointKeys
+    evaluation: EvaluationKeys
+    tiny: TinySizes
 
 
 AT_LEAST_ONE = (
@@ -69,10 +68,9 @@ def check_choice(cfg: DictConfig) -> Any:
     """The model's class, once model and data are there and made for each other."""
     for group in ("model", "data"):
         if cfg.get(group) is None:
-            choices = ", ".join(sorted(path.stem for path in (CONFIGS / group).glob("*.yaml")))
             raise InputError(
-                f"no {group} was chosen; say {group}=NAME with one of {choices}, or take a recipe with "
-                "experiment=NAME. python train.py --help lists everything."
+                f"no {group} was chosen; say {group}=NAME with one of {', '.join(choices(group))}, or take a recipe "
+                "with experiment=NAME. python train.py --help lists everything."
             )
     if missing := sorted(OmegaConf.missing_keys(cfg)):
         raise InputError(f"{missing[0]} has no value, and has to be given: {missing[0]}=...")
@@ -89,21 +87,15 @@ def check_choice(cfg: DictConfig) -> Any:
 
 def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
-    for keys, node, prefix in (
-        (PlainKeys, cfg, ""),
-        (CheckpointKeys, cfg.checkpoint, "checkpoint."),
-        (EvaluationKeys, cfg.evaluation, "evaluation."),
-        (TinySizes, cfg.tiny, "tiny."),
-    ):
-        check_types(node, typing.get_type_hints(keys), prefix)
+    check_types(cfg, declared(TrainKeys))
     for group in ("model", "data"):
-        known = keys_of(hydra.utils.get_object(cfg[group]._target_))
+        known = declared(hydra.utils.get_object(cfg[group]._target_))
         unknown = [str(key) for key in cfg[group] if key not in known and not str(key).startswith("_")]
         if unknown:
-            near = difflib.get_close_matches(unknown[0], list(known), n=1)
+            near = nearest(unknown[0], known)
             raise InputError(
                 f"{group}.{unknown[0]}: {cfg[group]._target_} has no such key."
-                + (f" The nearest is {group}.{near[0]}." if near else "")
+                + (f" The nearest is {group}.{near}." if near else "")
             )
         check_types(cfg[group], known, f"{group}.")
     for key in AT_LEAST_ONE:
@@ -122,15 +114,13 @@ def check_values(cfg: DictConfig) -> None:
 
 def check_device(cfg: DictConfig) -> None:
     """Lightning would take bf16 in place of fp16 on a CPU, and only warn."""
-    import torch
-
     accelerator = cfg.trainer.accelerator
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if cfg.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
 
 
-def check_scoring(cfg: DictConfig, whole: "Suite", during: "Suite") -> None:
+def check_scoring(cfg: DictConfig, whole: Suite, during: Suite) -> None:
     """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = cfg.evaluation.every_n_steps
@@ -151,10 +141,10 @@ def check_scoring(cfg: DictConfig, whole: "Suite", during: "Suite") -> None:
         )
     known = sorted(during.score_names())
     if monitor not in known:
-        near = difflib.get_close_matches(monitor, known, n=1)
+        near = nearest(monitor, known)
         raise InputError(
             f"monitor={monitor}: no such score is computed while training."
-            + (f" The nearest is {near[0]}." if near else "")
+            + (f" The nearest is {near}." if near else "")
             + f" There are {', '.join(known)}, and train/loss; evaluation.during names the tasks."
         )
 
@@ -164,12 +154,8 @@ def names_of(value: str | Sequence[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def check_checkpoint(path: str, model: "pl.LightningModule") -> None:
+def check_checkpoint(path: str, model: pl.LightningModule) -> None:
     """The checkpoint can be read and holds this model."""
-    import torch
-
-    from training.callbacks.checkpoints import unreadable
-
     if why := unreadable(path):
         raise InputError(f"resume={path}: wanted a checkpoint of a run, got a file that cannot be used ({why}).")
     found = torch.load(path, mmap=True, weights_only=True, map_location="cpu")
@@ -178,12 +164,12 @@ def check_checkpoint(path: str, model: "pl.LightningModule") -> None:
         raise InputError(
             f"resume={path}: a checkpoint of objective {objective}, but this run trains {model.objective}."
         )
-    ours = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    theirs = {name: tuple(weight.shape) for name, weight in found["state_dict"].items()}
-    if different := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+    wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    saved = {name: tuple(weight.shape) for name, weight in found["state_dict"].items()}
+    if different := sorted(name for name in wanted.keys() | saved.keys() if wanted.get(name) != saved.get(name)):
         name = different[0]
         raise InputError(
             f"resume={path}: {len(different)} weights do not fit this model, the first is {name}: wanted "
-            f"{ours.get(name, 'none')}, got {theirs.get(name, 'none')}. Resume with the backbone of that run; to start "
-            "a new run from its weights, say backbone=RUN_FOLDER."
+            f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
+            "start a new run from its weights, say backbone=RUN_FOLDER."
         )

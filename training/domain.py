@@ -12,17 +12,19 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, get_type_hints
+from typing import TypedDict
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command.key_types import check_types
+from command.config_files import ROOT
+from command.keys import check_types, declared
 from contracts import InputError
+from evaluation.catalogue import load_tasks
+from evaluation.suite import Suite
 from training.checks import names_of
 from training.stages import Stage, as_value, as_words
 
-ROOT = Path(__file__).resolve().parents[1]
 HELD_OUT, TRIPLETS = "held_out.txt", "triplets"
 WRONG, INTERRUPTED = 2, 130  # exit statuses
 # A process that was started by torchrun or srun must not take synthesis for one of several
@@ -45,7 +47,7 @@ def domain_words(cfg: DictConfig) -> list[str]:
     domain = cfg.get("domain")
     if domain is None:
         return []
-    check_types(domain, get_type_hints(DomainKeys), "domain.")
+    check_types(domain, declared(DomainKeys), "domain.")
     if domain.path is None:
         return []
     return [f"stages.domain.data.path={as_value(str(triplets_of(domain)))}"]
@@ -73,7 +75,7 @@ def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
     _check(domain)
     for stage in selected:
         if stage not in readers:
-            with stage.told():
+            with stage.named_in_errors():
                 hydra.utils.instantiate(stage.cfg.data, _convert_="all")  # it looks at its files
     folder = Path(domain.folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +83,7 @@ def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
     log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
     status = run_process([sys.executable, "-m", "synthesis", *synthesis_words(cfg, folder)], alone(os.environ))
     if status == 0:
-        log.info("domain: %s", told(folder / TRIPLETS))
+        log.info("domain: %s", outcome(folder / TRIPLETS))
     elif status == WRONG:
         log.warning(
             "domain: that came from python -m synthesis, whose input, generator and output are domain.path, "
@@ -142,7 +144,7 @@ def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
             f"domain.synthesis={domain.synthesis}: wanted keys of python -m synthesis, such as "
             "+domain.synthesis.rules.threshold=0.8."
         )
-    ours = {
+    given = {
         "recipe": "gense",
         "generator": _absolute(domain.generator),
         "input": [_absolute(one) for one in paths_of(domain)],
@@ -150,14 +152,11 @@ def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
         "sentences": {"without": str(folder / HELD_OUT)},
         "quiet": bool(cfg.quiet),
     }
-    return [*as_words(ours, "domain"), *as_words({str(key): value for key, value in own.items()}, "domain")]
+    return [*as_words(given), *as_words({str(key): value for key, value in own.items()})]
 
 
 def write_held_out(cfg: DictConfig, path: Path) -> int:
     """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
-    from evaluation.catalogue import load_tasks
-    from evaluation.suite import Suite
-
     scoring = cfg.evaluation
     if scoring.data_root is None:
         log.warning("domain: evaluation.data_root is not set, so no test sentences are known that could be left out.")
@@ -171,7 +170,7 @@ def write_held_out(cfg: DictConfig, path: Path) -> int:
     return len(sentences)
 
 
-def told(triplets: Path) -> str:
+def outcome(triplets: Path) -> str:
     """What came out, by the manifest of the synthesis."""
     found = json.loads((triplets / "manifest.json").read_text(encoding="utf-8"))
     sentences, left_out = found["sentences"]["sentences"], found["sentences"]["left_out"].get("held out", 0)

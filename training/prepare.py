@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hydra
+import pytorch_lightning  # noqa: F401  its import sets the level of its logger
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
+from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
+from encoders.pooling import POOLERS
+from encoders.tiny import TINY_BACKBONES
+from training.folder import claim_folder
+from training.identity import NOTHING_BEFORE, Identity, identity_in
+from training.launcher import from_rank_zero, launched, leave_group_at_exit
 from training.stages import Stage
 
 log = logging.getLogger(__name__)
@@ -27,9 +34,6 @@ class Start(NamedTuple):
 
 def hush_libraries() -> None:
     """Their bars and hints would bury our own; what goes wrong still comes through."""
-    import pytorch_lightning  # noqa: F401  its import sets the level of its logger
-    from transformers.utils import logging as transformers_logging
-
     transformers_logging.disable_progress_bar()
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -40,8 +44,6 @@ def hush_libraries() -> None:
 
 def follow_launcher(cfg: DictConfig) -> None:
     """torchrun and srun have already decided how many processes there are, and Lightning must be told the same."""
-    from training.launcher import launched, leave_group_at_exit
-
     leave_group_at_exit()
     if found := launched():
         cfg.trainer.devices, cfg.trainer.num_nodes = found.per_node, found.processes // found.per_node
@@ -51,10 +53,9 @@ def follow_launcher(cfg: DictConfig) -> None:
 
 def prepare_folder(stage: Stage, writer: bool) -> Start:
     """Make the folder this run's; ``backbone=tiny`` is written into it."""
-    from training.folder import claim_folder
-
     cfg, folder = stage.cfg, stage.folder
-    claim = claim_folder(folder, stage.identity, resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
+    identity = stage.identity.found_in(folder)
+    claim = claim_folder(folder, identity, resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
     if claim.finished:
         return Start(True, None, cfg.backbone)
     if writer:
@@ -65,8 +66,6 @@ def prepare_folder(stage: Stage, writer: bool) -> Start:
 
 def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Stage], writer: bool) -> Start:
     """The same for the folder in which those of the stages lie; all of them share one tiny backbone."""
-    from training.folder import claim_folder
-
     folder = Path(cfg.output_dir)
     if cfg.resume not in (None, "auto"):
         raise InputError(
@@ -79,9 +78,8 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
     alone = len(chosen) < len(stages)
     if alone and cfg.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], folder)
-    claim = claim_folder(
-        folder, stages[-1].identity, resume=cfg.resume, overwrite=cfg.overwrite and not alone, writer=writer
-    )
+    identity, overwrite = stages[-1].identity.found_in(folder), cfg.overwrite and not alone
+    claim = claim_folder(folder, identity, resume=cfg.resume, overwrite=overwrite, writer=writer)
     if claim.finished:
         return Start(True, None, None)
     if writer:
@@ -92,32 +90,29 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
 
 def begin(stages: Sequence[Stage], stage: Stage, backbone: str | None) -> tuple[Stage, Path | None]:
     """The stage with what it begins from as its backbone, and the folder of that where it is the stage before."""
-    from training.launcher import from_rank_zero
-
     place = stages.index(stage)
-    folder, found = from_rank_zero(lambda writer: _finished_before(stages, place))
+    folder, *identity = from_rank_zero(lambda writer: _finished_before(stages, place))
     stage.cfg.backbone = folder or backbone
     if folder or not place:
         log.info("stage %s begins from %s", stage.name, stage.cfg.backbone)
     else:
         log.info("stage %s begins from backbone=%s: there is no finished stage before it", stage.name, backbone)
-    return stage.begun_from(found), Path(folder) if folder else None
+    return stage.begun_from(Identity(*identity)), Path(folder) if folder else None
 
 
-def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, str]:
+def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, str, str]:
     """The folder of the stage before this place, and its identity."""
-    from training.folder import identity_in
-
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:
-        return None, ""
+        return None, *NOTHING_BEFORE
     found = identity_in(before.folder)
-    if found not in (before.identity, before.begun_from("").identity):
-        raise InputError(
-            f"{before.folder} holds another run (config {found}, stage {before.name} of this one is "
-            f"{before.identity}). Give the same words as for that run, or choose another output_dir."
-        )
-    return str(before.folder), str(found)
+    for known in (before.identity, before.begun_from(NOTHING_BEFORE).identity):
+        if found in known:
+            return str(before.folder), *known
+    raise InputError(
+        f"{before.folder} holds another run (config {found}, stage {before.name} of this one is "
+        f"{before.identity.now}). Give the same words as for that run, or choose another output_dir."
+    )
 
 
 def _followers(stages: Sequence[Stage], chosen: Sequence[Stage]) -> Iterator[tuple[Stage, Stage]]:
@@ -129,8 +124,6 @@ def _followers(stages: Sequence[Stage], chosen: Sequence[Stage]) -> Iterator[tup
 
 def _refuse_lost_decoder(before: Stage, after: Stage) -> None:
     """A stage that pools the encoder of an encoder-decoder leaves no decoder to one that reads it."""
-    from encoders.pooling import POOLERS
-
     poolings = [stage.cfg.model.get("pooling") for stage in (before, after)]
     if [one in POOLERS and POOLERS[one].decodes for one in poolings] == [False, True] and poolings[0]:
         raise InputError(
@@ -178,8 +171,6 @@ def write_tiny(stages: Sequence[Stage], folder: Path) -> str:
     """``backbone=tiny``: train the tokenizer on the texts of all stages, draw the weights, and write both as an
     ordinary folder; once.
     """
-    from encoders.tiny import TINY_BACKBONES
-
     models: dict[str, Any] = {stage.name: hydra.utils.get_class(stage.cfg.model._target_) for stage in stages}
     families = {name: model.tiny_backbone for name, model in models.items()}
     if len(set(families.values())) > 1:
@@ -191,7 +182,7 @@ def write_tiny(stages: Sequence[Stage], folder: Path) -> str:
         for stage in stages:
             if OmegaConf.missing_keys(stage.cfg.data):  # of a stage that is not to run now
                 continue
-            with stage.told():
+            with stage.named_in_errors():
                 texts.append(hydra.utils.instantiate(stage.cfg.data, _convert_="all").texts())
         TINY_BACKBONES[families[stages[0].name]](folder, _in_turn(texts), seed=cfg.seed, **cfg.tiny)
     return str(folder)

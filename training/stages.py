@@ -6,8 +6,7 @@ who says ``batch_size=8`` means all stages, and ``stages.nli.batch_size=8`` mean
 """
 
 import contextlib
-import difflib
-import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +19,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from command.statuses import explained, identity, input_error
+from command.keys import nearest
+from command.statuses import explained, input_error
 from contracts import InputError
+from training.identity import NOTHING_BEFORE, Identity, identity_of, named_folder
 
 STAGE_WORD = re.compile(r"(?P<sign>\+{0,2})stages\.(?P<name>[^.=@/]+)\.(?P<rest>.+)", flags=re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -29,6 +30,7 @@ OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes,
     "output_dir", "resume", "overwrite", "only_stage", "stages", "experiment", "devices", "num_nodes", "trainer",
     "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.accelerator", "tiny",
 )  # fmt: skip
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 class Stage(NamedTuple):
@@ -37,8 +39,8 @@ class Stage(NamedTuple):
     name: str
     cfg: DictConfig
     words: list[str]  # that compose it
-    own: str
-    identity: str
+    own: Identity
+    identity: Identity
 
     @property
     def folder(self) -> Path:
@@ -48,13 +50,13 @@ class Stage(NamedTuple):
     def is_finished(self) -> bool:
         return (self.folder / "results.json").is_file()
 
-    def begun_from(self, identity_before: str) -> "Stage":
-        """This stage, as one that begins from a run of that identity, or from the backbone where it is empty."""
-        return self._replace(identity=chained(identity_before, self.name, self.own))
+    def begun_from(self, before: Identity) -> "Stage":
+        """This stage, as one that begins from a run of that identity, or from the backbone."""
+        return self._replace(identity=self.own.follows(before, self.name))
 
     @contextlib.contextmanager
-    def told(self) -> Iterator[None]:
-        """What is wrong in here is said with the stage's name."""
+    def named_in_errors(self) -> Iterator[None]:
+        """What is wrong in here is reported with the stage's name."""
         try:
             yield
         except (InputError, HydraException) as error:  # the latter around what a constructor raised
@@ -62,10 +64,6 @@ class Stage(NamedTuple):
             if cause is None or not self.name:
                 raise
             raise InputError(f"stage {self.name} (its keys are stages.{self.name}.KEY): {cause}") from error
-
-
-def chained(before: str, name: str, own: str) -> str:
-    return hashlib.sha256(f"{before} {name} {own}".encode()).hexdigest()[:8]
 
 
 def forced(words: Sequence[str]) -> list[str]:
@@ -81,27 +79,21 @@ def stages_of(cfg: DictConfig, words: Sequence[str]) -> list[Stage]:
     Raises:
         InputError: a stage or a key of one does not exist, or is not for a stage to choose.
     """
-    theirs = [match for word in words if (match := STAGE_WORD.fullmatch(word))]
-    if not theirs and not cfg.stages:
-        own = identity(cfg)
-        return [Stage("", cfg, list(words), own, own)]
-    common = [word for word in words if not STAGE_WORD.fullmatch(word)]
-    written = _written(common)
-    names = _names(written, theirs)
+    for_stages = [match for word in words if (match := STAGE_WORD.fullmatch(word))]
+    if not for_stages and not cfg.stages:
+        identity = identity_of(cfg)
+        return [Stage("", cfg, list(words), identity, identity)]
+    for_all = [word for word in words if not STAGE_WORD.fullmatch(word)]
+    written = _stages_in_configs(for_all)
     stages = list[Stage]()
-    for name in names:
-        mine = [match for match in theirs if match["name"] == name]
-        signs = [match["sign"] if match["sign"] == "+" and name in written else "" for match in mine]
-        said = [f"{sign}{match['rest']}" for sign, match in zip(signs, mine, strict=True)]
-        before = list(as_words(written.get(name) or {}, name))
-        stages.append(_stage(name, before, common, said, stages[-1] if stages else None))
+    for name in _stage_names(written, for_stages):
+        behind = [
+            f"{'+' if match['sign'] == '+' and name in written else ''}{match['rest']}"
+            for match in for_stages
+            if match["name"] == name
+        ]
+        stages.append(_composed(name, list(as_words(written.get(name) or {})), for_all, behind, stages))
     return stages
-
-
-def run_name(stages: Sequence[Stage], choices: Mapping[str, Any]) -> str:
-    """MODEL-DATA-HASH8, or MODEL-STAGE-STAGE-HASH8."""
-    data = "-".join(stage.name for stage in stages) if stages[0].name else choices.get("data")
-    return f"{choices.get('model')}-{data}-{stages[-1].identity}"
 
 
 def chosen(stages: Sequence[Stage], only: str | None) -> list[Stage]:
@@ -124,11 +116,10 @@ def lay_out(cfg: DictConfig, stages: Sequence[Stage]) -> None:
         stage.cfg.next_steps = None
 
 
-def _written(common: Sequence[str]) -> dict[str, Any]:
+def _stages_in_configs(for_all: Sequence[str]) -> dict[str, Any]:
     """What the configs alone say about stages."""
-    cfg = compose("train", list(common))
-    found = OmegaConf.to_container(cfg)
-    stages = found["stages"] if isinstance(found, dict) else None
+    found: Any = OmegaConf.to_container(compose("train", list(for_all)))
+    stages = found["stages"]
     if not isinstance(stages, dict):
         raise InputError(f"stages={stages!r}: wanted a mapping, of the name of each stage to its keys.")
     for name, keys in stages.items():
@@ -137,10 +128,9 @@ def _written(common: Sequence[str]) -> dict[str, Any]:
     return {str(name): keys for name, keys in stages.items()}
 
 
-def _names(written: Mapping[str, Any], theirs: Sequence[re.Match[str]]) -> list[str]:
-    added = dict.fromkeys(match["name"] for match in theirs if match["sign"] == "+" and match["name"] not in written)
-    names = [*written, *added]
-    for match in theirs:
+def _stage_names(written: Mapping[str, Any], for_stages: Sequence[re.Match[str]]) -> list[str]:
+    names = list(dict.fromkeys([*written, *(match["name"] for match in for_stages if match["sign"] == "+")]))
+    for match in for_stages:
         if match["name"] not in names:
             raise InputError(f"{match.group().lstrip('+')}: {_no_stage(match['name'], names)}")
     return names
@@ -149,13 +139,13 @@ def _names(written: Mapping[str, Any], theirs: Sequence[re.Match[str]]) -> list[
 def _no_stage(name: str, names: Sequence[str]) -> str:
     if not names:
         return f"this run has no stages. +stages.{name}.KEY=VALUE makes one; experiment=gense has some."
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    nearest = f" The nearest is {near[0]}." if near else ""
-    return f"there is no stage {name!r}; there are {', '.join(names)}.{nearest} +stages.{name}.KEY=VALUE makes one."
+    near = nearest(name, names, cutoff=0.4)
+    advice = f" The nearest is {near}." if near else ""
+    return f"there is no stage {name!r}; there are {', '.join(names)}.{advice} +stages.{name}.KEY=VALUE makes one."
 
 
-def _stage(name: str, before: list[str], common: list[str], said: list[str], previous: Stage | None) -> Stage:
-    for word in [*before, *said]:
+def _composed(name: str, first: list[str], for_all: list[str], behind: list[str], before: Sequence[Stage]) -> Stage:
+    for word in [*first, *behind]:
         key = word.lstrip("+~").partition("=")[0]
         if key == "backbone":
             raise InputError(
@@ -164,26 +154,27 @@ def _stage(name: str, before: list[str], common: list[str], said: list[str], pre
             )
         if key in OF_THE_WHOLE or key.split(".")[0] in ("hydra", "tiny"):
             raise InputError(f"stages.{name}.{key}: this is the same for all stages. Say {key}=... instead.")
-    words = [*before, *common, *said]
+    words = [*first, *for_all, *behind]
     try:
         cfg = compose("train", words)
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(f"stages.{name}: {explained(error, 'train', words)}") from error
     cfg.stages, cfg.only_stage = {}, None
-    own = identity(cfg)
-    return Stage(name, cfg, words, own, chained(previous.identity if previous else "", name, own))
+    own = identity_of(cfg)
+    return Stage(name, cfg, words, own, own.follows(before[-1].identity if before else NOTHING_BEFORE, name))
 
 
-def as_words(keys: Mapping[str, Any], name: str, prefix: str = "") -> Iterator[str]:
+def as_words(keys: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """``{data: qa, model: {temperature: 0.01}}`` -> ``data='qa'``, ``model.temperature=0.01``."""
     for key, value in keys.items():
         if isinstance(value, dict) and value and "_target_" not in value:
-            yield from as_words(value, name, f"{prefix}{key}.")
+            yield from as_words(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}={as_value(value)}"
 
 
 def as_value(value: Any) -> str:
+    """A value as it stands on a command line."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
     if isinstance(value, list | tuple):
@@ -193,9 +184,41 @@ def as_value(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+# ------------------------------------------------------------------- what configs/train.yaml computes
+
+
 def _run_folder(*, _root_: DictConfig) -> str:
+    """outputs/MODEL-DATA-HASH8, or outputs/MODEL-STAGE-STAGE-HASH8."""
     hydra = HydraConfig.get() if HydraConfig.initialized() else _root_.hydra
-    return f"outputs/{run_name(stages_of(_root_, list(hydra.overrides.task)), hydra.runtime.choices)}"
+    stages, choices = stages_of(_root_, list(hydra.overrides.task)), hydra.runtime.choices
+    data = "-".join(stage.name for stage in stages) if stages[0].name else choices.get("data")
+    return str(named_folder(Path("outputs"), f"{choices.get('model')}-{data}", stages[-1].identity))
 
 
-OmegaConf.register_new_resolver("run_folder", _run_folder, replace=True)
+def _lightning_precision(name: str) -> str:
+    if name not in PRECISIONS:
+        raise InputError(f"precision={name} is unknown; choose {', '.join(PRECISIONS)}.")
+    return PRECISIONS[name]
+
+
+def _epoch_limit(max_epochs: int | None, max_steps: int) -> int:
+    """One epoch unless told otherwise; as many as the steps take when only those are given."""
+    if max_epochs is not None:
+        return max_epochs
+    return -1 if isinstance(max_steps, int) and max_steps > 0 else 1
+
+
+def _usable(folder: str) -> str:
+    """Hydra makes this folder before anybody could say in words why that cannot be done."""
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise InputError(f"output_dir={folder}: wanted a folder, but {there} is a file. Choose another output_dir.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"output_dir={folder}: {there} cannot be written to. Choose another output_dir.")
+    return folder
+
+
+for _resolver in (_run_folder, _lightning_precision, _epoch_limit, _usable):
+    OmegaConf.register_new_resolver(_resolver.__name__[1:], _resolver, replace=True)

@@ -176,7 +176,7 @@ def test_synthesis_is_not_taken_for_one_of_the_processes_that_train(launched, mo
 def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monkeypatch):
     """Documents are split at newlines, so its lines would not be known again by the whole."""
     task = PairTask("one", ["A title\nIts  body. More of it."], ["short"], np.zeros(1), ["all"])
-    monkeypatch.setattr("evaluation.catalogue.load_tasks", lambda *_, **__: SimpleNamespace(tasks=[Similarity(task)]))
+    monkeypatch.setattr("training.domain.load_tasks", lambda *_, **__: SimpleNamespace(tasks=[Similarity(task)]))
     cfg = OmegaConf.create({"evaluation": {"data_root": "somewhere", "suite": ["one"], "during": []}})
     assert domain.write_held_out(cfg, tmp_path / "held.txt") == 4
     assert (tmp_path / "held.txt").read_text().splitlines() == [

@@ -9,8 +9,9 @@ from rich.console import Console
 from test_results import RESULTS
 
 from files.metrics import read_rows
-from training.callbacks.progress import Progress, closing_table, described, scores_table
+from training.callbacks.progress import Progress, described
 from training.curve import curve_of, draw_curve, loss_names, score_names
+from training.leave import closing_table, scores_table
 from training.metrics_csv import MetricsCSV
 
 LATEST = {

@@ -1,7 +1,6 @@
-"""What a person at a terminal sees: one live line while training, and the closing table of scores."""
+"""What a person at a terminal sees while training: one live line."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -16,9 +15,7 @@ from rich.progress import (
 from rich.progress import (
     Progress as Bar,
 )
-from rich.table import Table
 
-from contracts import Results
 from training.callbacks.telemetry import Telemetry
 
 
@@ -90,51 +87,3 @@ def described(latest: Mapping[str, float], monitor: str | None, score: Any) -> s
     if score is not None:
         facts.append(f"{monitor} {float(score):.2f}")
     return " | ".join(facts)
-
-
-def scores_table(
-    before: Mapping[str, float], after: Mapping[str, float], baselines: Mapping[str, float] | None = None
-) -> Table:
-    """The closing table, in 0..100: what was not scored on one side is left blank.
-
-    A baseline of the same name as a score stands in its row; any other gets a row of its own.
-    """
-    baselines = baselines or {}
-    table = Table(title="Scores", title_justify="left")
-    table.add_column("task / protocol / metric")
-    for name, shown in (("before", before), ("after", True), ("change", before), ("baseline", baselines)):
-        if shown:
-            table.add_column(name, justify="right")
-    for name in sorted({*before, *after, *baselines}):
-        first, last = before.get(name), after.get(name)
-        change = "" if first is None or last is None else f"{last - first:+.2f}"
-        row = [name, _number(last)]
-        if before:
-            row = [name, _number(first), _number(last), change]
-        table.add_row(*row, *([_number(baselines.get(name))] if baselines else []))
-    return table
-
-
-def closing_table(
-    results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
-) -> None:
-    """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
-    console = console if console is not None else Console()
-    before, baselines = results.get("scores_before", {}), results.get("baselines", {})
-    if results["scores"] or baselines:
-        console.print(scores_table(before, results["scores"], baselines))
-    spent = results["spent"]
-    seconds = round(spent["wall_seconds"])
-    console.print(
-        f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
-        f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}; best step {results['best_step']:,}. "
-        f"Everything lies in {folder}",
-        soft_wrap=True,
-        highlight=False,
-    )
-    if next_steps:
-        console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

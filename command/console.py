@@ -1,0 +1,38 @@
+"""``contrastive-encoders COMMAND ...``: every command of the project by one name, from any folder."""
+
+import importlib
+import sys
+
+from command.config_files import ROOT
+from command.names import COMMANDS, CONSOLE, use
+
+
+def main() -> None:
+    """Hand over to the command, which takes the words behind its name."""
+    name, words = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
+    if name in ("-h", "--help"):
+        sys.stdout.write(overview())
+        return
+    if name not in COMMANDS:
+        sys.stderr.write(f"{CONSOLE}: there is no command {name!r}; there are {', '.join(COMMANDS)}.\n")
+        sys.exit(2)
+    module = COMMANDS[name][0]
+    if name == "race" and not any(word.startswith("race=") for word in words):
+        words = ["race=head_to_head", *words]
+    # Lightning starts its other processes by this path; beside it they find our modules, wherever the user is
+    sys.argv = [str(ROOT / f"{module.replace('.', '/')}.py"), *words]
+    use(name)
+    importlib.import_module(module).main()
+
+
+def overview() -> str:
+    """What ``--help`` prints."""
+    lines = [f"  {name:<11} {does}" for name, (_, _, does) in sorted(COMMANDS.items())]
+    return "\n".join(
+        [
+            "Contrastive sentence encoders: train, score, export and compare them, and make their data.\n",
+            f"  {CONSOLE} COMMAND [KEY=VALUE ...]\n",
+            *lines,
+            f"\n{CONSOLE} COMMAND --help lists a command's keys.\n",
+        ]
+    )

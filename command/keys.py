@@ -1,0 +1,115 @@
+"""Keys of a config: each value is of the type that its reader declares, and a mistyped name meets the nearest one."""
+
+import difflib
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from command.config_files import CONFIGS
+from contracts import InputError
+
+GROUPS = {
+    "train": ("model", "data", "trainer", "logger", "experiment"),
+    "synthesis": ("recipe",),
+    "comparison": ("race",),
+}
+NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def declared(reader: type | Callable[..., Any]) -> dict[str, Any]:
+    """Key -> type: the fields of a TypedDict or NamedTuple, or what a target of a config takes.
+
+    Its ``**settings: Unpack[Keys]`` stand for the fields of Keys.
+    """
+    if _has_keys(reader):
+        return typing.get_type_hints(reader)
+    keys: dict[str, Any] = {}
+    for name, parameter in inspect.signature(reader).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and (settings := typing.get_args(parameter.annotation)):
+            keys |= declared(settings[0])
+        else:
+            keys[name] = parameter.annotation
+    return keys
+
+
+def _has_keys(type_: Any) -> bool:
+    return typing.is_typeddict(type_) or hasattr(type_, "_fields")
+
+
+def check_types(node: DictConfig, wanted: Mapping[str, Any], prefix: str = "") -> None:
+    """Compare every value with its type; a type that has keys of its own stands for the keys below.
+
+    Raises:
+        InputError: a value is of another type.
+    """
+    for key, type_ in wanted.items():
+        if key not in node:
+            continue
+        value = node[key]
+        if isinstance(value, DictConfig) and _has_keys(type_):
+            check_types(value, declared(type_), f"{prefix}{key}.")
+            continue
+        value = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
+        if not _fits(value, type_):
+            raise InputError(f"{prefix}{key}={value!r}: wanted {_described(type_)}, got {type(value).__name__}.")
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    origin = typing.get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in typing.get_args(wanted))
+    if origin is Literal:
+        return value in typing.get_args(wanted)
+    wanted = origin or wanted
+    if wanted in (None, types.NoneType):
+        return value is None
+    if wanted in (int, float):
+        return isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
+    if wanted in (str, Path):
+        return isinstance(value, str)
+    if wanted in (Sequence, list, tuple):
+        return isinstance(value, list | tuple)
+    return isinstance(value, wanted) if wanted in (bool, dict) else True
+
+
+def _described(wanted: Any) -> str:
+    origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_described(one) for one in parts)
+    if origin is Literal:
+        return ", ".join(map(str, parts))
+    if wanted in (None, types.NoneType):
+        return "null"
+    return NAMES.get(wanted, "a list" if origin in (Sequence, list, tuple) else str(wanted))
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that looks most like it, if any does."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]:
+    """All keys of the config that the group choices among the words (of the command line) lead to, dotted."""
+    GlobalHydra.instance().clear()
+    groups = GROUPS.get(config, ())
+    chosen = [word for word in (sys.argv[1:] if words is None else words) if re.match(rf"({'|'.join(groups)})=", word)]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        composed = compose(config, overrides=chosen if groups else [])
+    yield from groups if config == "train" else ()
+    yield from _dotted(composed, "")
+
+
+def _dotted(node: Any, prefix: str) -> Iterator[str]:
+    if isinstance(node, DictConfig):
+        for key in map(str, node):
+            yield f"{prefix}{key}"
+            yield from _dotted(node._get_node(key), f"{prefix}{key}.")

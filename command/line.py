@@ -1,0 +1,74 @@
+"""A command line by Hydra: its config, the types of its keys, its log, its exit status, and the text of ``--help``."""
+
+import logging
+import os
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from command.config_files import CONFIGS
+from command.keys import check_types, declared
+from command.names import as_used
+from command.statuses import exit_statuses
+
+HELP_COLUMNS = 100
+
+
+def command_line(
+    config: str,
+    run: Callable[[DictConfig], int | None],
+    keys: type | None = None,
+    failed: tuple[type[Exception], ...] = (),
+) -> Callable[[], None]:
+    """The ``main`` of a command whose keys are in ``configs/CONFIG.yaml``.
+
+    ``run`` gives the exit status, ``keys`` declares the types, ``failed`` are the errors of status 1.
+    """
+
+    @hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config)
+    def body(cfg: DictConfig) -> None:
+        log_to_terminal(quiet=bool(cfg.get("quiet")))
+        with exit_statuses(failed=failed, config=config):
+            check_types(cfg, declared(keys) if keys else {})
+            status = run(cfg)
+        if status:  # else a multirun goes on
+            sys.exit(status)
+
+    def main() -> None:
+        with exit_statuses(hydra=True, config=config):
+            body()
+
+    return main
+
+
+def log_to_terminal(quiet: bool = False) -> None:
+    """Plain lines on stderr; of several processes the first one says what all know."""
+    first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+    handler = logging.StreamHandler()
+    handler.setFormatter(_AsUsed("%(message)s"))
+    logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[handler])
+
+
+class _AsUsed(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return as_used(super().format(record))
+
+
+def _choices_of(*groups: str) -> str:
+    """What ``--help`` lists; Hydra's own list of the groups has a line of any length for each, and of all commands."""
+    loader: Any = GlobalHydra.instance().config_loader()
+    return "\n".join(filled(f"{group}: {', '.join(sorted(loader.get_group_options(group)))}") for group in groups)
+
+
+def filled(line: str) -> str:
+    """A line of ``--help``, broken where it is too long."""
+    return textwrap.fill(line, HELP_COLUMNS, subsequent_indent="    ", break_on_hyphens=False)
+
+
+OmegaConf.register_new_resolver("choices_of", _choices_of, replace=True)
+OmegaConf.register_new_resolver("as_used", as_used, replace=True)

@@ -1,0 +1,115 @@
+"""One fit: the callbacks, the loggers, what is scored while training, and the weights that it begins from."""
+
+import gc
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hydra
+import pytorch_lightning as pl
+import torch
+from omegaconf import DictConfig
+
+from contracts import DataModule
+from evaluation.callback import FinalScores, ScoreCallback
+from evaluation.choice import Suites, choose_suites
+from evaluation.task import Options
+from training.callbacks.checkpoints import BEST, RunCheckpoints
+from training.callbacks.progress import Progress
+from training.callbacks.reseed import Reseed
+from training.callbacks.signals import Interruption
+from training.callbacks.telemetry import Telemetry, is_last_step
+from training.checks import check_scoring, names_of
+from training.metrics_csv import MetricsCSV
+
+log = logging.getLogger(__name__)
+
+LESS_IS_BETTER = ("train/loss", "train/mlm", "train/contrastive", "generator-dev/perplexity")
+OF_THE_TRANSFORMER = "encoder.transformer."
+
+
+class Fitted(NamedTuple):
+    """A trained run, the module holding the weights of its best checkpoint."""
+
+    trainer: pl.Trainer
+    scorer: ScoreCallback
+    final: FinalScores
+    telemetry: Telemetry
+
+
+def fit(
+    cfg: DictConfig,
+    model: pl.LightningModule,
+    data: DataModule,
+    folder: Path,
+    checkpoint: str | None,
+    loggers: Sequence[Any],
+) -> tuple[Fitted, int]:
+    """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
+    scoring = cfg.evaluation
+    scorer = ScoreCallback(*choose(cfg, model, data), scoring.every_n_steps, scoring.at_start, is_last_step)
+    checkpoints = RunCheckpoints(
+        folder / "checkpoints",
+        **cfg.checkpoint,
+        monitor=cfg.monitor,
+        mode=cfg.monitor_mode or ("min" if cfg.monitor in LESS_IS_BETTER else "max"),
+    )
+    interruption, telemetry = Interruption(), Telemetry(cfg.log_every_n_steps)
+    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: interruption.exit_status is not None)
+    callbacks = [
+        Reseed(cfg.seed),
+        scorer,
+        telemetry,
+        Progress(quiet=cfg.quiet, monitor=cfg.monitor),
+        *(hydra.utils.instantiate(callback) for callback in cfg.callbacks.values()),
+        final,
+        interruption,
+        checkpoints,
+    ]
+    trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
+    data.trainer = trainer
+    data.setup()
+    data.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
+    trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
+        log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
+    return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
+
+
+def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suites:
+    """What is scored at the end and while training."""
+    scoring = cfg.evaluation
+    during = names_of(scoring.during) if scoring.every_n_steps else []
+    options = Options(protocol=scoring.protocol)
+    suites = choose_suites(model, data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
+    check_scoring(cfg, *suites)
+    return suites
+
+
+def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
+    """metrics.csv always, and what ``logger=`` adds."""
+    added = [hydra.utils.instantiate(cfg.logger)] if cfg.logger and "_target_" in cfg.logger else []
+    return [MetricsCSV(folder), *added]
+
+
+def take_weights(model: pl.LightningModule, before: Path) -> None:
+    """The best weights of the run in ``before``, wherever name and size are the same.
+
+    The transformer is there already, as the run's folder is the backbone; this brings what stands behind it.
+    """
+    saved = torch.load(before / "checkpoints" / BEST, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+    weights = model.state_dict()
+    same = {name: weight for name, weight in saved.items() if name in weights and weights[name].shape == weight.shape}
+    model.load_state_dict(same, strict=False)
+    fresh = sorted(name for name in weights.keys() - same.keys() if not name.startswith(OF_THE_TRANSFORMER))
+    if fresh:
+        log.info("new in this stage: %s", ", ".join(fresh))
+
+
+def free_memory() -> None:
+    """Free the model and the optimiser of a stage that has ended; the next one's peak of memory is its own."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()

@@ -1,0 +1,108 @@
+"""What a run is known by: eight hex digits of what decides its result, in its folder's name and in its record."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import DictConfig, OmegaConf
+
+# What does not change the result, so that a run is found again on another machine, or with other loggers.
+NOT_IDENTITY = (
+    "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps",
+    "data_licence", "stages", "only_stage",
+)  # fmt: skip
+NOT_IDENTITY_WITHIN = {
+    "data": ("quiet", "cache_dir", "num_workers"),
+    "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
+}
+FORMER_TARGETS: dict[str, str] = {}  # class path -> where it lay when folders were named by the former rule
+
+
+class Identity(NamedTuple):
+    """``former`` is by the rule of before, under which older folders are found; it may go in December 2027."""
+
+    now: str
+    former: str
+
+    def follows(self, before: "Identity", name: str) -> "Identity":
+        """Of stage ``name`` with this config of its own, behind a stage of that identity."""
+        return Identity(_joined(before.now, name, self.now), _joined(before.former, name, self.former))
+
+    def found_in(self, folder: Path) -> str:
+        """That by which the folder is known already, else ``now``."""
+        found = identity_in(folder)
+        return found if found in self else self.now
+
+
+NOTHING_BEFORE = Identity("", "")
+
+
+def identity_of(cfg: DictConfig) -> Identity:
+    """Over keys and values: neither where a class lies nor a key without a value counts."""
+    kept = _deciding(cfg)
+    return Identity(_digest(_keys_and_values(kept)), _digest(_with_former_targets(kept)))
+
+
+def identity_in(folder: Path) -> str | None:
+    """Whose folder it is; None where it is nobody's."""
+    marker = folder / ".hydra" / "identity"
+    return marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
+
+
+def named_folder(parent: Path, name: str, identity: Identity) -> Path:
+    """PARENT/NAME-IDENTITY, or the folder which the same command had by the former rule."""
+    now, former = (parent / f"{name}-{one}" for one in identity)
+    return former if former.is_dir() and not now.is_dir() else now
+
+
+def earlier_folder(folder: Path, words: Sequence[str]) -> Path | None:
+    """A folder of the same model and data that the same words made when other defaults held."""
+    for record in sorted(folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*/.hydra/overrides.yaml")):
+        if record.parents[1].name != folder.name and list(OmegaConf.load(record)) == list(words):
+            return record.parents[1]
+    return None
+
+
+def _deciding(cfg: DictConfig) -> dict[str, Any]:
+    copy: Any = OmegaConf.create(OmegaConf.to_container(cfg, resolve=False))
+    copy.output_dir = ""  # its default is made of what is computed here
+    kept = {}
+    for key in map(str, copy):
+        if key not in NOT_IDENTITY and not OmegaConf.is_missing(copy, key):
+            value = copy[key]
+            plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+            if key in NOT_IDENTITY_WITHIN and isinstance(plain, dict):
+                plain = {name: part for name, part in plain.items() if name not in NOT_IDENTITY_WITHIN[key]}
+            kept[key] = plain
+    return kept
+
+
+def _keys_and_values(value: Any) -> Any:
+    """Of a class its bare name stays: two kinds of data may have the same keys."""
+    if isinstance(value, list):
+        return [_keys_and_values(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _keys_and_values(one) for key, one in value.items() if one is not None and str(key)[:1] != "_"}
+    return found | ({"class": value["_target_"].rpartition(".")[2]} if "_target_" in value else {})
+
+
+def _with_former_targets(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_former_targets(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_former_targets(one) for key, one in value.items()}
+    if "_target_" in found:
+        found["_target_"] = FORMER_TARGETS.get(found["_target_"], found["_target_"])
+    return found
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def _joined(before: str, name: str, own: str) -> str:
+    return hashlib.sha256(f"{before} {name} {own}".encode()).hexdigest()[:8]

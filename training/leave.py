@@ -1,0 +1,188 @@
+"""What a run leaves: its encoder, the curve, ``results.json`` and the closing table; for stages, those of the whole."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from contracts import ITEMS_FILE, RESULTS_VERSION, DataModule, Results, Spent, StageResults
+from export.model_card import model_card
+from export.products import export_product
+from files.items import items_beside, write_items
+from files.results import environment, read_results, write_results
+from files.whole import link_whole, whole_folder
+from training.callbacks.checkpoints import BEST
+from training.curve import draw_curve
+from training.fit import Fitted
+from training.stages import Stage
+
+MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
+
+
+def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: Fitted) -> None:
+    """What was trained, the curve, and results.json last: its presence says that the run is done."""
+    results = collect_results(cfg, model, data, fitted)
+    for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
+        logger.log_metrics(results["scores"], step=results["best_step"])
+    export_product(folder, model, results)
+    draw_curve(
+        folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, baselines=results.get("baselines", {})
+    )
+    if fitted.final.scores.items:
+        write_items(items_beside(folder / "results.json"), fitted.final.scores.items)
+    write_results(folder / "results.json", results)
+    if not cfg.quiet:
+        closing_table(results, folder, cfg.next_steps)
+
+
+def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitted) -> Results:
+    """The account of a run without stages, or of one stage."""
+    suite, scores = fitted.scorer.suite, fitted.final.scores
+    made_with = environment()
+    results = Results(
+        version=RESULTS_VERSION,
+        objective=model.objective,
+        backbone=cfg.backbone,
+        recipe=OmegaConf.to_container(cfg, resolve=True),
+        scores=scores.values,
+        intervals={name: list(interval) for name, interval in scores.intervals.items()},
+        best_step=fitted.final.best_step,
+        spent=fitted.telemetry.total,
+        seeds=[cfg.seed],
+        versions=made_with["versions"],
+        device=made_with["device"],
+        processes=fitted.trainer.world_size,
+        git_commit=made_with["git_commit"],
+        data=[data.manifest() | ({"licence": cfg.data_licence} if cfg.data_licence else {})],
+        overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
+    )
+    where_there_are_some = {
+        "scores_before": fitted.scorer.scores_before,
+        "averages": scores.members,
+        "baselines": suite.baselines(),
+        "not_as_published": suite.not_as_published,
+    }
+    return results | {name: value for name, value in where_there_are_some.items() if value}
+
+
+def finish_stages(cfg: DictConfig, stages: Sequence[Stage]) -> bool:
+    """Leave the last stage's encoder and the account of all, if all are there; results.json last, as above."""
+    if not all(stage.is_finished for stage in stages):
+        return False
+    folder, folders = Path(cfg.output_dir), [stage.folder for stage in stages]
+    parts = {stage.name: read_results(stage.folder / "results.json") for stage in stages}
+    results = whole(parts, backbone=str(stages[0].cfg.backbone))
+    for made in MADE:
+        if (folders[-1] / made).is_dir():
+            with whole_folder(folder / made) as part:
+                shutil.copytree(folders[-1] / made, part, dirs_exist_ok=True)
+    if (folder / "encoder").is_dir():
+        (folder / "encoder" / "README.md").write_text(model_card(results), encoding="utf-8")
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    link_whole(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
+    if (folders[-1] / ITEMS_FILE).is_file():
+        link_whole(folders[-1] / ITEMS_FILE, folder / ITEMS_FILE)
+    write_results(folder / "results.json", results)
+    if not cfg.quiet:
+        closing_table(results, folder, cfg.next_steps)
+    return True
+
+
+def whole(parts: Mapping[str, Results], backbone: str) -> Results:
+    """``results.json`` of the whole: the last stage's, from the backbone that the first began from."""
+    stages = list(parts.values())
+    results = stages[-1].copy()
+    results["backbone"] = backbone
+    results["spent"] = summed([stage["spent"] for stage in stages])
+    results["data"] = [manifest for stage in stages for manifest in stage["data"]]
+    results["overlap"] = _overlap(stages)
+    results.pop("scores_before", None)
+    if "scores_before" in stages[0]:  # of the untrained encoder
+        results["scores_before"] = stages[0]["scores_before"]
+    results["stages"] = {
+        name: StageResults(
+            place=place,
+            objective=stage["objective"],
+            backbone=stage["backbone"],
+            scores=stage["scores"],
+            best_step=stage["best_step"],
+            spent=stage["spent"],
+            overlap=stage["overlap"],
+        )
+        for place, (name, stage) in enumerate(parts.items(), start=1)
+    }
+    return results
+
+
+def summed(parts: Sequence[Spent]) -> Spent:
+    """Of all stages; the memory is the most that any of them held."""
+    return Spent(
+        steps=sum(part["steps"] for part in parts),
+        examples=sum(part["examples"] for part in parts),
+        real_tokens=sum(part["real_tokens"] for part in parts),
+        padded_tokens=sum(part["padded_tokens"] for part in parts),
+        wall_seconds=sum(part["wall_seconds"] for part in parts),
+        peak_memory_bytes=max(part["peak_memory_bytes"] for part in parts),
+    )
+
+
+def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
+    """At most so many: a sentence that two stages were trained on counts twice."""
+    found = dict[str, dict[str, int]]()
+    for stage in stages:
+        for task, counts in stage["overlap"].items():
+            sums = found.setdefault(task, {"checked": counts["checked"], "found": 0})
+            sums["found"] = min(sums["checked"], sums["found"] + counts["found"])
+    return found
+
+
+def scores_table(
+    before: Mapping[str, float], after: Mapping[str, float], baselines: Mapping[str, float] | None = None
+) -> Table:
+    """The closing table, in 0..100: what was not scored on one side is left blank.
+
+    A baseline of the same name as a score stands in its row; any other gets a row of its own.
+    """
+    baselines = baselines or {}
+    table = Table(title="Scores", title_justify="left")
+    table.add_column("task / protocol / metric")
+    for name, shown in (("before", before), ("after", True), ("change", before), ("baseline", baselines)):
+        if shown:
+            table.add_column(name, justify="right")
+    for name in sorted({*before, *after, *baselines}):
+        first, last = before.get(name), after.get(name)
+        change = "" if first is None or last is None else f"{last - first:+.2f}"
+        row = [name, _number(last)]
+        if before:
+            row = [name, _number(first), _number(last), change]
+        table.add_row(*row, *([_number(baselines.get(name))] if baselines else []))
+    return table
+
+
+def closing_table(
+    results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
+) -> None:
+    """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
+    console = console if console is not None else Console()
+    before, baselines = results.get("scores_before", {}), results.get("baselines", {})
+    if results["scores"] or baselines:
+        console.print(scores_table(before, results["scores"], baselines))
+    spent = results["spent"]
+    seconds = round(spent["wall_seconds"])
+    console.print(
+        f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
+        f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}; best step {results['best_step']:,}. "
+        f"Everything lies in {folder}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if next_steps:
+        console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

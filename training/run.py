@@ -1,0 +1,137 @@
+"""A run from its config to its exit status: each stage is composed, checked, prepared, fitted and left.
+
+A run without stages is one stage. ``stages.py`` composes, ``checks.py`` refuses, ``prepare.py`` settles the folder and
+the backbone, ``fit.py`` trains, ``leave.py`` writes what stays; here they follow each other.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from training.checks import check_checkpoint, check_choice, check_device, check_values
+from training.domain import domain_words, synthesise_domain
+from training.fit import choose, fit, free_memory, make_loggers, take_weights
+from training.identity import earlier_folder
+from training.launcher import from_rank_zero
+from training.leave import finish, finish_stages
+from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
+from training.stages import Stage, chosen, lay_out, stages_of
+from training.wandb_login import close_wandb
+
+log = logging.getLogger("train")
+
+
+def run(cfg: DictConfig) -> int:
+    """Exit status of a whole run."""
+    with _no_empty_folder(Path(cfg.output_dir)):
+        status = 1
+        try:
+            status = _run(cfg)
+        finally:
+            close_wandb(status)
+        return status
+
+
+def _run(cfg: DictConfig) -> int:
+    hush_libraries()
+    words = list(HydraConfig.get().overrides.task)
+    stages = stages_of(cfg, [*words, *domain_words(cfg)])
+    selected = chosen(stages, cfg.only_stage)
+    for stage in selected:
+        with stage.named_in_errors():
+            check_choice(stage.cfg)
+            check_values(stage.cfg)
+            check_device(stage.cfg)
+            follow_launcher(stage.cfg)
+    name_earlier_folder(Path(cfg.output_dir), stages[-1], words)
+    return run_stages(cfg, stages, selected) if stages[0].name else run_stage(stages[0])
+
+
+def name_earlier_folder(folder: Path, last: Stage, words: Sequence[str]) -> None:
+    """Where the same command has trained before under another name, one line about it."""
+    if folder.name.endswith(f"-{last.identity.former}"):
+        log.info("%s: its name is by the rule of before, over class paths too; it is this run's.", folder)
+    elif not (folder / ".hydra").exists() and (earlier := earlier_folder(folder, words)):
+        log.info("%s was made by the same words when other defaults held; this run has %s.", earlier, folder)
+
+
+def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> int:
+    """Train those selected, each from the best weights of the one before it; what is finished is passed over."""
+    if status := from_rank_zero(lambda writer: [writer and synthesise_domain(cfg, selected)])[0]:
+        return int(status)
+    lay_out(cfg, stages)
+    start = Start(*from_rank_zero(lambda writer: prepare_whole(cfg, stages, selected, writer)))
+    if start.finished:
+        return _say_finished(Path(cfg.output_dir))
+    for stage in selected[1:]:
+        with stage.named_in_errors():
+            rehearse(stage, start.backbone)
+    for stage in selected:
+        with stage.named_in_errors():
+            status = run_stage(*begin(stages, stage, start.backbone))
+        close_wandb(status)
+        free_memory()
+        if status:
+            return status
+    from_rank_zero(lambda writer: [writer and finish_stages(cfg, stages)])
+    return 0
+
+
+def rehearse(stage: Stage, backbone: str | None) -> None:
+    """Build a later stage as far as it can be now: what is wrong with it should not show after those before it."""
+    if stage.is_finished:
+        return
+    cfg = stage.cfg.copy()
+    cfg.backbone = backbone
+    data: Any = hydra.utils.instantiate(cfg.data, num_workers=0, _convert_="all")
+    data.prepare_data()
+    model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    choose(cfg, model, data)
+    data.trainer = hydra.utils.instantiate(cfg.trainer, logger=False)
+    data.setup()
+    model.check_batch(next(iter(data.train_dataloader())))
+
+
+def run_stage(stage: Stage, before: Path | None = None) -> int:
+    """Exit status of one stage: train or continue, score, export. ``before`` is the folder that it begins from."""
+    cfg, folder = stage.cfg, stage.folder
+    loggers = make_loggers(cfg, folder)  # a missing login shows here
+    asked = cfg.copy()
+    start = Start(*from_rank_zero(lambda writer: prepare_folder(stage, writer)))
+    if start.finished:
+        return _say_finished(folder)
+    cfg.backbone = start.backbone
+    data = hydra.utils.instantiate(cfg.data, _convert_="all")
+    data.prepare_data()
+    model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    if start.checkpoint:
+        check_checkpoint(start.checkpoint, model)
+    elif before:
+        take_weights(model, before)
+    for logger in loggers:
+        logger.log_hyperparams(OmegaConf.to_container(asked, resolve=True))
+    fitted, status = fit(cfg, model, data, folder, start.checkpoint, loggers)
+    if status == 0 and fitted.trainer.is_global_zero:
+        finish(asked, model, data, folder, fitted)
+    return status
+
+
+def _say_finished(folder: Path) -> int:
+    log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
+    return 0
+
+
+@contextlib.contextmanager
+def _no_empty_folder(folder: Path) -> Iterator[None]:
+    """Hydra makes the output folder before anything is checked; a mistyped command leaves none."""
+    try:
+        yield
+    finally:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
