@@ -34,8 +34,8 @@ def declared(reader: type | Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(reader)
     keys: dict[str, Any] = {}
     for name, parameter in inspect.signature(reader).parameters.items():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD and (settings := typing.get_args(parameter.annotation)):
-            keys |= declared(settings[0])
+        if typing.get_origin(parameter.annotation) is typing.Unpack:
+            keys |= declared(*typing.get_args(parameter.annotation))
         else:
             keys[name] = parameter.annotation
     return keys

@@ -19,8 +19,8 @@ MAY_IMPORT = {  # of ours
     "evaluation": {"contracts", "files"},
     "export": {"contracts", "encoders", "files", "prompts"},
     "synthesis": {"command", "contracts", "encoders", "files", "prompts"},
-    "comparison": {"command", "contracts", "files"},
-    "preview": {"contracts", "datamodules", "files"},
+    "comparison": {"contracts", "files"},
+    "preview": {"contracts"},
     "training": {"command", "contracts", "encoders", "evaluation", "export", "files"},
     "train": {"command", "training"},
 }
@@ -49,7 +49,13 @@ COMMAND_LINE_ALSO = {
     "comparison": {"command", "encoders", "evaluation", "training"},
     "export": {"command", "training"},
     "synthesis": {"training"},
-    "preview": {"command", "encoders", "training"},  # the tokenizer of backbone=tiny; which stage is shown
+    "preview": {
+        "command",
+        "datamodules",
+        "encoders",
+        "files",
+        "training",
+    },  # the tokenizer of backbone=tiny; which stage is shown
 }
 NEVER = {"sentence_transformers", "tests", "benchmarks"}  # the first is the oracle of our export
 # An optional extra: models that are more than a transformer and a pooling are scored by their own library

@@ -1,6 +1,5 @@
 """Every YAML under configs/ composes, and gives each target the keys that it takes and no others."""
 
-import inspect
 from pathlib import Path
 
 import pytest

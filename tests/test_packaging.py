@@ -19,8 +19,8 @@ PYPROJECT_TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PYPROJECT = tomllib.loads(PYPROJECT_TEXT)
 CORE = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
-PACKAGES = find_packages(str(ROOT), include=PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"])
 MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
+PACKAGES = [name for name in PYPROJECT["tool"]["setuptools"]["packages"] if name != "command.configs"]
 # Where it is not the name of the distribution
 IMPORT_NAMES = {"hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn", "umap-learn": "umap"}
 NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
@@ -61,8 +61,7 @@ def pins() -> dict[str, str]:
 
 
 def test_every_package_and_module_is_packaged():
-    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks"}
-    assert folders == {package for package in PACKAGES if "." not in package}
+    assert sorted(find_packages(str(ROOT), exclude=["tests*", "benchmarks*"])) == sorted(PACKAGES)
     assert {path.stem for path in ROOT.glob("*.py")} == set(MODULES)
     assert len(SOURCES) >= 40
 
