@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from contracts import InputError
-from encoders.embedding import LoadedEncoder
-from encoders.fingerprint import described_config, described_tokenizer, fingerprint
+from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
 from encoders.hub import only_local
 from encoders.sentence_encoder import precision_of
 

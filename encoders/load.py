@@ -15,14 +15,11 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
-from encoders.backbones import check_vocabulary, load_tokenizer
+from encoders.backbones import check_vocabulary, load_tokenizer, load_trunk, read_checkpoint, trunk_of_checkpoint
 from encoders.embedding import LoadedEncoder
-from encoders.exported import BeyondUs, Exported, not_found, read_exported, read_json
-from encoders.exported_parts import head_of, read_head
-from encoders.head import TanhHead
-from encoders.pooling import POOLERS
+from encoders.exported import BeyondUs, Exported, head_of, not_found, read_exported, read_head, read_json
+from encoders.pooling import POOLERS, TanhHead
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.trunks import load_trunk, read_checkpoint, trunk_of_checkpoint
 from encoders.word_vectors import WordVectors, is_word_vector_file
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """From token states to one vector a sequence: which layers are averaged, then how the tokens are; picked by name.
 
-Or, of an encoder-decoder, the state of the decoder's first position.
+Or, of an encoder-decoder, the state of the decoder's first position. Behind it, where an objective has one: a head.
 
 Shape letters: B sequences, T tokens, D width.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -62,3 +62,18 @@ POOLERS: dict[str, Pooler] = {
     "first_decoder": Pooler(cls, decodes=True),  # GenSE, ST5-EncDec
     "avg_embedding_last": Pooler(mean, (0, -1)),  # what SimCSE before that and GenSE call avg_first_last
 }
+
+
+class TanhHead(nn.Module):
+    """(B, width) -> (B, width) float32. The weights are drawn from ``seed`` alone, as a transformer draws its own."""
+
+    def __init__(self, width: int, *, seed: int, std: float = 0.02) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        with torch.no_grad():
+            self.linear.weight.normal_(std=std, generator=torch.Generator().manual_seed(seed))
+            self.linear.bias.zero_()
+
+    def forward(self, vectors_BD: Tensor) -> Tensor:
+        with torch.autocast(vectors_BD.device.type, enabled=False):  # 8 bits of mantissa would go into every cosine
+            return self.linear(vectors_BD.to(self.linear.weight.dtype)).float().tanh()

@@ -22,11 +22,9 @@ from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.appended_prompt import AppendedPrompt
 from encoders.backbones import T5_FAMILY
 from encoders.chunks import check_recompute, chunk_cost, computed, distinct, padded, places_in, plan_chunks, recomputes
-from encoders.cpu_training import fast_linears, shared_between_chunks
-from encoders.embedding import LoadedEncoder
-from encoders.fingerprint import described_config, described_tokenizer, fingerprint
+from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
+from encoders.faster_layers import fast_linears, packed_linears, shared_between_chunks
 from encoders.masked_rows import vectors_and_logits
-from encoders.packed_linears import packed_linears
 from encoders.pooling import POOLERS
 from encoders.single_query import single_query
 from losses.mlm import masked_lm_sum

@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 from contracts import InputError, Ragged
 from encoders.backbones import check_vocabulary, load_tokenizer, load_whole, run_folder
 from encoders.chunks import Chunk, check_recompute, chunk_cost, computed, padded, places_in, plan_chunks, recomputes
-from encoders.cpu_training import fast_linears
+from encoders.faster_layers import fast_linears
 from encoders.sentence_encoder import affordable_tokens, attention_for
 from losses.seq2seq import token_losses
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from contracts import InputError, Ragged, SentenceBatch, StepOutput, TripletBatch
 from encoders.chunks import concatenate
-from encoders.head import TanhHead
 from encoders.objective import EncoderSettings, Objective, check_temperature, step_output, with_negatives
+from encoders.pooling import TanhHead
 from losses.contrastive import info_nce
 
 

@@ -16,19 +16,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from encoders.faster_layers import replaced
+
 
 @contextlib.contextmanager
 def single_query(transformer: PreTrainedModel) -> Iterator[None]:
     """Inside, the decoder of ``transformer``, if it has one, takes one position, and keeps nothing for the next."""
     decoder: Any = getattr(transformer, "decoder", None)
     layers: list[Any] = [] if decoder is None else [block.layer[1].EncDecAttention for block in decoder.block]
-    for layer in layers:
-        layer.forward = _forward_of(layer)
-    try:
+    with replaced(layers, _forward_of):
         yield
-    finally:
-        for layer in layers:
-            del layer.forward  # the method of the class is back
 
 
 def _forward_of(layer: Any) -> Callable[..., tuple[Tensor, None, None]]:

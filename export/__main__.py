@@ -3,7 +3,7 @@
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from omegaconf import DictConfig
 
@@ -94,22 +94,14 @@ def check_format(cfg: DictConfig) -> None:
 def write(cfg: DictConfig, source: "Source", output: Path) -> None:
     encoder = source.encoder
     if cfg.format == "sentence_transformers":
-        from export.sentence_transformers import export_encoder
+        from export.sentence_transformers import export_encoder, parts_of
 
-        export_encoder(
-            output,
-            transformer=encoder.trunk,
-            tokenizer=encoder.tokenizer,
-            pooling=encoder.pooling,
-            head=encoder.head,  # type: ignore[arg-type]
-            max_length=encoder.max_length,
-            prompts=source.prompts,
-            normalize=encoder.normalize,
-            similarity=cfg.similarity or source.similarity,
-            card=card(source),
-            compat=cfg.compat,
-            prompt_suffix=encoder.prompt_suffix,
-        )
+        described: dict[str, Any] = {
+            "prompts": source.prompts,
+            "similarity": cfg.similarity or source.similarity,
+            "card": card(source),
+        }
+        export_encoder(output, **parts_of(encoder), **described, compat=cfg.compat)
     elif cfg.format == "transformers":
         from export.transformers_folder import export_transformers, use_of_transformers
 

@@ -7,7 +7,7 @@ from typing import Any
 from contracts import Results
 from export.folder import export_folder
 from export.model_card import model_card
-from export.sentence_transformers import export_encoder
+from export.sentence_transformers import export_encoder, parts_of
 from prompts import write_generator_prompts
 
 
@@ -18,17 +18,7 @@ def export_product(folder: Path, model: Any, results: Results) -> None:
 
 
 def _write_encoder(folder: Path, model: Any, results: Results) -> None:
-    encoder = model.encoder
-    export_encoder(
-        folder,
-        transformer=encoder.trunk,
-        tokenizer=encoder.tokenizer,
-        pooling=encoder.pooling,
-        head=encoder.head,
-        max_length=encoder.max_length,
-        prompt_suffix=encoder.prompt_suffix,
-        card=model_card(results),
-    )
+    export_encoder(folder, **parts_of(model.encoder), card=model_card(results))
 
 
 def _write_generator(folder: Path, model: Any, results: Results) -> None:

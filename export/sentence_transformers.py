@@ -18,13 +18,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
 from encoders.appended_prompt import AppendedPrompt
-from encoders.head import TanhHead
-from encoders.pooling import LAST_LAYER, POOLERS, Pooler
+from encoders.pooling import LAST_LAYER, POOLERS, Pooler, TanhHead
+from encoders.sentence_encoder import SentenceEncoder
 from export import layouts
 from export.appended import as_classifier, check_new_layout, transformer_options, warn_of_digits
 from export.folder import export_folder
 
+PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix")  # of an encoder
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
+    """The keywords of `export_encoder` that an encoder knows itself."""
+    return {"transformer": encoder.trunk, **{name: getattr(encoder, name) for name in PARTS}}
 
 
 def export_encoder(

@@ -17,7 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from contracts import InputError
 from encoders.backbones import T5_FAMILY, from_pretrained, load_whole
-from encoders.packed_linears import WORTH_IT_TOKENS, packed_linears
+from encoders.faster_layers import WORTH_IT_TOKENS, packed_linears
 from synthesis.decoding.caches import CrossedCache, Pass, Read, RowCache
 from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
 

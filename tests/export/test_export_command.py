@@ -189,7 +189,7 @@ def test_wrong_input_is_told_in_one_message_and_writes_nothing(tiny_mlm, small_w
 
 
 def test_a_head_has_no_place_in_a_transformers_folder(tiny_bert, tmp_path):
-    from encoders.head import TanhHead
+    from encoders.pooling import TanhHead
 
     folder = an_export(tmp_path / "a", tiny_bert, pooling="cls", head=TanhHead(32, seed=1))
     with pytest.raises(InputError, match="has a layer that a transformers folder cannot hold"):
@@ -208,7 +208,7 @@ class Evil:
 @pytest.mark.parametrize("where", ["", "2_Dense"])
 def test_a_pickle_in_a_folder_is_never_opened(tiny_bert, tmp_path, where):
     """Weights as version 2 left them, pickled: another program may hide in them."""
-    from encoders.head import TanhHead
+    from encoders.pooling import TanhHead
 
     folder = an_export(tmp_path / "a", tiny_bert, pooling="cls", head=TanhHead(32, seed=1), compat=3)
     (folder / where / "model.safetensors").unlink()

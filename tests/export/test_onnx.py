@@ -14,8 +14,7 @@ from hydra import compose, initialize_config_dir
 
 from contracts import InputError
 from encoders import load_encoder
-from encoders.head import TanhHead
-from encoders.pooling import POOLERS
+from encoders.pooling import POOLERS, TanhHead
 from export.__main__ import run
 from export.onnx_graph import GRAPH, SMALL, check_onnx, export_onnx, use_of_onnx
 from tests.export.texts import TORTURE

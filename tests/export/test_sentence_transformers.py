@@ -14,8 +14,7 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from contracts import InputError
-from encoders.head import TanhHead
-from encoders.pooling import POOLERS
+from encoders.pooling import POOLERS, TanhHead
 from export.sentence_transformers import export_encoder
 
 OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes]

@@ -9,8 +9,7 @@ from transformers import AutoModel
 
 import encoders.sentence_encoder as under_test
 from encoders.backbones import load_tokenizer
-from encoders.cpu_training import fast_linears, shared_between_chunks
-from encoders.packed_linears import available
+from encoders.faster_layers import available, fast_linears, shared_between_chunks
 from encoders.sentence_encoder import SentenceEncoder
 
 TEXTS = ["a ferry", "the harbour market opens before the ferry leaves", "no", "the ferry leaves the market again"]
