@@ -2,8 +2,6 @@
 
 from evaluation.acquire.check import check
 from evaluation.acquire.fetch import fetch
-from evaluation.acquire.listing import listing
-from evaluation.acquire.manifest import manifest
-from evaluation.acquire.report import Report, Row
+from evaluation.acquire.registry import Report, Row, listing, manifest
 
 __all__ = ["Report", "Row", "check", "fetch", "listing", "manifest"]

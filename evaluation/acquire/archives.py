@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 LARGEST = 4 << 30  # bytes of a member unpacked; COCO's vectors, the most there are, need less than half of it
 
@@ -49,19 +50,15 @@ class Members:
 
     def lines(self, ending: str, encoding: str = "utf-8") -> list[str]:
         """Its lines, without a byte order mark; they end at ``\\n`` or ``\\r\\n`` alone."""
-        return _decoded(self.read(ending), ending, encoding)
+        try:
+            text = self.read(ending).removeprefix(b"\xef\xbb\xbf").decode(encoding)
+        except UnicodeDecodeError as error:
+            raise BadArchive(f"{ending}: byte {error.start} is no {encoding}") from None
+        return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
     def raw_lines(self, ending: str) -> list[bytes]:
-        lines = self.read(ending).split(b"\n")
-        return [line.removesuffix(b"\r") for line in (lines if lines[-1] else lines[:-1])]
-
-
-def _decoded(data: bytes, name: str, encoding: str) -> list[str]:
-    try:
-        lines = data.removeprefix(b"\xef\xbb\xbf").decode(encoding).split("\n")
-    except UnicodeDecodeError as error:
-        raise BadArchive(f"{name}: byte {error.start} is no {encoding}") from None
-    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+        data = self.read(ending)
+        return [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")] if data else []
 
 
 def _safe(archive: Path, name: str) -> str:
@@ -75,63 +72,35 @@ def _safe(archive: Path, name: str) -> str:
 def _open(path: Path) -> Iterator[tuple[str, Reader]]:
     try:
         if path.is_dir():
-            yield from _folder(path)
+            files = (file for file in sorted(path.rglob("*")) if file.is_file())
+            yield from ((file.relative_to(path).as_posix(), file.read_bytes) for file in files)
         elif path.name.endswith(".zip"):
-            yield from _zip(path)
+            zipped = zipfile.ZipFile(path)
+            for info in zipped.infolist():
+                if not info.is_dir() and not _litter(info.filename):
+                    yield info.filename, partial(_read, info.filename, partial(zipped.open, info))
         elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
-            yield from _tar(path)
+            archive = tarfile.open(path)  # noqa: SIM115  # read as long as the members are
+            for member in archive.getmembers():  # a damaged or short archive shows here
+                # links could name a file outside of the archive, and none of the official archives has one
+                if member.isfile() and not _litter(member.name):
+                    yield member.name, partial(_read, member.name, partial(archive.extractfile, member))
         elif path.suffix == ".gz":
-            yield path.stem, partial(_unzipped, path)
+            yield path.stem, partial(_read, path.name, partial(gzip.open, path, "rb"))
         else:
             yield path.name, path.read_bytes
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise BadArchive(f"{path.name}: no readable archive ({error}); delete {path} to fetch it again") from None
 
 
-def _unzipped(path: Path) -> bytes:
-    with gzip.open(path, "rb") as file:
-        return _limited(path.name, file.read(LARGEST + 1))
-
-
-def _folder(path: Path) -> Iterator[tuple[str, Reader]]:
-    for file in sorted(path.rglob("*")):
-        if file.is_file():
-            yield file.relative_to(path).as_posix(), file.read_bytes
-
-
-def _zip(path: Path) -> Iterator[tuple[str, Reader]]:
-    archive = zipfile.ZipFile(path)
-    for info in archive.infolist():
-        if not info.is_dir() and not _litter(info.filename):
-            yield info.filename, partial(_from_zip, archive, info)
-
-
-def _tar(path: Path) -> Iterator[tuple[str, Reader]]:
-    archive = tarfile.open(path)  # noqa: SIM115  # read as long as the members are
-    for info in archive.getmembers():  # a damaged or short archive shows here
-        if not info.isfile() or _litter(info.name):
-            continue  # links could name a file outside of the archive, and none of the official archives has one
-        yield info.name, partial(_from_tar, archive, info)
-
-
-def _from_zip(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    with archive.open(info) as file:
-        return _limited(info.filename, file.read(LARGEST + 1))
-
-
-def _from_tar(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(info)
-    assert file is not None, "regular files have contents"
-    with file:
-        return _limited(info.name, file.read(LARGEST + 1))
+def _read(name: str, opened: Callable[[], Any]) -> bytes:
+    with opened() as file:
+        data: bytes = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise BadArchive(f"{name}: larger than {LARGEST >> 30} GiB unpacked; refused")
+    return data
 
 
 def _litter(name: str) -> bool:
     """What macOS adds to an archive."""
     return name.startswith("__MACOSX/") or PurePosixPath(name).name.startswith("._")
-
-
-def _limited(name: str, data: bytes) -> bytes:
-    if len(data) > LARGEST:
-        raise BadArchive(f"{name}: larger than {LARGEST >> 30} GiB unpacked; refused")
-    return data

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contracts import InputError
-from evaluation.acquire.origin import Origin
-from evaluation.acquire.registry import chosen, needed
-from evaluation.acquire.report import Report, Row
-from evaluation.acquire.tables import TEXTS, Table
+from evaluation.acquire.origin import TEXTS, Origin, Table
+from evaluation.acquire.registry import Report, Row, chosen, needed
 from evaluation.tsv import read_number, read_rows
 
 _AGAIN = "Delete it and fetch it again."
@@ -36,7 +34,7 @@ def check(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
 def _check_table(root: Path, origin: Origin, table: Table) -> Row:
     path = table.path(root)
     if not path.is_file():
-        return Row(table.key, "missing", f"action=fetch suite={origin.name} gets it from {origin.alternatives[0].name}")
+        return Row(table.key, "missing", f"action=fetch suite={origin.name} gets it from {origin.places[0].name}")
     try:
         return _check_vectors(table, path) if table.format != "tsv" else _check_texts(table, path)
     except InputError as error:

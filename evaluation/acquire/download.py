@@ -11,36 +11,34 @@ import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from evaluation.acquire.origin import File
+from evaluation.acquire.registry import RECORD
 from files.manifest import sha256_of
 from files.whole import write_whole
 
 log = logging.getLogger(__name__)
 
 FOLDER = "downloads"  # under data_root; may be deleted once the tables are there
-RECORD = "sources.json"  # what was got, from where, with which sha256
 CHUNK = 1 << 20
 ATTEMPTS = 3
 # some hosts refuse Python's own name
 HEADERS = {"User-Agent": "Mozilla/5.0 (contrastive-encoders; data sets for evaluation)", "Accept-Encoding": "identity"}
 UNPACKED = ("", "downstream", "data", "data/downstream")  # where a SentEval folder keeps its sets
-SENTEVAL_TAR = "senteval.tar"
 _SETS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
-
-
-class File(NamedTuple):
-    name: str  # under data_root/downloads, in a source folder, and behind a mirror's URL
-    url: str
-    sha256: str | None = None
 
 
 class NotGot(ValueError):
     """A file could not be had."""
 
 
+class NoAnswer(NotGot):
+    """The host cannot be reached at all."""
+
+
 class Downloads:
-    """Hands out local paths of files, each got once; a host that does not answer is asked once."""
+    """Local paths of files, each got once; a host that does not answer is asked once."""
 
     def __init__(self, data_root: Path, source: str | None, quiet: bool, timeout: float = 30) -> None:
         self.root, self.quiet, self.timeout = data_root, quiet, timeout
@@ -140,10 +138,6 @@ class Downloads:
         write_whole(record_file, json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
-class NoAnswer(NotGot):
-    """The host cannot be reached at all."""
-
-
 def _open(url: str, headers: dict[str, str], timeout: float) -> Any:
     try:
         return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
@@ -159,7 +153,7 @@ def _in_folder(folder: Path, name: str) -> Path:
     for place in UNPACKED:
         if (folder / place / name).is_file():
             return folder / place / name
-    if name == SENTEVAL_TAR:
+    if name == "senteval.tar":
         for place in UNPACKED:
             if any((folder / place / one).is_dir() for one in _SETS):
                 return folder / place

@@ -1,20 +1,21 @@
 """Gets the sets and writes them as tables; what is there is kept."""
 
 import contextlib
+import gzip
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from contracts import InputError
 from evaluation.acquire.archives import BadArchive, Members
 from evaluation.acquire.download import FOLDER, Downloads, NotGot
-from evaluation.acquire.origin import Alternative, Origin
-from evaluation.acquire.registry import chosen
-from evaluation.acquire.report import Report, Row
-from evaluation.acquire.tables import FORM, TEXTS, Rows, Table, write, write_vectors
+from evaluation.acquire.origin import FORM, TEXTS, Origin, Place, Rows, Table
+from evaluation.acquire.registry import Report, Row, chosen
 from evaluation.tsv import read_rows
+from files.whole import whole_file, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def fetch(
 def _folders(root: Path, origin: Origin) -> Iterator[Path]:
     yield from (table.path(root).parent for table in origin.tables)
     yield root / FOLDER
-    yield from ((root / FOLDER / file.name).parent for place in origin.alternatives for file in place.files)
+    yield from ((root / FOLDER / file.name).parent for place in origin.places for file in place.files)
 
 
 @contextlib.contextmanager
@@ -77,7 +78,7 @@ def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
     }
     reasons: dict[str, list[str]] = {table.key: [] for table in origin.tables}  # why a place did not give it
     _derive(root, origin, rows, reasons)
-    for place in origin.alternatives:
+    for place in origin.places:
         missing = [table for table in origin.tables if table.key not in rows and table.key in place.tables]
         if not missing:
             continue
@@ -95,27 +96,68 @@ def _fetch_set(root: Path, origin: Origin, downloads: Downloads) -> list[Row]:
             except ValueError as error:  # BadArchive is one
                 reasons[table.key].append(f"{place.name}: {error}")
             else:
-                said = [f"{count} rows from {place.name}", *reasons[table.key], *remarks]
-                rows[table.key] = Row(table.key, "fetched", "; ".join(said))
+                parts = [f"{count} rows from {place.name}", *reasons[table.key], *remarks]
+                rows[table.key] = Row(table.key, "fetched", "; ".join(parts))
         _derive(root, origin, rows, reasons)
     return [rows.get(table.key) or _failed(origin, table, reasons) for table in origin.tables]
 
 
 def _failed(origin: Origin, table: Table, reasons: Mapping[str, list[str]]) -> Row:
     raw = table.key.removesuffix(FORM)
-    said = [*(f"no {raw} to make it of" for _ in range(raw != table.key)), *reasons[table.key]]
-    places = (place for place in origin.alternatives if {raw, table.key} & set(place.tables))
+    parts = [*([f"no {raw} to make it of"] if raw != table.key else []), *reasons[table.key]]
+    places = (place for place in origin.places if {raw, table.key} & set(place.tables))
     files = dict.fromkeys(" and ".join(file.name for file in place.files) for place in places)
-    said.append(f"put {', or '.join(files)} into a folder and say source=FOLDER")
-    return Row(table.key, "failed", "; ".join(said))
+    parts.append(f"put {', or '.join(files)} into a folder and say source=FOLDER")
+    return Row(table.key, "failed", "; ".join(parts))
 
 
-def _make(root: Path, table: Table, place: Alternative, members: Members) -> int:
+def _make(root: Path, table: Table, place: Place, members: Members) -> int:
     """Writes the table; the number of its rows. ValueError: why this place's table was not taken."""
     made = place.tables[table.key](members)
-    if isinstance(made, np.ndarray):
-        return write_vectors(table.path(root), made, table.rows)
-    return write(table.path(root), table.columns, made, table.rows)
+    return _write_vectors(root, table, made) if isinstance(made, np.ndarray) else _write_rows(root, table, made)
+
+
+def _write_rows(root: Path, table: Table, rows: Rows) -> int:
+    """Header and rows, blanks around cells removed; ValueError: a row without the right number of cells."""
+    path, count = table.path(root), 0
+    with whole_file(path) as part, _opened(part, path) as file:
+        file.write(_line(table.columns))
+        for row in rows:
+            if len(row) != len(table.columns):
+                raise ValueError(f"row {count + 1} has {len(row)} cells instead of {len(table.columns)}")
+            file.write(_line(row))
+            count += 1
+        _check_official(table, count, "rows")
+    return count
+
+
+def _write_vectors(root: Path, table: Table, rows: np.ndarray) -> int:
+    from safetensors.numpy import save
+
+    _check_official(table, len(rows), "vectors")
+    write_whole(table.path(root), save({"images": np.ascontiguousarray(rows)}))
+    return len(rows)
+
+
+def _check_official(table: Table, count: int, what: str) -> None:
+    if table.rows not in (None, count):
+        raise ValueError(f"{count} {what} instead of {table.rows}")
+
+
+@contextlib.contextmanager
+def _opened(part: Path, path: Path) -> Iterator[BinaryIO]:
+    """The file to write into; what is written is gzipped where the name of the finished one says so."""
+    with part.open("wb") as raw:
+        if path.suffix != ".gz":
+            yield raw
+            return
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:  # mtime=0: the same rows give the same bytes
+            yield file  # type: ignore[misc]
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    # a tab or line break inside a text would make two cells or rows of it
+    return ("\t".join(cell.strip().replace("\t", " ").replace("\n", " ") for cell in cells) + "\n").encode()
 
 
 def _derive(root: Path, origin: Origin, rows: dict[str, Row], reasons: Mapping[str, list[str]]) -> None:
@@ -125,7 +167,7 @@ def _derive(root: Path, origin: Origin, rows: dict[str, Row], reasons: Mapping[s
         path = raw.path(root)
         if table.change and table.key not in rows and path.is_file():
             try:
-                count = write(table.path(root), table.columns, _changed(table, path), table.rows)
+                count = _write_rows(root, table, _changed(table, path))
             except (InputError, ValueError) as error:
                 reasons[table.key].append(f"from {raw.name}: {error}")
             else:

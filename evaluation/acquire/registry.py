@@ -1,15 +1,26 @@
-"""Which sets there are, and which of them a task needs."""
+"""Which sets there are, which of them a task needs, and what is said of them: a row per table."""
 
 import difflib
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contracts import InputError
-from evaluation.acquire import caption_sets, domain_sets, probing_sets, senteval_sets, sts_sets
-from evaluation.acquire.origin import Origin
-from evaluation.acquire.tables import Table
+from evaluation.acquire import captions, domain, labelled, sts
+from evaluation.acquire.origin import FORM, Origin, Table
+from evaluation.catalogue import ENTRIES, SUITES
+from evaluation.tsv import table
+from files.manifest import sha256_of
 
-_FAMILIES = (sts_sets, senteval_sets, caption_sets, probing_sets, domain_sets)
-ORIGINS: dict[str, Origin] = {origin.name: origin for family in _FAMILIES for origin in family.ORIGINS}
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+RECORD = "sources.json"  # under data_root: what was got, from where, with which sha256
+_WELL, _WANTING = ("ok", "fetched", "kept", "there"), ("missing", "absent")
+_FAMILIES = (sts.ORIGINS, labelled.ORIGINS, captions.ORIGINS, labelled.PROBING_ORIGINS, domain.ORIGINS)
+ORIGINS: dict[str, Origin] = {origin.name: origin for family in _FAMILIES for origin in family}
 TABLES: dict[str, Table] = {table.key: table for origin in ORIGINS.values() for table in origin.tables}
 
 
@@ -32,8 +43,6 @@ def needed(names: Sequence[str]) -> set[str]:
 
 def tables_of(task: str) -> list[str]:
     """The tables that a task of the catalogue is read from; none for a name that is no task."""
-    from evaluation.catalogue import ENTRIES  # the tasks import what scores them, and that is slow
-
     plain, _, form = task.partition("@")
     return [f"{name}.{form}" if form else name for name in ENTRIES[plain].rows] if plain in ENTRIES else []
 
@@ -43,8 +52,6 @@ def _single(names: Sequence[str]) -> list[str]:
 
 
 def _sets(name: str) -> list[str]:
-    from evaluation.catalogue import ENTRIES, SUITES
-
     if name in ORIGINS:
         return [name]
     plain = name.partition("@")[0]
@@ -57,3 +64,54 @@ def _sets(name: str) -> list[str]:
             + f" Suites: {', '.join(SUITES)}. Sets: {', '.join(ORIGINS)}."
         )
     return [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]
+
+
+class Row(NamedTuple):
+    table: str  # "STS12/test"
+    state: str  # fetched, kept, failed | ok, missing, short, long, damaged | there, absent
+    detail: str  # rows and origin, or what is wrong and what to do
+
+
+class Report(NamedTuple):
+    rows: Sequence[Row]
+    well: bool  # nothing that was asked for is missing or wrong
+
+    def render(self) -> "Iterator[RenderableType]":
+        """For a terminal: a table, and a line that counts the states."""
+        from rich.table import Column, Table
+        from rich.text import Text
+
+        # a path that is wider than the terminal is broken, not cut
+        table = Table("table", "state", Column(overflow="fold"), box=None, padding=(0, 2, 0, 0))
+        for row in self.rows:
+            colour = "green" if row.state in _WELL else "yellow" if row.state in _WANTING else "bold red"
+            table.add_row(Text(row.table), Text(row.state, colour), Text(row.detail))
+        yield table
+        yield ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in self.rows).items())
+
+
+def listing(data_root: Path, tasks: Sequence[str] | None = None) -> Report:
+    """One row per table of ``tasks`` (names of suites, tasks or sets; None: all): where it comes from, under which
+    licence, and whether it is there. Nothing is read but folders."""
+    rows = [_listed(data_root, origin, table) for origin in chosen(tasks) for table in origin.tables]
+    return Report(rows, well=True)
+
+
+def _listed(root: Path, origin: Origin, table: Table) -> Row:
+    places = dict.fromkeys(f"from {place.name}" for place in origin.places if table.key in place.tables)
+    made = [f"made of {table.name.removesuffix(FORM)}"] if table.change else []
+    parts = [f"{table.rows} rows" if table.rows else "rows: not stated", ", or ".join([*made, *places])]
+    parts += [f"licence: {origin.licence}", *([origin.note] if origin.note else [])]
+    return Row(table.key, "there" if table.path(root).is_file() else "absent", "; ".join(parts))
+
+
+def manifest(data_root: Path, tasks: Sequence[str]) -> dict[str, Any]:
+    """The sha256 of the tables that ``tasks`` are read from, and of what they were made of if they were fetched."""
+    names = sorted({name for task in tasks for name in tables_of(task)})
+    paths = {name: table(data_root, name) for name in names}
+    record = data_root / RECORD
+    return {
+        "data_root": str(data_root),
+        "tables": {name: sha256_of(path) for name, path in paths.items() if path.is_file()},
+        "downloads": json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {},
+    }

@@ -123,7 +123,7 @@ def test_the_listing_has_every_table_once_with_a_place_and_a_licence(tmp_path):
     assert [row.table for row in report.rows] == list(TABLES)
     assert {row.state for row in report.rows} == {"absent"}
     assert all("licence: " in row.detail and "from " in row.detail for row in report.rows)
-    assert all(origin.alternatives for origin in ORIGINS.values())
+    assert all(origin.places for origin in ORIGINS.values())
     packed = tmp_path / "SST2" / "train.tsv.gz"
     packed.parent.mkdir()
     packed.write_bytes(gzip.compress(b"label\tsentence\n"))

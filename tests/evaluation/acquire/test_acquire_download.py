@@ -8,7 +8,8 @@ import zipfile
 import pytest
 
 from evaluation.acquire.archives import BadArchive, Members
-from evaluation.acquire.download import Downloads, File, NotGot
+from evaluation.acquire.download import Downloads, NotGot
+from evaluation.acquire.origin import File
 
 DATA = bytes(range(256)) * 4000
 

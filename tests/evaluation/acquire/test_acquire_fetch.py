@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from contracts import InputError
 from evaluation.acquire import fetch, listing, manifest, registry
-from evaluation.acquire.caption_sets import Arrays
+from evaluation.acquire.captions import Arrays
 
 OWN = {
     "STS12/test": [

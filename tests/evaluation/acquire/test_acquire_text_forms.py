@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.acquire.moses import moses_tokeniser
-from evaluation.acquire.ptb import treebank, visible
+from evaluation.acquire.origin import FORM, TEXTS
 from evaluation.acquire.registry import TABLES
-from evaluation.acquire.tables import FORM, TEXTS
+from evaluation.acquire.text_forms import moses, treebank, visible
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name.endswith(FORM) and not name.startswith("SICK")])
@@ -66,4 +65,4 @@ def test_the_treebank_script_of_1995(line, tokens):
     ],
 )
 def test_moses_tokenizer_perl(text, tokens):
-    assert moses_tokeniser()(text) == tokens
+    assert moses(text) == tokens

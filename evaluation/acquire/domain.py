@@ -2,22 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from evaluation.acquire.archives import BadArchive, Members
-from evaluation.acquire.download import File
-from evaluation.acquire.origin import Alternative, Maker, Origin, github
-from evaluation.acquire.sts_sets import cells
-from evaluation.acquire.tables import Rows, Table
+from evaluation.acquire.origin import Maker, Origin, Place, Rows, Table, cells, file_at, github, labelled, picked
 
-USEB = File(
-    "data-eval.zip",
-    "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation/data-eval.zip",
-)
-_USEB = "data-eval.zip of useb"
+_HOST = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation"
 _UNDECIDED = 3  # votes or rating between paraphrase and none
+
+
+def _useb(tables: dict[str, Maker]) -> Place:
+    return Place("data-eval.zip of useb", (file_at(f"{_HOST}/data-eval.zip"),), tables)
+
 
 # ----------------------------------------------------------------------------------------- AskUbuntu
 
@@ -34,9 +31,7 @@ def _questions(split: str, members: Members) -> Rows:
 
 
 def _texts(members: Members) -> Rows:
-    name = "text_tokenized.txt"
-    for key, title, body, *_ in cells(members.lines(_askubuntu(members, name)), 3, name):
-        yield key, title, body
+    return picked(_askubuntu(members, "text_tokenized.txt"), range(3), members)
 
 
 def _askubuntu(members: Members, name: str) -> str:
@@ -63,10 +58,8 @@ def _askubuntu_origin() -> Origin:
         "texts CC BY-SA 3.0 (Stack Exchange)",
         tables,
         (
-            Alternative(_USEB, (USEB,), made),
-            Alternative(
-                "GitHub taolei87/askubuntu", tuple(github(*taolei, name, f"askubuntu/{name}") for name in files), made
-            ),
+            _useb(made),
+            Place("GitHub taolei87/askubuntu", tuple(github(*taolei, one, f"askubuntu/{one}") for one in files), made),
         ),
         note="mteb/AskUbuntuDupQuestions is another protocol (361 queries)",
     )
@@ -110,7 +103,7 @@ def _cqadupstack_origin() -> Origin:
         "CQADupStack",
         "texts CC BY-SA 3.0 (Stack Exchange)",
         tables,
-        (Alternative(_USEB, (USEB,), made),),
+        (_useb(made),),
         note="BEIR's and mteb's form is another protocol",
     )
 
@@ -138,18 +131,15 @@ def _twitter_url(file: str, decided: bool, members: Members) -> Rows:
 
 
 def _twitter_origin() -> Origin:
+    both, decided = "TwitterURL/test_with_debatable", "TwitterURL/test"
+    columns = "label votes_of_6 sentence1 sentence2"
     tables = (
-        Table("TwitterURL/test_with_debatable", ("votes_of_6", "sentence1", "sentence2"), 10120),
-        Table(
-            "TwitterURL/test",
-            ("label", "votes_of_6", "sentence1", "sentence2"),
-            9334,
-            labels={"1": 1821, "0": 7513},
-        ),
+        Table(both, ("votes_of_6", "sentence1", "sentence2"), 10120),
+        labelled(decided, columns, {"1": 1821, "0": 7513}),
     )
 
     def made(file: str) -> dict[str, Maker]:
-        return {tables[0].name: partial(_twitter_url, file, False), tables[1].name: partial(_twitter_url, file, True)}
+        return {both: partial(_twitter_url, file, False), decided: partial(_twitter_url, file, True)}
 
     name, larger = "Twitter_URL_Corpus_test.txt", "Twitter_URL_Corpus_testNew.larger.txt"
     own = github("lanwuwei/Twitter-URL-Corpus", "ea41a9cd3710c774d6ebf969c7c7788227488761", name)
@@ -159,49 +149,38 @@ def _twitter_origin() -> Origin:
         "CC BY-NC-SA 3.0 and Twitter's terms",
         tables,
         (
-            Alternative(_USEB, (USEB,), made(f"twitterpara/{name}")),
-            Alternative("GitHub lanwuwei/Twitter-URL-Corpus", (own,), made(name)),
-            Alternative("GitHub castorini/data", (castor,), made(larger)),
+            _useb(made(f"twitterpara/{name}")),
+            Place("GitHub lanwuwei/Twitter-URL-Corpus", (own,), made(name)),
+            Place("GitHub castorini/data", (castor,), made(larger)),
         ),
         note="mteb's TwitterURLCorpus is train and test together",
     )
 
 
-def _pit(label_of: Callable[[int], int], file: str, members: Members) -> Rows:
+def _pit(undecided: int, file: str, members: Members) -> Rows:
     """One column holds the experts' rating of a test pair, 0 to 5, and the votes on a dev pair, ``(2, 3)``."""
     for topic_id, topic, left, right, rating, *_ in cells([one.strip() for one in members.lines(file)], 5, file):
         score = votes(rating)
-        yield topic_id, topic, str(label_of(score)), str(score), left, right
-
-
-def _of_votes(score: int) -> int:
-    return -1 if score == 2 else int(score > 2)
-
-
-def _of_rating(score: int) -> int:
-    return -1 if score == _UNDECIDED else int(score > _UNDECIDED)
+        label = -1 if score == undecided else int(score > undecided)
+        yield topic_id, topic, str(label), str(score), left, right
 
 
 def _pit_origin() -> Origin:
-    columns = ("topic_id", "topic", "label", "score", "sentence1", "sentence2")
+    columns, test, dev = "topic_id topic label score sentence1 sentence2", "PIT2015/test", "PIT2015/dev"
     tables = (
-        Table("PIT2015/test", columns, 972, labels={"1": 175, "0": 663, "-1": 134}, scores=(0, 5)),
-        Table("PIT2015/dev", columns, 4727, labels={"1": 1470, "0": 2672, "-1": 585}, scores=(0, 5)),
+        labelled(test, columns, {"1": 175, "0": 663, "-1": 134}, scores=(0, 5)),
+        labelled(dev, columns, {"1": 1470, "0": 2672, "-1": 585}, scores=(0, 5)),
     )
     copy = ("tochenan/Twitter-Paraphrase-and-Semantic-Similarity", "7e40bff3e09ae94948a537f6918c6bb3728be33d")
     files = tuple(github(*copy, f"data/{split}.data", f"PIT2015/{split}.data") for split in ("test", "dev"))
-    test, dev = partial(_pit, _of_rating), partial(_pit, _of_votes)
+    rated, voted = partial(_pit, _UNDECIDED), partial(_pit, 2)
     return Origin(
         "PIT2015",
         "not stated (SemEval 2015 task 1); Twitter's terms",
         tables,
         (
-            Alternative(_USEB, (USEB,), {tables[0].name: partial(test, "twitterpara/test.data")}),
-            Alternative(
-                "GitHub tochenan",
-                files,
-                {tables[0].name: partial(test, "test.data"), tables[1].name: partial(dev, "dev.data")},
-            ),
+            _useb({test: partial(rated, "twitterpara/test.data")}),
+            Place("GitHub tochenan", files, {test: partial(rated, "test.data"), dev: partial(voted, "dev.data")}),
         ),
         note="label -1: undecided",
     )

@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 
 from evaluation.acquire.archives import BadArchive, Members
-from evaluation.acquire.download import File
-from evaluation.acquire.origin import Alternative, Maker, Origin
-from evaluation.acquire.tables import Rows, Table
+from evaluation.acquire.origin import File, Maker, Origin, Place, Rows, Table
+from evaluation.tasks.captions import CAPTIONS, IMAGES
 
 _BASE = "https://dl.fbaipublicfiles.com/senteval/coco_r101_feat"
-_IMAGES = {"train": 113_287, "valid": 5_000, "test": 5_000}
-_CAPTIONS = 5  # of each image; some have more, SentEval takes the first five
 _ALLOWED = {
     (module, name)
     for package in ("numpy.core", "numpy._core")
@@ -50,9 +47,9 @@ def _load(split: str, members: Members) -> dict[str, Any]:
 def _captions(split: str, members: Members) -> Rows:
     data = _load(split, members)
     for image in range(len(data["features"])):
-        keys = data["image_to_caption_ids"][image][:_CAPTIONS]
-        if len(keys) != _CAPTIONS:
-            raise BadArchive(f"{split}.pkl: image {image} has {len(keys)} captions, wanted {_CAPTIONS}")
+        keys = data["image_to_caption_ids"][image][:CAPTIONS]  # some have more
+        if len(keys) != CAPTIONS:
+            raise BadArchive(f"{split}.pkl: image {image} has {len(keys)} captions, wanted {CAPTIONS}")
         for key in keys:
             yield str(image), data["captions"][key]["cleaned_caption"]
 
@@ -66,13 +63,13 @@ def _vectors(split: str, members: Members) -> np.ndarray:
 
 def _origin() -> Origin:
     tables, places = [], []
-    for split, images in _IMAGES.items():
-        texts = Table(f"COCO/{split}", ("image", "caption"), _CAPTIONS * images, packed=split == "train")
+    for split, images in IMAGES.items():
+        texts = Table(f"COCO/{split}", ("image", "caption"), CAPTIONS * images, packed=split == "train")
         vectors = Table(f"COCO/{split}", ("images",), images, format="safetensors")
         tables += [texts, vectors]
         made: dict[str, Maker] = {texts.key: partial(_captions, split), vectors.key: partial(_vectors, split)}
         file = File(f"COCO/{split}.pkl", f"{_BASE}/{split}.pkl")
-        places.append(Alternative("SentEval (dl.fbaipublicfiles.com)", (file,), made))
+        places.append(Place("SentEval (dl.fbaipublicfiles.com)", (file,), made))
     return Origin("COCO", "captions CC BY 4.0 (COCO); images: Flickr's terms", tuple(tables), tuple(places))
 
 
