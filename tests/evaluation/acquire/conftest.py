@@ -1,4 +1,4 @@
-"""The sets' archives as their authors laid them out, made of given rows, and a server that hands them out."""
+"""The sets' archives as their authors laid them out, made of given rows, and a server that has them."""
 
 import gzip
 import io
@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from evaluation.acquire import registry
 from evaluation.acquire.registry import ORIGINS
 
 SHARED = Path(os.environ.get("SHARED_DATA", Path(__file__).resolve().parents[4] / "shared" / "data")) / "eval"
-
+SPLITS = ("train", "dev", "test")
 Rows = Mapping[str, Sequence[Sequence[str]]]
+Files = dict[str, bytes]
 
 YEARS = {  # archive, folder inside, beginning of the files' names
     "STS12": ("STS2012-en-test.zip", "test-gold", "STS"),
@@ -29,18 +31,16 @@ YEARS = {  # archive, folder inside, beginning of the files' names
     "STS15": ("STS2015-en-test.zip", "test_evaluation_task2a", "STS"),
     "STS16": ("STS2016-en-test.zip", "sts2016-english-with-gs-v1.0", "STS2016"),
 }
-SUBSETS = {
-    "STS12": ["MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"],
-    "STS13": ["FNWN", "headlines", "OnWN"],
-    "STS14": ["deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"],
-    "STS15": ["answers-forums", "answers-students", "belief", "headlines", "images"],
-    "STS16": ["answer-answer", "headlines", "plagiarism", "postediting", "question-question"],
-}
 BINARY = {
     "MR": ("rt10662", "rt-polarity.pos", "rt-polarity.neg"),
     "CR": ("customerr", "custrev.pos", "custrev.neg"),
     "SUBJ": ("subj", "subj.subjective", "subj.objective"),
     "MPQA": ("mpqa", "mpqa.pos", "mpqa.neg"),
+}
+HEADERS = {
+    "SICK": ["pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"],
+    "MRPC": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
+    "BIOSSES": ["", "sentence1", "sentence2", "score"],
 }
 UNDEFINED = {0x81, 0x8D, 0x8F, 0x90, 0x9D}  # in Windows-1252
 
@@ -49,17 +49,17 @@ def windows(text: str) -> bytes:
     return b"".join(bytes([ord(c)]) if ord(c) in UNDEFINED else c.encode("cp1252") for c in text)
 
 
-def lines(rows: Sequence[Sequence[str]], end: str = "\n") -> bytes:
-    return "".join("\t".join(row) + end for row in rows).encode()
+def lines(rows: Sequence[Sequence[str]], end: str = "\n", between: str = "\t") -> bytes:
+    return "".join(between.join(row) + end for row in rows).encode()
 
 
-def zipped(path: Path, files: Mapping[str, bytes]) -> None:
+def zipped(path: Path, files: Files) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
 
 
-def tarred(path: Path, files: Mapping[str, bytes]) -> None:
+def tarred(path: Path, files: Files) -> None:
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
@@ -69,46 +69,48 @@ def tarred(path: Path, files: Mapping[str, bytes]) -> None:
 
 def official(folder: Path, rows: Rows) -> None:
     """Writes the authors' archives of every set that ``rows`` has tables of."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in YEARS:
+    archives: dict[str, Files] = {}
+    for name, (archive, *_) in YEARS.items():
         if f"{name}/test" in rows:
-            zipped(folder / YEARS[name][0], year_files(name, rows[f"{name}/test"]))
+            archives[archive] = year_files(name, rows[f"{name}/test"])
     if "STSBenchmark/test" in rows:
         csv = {f"stsbenchmark/sts-{split}.csv": benchmark(rows[f"STSBenchmark/{split}"]) for split in SPLITS}
-        tarred(folder / "Stsbenchmark.tar.gz", {"stsbenchmark/readme.txt": b"read me", **csv})
+        archives["Stsbenchmark.tar.gz"] = {"stsbenchmark/readme.txt": b"read me", **csv}
     if "SICK/test" in rows:
-        for split, part in {"train": "train", "dev": "trial", "test": "test_annotated"}.items():
-            header = ["pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"]
-            data = lines([header, *rows[f"SICK/{split}"]], "\r\n")
-            zipped(folder / f"sick_{part}.zip", {f"SICK_{part}.txt": data, "readme.txt": b"read me"})
+        for split, part in zip(SPLITS, ("train", "trial", "test_annotated"), strict=True):
+            data = lines([HEADERS["SICK"], *rows[f"SICK/{split}"]], "\r\n")
+            archives[f"sick_{part}.zip"] = {f"SICK_{part}.txt": data, "readme.txt": b"read me"}
     binary = {
-        f"data/{inside}/{file}": b"".join(
-            windows(text) + b"\n" for label, text in rows[f"{name}/all"] if label == which
-        )
-        for name, (inside, one, zero) in BINARY.items()
+        f"data/{inside}/{file}": b"".join(windows(text) + b"\n" for one, text in rows[f"{name}/all"] if one == label)
+        for name, (inside, *files) in BINARY.items()
         if f"{name}/all" in rows
-        for which, file in (("1", one), ("0", zero))
+        for label, file in zip("10", files, strict=True)
     }
     if binary:
-        zipped(folder / "datasmall_NB_ACL12.zip", {**binary, "__MACOSX/data/._subj": b"litter"})
-    single_files(folder, rows)
-    useb(folder, rows)
+        archives["datasmall_NB_ACL12.zip"] = {**binary, "__MACOSX/data/._subj": b"litter"}
+    if of_useb := useb(rows):
+        archives["data-eval.zip"] = of_useb
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, files in archives.items():
+        (zipped if name.endswith(".zip") else tarred)(folder / name, files)
+    for name, data in single_files(rows):
+        if not data:
+            continue
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
 
 
-def year_files(name: str, rows: Sequence[Sequence[str]]) -> dict[str, bytes]:
+def year_files(name: str, rows: Sequence[Sequence[str]]) -> Files:
     _, inside, prefix = YEARS[name]
     files = {}
-    for subset in SUBSETS[name]:
+    # STS15 and 16 hold many pairs that were not rated; 16 names the texts' sources behind them
+    extra = ["source a", "source b"] if name == "STS16" else []
+    for subset in dict.fromkeys(row[0] for row in rows):
         own = [row for row in rows if row[0] == subset]
-        # STS15 and 16 hold many pairs that were not rated; 16 names the texts' sources behind them
-        extra = ["source a", "source b"] if name == "STS16" else []
         pairs = [[left, right, *extra] for _, left, right, _ in own] + [["not", "rated", *extra]]
         files[f"{inside}/{prefix}.input.{subset}.txt"] = lines(pairs)
-        files[f"{inside}/{prefix}.gs.{subset}.txt"] = "".join(f"{row[3]}\n" for row in own).encode() + b"\n"
+        files[f"{inside}/{prefix}.gs.{subset}.txt"] = lines([row[3:] for row in own]) + b"\n"
     return files
-
-
-SPLITS = ("train", "dev", "test")
 
 
 def benchmark(rows: Sequence[Sequence[str]]) -> bytes:
@@ -118,42 +120,35 @@ def benchmark(rows: Sequence[Sequence[str]]) -> bytes:
     )
 
 
-def single_files(folder: Path, rows: Rows) -> None:
+def single_files(rows: Rows) -> Iterator[tuple[str, bytes]]:
+    """Sets whose authors have no archive, a file for each of their tables."""
     for split in SPLITS:
-        if f"SST2/{split}" in rows:
-            (folder / f"sentiment-{split}").write_bytes(lines([[text, label] for label, text in rows[f"SST2/{split}"]]))
-        for table, name in {"SST5/{}": "stsa.fine.{}", "SST2/{}.sentences": "stsa.binary.{}"}.items():
-            if table.format(split) in rows:
-                data = "".join(f"{label} {text}\n" for label, text in rows[table.format(split)])
-                (folder / name.format(split)).write_text(data, encoding="utf-8", newline="")
-    for split, name in {"train": "train_5500.label", "test": "TREC_10.label"}.items():
-        if f"TREC/{split}" in rows:
-            data = "".join(f"{label}:{fine} {text}\n" for label, fine, text in rows[f"TREC/{split}"])
-            (folder / name).write_bytes(data.encode("latin-1"))
+        if found := rows.get(f"SST2/{split}"):
+            yield f"sentiment-{split}", lines([[text, label] for label, text in found])
+        for table, name in {f"SST5/{split}": "stsa.fine", f"SST2/{split}.sentences": "stsa.binary"}.items():
+            yield f"{name}.{split}", lines(rows.get(table, []), between=" ")
+    for table, name in {"TREC/train": "train_5500.label", "TREC/test": "TREC_10.label"}.items():
+        data = lines([[f"{label}:{fine}", text] for label, fine, text in rows.get(table, [])], between=" ")
+        yield name, data.decode().encode("latin-1")
     for split in ("train", "test"):
-        if f"MRPC/{split}" in rows:
-            header = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
-            data = b"\xef\xbb\xbf" + lines([header, *rows[f"MRPC/{split}"]], "\r\n")
-            (folder / f"msr_paraphrase_{split}.txt").write_bytes(data)
-    if "BIOSSES/test" in rows:
-        (folder / "BIOSSES").mkdir(exist_ok=True)
+        if found := rows.get(f"MRPC/{split}"):
+            yield f"msr_paraphrase_{split}.txt", b"\xef\xbb\xbf" + lines([HEADERS["MRPC"], *found], "\r\n")
+    if found := rows.get("BIOSSES/test"):
         quoted = [
-            [key, *(f'"{text.replace(chr(34), chr(34) * 2)}"' for text in texts), score]
-            for key, *texts, score in rows["BIOSSES/test"]
+            [key, *('"' + text.replace('"', '""') + '"' for text in texts), score] for key, *texts, score in found
         ]
-        (folder / "BIOSSES" / "all.tsv").write_bytes(lines([["", "sentence1", "sentence2", "score"], *quoted]))
+        yield "BIOSSES/all.tsv", lines([HEADERS["BIOSSES"], *quoted])
     for table, file in {"PROBING/length": "sentence_length", "PROBING/tense": "past_present"}.items():
         if table in rows:
-            (folder / "probing").mkdir(exist_ok=True)
-            (folder / "probing" / f"{file}.txt").write_bytes(lines(rows[table]))
+            yield f"probing/{file}.txt", lines(rows[table])
 
 
-def useb(folder: Path, rows: Rows) -> None:
-    files: dict[str, bytes] = {}
+def useb(rows: Rows) -> Files:
+    files: Files = {}
     if "AskUbuntu/texts" in rows:
-        files["data-eval/askubuntu/text_tokenized.txt"] = lines(rows["AskUbuntu/texts"])
+        files["askubuntu/text_tokenized.txt"] = lines(rows["AskUbuntu/texts"])
         for split in ("dev", "test"):
-            files[f"data-eval/askubuntu/{split}.txt"] = lines([shuffled(*row) for row in rows[f"AskUbuntu/{split}"]])
+            files[f"askubuntu/{split}.txt"] = lines([shuffled(*row) for row in rows[f"AskUbuntu/{split}"]])
     if "CQADupStack/corpus" in rows:
         corpus: dict[str, dict[str, str]] = {}
         for forum, key, text in rows["CQADupStack/corpus"]:
@@ -162,16 +157,15 @@ def useb(folder: Path, rows: Rows) -> None:
         for split in ("valid", "test"):
             for forum, query, relevant in rows[f"CQADupStack/{split}"]:
                 splits[split].setdefault(forum, {})[query] = relevant.split()
-        files["data-eval/cqadupstack/corpus.json"] = json.dumps(corpus).encode()
-        files["data-eval/cqadupstack/retrieval_split.json"] = json.dumps(splits).encode()
+        files["cqadupstack/corpus.json"] = json.dumps(corpus).encode()
+        files["cqadupstack/retrieval_split.json"] = json.dumps(splits).encode()
     if "TwitterURL/test_with_debatable" in rows:
         pairs = [[a, b, f"({votes}, 6)", "https://t.co/x"] for votes, a, b in rows["TwitterURL/test_with_debatable"]]
-        files["data-eval/twitterpara/Twitter_URL_Corpus_test.txt"] = lines(pairs)
+        files["twitterpara/Twitter_URL_Corpus_test.txt"] = lines(pairs)
     if "PIT2015/test" in rows:
         rated = [[number, topic, a, b, score, "tags", "tags"] for number, topic, _, score, a, b in rows["PIT2015/test"]]
-        files["data-eval/twitterpara/test.data"] = lines(rated)
-    if files:
-        zipped(folder / "data-eval.zip", files)
+        files["twitterpara/test.data"] = lines(rated)
+    return {f"data-eval/{name}": data for name, data in files.items()}
 
 
 def shuffled(query: str, similar: str, candidates: str) -> list[str]:
@@ -182,28 +176,29 @@ def shuffled(query: str, similar: str, candidates: str) -> list[str]:
     return [query, similar, " ".join(ids[at] for at in turned), " ".join(scores[at] for at in turned)]
 
 
-def senteval_tar(path: Path, rows: Rows, folder: str = "") -> None:
+def senteval_tar(path: Path, rows: Rows) -> None:
     """SimCSE's archive: the sets as SentEval's script leaves them, of tables in that form."""
-    files: dict[str, bytes] = {}
+    files: Files = {}
     for name in YEARS:
-        for subset in SUBSETS[name] if f"{name}/test.senteval" in rows else ():
-            own = [row for row in rows[f"{name}/test.senteval"] if row[0] == subset]
+        found = rows.get(f"{name}/test.senteval", [])
+        for subset in dict.fromkeys(row[0] for row in found):
+            own = [row for row in found if row[0] == subset]
             files[f"STS/{name}-en-test/STS.input.{subset}.txt"] = lines([row[1:3] for row in own])
             files[f"STS/{name}-en-test/STS.gs.{subset}.txt"] = lines([row[3:] for row in own])
     if "STSBenchmark/test.senteval" in rows:
         for split in SPLITS:
             files[f"STS/STSBenchmark/sts-{split}.csv"] = benchmark(rows[f"STSBenchmark/{split}.senteval"])
-    for name, (_, one, zero) in BINARY.items():
-        for which, file in (("1", one), ("0", zero)) if f"{name}/all.senteval" in rows else ():
-            texts = [text for label, text in rows[f"{name}/all.senteval"] if label == which]
-            files[f"{name}/{file}"] = "".join(f"{text} \n" for text in texts).encode()
+    for name, (_, *of_label) in BINARY.items():
+        for label, file in zip("10", of_label, strict=True) if f"{name}/all.senteval" in rows else ():
+            texts = [[text, ""] for one, text in rows[f"{name}/all.senteval"] if one == label]
+            files[f"{name}/{file}"] = lines(texts, between=" ")
     if "SNLI/test" in rows:
         for split in SPLITS:
             for column, part in enumerate(("labels", "s1", "s2")):
-                files[f"SNLI/{part}.{split}"] = "".join(
-                    f"{row[column]}\n" for row in rows.get(f"SNLI/{split}", ())
-                ).encode()
-    tarred(path, {f"{folder}{name}": data for name, data in files.items()})
+                files[f"SNLI/{part}.{split}"] = lines(
+                    [row[column : column + 1] for row in rows.get(f"SNLI/{split}", [])]
+                )
+    tarred(path, files)
 
 
 def coco_pickle(images: int, width: int) -> bytes:
@@ -222,6 +217,20 @@ def coco_pickle(images: int, width: int) -> bytes:
 def read(path: Path) -> list[list[str]]:
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return [line.split("\t") for line in data.decode().split("\n")[:-1]]
+
+
+@pytest.fixture(scope="session")
+def archives() -> SimpleNamespace:
+    """Who writes archives, and reads the tables that come of them."""
+    return SimpleNamespace(
+        official=official,
+        senteval_tar=senteval_tar,
+        coco=coco_pickle,
+        read=read,
+        zip=zipped,
+        tar=tarred,
+        year=year_files,
+    )
 
 
 @pytest.fixture
@@ -310,16 +319,3 @@ def real_rows() -> dict[str, list[list[str]]]:
             at = [header.index(column) for column in table.columns]
             found[name] = [[row[column] for column in at] for row in rows]
     return found
-
-
-@pytest.fixture
-def layouts() -> dict[str, Callable[..., object]]:
-    return {
-        "official": official,
-        "senteval_tar": senteval_tar,
-        "coco": coco_pickle,
-        "read": read,
-        "zip": zipped,
-        "tar": tarred,
-        "year": year_files,
-    }

@@ -83,21 +83,21 @@ FORMED = {
 
 
 @pytest.fixture
-def mirror(server, layouts, small):
-    layouts["official"](server.folder, OWN)
+def mirror(server, archives, small):
+    archives.official(server.folder, OWN)
     small(FORMED)
     return server
 
 
-def tables(root, layouts):
+def tables(root, archives):
     names = {str(path.relative_to(root)).removesuffix(".gz").removesuffix(".tsv") for path in root.rglob("*.tsv*")}
-    return {name: layouts["read"](registry.TABLES[name].path(root)) for name in names - {"downloads/BIOSSES/all"}}
+    return {name: archives.read(registry.TABLES[name].path(root)) for name in names - {"downloads/BIOSSES/all"}}
 
 
-def test_every_set_from_a_mirror(tmp_path, mirror, layouts):
+def test_every_set_from_a_mirror(tmp_path, mirror, archives):
     root = tmp_path / "root"
     report = fetch(root, source=mirror.url, quiet=True)
-    found = tables(root, layouts)
+    found = tables(root, archives)
     assert set(found) == set(FORMED)
     expected = {**OWN, **SENTEVAL}
     # a tab and a line break inside a text would make two cells and rows of it
@@ -137,10 +137,10 @@ def test_tasks_and_suites_name_sets_too(tmp_path, mirror):
         fetch(tmp_path, ["mrcp"], mirror.url)
 
 
-def test_the_next_source_is_tried_and_the_report_says_which(tmp_path, mirror, layouts):
+def test_the_next_source_is_tried_and_the_report_says_which(tmp_path, mirror, archives):
     (mirror.folder / "STS2016-en-test.zip").rename(mirror.folder / "sts2016-english-with-gs-v1.0.zip")
     (mirror.folder / "Stsbenchmark.tar.gz").write_bytes(b"<html>moved</html>")
-    layouts["senteval_tar"](
+    archives.senteval_tar(
         mirror.folder / "senteval.tar", {f"{name}.senteval": rows for name, rows in OWN.items() if "STSB" in name}
     )
     rows = {row.table: row for row in fetch(tmp_path, ["STS16", "STSBenchmark"], mirror.url, quiet=True).rows}
@@ -156,39 +156,39 @@ def test_the_next_source_is_tried_and_the_report_says_which(tmp_path, mirror, la
 
 
 @pytest.mark.parametrize("year", ["STS12", "STS16"])
-def test_the_copy_on_github_has_the_raw_text_beside_the_tokenised_one(tmp_path, server, layouts, small, year):
+def test_the_copy_on_github_has_the_raw_text_beside_the_tokenised_one(tmp_path, server, archives, small, year):
     small(FORMED)
     rows = OWN[f"{year}/test"]
-    inside = layouts["year"](year, rows)
+    inside = archives.year(year, rows)
     folder = f"SynWMD-59042a9/data/downstream/STS/{year}-en-test"
     tokenised = {f"{folder}/{name.partition('/')[2]}": b"" for name in inside}
-    layouts["tar"](
+    archives.tar(
         server.folder / "SynWMD.tar.gz", {**tokenised, **{f"{folder}/{name}": data for name, data in inside.items()}}
     )
     report = fetch(tmp_path, [year], server.url, quiet=True)
     assert report.well
     assert "rows from GitHub amao0o0/SynWMD" in report.rows[0].detail
-    assert tables(tmp_path, layouts)[f"{year}/test"][1:] == rows
+    assert tables(tmp_path, archives)[f"{year}/test"][1:] == rows
 
 
 @pytest.mark.parametrize("place", ["", "downstream", "data/downstream"])
-def test_an_unpacked_senteval_folder_is_a_source(tmp_path, layouts, small, place):
+def test_an_unpacked_senteval_folder_is_a_source(tmp_path, archives, small, place):
     import tarfile
 
     small(FORMED)
     rows = {"STS12/test.senteval": SENTEVAL["STS12/test.senteval"], "MR/all.senteval": SENTEVAL["MR/all.senteval"]}
-    layouts["senteval_tar"](tmp_path / "senteval.tar", rows)
+    archives.senteval_tar(tmp_path / "senteval.tar", rows)
     (tmp_path / "source" / place).mkdir(parents=True)
     with tarfile.open(tmp_path / "senteval.tar") as archive:
         archive.extractall(tmp_path / "source" / place, filter="data")
     fetch(tmp_path / "root", ["STS12", "MR"], str(tmp_path / "source"), quiet=True)
-    assert tables(tmp_path / "root", layouts) == {
+    assert tables(tmp_path / "root", archives) == {
         name: [list(registry.TABLES[name].columns), *content] for name, content in rows.items()
     }
 
 
-def test_another_number_of_rows_than_the_official_one_is_not_taken(tmp_path, server, layouts):
-    layouts["official"](server.folder, {"SICK/train": [], "SICK/dev": [], "SICK/test": OWN["SICK/test"]})
+def test_another_number_of_rows_than_the_official_one_is_not_taken(tmp_path, server, archives):
+    archives.official(server.folder, {"SICK/train": [], "SICK/dev": [], "SICK/test": OWN["SICK/test"]})
     report = fetch(tmp_path, ["SICK"], server.url, quiet=True)
     row = next(row for row in report.rows if row.table == "SICK/test")
     assert row.state == "failed"
@@ -196,9 +196,9 @@ def test_another_number_of_rows_than_the_official_one_is_not_taken(tmp_path, ser
     assert not list(tmp_path.rglob("*.tsv*"))
 
 
-def test_a_fetch_that_got_nothing_leaves_no_folder(tmp_path, server, layouts):
+def test_a_fetch_that_got_nothing_leaves_no_folder(tmp_path, server, archives):
     """Because there is no archive, or because its table is not whole."""
-    layouts["official"](tmp_path / "source", {"SICK/train": [], "SICK/dev": [], "SICK/test": OWN["SICK/test"]})
+    archives.official(tmp_path / "source", {"SICK/train": [], "SICK/dev": [], "SICK/test": OWN["SICK/test"]})
     for source in (str(tmp_path / "source"), f"{server.url}/nothing"):
         assert not fetch(tmp_path / "new" / "eval", ["BIOSSES", "SICK"], source, quiet=True).well
         assert not (tmp_path / "new").exists()
@@ -221,30 +221,30 @@ def test_a_file_in_the_place_of_data_root_is_told(tmp_path):
     assert (tmp_path / "eval").read_text() == "mine"
 
 
-def test_pairs_without_a_gold_label_leave_snli(tmp_path, layouts, small):
+def test_pairs_without_a_gold_label_leave_snli(tmp_path, archives, small):
     header = "gold_label binary1 binary2 parse1 parse2 sentence1 sentence2 captionID"
     (tmp_path / "source").mkdir()
     rows = [["entailment", *"bbpp", "A man isn't here.", "Nobody.", "x"], ["-", *"bbpp", "Odd.", "Odder.", "x"]]
     data = "".join("\t".join(row) + "\n" for row in [header.split(), *rows]).encode()
-    layouts["zip"](
+    archives.zip(
         tmp_path / "source" / "snli_1.0.zip",
         {f"snli_1.0/snli_1.0_{split}.txt": data for split in ("train", "dev", "test")},
     )
     expected = [["entailment", "A man is n't here .", "Nobody ."]]
     small({f"SNLI/{split}": expected for split in ("train", "dev", "test")})
     assert fetch(tmp_path / "root", ["snli"], str(tmp_path / "source"), quiet=True).well
-    assert layouts["read"](tmp_path / "root/SNLI/train.tsv.gz")[1:] == expected
+    assert archives.read(tmp_path / "root/SNLI/train.tsv.gz")[1:] == expected
 
 
-def test_coco_pickles_become_tables_and_vectors(tmp_path, layouts, monkeypatch):
+def test_coco_pickles_become_tables_and_vectors(tmp_path, archives, monkeypatch):
     origin = registry.ORIGINS["COCO"]
     small = tuple(table._replace(rows=3 * (5 if table.format == "tsv" else 1)) for table in origin.tables)
     monkeypatch.setitem(registry.ORIGINS, "COCO", origin._replace(tables=small))
     (tmp_path / "source/COCO").mkdir(parents=True)
     for split in ("train", "valid", "test"):
-        (tmp_path / "source/COCO" / f"{split}.pkl").write_bytes(layouts["coco"](3, 4))
+        (tmp_path / "source/COCO" / f"{split}.pkl").write_bytes(archives.coco(3, 4))
     assert fetch(tmp_path / "root", ["coco"], str(tmp_path / "source"), quiet=True).well
-    rows = layouts["read"](tmp_path / "root/COCO/valid.tsv")
+    rows = archives.read(tmp_path / "root/COCO/valid.tsv")
     assert rows[0] == ["image", "caption"]
     assert rows[6:11] == [["1", f"caption {key}"] for key in range(10, 15)]  # the first five of six
     vectors = load_file(tmp_path / "root/COCO/valid.safetensors")["images"]
@@ -257,7 +257,7 @@ class Wicked:
         return (eval, ("__import__('pathlib').Path('was-here').touch()",))
 
 
-def test_a_pickle_that_would_run_code_is_refused(tmp_path, layouts, monkeypatch):
+def test_a_pickle_that_would_run_code_is_refused(tmp_path, archives, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "source/COCO").mkdir(parents=True)
     for split in ("train", "valid", "test"):
