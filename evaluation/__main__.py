@@ -161,12 +161,15 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
     from evaluation.papers import markdown, terminal
     from files.items import items_beside, write_items
     from files.results import write_results
+    from files.tables import on_terminal
     from files.whole import write_whole
 
     console = Console()
     if not cfg.quiet:
         for part in terminal(results):
-            console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+            console.print(
+                part if isinstance(part, str) else on_terminal(part), highlight=False, soft_wrap=isinstance(part, str)
+            )
     if cfg.output:
         path = Path(cfg.output)
         if found.items:

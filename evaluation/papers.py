@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rich.table import Table
-
 from contracts import Results
 from evaluation.catalogue import has_form
 from evaluation.statistics import Estimate, average
 from evaluation.tasks.labelled import PROBING
 from evaluation.tsv import SENTEVAL
+from files.tables import CODE, Cell, Column, Table, columns
+from files.tables import markdown as in_markdown
 
 MOST_COLUMNS = 12  # of a terminal of usual width; a wider table is turned
 PROTOCOLS = ("default", "fast", "sklearn")  # of the classifiers; {protocol} in a name stands for one
@@ -34,12 +34,12 @@ class Paper(NamedTuple):
         return [self.columns[header] for header in self.members or self.columns]
 
 
-def _columns(headers: Sequence[str], tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
+def _headed(headers: Sequence[str], tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
     return {header: (f"{task}{score}",) for header, task in zip(headers, tasks, strict=True)}
 
 
 def _upper(tasks: Sequence[str], score: str) -> dict[str, tuple[str, ...]]:
-    return _columns([task.upper() for task in tasks], tasks, score)
+    return _headed([task.upper() for task in tasks], tasks, score)
 
 
 def _seven(metric: str, title: str = "") -> Paper:
@@ -53,8 +53,8 @@ def _downstream(split: str, title: str) -> Paper:
     columns = {
         **_upper(_SINGLE, accuracy),
         "MRPC": (f"mrpc{accuracy}", *([] if split else ["mrpc/{protocol}/f1"])),
-        **_columns(("SNLI", "SICK-E"), ("snli", "sicke"), accuracy),
-        **_columns(("SICK-R", "STS-B"), ("sickr", "stsb"), f"{split}/regressor/{relatedness}"),
+        **_headed(("SNLI", "SICK-E"), ("snli", "sicke"), accuracy),
+        **_headed(("SICK-R", "STS-B"), ("sickr", "stsb"), f"{split}/regressor/{relatedness}"),
         "COCO": (f"coco{split}/default/recall",),
         **_upper(YEARS, "/mean/spearman"),
     }
@@ -67,8 +67,8 @@ def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: 
     """Of the test and, not shown, of the development sets."""
     score = "{protocol}/accuracy"
     return (
-        Paper(_columns(headers, tasks, f"/{score}"), f"{name}/{score}", title),
-        Paper(_columns(headers, tasks, f"-dev/{score}"), f"{name}-dev/{score}"),
+        Paper(_headed(headers, tasks, f"/{score}"), f"{name}/{score}", title),
+        Paper(_headed(headers, tasks, f"-dev/{score}"), f"{name}-dev/{score}"),
     )
 
 
@@ -139,78 +139,61 @@ def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
             yield Averaged(name, average(parts), [name for names in there for name in names])
 
 
-class Filled(NamedTuple):
-    title: str
-    headers: list[str]
-    rows: list[list[str]]  # the first cell says which text
-
-
-def filled(scores: Mapping[str, float]) -> Iterator[Filled]:
-    """The tables that have anything in them."""
+def tables(scores: Mapping[str, float]) -> Iterator[Table]:
+    """The tables that have anything in them; the first cell of a row says which text."""
     for paper in SHOWN:
-        columns = dict(paper.columns)
+        shown = dict(paper.columns)
         if paper.average:
-            columns["Avg"] = (paper.average.replace("{n}", str(len(paper.averaged()))),)
+            shown["Avg"] = (paper.average.replace("{n}", str(len(paper.averaged()))),)
         rows = []
         for protocol, ending in _rows(paper, scores):
-            cells = [[_named(one, protocol, ending) for one in names] for names in columns.values()]
+            cells = [[_named(one, protocol, ending) for one in names] for names in shown.values()]
             there = [[name for name in cell if name in scores] for cell in cells]
             if sum(map(bool, there)) < paper.at_least or not any(ending in name for cell in there for name in cell):
                 continue
             label = " ".join(part for part in (ending.strip("@") or "raw", protocol) if part)
             rows.append([label, *(" / ".join(_shown(name, scores[name]) for name in cell) for cell in there)])
         if rows:
-            yield Filled(paper.title, ["text", *columns], rows)
+            yield Table([Column("text"), *columns(*shown, right=True)], rows, paper.title)
+
+
+def turned(table: Table) -> Table:
+    """Its columns as rows where there are more than a terminal has room for."""
+    if len(table.columns) <= MOST_COLUMNS:
+        return table
+    headings, *rows = zip([column.heading for column in table.columns], *table.rows, strict=True)
+    return Table([Column(headings[0]), *columns(*headings[1:], right=True)], rows, table.title)
+
+
+def all_scores(results: Results, heading: str, title: str) -> Table:
+    """Every score with its interval."""
+    rows = []
+    for name, value in results["scores"].items():
+        bounds = results["intervals"].get(name) or []
+        shown = _shown(name, value), " .. ".join(_shown(name, bound) for bound in bounds)
+        rows.append([Cell(name, mark=CODE), *shown])
+    return Table([Column("task / protocol / metric"), *columns(heading, "95 %", right=True)], rows, title)
 
 
 def terminal(results: Results) -> Iterator[Table | str]:
     """What the command prints: the papers' tables, all scores, what an average holds, what was left out."""
-    for one in filled(results["scores"]):
-        lines = [one.headers, *one.rows]
-        if len(one.headers) > MOST_COLUMNS:
-            lines = [list(line) for line in zip(*lines, strict=True)]
-        yield _printed(one.title, lines[0], lines[1:])
-    rows = [[name, _shown(name, value), _interval(results, name)] for name, value in results["scores"].items()]
-    yield _printed("All scores, with 95 % intervals", ["task / protocol / metric", "", "95 %"], rows)
+    yield from map(turned, tables(results["scores"]))
+    yield all_scores(results, "", "All scores, with 95 % intervals")
     yield from _remarks(results)
-
-
-def _printed(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for place, header in enumerate(headers):
-        table.add_column(header, justify="right" if place else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def markdown(results: Results) -> str:
     """The same as a page; the encoder and how it was scored on top."""
     encoder = results["recipe"].get("encoder_description", {})
-    lines = [f"# {results['backbone']}", "", ", ".join(f"{name}: {value}" for name, value in encoder.items()), ""]
-    for one in filled(results["scores"]):
-        lines += [f"## {one.title}", "", *_lines(one.headers, one.rows), ""]
-    rows = [[f"`{name}`", _shown(name, value), _interval(results, name)] for name, value in results["scores"].items()]
-    lines += ["## All scores", "", *_lines(["task / protocol / metric", "score", "95 %"], rows), ""]
-    lines += [line for remark in _remarks(results) for line in (remark, "")]
-    return "\n".join(lines)
+    parts = [f"# {results['backbone']}", ", ".join(f"{name}: {value}" for name, value in encoder.items())]
+    for table in (*tables(results["scores"]), all_scores(results, "score", "All scores")):
+        parts += [f"## {table.title}", in_markdown(table)]
+    return "".join(f"{part}\n\n" for part in (*parts, *_remarks(results))).removesuffix("\n")
 
 
 def _shown(name: str, value: float) -> str:
     """Two decimals of 0..100; four of what is in units of its own."""
     return f"{value:.4f}" if "/geometry/" in name or name.endswith("/mse") else f"{value:.2f}"
-
-
-def _interval(results: Results, name: str) -> str:
-    bounds = results["intervals"].get(name)
-    return " .. ".join(_shown(name, bound) for bound in bounds) if bounds else ""
-
-
-def _lines(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(headers)} |"
-    yield f"|---|{'---:|' * (len(headers) - 1)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
 
 
 def _remarks(results: Results) -> Iterator[str]:
