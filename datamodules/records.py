@@ -1,19 +1,16 @@
 """Examples of one or more texts, with or without a label, out of files: what a row may have wrong is found here."""
 
 import json
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from contracts import InputError
-from datamodules.record_files import SUFFIXES, Fields, read_fields
 from datamodules.record_kinds import NoExample, RowKind, described, own_columns
-from datamodules.sources import MOST_LISTED, identity_of, names_of
-from datamodules.text_files import LONGEST_QUOTE, BadRow, TextFile, list_files
+from datamodules.sources import Tally, identity_of, names_of
+from files.listing import form_of, list_files
 from files.manifest import describe_files
-
-log = logging.getLogger(__name__)
+from files.rows import LONGEST_QUOTE, BadRow, Row, read_rows, text_in
 
 
 class Record(NamedTuple):
@@ -39,43 +36,38 @@ class RecordSource:
         split: str = "train",
         on_error: Literal["fail", "skip"] = "fail",
     ) -> None:
-        if on_error not in ("fail", "skip"):
-            raise InputError(f"data.on_error: wanted fail or skip, got {on_error!r}.")
         paths = [path] if isinstance(path, str | Path) else path
         self.kind = kind if columns is None else kind._replace(columns=(own_columns(columns, kind),))
-        self.files = _only_shards(list_files(paths, SUFFIXES))
+        self.tally = Tally(split, on_error)
+        self.files = [file.path for file in list_files(paths)]
         self.paths = [str(one) for one in paths]
         self.folders = [folder for folder in map(Path, self.paths) if (folder / "manifest.json").is_file()]
         self.split, self.on_error = split, on_error
-        self.width = self._find_width()
-        self._restart()
-
-    def _restart(self) -> None:
-        self.kept, self.left_out = 0, dict[str, int]()
-        self.other_splits = dict[str, int]()
-        self.skipped, self.skipped_where = 0, list[str]()
+        self.columns = {file: self._columns(file) for file in self.files}
+        self.width = self._agreed_width()
 
     def __iter__(self) -> Iterator[Record]:
         """The examples in a fixed order; InputError at a row that cannot be one, and where there is none."""
-        self._restart()
+        self.tally = self.tally.anew()
         for file in self.files:
-            for row in self._rows(file):
-                if isinstance(row, Record):
-                    self.kept += 1
-                    yield row
-                elif isinstance(row, NoExample):
-                    self.left_out[row.reason] = self.left_out.get(row.reason, 0) + 1
-        if not self.kept:
-            got = ", ".join(f"{number} {reason}" for reason, number in self._counted().items()) or "nothing"
-            raise InputError(f"{self.name}: no example in it. Wanted rows of {self.wanted}; got {got}.")
+            for row in self.tally.rows(self._rows(file), str(file)):
+                record = self._record(row, file, *self.columns[file])
+                if isinstance(record, Record):
+                    self.tally.kept += 1
+                    yield record
+                elif isinstance(record, NoExample):
+                    self.tally.leave_out(record.reason)
+                else:
+                    self.tally.refuse(f"{file}:{row.line}", record.message)
+        self.tally.refuse_nothing(self.name, f"example in it. Wanted rows of {described(self.kind)}")
 
     @property
     def name(self) -> str:
-        return names_of(self.files[0], len(self.files))
+        return names_of(self.files)
 
     @property
-    def wanted(self) -> str:
-        return described(self.kind)
+    def other_splits(self) -> dict[str, int]:
+        return self.tally.other_splits
 
     def texts(self) -> Iterator[str]:
         return (text for record in self for text in record.texts)
@@ -85,15 +77,15 @@ class RecordSource:
         return {
             "kind": self.kind.name,
             "columns": [list(names) for names in self.kind.columns],
-            "files": [identity_of(path.resolve(), path.stat()) for path in self.files],
+            "files": [identity_of(path) for path in self.files],
             "split": self.split,
             "on_error": self.on_error,
         }
 
     def names_split(self) -> bool:
         """Whether a row says that it is of this split; reads until the first that does."""
-        rows = (row for file in self.files for row in read_fields(file))
-        return any(isinstance(row, Fields) and row.values.get("split") == self.split for row in rows)
+        rows = (row for file in self.files for row in self._rows(file))
+        return any(isinstance(row, Row) and row.values.get("split") == self.split for row in rows)
 
     def manifest(self) -> dict[str, Any]:
         """Provenance with sha256, and the counts of the last reading."""
@@ -101,79 +93,66 @@ class RecordSource:
             "kind": self.kind.name,
             **describe_files(self.files),
             "split": self.split,
-            "rows": self.kept,
-            "left_out": self.left_out,
-            "other_splits": self.other_splits,
-            "skipped": self.skipped,
-            "skipped_where": self.skipped_where,
+            "rows": self.tally.kept,
+            "left_out": self.tally.left_out,
+            **self.tally.counts(),
         }
         if self.folders:
             found["synthesis"] = [json.loads((folder / "manifest.json").read_text()) for folder in self.folders]
         return found
 
-    def _rows(self, path: Path) -> Iterator[Record | NoExample]:
-        columns: tuple[tuple[str, ...], str | None] | None = None
-        for fields in read_fields(path):
-            if isinstance(fields, BadRow):
-                self._bad(f"{path}:{fields.line}", fields.message)
-            elif not fields.values:
-                yield NoExample("blank")
-            else:
-                columns = columns or self._columns(fields.values, f"{path}:{fields.line}")
-                row = self._checked(fields, path, *columns)
-                if row is not None:
-                    yield row
+    def _rows(self, file: Path) -> Iterator[Row | BadRow]:
+        names, label = self.columns[file]
+        return read_rows(file, [*names, *([label] if label else []), "split"])
 
-    def _checked(
-        self, fields: Fields, path: Path, names: tuple[str, ...], label_name: str | None
-    ) -> Record | NoExample | None:
-        values, where = fields.values, f"{path}:{fields.line}"
-        split = values.get("split")
-        if split is not None and split != self.split:
-            self.other_splits[str(split)] = self.other_splits.get(str(split), 0) + 1
-            return None
+    def _record(
+        self, row: Row, file: Path, names: Sequence[str], label_name: str | None
+    ) -> Record | NoExample | BadRow:
         texts = list[str]()
         for name in names:
-            text = values.get(name)
-            if not isinstance(text, str) or (problem := _unwritable(text)):
-                self._bad(where, f"{name} {problem if isinstance(text, str) else _no_text(name, values)}")
-                return None
+            text = text_in(row, name)
+            if isinstance(text, BadRow):
+                return text
             if not text.strip():
+                if form_of(file) == ".txt":
+                    return NoExample("blank")
                 if self.kind.drop_blank:
                     return NoExample("with an empty text")
-                self._bad(where, f"{name} is empty. Give it a text or delete the row")
-                return None
+                return BadRow(f"{name} is empty. Give it a text or delete the row", row.line)
             texts.append(text)
-        if self.kind.label is None or label_name is None:
+        where = f"{file}:{row.line}"
+        if self.kind.label is None or of_label is None:
             return Record(tuple(texts), None, where)
-        value = values.get(label_name)
+        value = row.values.get(of_label)
         try:
             label = self.kind.label.read(value)
         except ValueError as error:
-            self._bad(where, f"{label_name} is {_quoted(value)}: {error}. Correct it or delete the row")
-            return None
+            quoted = "missing" if value is None else repr(value)[:LONGEST_QUOTE]
+            return BadRow(f"{of_label} is {quoted}: {error}. Correct it or delete the row", row.line)
         return label if isinstance(label, NoExample) else Record(tuple(texts), label, where)
 
-    def _columns(self, values: Iterable[str], where: str) -> tuple[tuple[str, ...], str | None]:
-        """The names under which this file has the texts and the label."""
-        there = list(values)
+    def _columns(self, file: Path) -> tuple[tuple[str, ...], str | None]:
+        """The names under which this file has the texts and the label, by its first row that can be read."""
+        first = next((row for row in read_rows(file) if isinstance(row, Row) and row.values), None)
+        if first is None:
+            return (), None
         labels = self.kind.label.columns if self.kind.label else ()
-        names = next((names for names in self.kind.columns if set(names) <= set(there)), None)
-        label = next((name for name in labels if name in there), None)
+        names = next((names for names in self.kind.columns if set(names) <= first.values.keys()), None)
+        label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
             raise InputError(
-                f"{where}: wanted {described(self.kind)}; the columns are {', '.join(map(repr, there))}. Rename "
-                "columns in the file, or name those of the texts: data.columns=[...]."
+                f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
+                f"{', '.join(map(repr, first.values))}. Rename columns in the file, or name those of the texts: "
+                "data.columns=[...]."
             )
         return names, label
 
-    def _find_width(self) -> int:
-        """Texts per row, by the first row of each file that can be read; all files must agree."""
-        widths = dict[int, Path]()
-        for path in self.files:
-            first = next((row for row in read_fields(path) if isinstance(row, Fields) and row.values), None)
-            if first is not None:
-                widths.setdefault(len(self._columns(first.values, f"{path}:{first.line}")[0]), path)
+    def _agreed_width(self) -> int:
+        """Texts per row, in which all files must agree."""
+        widths: dict[int, Path] = {}
+        for file, (names, _) in self.columns.items():
+            if names:
+                widths.setdefault(len(names), file)
         if len(widths) > 1:
             (one, first_path), (other, second_path) = list(widths.items())[:2]
             raise InputError(
@@ -181,50 +160,3 @@ class RecordSource:
                 "after the other, or give them the same columns."
             )
         return next(iter(widths), len(self.kind.columns[0]))
-
-    def _bad(self, where: str, message: str) -> None:
-        if self.on_error == "fail":
-            raise InputError(f"{where}: {message}. Or go on without such rows: data.on_error=skip.")
-        self.skipped += 1
-        if len(self.skipped_where) < MOST_LISTED:
-            self.skipped_where.append(f"{where}: {message}")
-
-    def _counted(self) -> dict[str, int]:
-        counted = dict(self.left_out)
-        if self.skipped:
-            counted[f"unreadable ({self.skipped_where[0]})"] = self.skipped
-        return counted | {f"with split={split!r}": number for split, number in self.other_splits.items()}
-
-
-def _no_text(name: str, values: dict[str, Any]) -> str:
-    if name not in values:
-        return f"is missing; the fields are {', '.join(map(repr, values))}. Wanted a text"
-    value = values[name]
-    return "is null. Wanted a text" if value is None else f"is {_quoted(value)}. Wanted a text"
-
-
-def _unwritable(text: str) -> str:
-    """Why UTF-8 cannot hold it; empty if it can."""
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:  # JSON may spell half of a surrogate pair
-            return f"holds half a surrogate pair, \\u{ord(text[error.start]):04x}, which is no character"
-    return ""
-
-
-def _quoted(value: object) -> str:
-    return "missing" if value is None else repr(value)[:LONGEST_QUOTE]
-
-
-def _only_shards(files: list[TextFile]) -> list[Path]:
-    """Beside and below the shards of a synthesis lie other tables: what was annotated, the x1 that came first."""
-    sharded = {file.path.parent for file in files if file.in_folder and file.path.name.startswith("shard-")}
-
-    def belongs(file: TextFile) -> bool:
-        outermost = next((folder for folder in reversed(file.path.parents) if folder in sharded), None)
-        if not file.in_folder or outermost is None:
-            return True
-        return file.path.parent == outermost and file.path.name.startswith("shard-")
-
-    return [file.path for file in files if belongs(file)]

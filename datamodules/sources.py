@@ -3,14 +3,14 @@
 A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from contracts import InputError, RetrievalTask
-from datamodules.text_files import BadRow, Row, checked_row, list_files, read_rows
+from files.listing import form_of, list_files
 from files.manifest import describe_files
+from files.rows import BadRow, Row, read_rows, text_in
 
 MOST_LISTED = 20  # skipped rows whose place is listed; all are counted
 
@@ -47,59 +47,75 @@ class DocumentSource(Protocol):
 
 
 class Tally:
-    """Sorts rows into documents and what is no document, and keeps count of the latter."""
+    """Passes on the rows of a reading that may be examples, and keeps count of the others."""
 
     def __init__(self, split: str | None, on_error: Literal["fail", "skip"]) -> None:
         if on_error not in ("fail", "skip"):
             raise InputError(f"data.on_error: wanted fail or skip, got {on_error!r}")
-        self.split = split
+        self.split = split  # None: all of them
         self.on_error = on_error
-        self.documents = 0
-        self.blank = 0
+        self.kept = 0
+        self.left_out: dict[str, int] = {}
         self.other_splits: dict[str, int] = {}
         self.skipped = 0
         self.skipped_where: list[str] = []
 
-    def sort(self, rows: Iterable[Row | BadRow], name: str) -> Iterator[Document]:
-        """The documents among the rows of one file; a bad row is an InputError or one more skipped."""
-        for row in rows:
-            where = f"{name}:{row.line}"
-            if isinstance(row, BadRow):
-                self._bad(row, where)
-            elif not row.text.strip():
-                self.blank += 1
-            elif self.split is not None and row.split not in (None, self.split):
-                self.other_splits[row.split] = self.other_splits.get(row.split, 0) + 1
-            else:
-                self.documents += 1
-                yield Document(row.text, where)
+    def anew(self) -> "Tally":
+        """Return one that has counted nothing yet."""
+        return Tally(self.split, self.on_error)
 
-    def _bad(self, row: BadRow, where: str) -> None:
+    def rows(self, rows: Iterable[Row | BadRow], name: str) -> Iterator[Row]:
+        """Yield the rows of this split that can be read; InputError at one that cannot, unless it may be skipped."""
+        for row in rows:
+            if isinstance(row, BadRow):
+                self.refuse(f"{name}:{row.line}", row.message)
+            elif not row.values:
+                self.leave_out("blank")
+            elif self.split is None or (split := row.values.get("split")) is None or split == self.split:
+                yield row
+            elif isinstance(split, str):
+                self.other_splits[split] = self.other_splits.get(split, 0) + 1
+            else:
+                self.refuse(f"{name}:{row.line}", f'split is {split!r}. Wanted a text such as "train" or "valid"')
+
+    def documents(self, rows: Iterable[Row | BadRow], name: str, column: str = "text") -> Iterator[Document]:
+        """Yield the texts of these rows that are not blank."""
+        for row in self.rows(rows, name):
+            text, where = text_in(row, column), f"{name}:{row.line}"
+            if isinstance(text, BadRow):
+                self.refuse(where, text.message)
+            elif not text.strip():
+                self.leave_out("blank")
+            else:
+                self.kept += 1
+                yield Document(text, where)
+
+    def leave_out(self, reason: str) -> None:
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+    def refuse(self, where: str, message: str) -> None:
+        """InputError, or one more that is skipped."""
         if self.on_error == "fail":
-            raise InputError(f"{where}: {row.message}. Or go on without such rows: data.on_error=skip.")
+            raise InputError(f"{where}: {message}. Or go on without such rows: data.on_error=skip.")
         self.skipped += 1
         if len(self.skipped_where) < MOST_LISTED:
-            self.skipped_where.append(f"{where}: {row.message}")
+            self.skipped_where.append(f"{where}: {message}")
 
-    def refuse_nothing(self, name: str) -> None:
-        """InputError if all rows have been read and there was no document among them."""
-        if self.documents:
+    def refuse_nothing(self, name: str, wanted: str) -> None:
+        """InputError if all rows have been read and none was kept."""
+        if self.kept:
             return
-        got = [f"{self.blank} blank", f"{self.skipped} unreadable ({'; '.join(self.skipped_where[:2])})"]
-        got += [f"{count} with split={split!r}" for split, count in self.other_splits.items()]
-        raise InputError(f"{name}: no document in it. Wanted text; got {', '.join(got)}.")
+        got = [f"{number} {reason}" for reason, number in self.left_out.items()]
+        got += [f"{self.skipped} unreadable ({'; '.join(self.skipped_where[:2])})"] if self.skipped else []
+        got += [f"{number} with split={split!r}" for split, number in self.other_splits.items()]
+        raise InputError(f"{name}: no {wanted}; got {', '.join(got) or 'nothing'}.")
 
     def counts(self) -> dict[str, Any]:
-        return {
-            "blank": self.blank,
-            "other_splits": self.other_splits,
-            "skipped": self.skipped,
-            "skipped_where": self.skipped_where,
-        }
+        return {"other_splits": self.other_splits, "skipped": self.skipped, "skipped_where": self.skipped_where}
 
 
 class TextSource:
-    """Documents in .txt, .jsonl and .parquet files (.gz too), in folders of them, or in several of either.
+    """Documents in files of every kind, under the name "text", in folders of them, or in several of either.
 
     A .txt file is a document per line, in a folder a document per file; ``document`` overrides both. Rows with a
     "split" column are taken where it says ``split``.
@@ -114,25 +130,27 @@ class TextSource:
     ) -> None:
         if document not in (None, "line", "file"):
             raise InputError(f"data.document: wanted line or file, got {document!r}")
-        self.files = list_files([path] if isinstance(path, str | Path) else path)
+        self.files = list_files(path)
         self.document = document
         self.tally = Tally(split, on_error)
 
     def documents(self) -> Iterator[Document]:
-        self.tally = tally = Tally(self.tally.split, self.tally.on_error)
+        self.tally = self.tally.anew()
         for file in self.files:
+            rows = read_rows(file.path, ("text", "split"))
             whole = self.document == "file" or (self.document is None and file.in_folder)
-            yield from tally.sort(read_rows(file.path, whole), str(file.path))
-        tally.refuse_nothing(names_of(self.files[0].path, len(self.files)))
+            if whole and form_of(file.path) == ".txt":
+                rows = _as_one(rows)
+            yield from self.tally.documents(rows, str(file.path))
+        self.tally.refuse_nothing(names_of([file.path for file in self.files]), "document in it. Wanted text")
 
     def texts(self) -> Iterator[str]:
         return (document.text for document in self.documents())
 
     def fingerprint(self) -> dict[str, Any]:
-        stats = [(file.path.resolve(), file.path.stat(), file.in_folder) for file in self.files]
         return {
             "kind": "text",
-            "files": [[*identity_of(path, stat), in_folder] for path, stat, in_folder in stats],
+            "files": [[*identity_of(file.path), file.in_folder] for file in self.files],
             "document": self.document,
             "split": self.tally.split,
             "on_error": self.tally.on_error,
@@ -144,6 +162,7 @@ class TextSource:
             **describe_files([file.path for file in self.files]),
             "document": self.document,
             "split": self.tally.split,
+            "blank": self.tally.left_out.get("blank", 0),
             **self.tally.counts(),
         }
 
@@ -151,13 +170,24 @@ class TextSource:
         return []
 
 
-def identity_of(path: Path, stat: os.stat_result) -> list[str | int]:
+def _as_one(lines: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
+    texts: list[str] = []
+    for line in lines:
+        if isinstance(line, BadRow):
+            yield line  # the file is one document: half of it is not
+            return
+        texts.append(line.values["text"])
+    yield Row({"text": "\n".join(texts)}, 1)
+
+
+def identity_of(path: Path) -> list[str | int]:
     """The change time besides: rsync and tar set the modification time back, to what an older content may have had."""
+    path, stat = path.resolve(), path.stat()
     return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def names_of(first: Path, number: int) -> str:
-    return str(first) if number == 1 else f"{first} and {number - 1} more file(s)"
+def names_of(files: Sequence[Path]) -> str:
+    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more file(s)"
 
 
 class HubSource:
@@ -190,12 +220,12 @@ class HubSource:
         self.tally = Tally(None, on_error)
 
     def documents(self) -> Iterator[Document]:
-        self.tally = tally = Tally(None, self.tally.on_error)
+        self.tally = self.tally.anew()
         name = f"{self.asked['id']}[{self.asked['split']}]"
-        yield from tally.sort(self._rows(), name)
-        tally.refuse_nothing(name)
+        yield from self.tally.documents(self._rows(), name, self.text_column)
+        self.tally.refuse_nothing(name, "document in it. Wanted text")
 
-    def _rows(self) -> Iterator[Row | BadRow]:
+    def _rows(self) -> Iterator[Row]:
         dataset = self._load()
         columns = dataset.column_names
         if columns is not None and self.text_column not in columns:
@@ -205,7 +235,7 @@ class HubSource:
             )
         only_text = dataset.select_columns([self.text_column])
         for line, record in enumerate(only_text, start=1):
-            yield checked_row(record[self.text_column], None, line)
+            yield Row(dict(record), line)
 
     def _load(self) -> Any:
         import datasets
@@ -223,17 +253,18 @@ class HubSource:
 
     def fingerprint(self) -> dict[str, Any]:
         folder = Path(self.asked["id"])
-        stats = [(path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file()] if folder.is_dir() else []
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()] if folder.is_dir() else []
         return {
             "kind": "hub",
             **self.asked,
             "text_column": self.text_column,
-            "files": [identity_of(path.resolve(), stat) for path, stat in stats],
+            "files": [identity_of(path) for path in files],
         }
 
     def manifest(self) -> dict[str, Any]:
         """The hub has no cheap sha256 of a data set; the token store adds that of the texts it read."""
-        return {"kind": "hub", **self.asked, "text_column": self.text_column, **self.tally.counts()}
+        blank = self.tally.left_out.get("blank", 0)
+        return {"kind": "hub", **self.asked, "text_column": self.text_column, "blank": blank, **self.tally.counts()}
 
     def texts(self) -> Iterator[str]:
         return (document.text for document in self.documents())

@@ -1,11 +1,10 @@
 """Reads a tab-separated table strictly: whatever is wrong is named with its file and line."""
 
-import gzip
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contracts import InputError
+from files.rows import BadRow, decoded, lines_of
 
 SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
 
@@ -60,27 +59,11 @@ def read_number(where: str, column: str, cell: str, low: float, high: float) -> 
 
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    try:
-        data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: damaged or cut short ({error}); fetch or copy it again.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); wanted a tab-separated table.") from None
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if not lines[-1]:
-        lines.pop()  # what follows the last line's end
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{where}: byte {error.start + 1} of the line, {line[error.start]:#04x}, is no UTF-8; "
-                "convert the file to UTF-8, for example with iconv."
-            ) from None
-        yield where, text.removesuffix("\r").split("\t")
+    for item in lines_of(path):
+        text = item if isinstance(item, BadRow) else decoded(item[1], item[0])
+        if isinstance(text, BadRow):
+            raise InputError(f"{path}:{text.line}: {text.message}.")
+        yield f"{path}:{item[0]}", text.split("\t")
 
 
 def _columns(path: Path, header: list[str], wanted: Sequence[str]) -> list[int]:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -16,7 +17,7 @@ from contracts import InputError
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
-    from export.texts_of import TextFile
+    from export.texts_of import Texts
     from export.vector_file import VectorFile
 
 log = logging.getLogger("export.embed")
@@ -30,7 +31,7 @@ for cache, shapes in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64"), ("LRU_CACHE_CAP
 
 class Keys(TypedDict):
     encoder: str | None
-    input: str | None
+    input: str | Sequence[str] | None
     column: str | None
     output: str | None
     pooling: str | None
@@ -48,10 +49,10 @@ class Keys(TypedDict):
 def run(cfg: DictConfig) -> None:
     """Check, load, compute what is missing."""
     check_values(cfg)
-    from export.texts_of import text_file
+    from export.texts_of import open_texts
 
     rank, world = ranks()
-    texts = text_file(Path(cfg.input), cfg.column)
+    texts = open_texts(cfg.input, cfg.column)
     check_output(Path(cfg.output))
     rows = texts.rows()
     if rows == 0:
@@ -105,14 +106,13 @@ def load(cfg: DictConfig) -> "LoadedEncoder":
     return encoder
 
 
-def claim(cfg: DictConfig, texts: "TextFile", rows: int, encoder: "LoadedEncoder") -> tuple["VectorFile", bool]:
+def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") -> tuple["VectorFile", bool]:
     """The file, and whether it is finished; where there are several processes the first one decides."""
     from export.vector_file import VectorFile
 
-    stat = texts.path.stat()
     identity = {
         "encoder": encoder.fingerprint,
-        "input": f"{texts.path.name}, {stat.st_size} bytes of {stat.st_mtime_ns}",
+        "input": texts.name,
         "column": texts.column,
         "rows": rows,
         "width": int(encoder.embed([""]).shape[1]),
@@ -129,7 +129,7 @@ def claim(cfg: DictConfig, texts: "TextFile", rows: int, encoder: "LoadedEncoder
 
 
 def compute(
-    encoder: "LoadedEncoder", texts: "TextFile", file: "VectorFile", rank: int, world: int, progress: "Progress | None"
+    encoder: "LoadedEncoder", texts: "Texts", file: "VectorFile", rank: int, world: int, progress: "Progress | None"
 ) -> None:
     """Every ``world``-th window, unless it is there. Which, does not depend on what other processes have done."""
     done = file.done()

@@ -1,136 +1,70 @@
-"""The texts of a file in its order and in constant memory: lines, a field of JSON lines, a column of Parquet."""
+"""The texts whose vectors are asked for: of files in their order, in constant memory."""
 
-import gzip
-import json
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
-
-import pyarrow
-import pyarrow.parquet
+from typing import NamedTuple
 
 from contracts import InputError
+from files.listing import form_of, list_files
+from files.rows import LINE, BadRow, Row, count_rows, read_rows, read_windows, text_in
 
-LINES, JSON_LINES, PARQUET = (".txt", ".txt.gz"), (".jsonl", ".jsonl.gz"), (".parquet",)
-AT_A_TIME = 1 << 20
 COLUMN = "text"
 
 
-class TextFile(NamedTuple):
-    """Row i is line i of a text file, blank ones too; the i-th line of JSON lines that is not blank; a Parquet row."""
+class Texts(NamedTuple):
+    """A text per line of a .txt file, blank ones too, and per row of others that is not blank."""
 
-    path: Path
-    column: str | None  # None: lines
+    files: tuple[Path, ...]
+    column: str | None  # None: all are lines
+
+    @property
+    def name(self) -> str:
+        """What tells these files from others."""
+        stats = [(path.name, path.stat()) for path in self.files]
+        return "; ".join(f"{name}, {stat.st_size} bytes of {stat.st_mtime_ns}" for name, stat in stats)
 
     def rows(self) -> int:
-        """Counted without decoding anything.
+        """Count them without decoding more than the first of each file.
 
         Raises:
-            InputError: the file cannot be unpacked, or has no such column.
+            InputError: a file cannot be read, or has no such column.
         """
-        if self.path.name.endswith(PARQUET):
-            return self._parquet().metadata.num_rows
-        with _unpacked(self.path) as file:
-            if self.column is not None:
-                return sum(1 for line in file if line.strip())
-            count, last = 0, b"\n"
-            while block := file.read(AT_A_TIME):
-                count, last = count + block.count(b"\n"), block[-1:]
-            return count + (last != b"\n")
+        for path in self.files:
+            for row in read_rows(path, self._columns):
+                if isinstance(row, Row) and row.values:
+                    self._text(path, row)
+                    break
+        return count_rows(self.files, self._columns)
 
     def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
-        """(number, its texts) of the windows of ``size`` rows that are wanted; the others are passed over.
+        """Yield (number, its texts) of the windows of ``size`` rows that are wanted; pass over the others.
 
         Raises:
             InputError: a row is no text; it says which.
         """
-        rows, number = self._rows(), 0
-        while block := list(islice(rows, size)):
-            if wanted(number):
-                yield number, [self._text(place, raw) for place, raw in block]
-            number += 1
+        for number, rows in read_windows(self.files, size, wanted, self._columns):
+            yield number, [self._text(path, row) for path, row in rows]
 
-    def _rows(self) -> Iterator[tuple[int, Any]]:
-        """(line or row number for messages, what is there): a row that is passed over costs no decoding."""
-        if self.path.name.endswith(PARQUET):
-            batches = self._parquet().iter_batches(batch_size=8192, columns=[self.column])
-            yield from enumerate(value for batch in batches for value in batch.column(0))
-            return
-        with _unpacked(self.path) as file:
-            for number, line in enumerate(file, 1):
-                if number == 1:
-                    line = line.removeprefix(b"\xef\xbb\xbf")
-                if self.column is None or line.strip():
-                    yield number, line
+    @property
+    def _columns(self) -> Sequence[str]:
+        return [] if self.column is None else [self.column]
 
-    def _text(self, number: int, raw: Any) -> str:
-        if self.path.name.endswith(PARQUET):
-            return self._value(number, raw)
-        return self._line(number, raw) if self.column is None else self._field(number, raw)
-
-    def _line(self, number: int, line: bytes) -> str:
-        try:
-            return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{self.path}:{number}: wanted UTF-8, got {error}. Convert the file.") from None
-
-    def _field(self, number: int, line: bytes) -> str:
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{self.path}:{number}: wanted a JSON object, got {error}. Correct the line.") from None
-        if not isinstance(row, dict) or not isinstance(row.get(self.column), str):
-            got = f"the fields {', '.join(map(str, row))}" if isinstance(row, dict) else type(row).__name__
-            if isinstance(row, dict) and self.column in row:
-                got = f"{type(row[self.column]).__name__} in it"
-            raise InputError(
-                f"{self.path}:{number}: wanted an object with a text under {self.column!r}, got {got}. "
-                "Say column=NAME, or correct the line."
-            )
-        return cast(str, row[self.column])
-
-    def _parquet(self) -> pyarrow.parquet.ParquetFile:
-        try:
-            file = pyarrow.parquet.ParquetFile(self.path)
-        except (pyarrow.ArrowInvalid, OSError) as error:
-            raise InputError(f"input={self.path}: cannot be read as Parquet: {error}. Fetch it again.") from error
-        names = file.schema_arrow.names
-        kind = file.schema_arrow.field(self.column).type if self.column in names else None
-        if kind is None or not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
-            got = f"it is {kind}" if kind is not None else f"got {', '.join(names)}"
-            raise InputError(f"input={self.path}: wanted a column {self.column!r} of texts, {got}. Say column=NAME.")
-        return file
-
-    def _value(self, number: int, value: Any) -> str:
-        if not value.is_valid:
-            raise InputError(
-                f"{self.path}: row {number} (from 0) of column {self.column!r} is null; wanted a text. Drop such rows."
-            )
-        return cast(str, value.as_py())
+    def _text(self, path: Path, row: Row) -> str:
+        text = text_in(row, LINE if self.column is None or form_of(path) == ".txt" else self.column)
+        if isinstance(text, BadRow):
+            raise InputError(f"{path}:{row.line}: {text.message}. Say column=NAME, or correct the row.")
+        return text
 
 
-def text_file(path: Path, column: str | None) -> TextFile:
-    """Raises InputError where it is no such file."""
-    name = path.name.lower()
-    if not name.endswith((*LINES, *JSON_LINES, *PARQUET)):
-        raise InputError(f"input={path}: wanted a name that ends in {', '.join((*LINES, *JSON_LINES, *PARQUET))}.")
-    if not path.is_file():
-        raise InputError(f"input={path}: no such file.")
-    if name.endswith(LINES):
-        if column is not None:
-            raise InputError(f"column={column}: a text file has lines and no columns; leave column out.")
-        return TextFile(path, None)
-    return TextFile(path, column or COLUMN)
+def open_texts(path: str | Sequence[str], column: str | None) -> Texts:
+    """Find the files of a path, a folder, a pattern or several.
 
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """A file, or what is packed in it; damage is an InputError wherever it shows."""
-    try:
-        with cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
-            yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"input={path}: cannot be unpacked: {error}. Fetch it again.") from error
+    Raises:
+        InputError: there is no such file, or a column is asked for where there are lines alone.
+    """
+    files = tuple(file.path for file in list_files(path if isinstance(path, str) else list(path), "input"))
+    if any(form_of(file) != ".txt" for file in files):
+        return Texts(files, column or COLUMN)
+    if column is not None:
+        raise InputError(f"column={column}: a text file has lines and no columns; leave column out.")
+    return Texts(files, None)

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from filelock import FileLock
 
 from contracts import InputError
-from export.texts_of import TextFile
+from export.texts_of import Texts
 
 ENDINGS = (".npy", ".parquet")
 VECTOR = "embedding"  # the column of a Parquet file, beside that of the texts
@@ -110,7 +110,7 @@ class VectorFile:
         os.fsync(self._vectors)
         os.pwrite(self._record, DONE, self._marks + number)
 
-    def finish(self, texts: TextFile) -> bool:
+    def finish(self, texts: Texts) -> bool:
         """Give the file its name, if all windows are there and no other process has done so; whether it is finished."""
         lock = self.output.with_name(f"{self.output.name}.lock")
         with FileLock(lock):
@@ -134,7 +134,7 @@ class VectorFile:
         os.close(self._vectors)
         os.close(self._record)
 
-    def _write_parquet(self, texts: TextFile) -> None:
+    def _write_parquet(self, texts: Texts) -> None:
         """Texts and vectors side by side, a row group per window."""
         schema = pyarrow.schema(
             [

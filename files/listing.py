@@ -2,8 +2,7 @@
 
 import difflib
 import glob
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,15 +89,3 @@ def _only_shards(files: list[TextFile]) -> list[TextFile]:
         return file.path.parent == outermost and file.path.name.startswith("shard-")
 
     return [file for file in files if belongs(file)]
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sum of the bytes as they lie on the disk."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sha256_of_all(sums: Iterable[str]) -> str:
-    """Return the sum of one file, or of the sums of several in order: moving or renaming them changes nothing."""
-    several = list(sums)
-    return several[0] if len(several) == 1 else hashlib.sha256("".join(several).encode()).hexdigest()

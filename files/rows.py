@@ -27,6 +27,7 @@ LONGEST_CELL = 1 << 24  # characters of a .csv: a quotation mark that nothing cl
 ROWS_OF_PARQUET = 1_024  # in memory at a time
 BLOCK = 1 << 18  # bytes read at a time
 BOM = b"\xef\xbb\xbf"
+EMPTY = "the file is empty. Remove it or write it again"
 UNREADABLE = (EOFError, zlib.error, OSError)
 
 
@@ -129,7 +130,7 @@ def _open(path: Path, columns: Sequence[str] = (), form: str = "") -> Form:
 
 def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
     if not reader.path.stat().st_size:
-        return iter([BadRow("the file is empty. Remove it or write it again", 1)])
+        return iter([BadRow(EMPTY, 1)])
     return reader.pieces()
 
 

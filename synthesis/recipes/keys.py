@@ -20,7 +20,7 @@ class Keys(TypedDict):
     generator: str | None
     revision: str | None
     input: str | Sequence[str] | None
-    input_type: Literal["auto", "text", "jsonl", "stsb", "parquet"]
+    input_type: Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
     input_column: str
     output: str | None
     num_x1: int

@@ -1,35 +1,32 @@
-"""The given texts: lines of text, a field of JSON lines or of Parquet, or both sentences of STS-B's table. They come in
-one file or many, gzipped or not.
+"""The given texts, as a stream: lines of text, a column of a table, or both sentences of STS-B's.
 
-Read as a stream, once to count and check and once by each process that writes for them: any number in constant memory.
-Texts stay as they are; blank ones are left out and counted. Nothing is de-duplicated, as published.
+Read once to count and check, and once by each process that writes for them: any number in constant memory. Texts stay
+as they are; blank ones are left out and counted. Nothing is de-duplicated, as published.
 """
 
-import gzip
-import json
-import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 from contracts import InputError
+from files.listing import form_of, list_files
 from files.manifest import sha256_of, sha256_of_all
+from files.rows import EMPTY, LINE, BadRow, Row, read_rows, sound, text_in
 
-KINDS = ("text", "jsonl", "stsb", "parquet")
-SUFFIXES = {".txt": "text", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".tsv": "stsb", ".csv": "stsb"}
-ALONE = (".tsv", ".csv")  # of a folder with others, these are not taken for STS-B's table
-OF_OTHERS = ("manifest.json", "dataset_info.json", "dataset_infos.json", "state.json")  # say something about a folder
-STSB_COLUMNS = (5, 6)  # counted from 0, where the table has no header
+FORMS = {  # of each input_type
+    "text": (".txt",),
+    "jsonl": (".jsonl", ".json"),
+    "parquet": (".parquet",),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "stsb": (".tsv", ".csv"),
+}
 STSB_NAMES = ("sentence1", "sentence2")
-LONGEST_QUOTE = 60
-ROWS_OF_PARQUET = 256  # in memory at a time
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Summary(NamedTuple):
-    """What a file holds."""
+    """What the files hold."""
 
     texts: int
     blank: int  # left out
@@ -43,15 +40,13 @@ class Inputs:
     files: tuple["InputFile", ...]
 
     def __iter__(self) -> Iterator[str]:
-        for text in self.all_texts():
-            if text.strip():
-                yield text
+        return (text for text in self.all_texts() if text.strip())
 
     def all_texts(self) -> Iterator[str]:
-        """Blank ones too.
+        """Yield blank ones too.
 
         Raises:
-            InputError: a line is not UTF-8, or not what this kind of file holds.
+            InputError: a row cannot be read, or has no text.
         """
         for file in self.files:
             yield from file.all_texts()
@@ -84,7 +79,7 @@ class Inputs:
         return self.files[0].column
 
     def sha256(self) -> str:
-        """Of the bytes of the file; of several, of their sums in order: moving or renaming them changes nothing."""
+        """Return the sum of the file's bytes, or of the sums of several."""
         return sha256_of_all([sha256_of(file.path) for file in self.files])
 
 
@@ -93,119 +88,47 @@ class InputFile:
     """One of them."""
 
     path: Path
-    kind: str  # one of KINDS
-    column: str = "text_a"  # of JSON lines and Parquet
+    kind: str  # a key of FORMS
+    column: str
 
     def all_texts(self) -> Iterator[str]:
-        """As of `Inputs`."""
-        if self.kind == "stsb":
-            yield from self._pairs()
-        elif self.kind == "parquet":
-            yield from self._parquet()
-        else:
-            read: Callable[[int, str], str] = self._json if self.kind == "jsonl" else lambda _, line: line
-            for number, line in self._lines():
-                if self.kind == "jsonl" and not line.strip():
-                    yield ""
-                else:
-                    yield read(number, line)
+        """Yield the texts as `Inputs` does."""
+        columns = {"stsb": STSB_NAMES, "text": (LINE,)}.get(self.kind, (self.column,))
+        form = form_of(self.path) if form_of(self.path) in FORMS[self.kind] else FORMS[self.kind][0]
+        for found in read_rows(self.path, columns, form):
+            row = sound(found, self.path)
+            if row.values:
+                for name in columns:
+                    yield self._text(row, name)
+            elif self.kind != "stsb":
+                yield ""
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        with self._open() as file:  # only \n ends a line: other separators may stand in a sentence
-            for number, data in enumerate(self._whole(file), start=1):
-                try:
-                    line = data.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise InputError(
-                        f"input={self.path}, line {number}: wanted UTF-8, got {data[error.start : error.end]!r}. "
-                        "Convert the file, for instance with iconv."
-                    ) from None
-                yield number, line.removesuffix("\n").removesuffix("\r")
+    def is_stsb(self) -> bool:
+        """Whether its first row has both sentences of STS-B, and not the column that is asked for."""
+        first = next((row for row in read_rows(self.path) if isinstance(row, Row) and row.values), None)
+        return first is not None and set(STSB_NAMES) <= first.values.keys() and self.column not in first.values
 
-    def _open(self) -> IO[bytes]:
-        return cast(IO[bytes], gzip.open(self.path, "rb")) if self.path.suffix == ".gz" else self.path.open("rb")
-
-    def _whole(self, file: IO[bytes]) -> Iterator[bytes]:
-        try:
-            yield from file
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise InputError(f"input={self.path}: wanted a whole gzip file, got: {error}. Fetch it again.") from None
-
-    def _json(self, number: int, line: str) -> str:
-        where = f"input={self.path}, line {number}"
-        try:
-            found = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(
-                f"{where}: wanted a JSON object, got {line[:LONGEST_QUOTE]!r} ({error}). Correct the line, or say "
-                "input_type=text where these are sentences."
-            ) from None
-        if not isinstance(found, dict) or not isinstance(found.get(self.column), str):
-            got = sorted(found) if isinstance(found, dict) else type(found).__name__
-            raise InputError(
-                f"{where}: wanted an object whose {self.column!r} is a text, got {got}. Name the field: "
-                "input_column=..."
-            )
-        text = str(found[self.column])
-        if not text.isascii() and SURROGATE.search(text):
-            raise InputError(
-                f"{where}: {self.column!r} holds half of a character (such as \\ud800), which no UTF-8 text can. "
-                "Correct the line."
-            )
+    def _text(self, row: Row, name: str) -> str:
+        if self.kind == "parquet" and row.values.get(name, "") is None:
+            return ""
+        text = text_in(row, name)
+        if isinstance(text, BadRow):
+            raise InputError(f"{self.path}:{row.line}: {text.message}. {self._advice()}")
         return text
 
-    def _parquet(self) -> Iterator[str]:
-        import pyarrow
-        import pyarrow.parquet
-
-        row = 0
-        try:
-            with pyarrow.parquet.ParquetFile(self.path) as file:
-                names = file.schema_arrow.names
-                if self.column not in names:
-                    raise InputError(
-                        f"input={self.path}: wanted the column {self.column!r}, got {', '.join(names) or 'none'}. Name "
-                        "the one of the texts: input_column=..."
-                    )
-                for batch in file.iter_batches(ROWS_OF_PARQUET, columns=[self.column]):
-                    for row, text in enumerate(batch.column(0).to_pylist(), start=row + 1):  # noqa: B020  goes on
-                        if text is not None and not isinstance(text, str):
-                            raise InputError(
-                                f"input={self.path}, row {row}: wanted a text in {self.column!r}, got "
-                                f"{type(text).__name__}. Name the column of the texts: input_column=..."
-                            )
-                        yield text or ""
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"input={self.path}, row {row + 1}: wanted a sound Parquet file, got: {error}. Fetch it again."
-            ) from None
-
-    def _pairs(self) -> Iterator[str]:
-        columns = STSB_COLUMNS
-        for number, line in self._lines():
-            cells = line.split("\t")  # quotation marks are text
-            if number == 1 and set(STSB_NAMES) <= set(cells):
-                columns = (cells.index(STSB_NAMES[0]), cells.index(STSB_NAMES[1]))
-                continue
-            if not line.strip():
-                continue
-            if len(cells) <= max(columns):
-                raise InputError(
-                    f"input={self.path}, line {number}: wanted STS-B's table, with the sentences in the columns "
-                    f"{columns[0] + 1} and {columns[1] + 1}, got {len(cells)} columns. Correct the line, or say "
-                    "input_type=text or jsonl."
-                )
-            yield cells[columns[0]]
-            yield cells[columns[1]]
+    def _advice(self) -> str:
+        if self.kind == "stsb":
+            return "STS-B's table has the sentences in the columns 6 and 7, or names them. Say another input_type."
+        return "Name the column of the texts: input_column=..."
 
 
 def open_inputs(
     path: str | Sequence[str], kind: str = "auto", column: str = "text_a", *, output: Path | None = None
 ) -> Inputs:
-    """A file, several, or a folder, whose files are taken in the order of their names, those of folders in it too.
+    """Find the files of a path, several, folders or patterns, as `list_files` does, and how each is read.
 
-    ``kind="auto"`` goes by the name: .jsonl, .json; .parquet; .tsv, .csv (names of STS-B's files); else lines of text.
-    A name that ends in .gz is of a gzip file. What is written to ``output`` must not become input.
+    ``kind="auto"`` goes by the name, and takes a name that says nothing for lines of text; another takes of folders
+    the files of this kind. What is written to ``output`` must not become input.
 
     Raises:
         InputError: there is no such file, or it is empty, or ``output`` is in the folder.
@@ -214,37 +137,21 @@ def open_inputs(
     for one in given:
         if output is not None and Path(one).is_dir() and output.resolve().is_relative_to(Path(one).resolve()):
             raise InputError(f"output={output} lies in input={one}, and would be read as input. Choose one beside it.")
-    found = [file for one in given for file in _files(one, kind)]
+    found = list_files(given, "input", any_name=True)
+    if kind != "auto":
+        found = [file for file in found if not file.in_folder or form_of(file.path) in FORMS[kind]]
     if not found:
-        raise InputError("input: the list is empty. Name at least one file of sentences: input=[FILE,FILE].")
-    for file in found:
-        if file.stat().st_size == 0:
-            raise InputError(f"input={file}: the file is empty. Give at least one sentence.")
-    return Inputs(
-        tuple(InputFile(one, SUFFIXES.get(_suffix(one), "text") if kind == "auto" else kind, column) for one in found)
-    )
-
-
-def _files(path: str, kind: str) -> list[Path]:
-    file = Path(path)
-    if file.is_file():
-        return [file]
-    if not file.is_dir():
-        raise InputError(f"input={path}: there is no such file. Name one of first sentences: text, .jsonl or .tsv.")
-    wanted = [one for one, of in SUFFIXES.items() if of == kind or (kind == "auto" and one not in ALONE)]
-    inside = [one for one in sorted(file.rglob("*")) if one.is_file() and _suffix(one) in wanted]
-    inside = [one for one in inside if one.name not in OF_OTHERS and not _is_hidden(one.relative_to(file))]
-    if not inside:
         raise InputError(
-            f"input={path}: got a folder without any file whose name ends in {', '.join(wanted)} (or .gz behind it). "
-            "Name a file of sentences, or a folder of some."
+            f"input={path}: no file in it is of input_type={kind}. Name a file, or say another input_type."
         )
-    return inside
+    for file in found:
+        if file.path.stat().st_size == 0:
+            raise InputError(f"{file.path}:1: {EMPTY}.")
+    return Inputs(tuple(_input_file(file.path, kind, column) for file in found))
 
 
-def _suffix(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _input_file(path: Path, kind: str, column: str) -> InputFile:
+    form = form_of(path) or ".txt"
+    by_name = next(name for name, forms in FORMS.items() if form in forms)
+    file = InputFile(path, by_name if kind == "auto" else kind, column)
+    return InputFile(path, "stsb", column) if file.kind in ("csv", "tsv") and file.is_stsb() else file

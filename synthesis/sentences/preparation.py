@@ -69,7 +69,7 @@ class Preparation(NamedTuple):
                 if self.kind == "documents":
                     found.update(map(bare, split(text)))
         except InputError as error:
-            raise InputError(str(error).replace("input=", "sentences.without=", 1)) from None
+            raise InputError(f"sentences.without={error}") from None
         return frozenset(found - {""})
 
     def rejected(self, sentence: str) -> str:

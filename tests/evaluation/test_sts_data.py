@@ -124,7 +124,7 @@ HEADER = b"sentence1\tsentence2\tscore\n"
         (HEADER + b"a\t \t1\n", r"test\.tsv:2: sentence2 is empty"),
         (b"sentence1\tscore\na\t1\n", r"test\.tsv:1: wanted the columns .*; sentence2 missing"),
         (b"sentence1\tsentence2\tscore\tscore\na\tb\t1\t1\n", r"test\.tsv:1: the header names score twice"),
-        (HEADER + b"a\tb\t1\nna\xefve\tb\t1\n", r"test\.tsv:3: byte 3 of the line, 0xef, is no UTF-8"),
+        (HEADER + b"a\tb\t1\nna\xefve\tb\t1\n", r"test\.tsv:3: wanted UTF-8, got byte 0xef at byte 3 of the line"),
         (HEADER + b"a\tb\t2\nc\td\t2.0\n", r"all 2 rows have the score 2, and nothing correlates"),
         (HEADER, r"has a header but no rows"),
         (b"", r"test\.tsv:1: wanted the columns"),

@@ -9,7 +9,7 @@ import tracemalloc
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
@@ -70,6 +70,7 @@ def test_every_kind_gives_the_same_rows(tmp_path, kind, packed):
     assert [row.values["q"] for _, window in windows for _, row in window] == [ROWS[n][0] for n in (0, 1, 1, 2)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))] * 2), min_size=1)
 )

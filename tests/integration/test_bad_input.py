@@ -145,9 +145,10 @@ FILES = {
     "broken.txt": (GOOD.encode() + b"\n\xff\xfe broken\n", ["broken.txt:2", "UTF-8"]),
     "cut.txt.gz": (gzip.compress(GOOD.encode() * 50)[:-40], ["cut.txt.gz", "cut short"]),
     "fields.jsonl": (json.dumps({"body": GOOD}), ["fields.jsonl:1", "'body'", "text"]),
-    "number.jsonl": (json.dumps({"text": 3}), ["number.jsonl:1", "string"]),
+    "number.jsonl": (json.dumps({"text": 3}), ["number.jsonl:1", "Wanted a text"]),
     "half.jsonl": ('{"text": "', ["half.jsonl:1", "JSON"]),
-    "table.csv": ("a,b", ["table.csv", ".jsonl"]),
+    "table.csv": ("a,b\n1,2\n", ["table.csv:2", "'a', 'b'"]),
+    "table.xlsx": ("a,b", ["table.xlsx", ".jsonl"]),
 }
 
 

@@ -94,9 +94,9 @@ def test_every_rule_that_is_on_has_its_count(place, tmp_path):
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ({"body": ["a b c"]}, r"in\.parquet: wanted the column 'text', got body.*input_column="),
-        ({"text": [1, 2]}, r"in\.parquet, row 1: wanted a text in 'text', got int"),
-        (None, r"in\.parquet, row 1: wanted a sound Parquet file"),
+        ({"body": ["a b c"]}, r"in\.parquet:1: text is missing; the columns are 'body'.*input_column="),
+        ({"text": [1, 2]}, r"in\.parquet:1: text is 1\. Wanted a text"),
+        (None, r"in\.parquet:1: not a sound parquet file"),
     ],
 )
 def test_a_parquet_file_that_holds_no_texts_is_named(place, tmp_path, table, says):
@@ -118,7 +118,7 @@ def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path)
     for word, says in (
         (f"generator={tmp_path / 'encoder'}", "T5EncoderModel has no decoder"),
         ("sentences.min_words=99", r"none of its 12 sentences is left \(too few words 12\)"),
-        (f"sentences.without={latin}", "sentences.without=.*latin.txt, line 1: wanted UTF-8"),
+        (f"sentences.without={latin}", "sentences.without=.*latin.txt:1: wanted UTF-8"),
     ):
         with pytest.raises(InputError, match=says):
             here(*words_for(place, output, word))
@@ -163,7 +163,7 @@ def test_a_scored_shard_that_is_lost_is_told_and_written_again(place, tmp_path):
         (["generator={run}"], "a run that is not finished"),
         (["generator={encoder}"], "a run that left an encoder"),
         (["generator={empty}"], "neither config.json nor"),
-        (["input={empty}"], "got a folder without any file whose name ends in .txt"),
+        (["input={empty}"], "no file to read. Wanted .txt"),
         (["input=[]"], "the list is empty"),
         (["input=3"], "wanted a text or a list"),
         (["recipe=gense_retrieval", "+bm25.tip=1"], r"bm25\.tip: there is no such key. The nearest is bm25\.top"),
