@@ -105,9 +105,7 @@ class RecordSource:
         names, label = self.columns[file]
         return read_rows(file, [*names, *([label] if label else []), "split"])
 
-    def _record(
-        self, row: Row, file: Path, names: Sequence[str], label_name: str | None
-    ) -> Record | NoExample | BadRow:
+    def _record(self, row: Row, file: Path, names: Sequence[str], of_label: str | None) -> Record | NoExample | BadRow:
         texts = list[str]()
         for name in names:
             text = text_in(row, name)

@@ -22,6 +22,7 @@ from command.keys import check_types, declared
 from contracts import InputError
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
+from files.listing import list_files
 from training.checks import names_of
 from training.stages import Stage, as_value, as_words
 
@@ -93,11 +94,7 @@ def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
 
 
 def _check(domain: DictConfig) -> None:
-    for path in paths_of(domain):
-        if not Path(path).exists():
-            raise InputError(
-                f"domain.path={path}: wanted in-domain sentences, a file, several or a folder. Say domain.path=..."
-            )
+    list_files(paths_of(domain), "domain.path", any_name=True)
     if domain.generator is None:
         raise InputError("domain.generator=null: wanted a run of model=gense_generator, or a hub id. Name one.")
 
@@ -147,7 +144,7 @@ def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
     given = {
         "recipe": "gense",
         "generator": _absolute(domain.generator),
-        "input": [_absolute(one) for one in paths_of(domain)],
+        "input": [str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
         "output": str(folder / TRIPLETS),
         "sentences": {"without": str(folder / HELD_OUT)},
         "quiet": bool(cfg.quiet),

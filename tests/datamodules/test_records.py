@@ -53,7 +53,7 @@ def refused(path, kind, **options):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "names"), zip(["jsonl", "csv.gz", "tsv", "parquet", "json"], [*ALIASES, *ALIASES], strict=False)
+    ("suffix", "names"), [*zip(["jsonl", "csv.gz", "tsv", "parquet", "json"], [*ALIASES, *ALIASES], strict=False)]
 )
 def test_every_format_gives_the_same_texts(tmp_path, suffix, names):
     source = RecordSource(write(tmp_path / f"data.{suffix}", names, ROWS), TRIPLETS)

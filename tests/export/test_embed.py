@@ -89,7 +89,7 @@ def test_files_of_a_folder_are_one_after_the_other(tmp_path, small_word_vectors)
     folder.mkdir()
     parquet(folder / "b.parquet", TEXTS[3:], "body")
     (folder / "c.csv").write_text("body\nsalt\n")
-    lines(folder / "a.txt", TEXTS[:3] + [""])
+    lines(folder / "a.txt", [*TEXTS[:3], ""])
     command(
         f"encoder={small_word_vectors}", f"input={folder}", "column=body", f"output={tmp_path / 'o.npy'}", "window=7"
     )

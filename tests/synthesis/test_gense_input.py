@@ -164,7 +164,7 @@ def test_a_scored_shard_that_is_lost_is_told_and_written_again(place, tmp_path):
         (["generator={encoder}"], "a run that left an encoder"),
         (["generator={empty}"], "neither config.json nor"),
         (["input={empty}"], "no file to read. Wanted .txt"),
-        (["input=[]"], "the list is empty"),
+        (["input=[]"], "the list of paths is empty"),
         (["input=3"], "wanted a text or a list"),
         (["recipe=gense_retrieval", "+bm25.tip=1"], r"bm25\.tip: there is no such key. The nearest is bm25\.top"),
         (["recipe=gense_retrieval", "generator=/no/such/folder"], r"generator=/no/such/folder could not be loaded"),
