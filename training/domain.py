@@ -17,7 +17,7 @@ from typing import TypedDict
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command.config_files import ROOT
+from command.config_files import ROOT, finding_our_modules
 from command.keys import check_types, declared
 from contracts import InputError
 from evaluation.catalogue import load_tasks
@@ -82,7 +82,9 @@ def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     number = write_held_out(cfg, folder / HELD_OUT)
     log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
-    status = run_process([sys.executable, "-m", "synthesis", *synthesis_words(cfg, folder)], alone(os.environ))
+    status = run_process(
+        [sys.executable, "-m", "synthesis", *synthesis_words(cfg, folder)], finding_our_modules(alone(os.environ))
+    )
     if status == 0:
         log.info("domain: %s", outcome(folder / TRIPLETS))
     elif status == WRONG:

@@ -2,14 +2,14 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
+from command.config_files import CONFIGS
 from contracts import InputError
 
-DEFAULTS = Path(__file__).resolve().parents[2] / "configs" / "synthesis.yaml"
+DEFAULTS = CONFIGS / "synthesis.yaml"
 RECIPES = DEFAULTS.parent / "recipe"
 OF_DINO = (
     "spec",

@@ -2,8 +2,10 @@
 
 # ruff: noqa: F401 (a fixture imports what its forks will need)
 
+import json
 import multiprocessing
 import os
+import random
 import runpy
 import signal
 import sys
@@ -23,6 +25,10 @@ SIZES = [
     "tiny.intermediate_size=64",
     "tiny.max_length=64",
 ]
+NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
+# What random weights write passes no rule
+NO_RULES = ["rules.agree=false", "rules.threshold=null", "rules.min_premise_words=0", "rules.min_hypothesis_words=0"]
+NO_RULES += ["rules.drop_near_copies=false", "sentences.min_words=1", "max_new_tokens=6"]
 SPANS = ["data.min_span=4", "data.max_span=16", "batch_size=6"]
 
 
@@ -84,12 +90,15 @@ def _imported() -> None:
     import transformers.models.roberta.modeling_roberta
 
     import datamodules.documents
+    import datamodules.text_rows
     import encoders.declutr
-    import encoders.tiny
-    import evaluation.callback
+    import encoders.gense
+    import encoders.gense_generator
+    import encoders.sbert_nli
+    import encoders.simcse
+    import encoders.sroberta
     import export.sentence_transformers
-    import train
-    from training.callbacks import checkpoints
+    import training.run
 
 
 @pytest.fixture(scope="session")
@@ -141,3 +150,54 @@ def small_eval(tmp_path_factory) -> Path:
         ]
         (root / "STSBenchmark" / f"{name}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
     return root
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory):
+    rng, path = random.Random(4), tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    names = ("premise", "entailment", "contradiction")
+    lines = []
+    for i in range(40):
+        noun, other = rng.sample(NOUNS, 2)
+        lines.append(
+            json.dumps(dict(zip(names, (f"A {noun} by the {other}, {i}.", f"A {noun}.", f"No {noun}."), strict=True)))
+        )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tested(small_eval):
+    """A sentence that is scored, as the table spells it."""
+    return (small_eval / "STSBenchmark" / "test.tsv").read_text().splitlines()[1].split("\t")[0]
+
+
+@pytest.fixture(scope="session")
+def sentences(tested, tmp_path_factory):
+    """Two files."""
+    folder = tmp_path_factory.mktemp("domain")
+    lines = [f"The {noun} was seen near the {other}." for noun in NOUNS[:5] for other in NOUNS[5:]]
+    (folder / "a.txt").write_text("\n".join(lines) + "\n")
+    (folder / "b.txt").write_text(tested.upper() + "\n")
+    return f"[{folder / 'a.txt'},{folder / 'b.txt'}]"
+
+
+@pytest.fixture(scope="session")
+def domain_words(rows, sentences, small_eval, tiny_t5, tmp_path_factory):
+    return [
+        "experiment=gense_domain",
+        "backbone=tiny",
+        *SIZES[:5],
+        "tiny.dropout=0.1",
+        f"domain.path={sentences}",
+        f"domain.generator={tiny_t5}",
+        f"domain.folder={tmp_path_factory.mktemp('made')}",
+        *(f"+domain.synthesis.{word}" for word in NO_RULES),
+        f"stages.open.data.path={rows}",
+        f"stages.nli.data.path={rows}",
+        *(f"stages.{name}.{word}" for name in ("open", "domain", "nli") for word in ("batch_size=8", "max_steps=2")),
+        *(f"stages.{name}.max_epochs=null" for name in ("open", "domain", "nli")),
+        f"evaluation.data_root={small_eval}",
+        "evaluation.suite=[stsb]",
+        "evaluation.every_n_steps=1",
+    ]

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from command.config_files import CONFIGS
 from comparison.offline import read_records, values_of
 from files.metrics import read_rows
 from files.results import read_results
+from training.identity import identity_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_BY_A_RUN = {"checkpoints", ".hydra", "metrics.csv", "results.json", "encoder", "backbone", "curve.png"}
@@ -115,16 +118,13 @@ def test_a_mistyped_command_leaves_no_folder(command, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def default_folder(args, monkeypatch):
-    from hydra import compose, initialize_config_dir
-
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return compose("train", overrides=args, return_hydra_config=True).output_dir
+def composed(words):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("train", overrides=words, return_hydra_config=True)
 
 
-def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, monkeypatch, finished):
-
-    name = default_folder(tiny_run, monkeypatch)
+def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, finished):
+    name = composed(tiny_run).output_dir
     assert re.fullmatch(r"outputs/declutr-text-[0-9a-f]{8}", name)
     for same in (
         ["devices=2"],
@@ -134,11 +134,26 @@ def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, monkey
         ["data.cache_dir=/x"],
         ["resume=null"],
     ):
-        assert default_folder(tiny_run + same, monkeypatch) == name, same
+        assert composed(tiny_run + same).output_dir == name, same
     for other in (["seed=2"], ["model.temperature=0.1"], ["trainer.gradient_clip_val=2"], ["data.window=uniform"]):
-        assert default_folder(tiny_run + other, monkeypatch) != name, other
+        assert composed(tiny_run + other).output_dir != name, other
     marked = (finished / ".hydra" / "identity").read_text().strip()
     assert name.endswith(marked)  # output_dir does not count either
+
+
+def test_a_folder_of_the_commit_before_is_found_and_continued(finished, tiny_run, command, tmp_path, monkeypatch):
+    former = identity_of(composed(tiny_run)).former
+    folder = shutil.copytree(finished, tmp_path / "outputs" / f"declutr-text-{former}")
+    (folder / ".hydra" / "identity").write_text(former + "\n")
+    monkeypatch.chdir(tmp_path)
+    again = command(*tiny_run)
+    assert (again.status, again.err.count("its name is by the rule of before")) == (0, 1)
+    assert f"outputs/{folder.name} is finished" in again.err
+    (folder / "results.json").unlink()
+    assert command(*tiny_run).status == 0
+    assert [path.name for path in (tmp_path / "outputs").iterdir()] == [folder.name]
+    assert read_results(folder / "results.json")["best_step"] == 3
+    assert (folder / ".hydra" / "identity").read_text() == former + "\n"
 
 
 # ------------------------------------------------------------------------------------------- backbones

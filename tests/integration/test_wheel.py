@@ -1,0 +1,99 @@
+"""The wheel, outside the checkout and beside modules of the user's that are called like ours."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+
+from files.results import read_results
+
+ROOT = Path(__file__).resolve().parents[2]
+OF_THE_USER = "command evaluation files runs stages synthesis train training".split()
+
+
+def run(*words, cwd=ROOT, **env):
+    done = subprocess.run(
+        [str(word) for word in words], cwd=cwd, env=os.environ | env, capture_output=True, text=True, check=False,
+        timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy of what is packaged, without isolation."""
+    copy = tmp_path_factory.mktemp("copy")
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    packages = {name.split(".")[0] for name in setup["packages"]}
+    for name in ("pyproject.toml", "README.md", "LICENSE", *(f"{module}.py" for module in setup["py-modules"])):
+        shutil.copy(ROOT / name, copy / name)
+    for name in (*packages, "configs"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", copy / "dist", copy)
+    (built,) = (copy / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def console(wheel, tmp_path_factory):
+    """``console(words, ...)`` in a folder with the user's modules, in an environment of the wheel and what it needs.
+
+    A line of a .pth file adds the packages of the tests without this checkout, whose own .pth is then not read.
+    """
+    place, cwd = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("users")
+    venv.create(place, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(place), "platbase": str(place)}))
+    run(sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "-q", "--no-deps", wheel)
+    (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for name in OF_THE_USER:
+        (cwd / f"{name}.py").write_text("raise SystemExit('the user\\'s own module was imported')\n")
+    found = run(place / "bin" / "python", "-c", "import training; print(training.__file__)", cwd=place)
+    assert Path(found.stdout.strip()).is_relative_to(place)
+    return lambda *words: run(place / "bin" / "contrastive-encoders", *words, cwd=cwd)
+
+
+def test_the_console_lists_its_commands_and_the_help_names_it(console):
+    commands = console("--help").stdout
+    assert all(f"\n  {name} " in commands for name in "train evaluate synthesise export embed compare race".split())
+    said = console("train", "--help").stdout
+    assert "contrastive-encoders train model=declutr" in said
+    assert "model: declutr" in said
+    assert "python train.py" not in said
+
+
+def test_two_processes_train(console, tiny_run, tmp_path):
+    console("train", *tiny_run, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={tmp_path}/run")
+    assert read_results(tmp_path / "run" / "results.json")["processes"] == 2
+
+
+def test_a_domain_is_synthesised(console, domain_words, tmp_path):
+    words = [word for word in domain_words if not word.startswith("domain.folder")]
+    console("train", *words, "only_stage=domain", f"domain.folder={tmp_path}/made", f"output_dir={tmp_path}/run")
+    manifest = json.loads((tmp_path / "made" / "triplets" / "manifest.json").read_text())
+    assert manifest["counts"]["accepted"] > 16
+    assert (tmp_path / "run" / "stage-domain" / "results.json").is_file()
+
+
+def test_two_processes_synthesise(console, tiny_t5, tmp_path):
+    (tmp_path / "sentences.txt").write_text("The ferry leaves the harbour.\nBread rises slowly here.\n" * 4)
+    rules = ["rules.agree=false", "rules.threshold=null", "rules.min_premise_words=0", "max_new_tokens=4"]
+    words = ["recipe=gense", f"generator={tiny_t5}", f"input={tmp_path}/sentences.txt", *rules]
+    console("synthesise", *words, "devices=2", f"output={tmp_path}/made")
+    assert (tmp_path / "made" / "manifest.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_an_empty_environment_needs_nothing_else(wheel, tmp_path):
+    venv.create(tmp_path / "environment", with_pip=True)
+    run(tmp_path / "environment" / "bin" / "python", "-m", "pip", "install", "-q", wheel)
+    done = run(tmp_path / "environment" / "bin" / "contrastive-encoders", "train", "--help", cwd=tmp_path)
+    assert "model: declutr" in done.stdout
