@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from command.config_files import finding_our_modules
+
 INTERRUPTED = 130
 
 
@@ -34,7 +36,7 @@ def start_processes(number: int) -> int:
     here = ("annotate=", "annotations=", "publish=")  # done by this process, once
     words = [word for word in sys.argv[1:] if not word.lstrip("+").startswith(here)]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
-    with subprocess.Popen([*launcher, "-m", "synthesis", *words]) as started:
+    with subprocess.Popen([*launcher, "-m", "synthesis", *words], env=finding_our_modules(os.environ)) as started:
         told: list[int] = []
 
         def tell(number: int, _: object) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from omegaconf import DictConfig
 
+from command.config_files import finding_our_modules
 from command.devices import device_of
 from command.line import command_line
 from contracts import InputError
@@ -183,7 +184,7 @@ def start_processes(number: int) -> None:
     """Become torchrun with the same command: who ends this process, ends that."""
     launcher: list[Any] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", number]
     command = [sys.executable, *map(str, launcher), "-m", "export.embed", *sys.argv[1:]]
-    os.execv(sys.executable, command)
+    os.execve(sys.executable, command, finding_our_modules(os.environ))
 
 
 main = command_line("export.embed", run, Keys)
