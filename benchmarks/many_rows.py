@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from datamodules.row_store import RowWriter
+from benchmarks.materials import data_module
 from datamodules.text_rows import Triplets
+from datamodules.token_store import StoreWriter
 from encoders.tiny import write_tiny_masked_lm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,18 +68,18 @@ def write_few(folder: Path) -> None:
 
 
 def triplets(folder: Path) -> Triplets:
-    path, backbone = str(folder / "triplets.jsonl"), str(folder / "backbone")
-    return Triplets(path, backbone, BATCH if "many" in folder.name else 64, cache_dir=str(folder / "cache"), quiet=True)
+    keys = {"path": folder / "triplets.jsonl", "tokenizer": folder / "backbone", "cache_dir": folder / "cache"}
+    return data_module("triplets", batch_size=BATCH if "many" in folder.name else 64, **keys)
 
 
 def write_many(few: Path, folder: Path, rows: int) -> None:
     """A copy whose store holds so many rows in the place of its own; the file of texts stays what names the store."""
     shutil.copytree(few, folder, ignore=shutil.ignore_patterns("cache"))
     triplets(folder).prepare_data()
-    (store,) = (path for path in (folder / "cache").glob("rows-*") if path.is_dir())
+    (store,) = (path for path in (folder / "cache").glob("tokens-*") if path.is_dir())
     meta = json.loads((store / "meta.json").read_text())
     rng = np.random.default_rng(2)
-    with RowWriter(store, 3, np.dtype(meta["dtype"]), labelled=False) as writer:
+    with StoreWriter(store, 3, np.dtype(meta["dtype"]), labelled=False) as writer:
         for first in range(0, rows, AT_ONCE):
             lengths = rng.integers(SHORTEST, LONGEST + 1, 3 * min(AT_ONCE, rows - first))
             writer.write(rng.integers(300, 2_000, int(lengths.sum()), dtype=np.uint16), lengths)

@@ -5,15 +5,19 @@ import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from benchmarks.texts import documents, write_documents
 from datamodules.documents import DocumentSpans
-from datamodules.sources import TextSource
 from encoders.tiny import write_tiny_masked_lm
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "data"
 
 
 def packaged_minilm() -> Path:
@@ -69,18 +73,18 @@ def random_weights(model_class: type, config: PreTrainedConfig, folder: Path) ->
 def span_data(folder: Path, backbone: Path, batch_size: int, min_span: int, max_span: int) -> DocumentSpans:
     """DeCLUTR's data, ready to draw from; the token store lies below ``folder``."""
     corpus = write_documents(folder / "corpus.txt", 200)
-    data = DocumentSpans(
-        TextSource(corpus),
-        str(backbone),
-        batch_size,
-        min_span=min_span,
-        max_span=max_span,
-        cache_dir=str(folder / "cache"),
-        quiet=True,
-    )
+    keys = {"path": corpus, "tokenizer": backbone, "min_span": min_span, "max_span": max_span}
+    data: DocumentSpans = data_module("text", batch_size=batch_size, cache_dir=folder / "cache", **keys)
     data.prepare_data()
     data.setup()
     return data
+
+
+def data_module(name: str, **keys: Any) -> Any:
+    """What ``data=NAME`` of the command line makes, with these keys."""
+    cfg = OmegaConf.create({"seed": 1, "quiet": True, "data": OmegaConf.load(CONFIGS / f"{name}.yaml")})
+    cfg.data.update({key: str(value) if isinstance(value, Path) else value for key, value in keys.items()})
+    return instantiate(cfg.data, _convert_="all")
 
 
 def hush() -> None:

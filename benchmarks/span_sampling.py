@@ -25,8 +25,8 @@ from benchmarks import materials, texts
 from benchmarks.sides import Line, alternate, arguments, median_ratio, report
 from contracts import SpanBatch
 from datamodules.documents import DocumentSpans
-from datamodules.sources import TextSource
-from datamodules.span_batches import SpanBatches, SpanRule, special_tokens
+from datamodules.span_batches import SpanBatches
+from datamodules.tokenizer import special_tokens
 
 BATCH = 16
 
@@ -37,10 +37,7 @@ class OnTheFly:
     def __init__(self, texts: list[str], tokenizer: Any) -> None:
         self.texts, self.tokenizer = texts, tokenizer
 
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __getitem__(self, row: int) -> np.ndarray:
+    def text(self, row: int) -> np.ndarray:
         encoded = self.tokenizer(self.texts[row], add_special_tokens=False, verbose=False)
         return np.array(encoded["input_ids"])
 
@@ -51,7 +48,8 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     with tempfile.TemporaryDirectory() as cache:
         path = options.path or texts.write_documents(Path(cache) / "corpus.txt", options.documents)
-        data = DocumentSpans(TextSource(path), str(options.tokenizer), BATCH, cache_dir=cache, quiet=True)
+        keys = {"path": path, "tokenizer": options.tokenizer, "batch_size": BATCH, "cache_dir": cache}
+        data = materials.data_module("text", **keys)
         data.prepare_data()
         data.setup()
         stored, fresh = same_documents(data, tokenizer, options)
@@ -71,15 +69,14 @@ def main() -> None:
 def same_documents(data: DocumentSpans, tokenizer: Any, options: argparse.Namespace) -> tuple[SpanBatches, SpanBatches]:
     """The sampler over the first documents of the store, and over their texts."""
     count = options.documents = min(options.documents, len(data.rows))
-    rule, specials = SpanRule(), special_tokens(tokenizer)
+    rule, specials = data.rule, special_tokens(tokenizer)
     fresh = OnTheFly([], tokenizer)
     texts = (
         text for text in data.texts() if len(tokenizer(text, verbose=False)["input_ids"]) - 2 >= rule.tokens_needed
     )
     fresh.texts = list(islice(texts, count))
-    store = data.store
-    assert store is not None
-    return SpanBatches(store, specials, rule, seed=1), SpanBatches(fresh, specials, rule, seed=1)
+    keys: dict[str, Any] = {"seed": 1, "max_length": data.max_length, "mlm_probability": data.mlm_probability}
+    return SpanBatches(data.store, specials, rule, **keys), SpanBatches(fresh, specials, rule, **keys)
 
 
 def assert_equal(left: SpanBatch, right: SpanBatch) -> None:

@@ -76,9 +76,8 @@ def prepare(folder: Path, sizes: dict[str, int], count: int) -> tuple[Path, Path
 
 
 def data_of(path: Path, backbone: Path) -> Triplets:
-    batch = BATCH["contrastive"]
-    cache = str(path.parent / "cache")
-    data = Triplets(str(path), str(backbone), batch, max_length=MAX_LENGTH, cache_dir=cache, quiet=True)
+    keys = {"path": path, "tokenizer": backbone, "max_length": MAX_LENGTH, "cache_dir": path.parent / "cache"}
+    data: Triplets = materials.data_module("triplets", batch_size=BATCH["contrastive"], **keys)
     data.prepare_data()
     data.setup()
     return data
@@ -90,7 +89,6 @@ def gense(backbone: Path, pooling: str, **options: Any) -> GenSE:
 
 
 def batch_of(data: Triplets, count: int) -> TripletBatch:
-    assert data.store is not None
     return data.make_batch(data.store, data.subset[torch.arange(count).numpy()])
 
 

@@ -35,13 +35,13 @@ class Settings(NamedTuple):
     ``variant="published"`` draws random x2 from all entries, as the code does; ``paper`` from those of other x1.
     """
 
-    steps: tuple[str, ...] = STEPS
-    normalise: bool = False
-    smoothing: float = 0.2
-    cap: int = 2
-    random_pairs: int = 2
-    variant: Literal["paper", "published"] = "paper"
-    seed: int = 42
+    steps: tuple[str, ...]
+    normalise: bool
+    smoothing: float
+    cap: int
+    random_pairs: int
+    variant: Literal["paper", "published"]
+    seed: int
 
     def check(self) -> None:
         """InputError for settings that mean nothing."""

@@ -1,35 +1,33 @@
 """Raw documents as batches of spans: the data of DeCLUTR (Giorgi et al. 2021)."""
 
-import inspect
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-import pytorch_lightning as pl
 
 from contracts import InputError, RetrievalTask, SpanBatch
-from datamodules.order import nested_subset
-from datamodules.overlap import count_overlap
 from datamodules.pydocs import PydocsSource
+from datamodules.records import Record
 from datamodules.sources import DocumentSource, HubSource, TextSource
-from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, SpanRule, choose_max_span, special_tokens
-from datamodules.spans import Positive, Window
-from datamodules.stream import BatchStream, place_of
-from datamodules.token_store import TokenStore, build_or_open
-from datamodules.tokenizer_loading import load_tokenizer
-from datamodules.words import word_start_table
+from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, choose_max_span
+from datamodules.spans import Positive, SpanRule, Window
+from datamodules.text_data import TextData
+from datamodules.text_to_ids import LengthRule, LongDocuments
+from datamodules.token_store import Source, TokenStore
+from datamodules.tokenizer import special_tokens, word_start_table
 
 log = logging.getLogger(__name__)
 
 
-class DocumentSpans(pl.LightningDataModule):
-    """Anchors and positives drawn from long documents, tokenised once.
+@dataclass(eq=False, repr=False, kw_only=True)
+class DocumentSpans(TextData):
+    """Anchors and positives drawn from long documents; a subclass says where these are.
 
     Lengths are tokens, special tokens not counted, but for ``max_length``, which counts them and is further capped by
-    the tokenizer's own limit. ``batch_size`` counts documents over all processes.
+    the tokenizer's own limit.
 
     ``min_document_length`` null stands for 2 * A * max_span tokens; ``length_unit="words"`` is the published script's
     rule (more than so many whitespace words). ``max_span="auto"`` takes the largest one up to 512 under which 9 of 10
@@ -40,74 +38,64 @@ class DocumentSpans(pl.LightningDataModule):
     """
 
     yields = SpanBatch
+    content_sum = "ids_sha256"
 
-    def __init__(
-        self,
-        source: DocumentSource,
-        tokenizer: str,
-        batch_size: int,
-        seed: int = 1,
-        anchors_per_document: int = 2,
-        positives_per_anchor: int = 2,
-        min_span: int = 32,
-        max_span: int | Literal["auto"] = LONGEST_SPAN,
-        window: Window = "grid",
-        positive: Positive = "nearby",
-        align_to_words: bool = False,
-        min_document_length: int | None = None,
-        length_unit: Literal["tokens", "words"] = "tokens",
-        lowercase: bool = False,
-        mlm_probability: float = 0.15,
-        max_length: int = 512,
-        fraction: float = 1.0,
-        equalise_spans_to: int | None = None,
-        cache_dir: str | None = None,
-        num_workers: int = 0,
-        quiet: bool = False,
-    ) -> None:
-        super().__init__()
-        self.source, self.tokenizer_name, self.seed = source, tokenizer, seed
+    anchors_per_document: int
+    positives_per_anchor: int
+    min_span: int
+    max_span: int | Literal["auto"]
+    window: Window
+    positive: Positive
+    align_to_words: bool
+    min_document_length: int | None
+    length_unit: Literal["tokens", "words"]
+    lowercase: bool
+    mlm_probability: float
+    max_length: int
+    equalise_spans_to: int | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.documents = self.open_documents()
         self.rule = SpanRule(
-            anchors=anchors_per_document,
-            positives=positives_per_anchor,
-            min_span=min_span,
-            max_span=LONGEST_SPAN if max_span == "auto" else max_span,
-            window=window,
-            positive=positive,
+            anchors=self.anchors_per_document,
+            positives=self.positives_per_anchor,
+            min_span=self.min_span,
+            max_span=LONGEST_SPAN if self.max_span == "auto" else self.max_span,
+            window=self.window,
+            positive=self.positive,
         )
-        self.auto_span = max_span == "auto"
-        self.align_to_words, self.lowercase = align_to_words, lowercase
-        self.min_document_length, self.length_unit = min_document_length, length_unit
-        self.mlm_probability, self.max_length, self.fraction = mlm_probability, max_length, fraction
-        self.most_anchors = max(anchors_per_document, equalise_spans_to or 0)
-        self.passes = passes_per_epoch(anchors_per_document, equalise_spans_to)
-        self.batch_size = batch_size * self.passes
-        self.cache_dir = Path(cache_dir).expanduser() if cache_dir else default_cache()
-        self.num_workers, self.quiet = num_workers, quiet
+        self.most_anchors = max(self.anchors_per_document, self.equalise_spans_to or 0)
+        self.passes = passes_per_epoch(self.anchors_per_document, self.equalise_spans_to)
         self._check()
-        self.store: TokenStore | None = None
 
-    def prepare_data(self) -> None:
-        """Tokenise into the cache, once; a second call only opens what is there."""
-        self._open_store(quiet=self.quiet)
+    @abstractmethod
+    def open_documents(self) -> DocumentSource:
+        """Where the documents come from; they are not read yet."""
 
-    def setup(self, stage: str | None = None) -> None:
-        """Open the token store and fix which documents are drawn from, and how."""
-        if self.store is not None:
-            return
-        store = self._open_store(quiet=True)
-        tokenizer = self._tokenizer()
+    def source(self) -> Source:
+        return RowsOfDocuments(self.documents)
+
+    def reading(self, tokenizer: Any) -> LongDocuments:
+        """Under ``auto`` the store holds every document that the shortest spans could be drawn from."""
+        rule = self._length_rule()
+        smallest = rule._replace(max_span=SHORTEST_SPAN) if self.max_span == "auto" else rule
+        shortest = self.min_document_length
+        if shortest is None:
+            shortest = max(2 * smallest.anchors * smallest.max_span, smallest.tokens_needed)
+        rule_of_store = LengthRule(shortest, self.length_unit, smallest.tokens_needed)
+        return LongDocuments(tokenizer, rule_of_store, lowercase=self.lowercase)
+
+    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        lengths = np.diff(store.offsets)
         specials, longest = special_tokens(tokenizer), min(self.max_length, tokenizer.model_max_length)
-        if self.auto_span:
-            max_span = choose_max_span(store.lengths, self._length_rule(), longest - specials.number)
-            min_span = min(self.rule.min_span, max(1, max_span // 4))
+        if self.max_span == "auto":
+            max_span = choose_max_span(lengths, self._length_rule(), longest - specials.number)
+            min_span = min(self.min_span, max(1, max_span // 4))
             self.rule = self.rule._replace(max_span=max_span, min_span=min_span)
             log.info("data.max_span=auto: spans of %d to %d tokens", min_span, max_span)
-        long_enough = np.flatnonzero(store.lengths >= self._min_tokens())
-        self.subset = nested_subset(len(long_enough), self.fraction, self.seed)
-        self.rows = long_enough
-        self._report(store)
-        self._warn_of_cut_spans(longest)
+        self.rows = np.flatnonzero(lengths >= self._min_tokens())
+        self._report(int(store.manifest["read"]), len(self.rows), longest)
         self.batches = SpanBatches(
             store,
             specials,
@@ -117,83 +105,40 @@ class DocumentSpans(pl.LightningDataModule):
             mlm_probability=self.mlm_probability,
             starts_word=word_start_table(tokenizer) if self.align_to_words else None,
         )
-        self.store = store
+        return len(self.rows)
 
-    def train_dataloader(self) -> BatchStream:
-        return BatchStream(
-            self._batch,
-            self.num_examples,
-            self.batch_size,
-            seed=self.seed,
-            passes=self.passes,
-            data_id=self.store.manifest["ids_sha256"] if self.store else "",
-            num_workers=self.num_workers,
-            **place_of(self.trainer),
-        )
-
-    @property
-    def num_examples(self) -> int:
-        """Documents that are drawn from."""
-        return len(self.subset)
+    def batch(self, pass_index: int, examples: np.ndarray) -> SpanBatch:
+        return self.batches(pass_index, self.rows[self.subset[examples]])
 
     def texts(self) -> Iterator[str]:
         """The raw documents, in the case that the store has them in."""
-        return (text.lower() for text in self.source.texts()) if self.lowercase else self.source.texts()
+        return (text.lower() if self.lowercase else text for text in self.documents.texts())
 
     def manifest(self) -> dict[str, Any]:
-        """The store's account of the source, and what of it is drawn from."""
-        self.setup()
-        assert self.store is not None
-        return {
-            **self.store.manifest,
+        found = super().manifest()
+        return found | {
             "long_enough": len(self.rows),
-            "used": self.num_examples,
-            "fraction": self.fraction,
             "min_tokens": self._min_tokens(),
             "spans": self.rule._asdict(),
-            "documents_per_batch": self.batch_size,
+            "documents_per_batch": self.batch_size * self.passes,
             "passes_per_epoch": self.passes,
         }
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        return self.source.held_out()
-
-    def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        self.setup()
-        assert self.store is not None
-        return count_overlap(self.store, self._tokenizer(), sentences)
-
-    def _batch(self, pass_index: int, examples: np.ndarray) -> SpanBatch:
-        return self.batches(pass_index, self.rows[self.subset[examples]])
+        return self.documents.held_out()
 
     def _check(self) -> None:
-        self.rule.check() if not self.auto_span else self.rule._replace(min_span=1).check()
-        nested_subset(1, self.fraction, self.seed)
+        auto = self.max_span == "auto"
+        (self.rule._replace(min_span=1) if auto else self.rule).check()
         if self.length_unit not in ("tokens", "words"):
             raise InputError(f"data.length_unit: wanted tokens or words, got {self.length_unit!r}.")
         shortest, needed = self.min_document_length, self._length_rule().tokens_needed
-        if shortest is not None and self.length_unit == "tokens" and not self.auto_span and shortest < needed:
+        if shortest is not None and self.length_unit == "tokens" and not auto and shortest < needed:
             raise InputError(
                 f"data.min_document_length: {shortest} tokens are too few for {self.most_anchors} anchors of up to "
                 f"{self.rule.max_span} tokens, which want {needed}. For short documents lower data.max_span (to "
                 f"{shortest * self.rule.max_span // needed}), or set data.max_span=auto."
             )
-
-    def _open_store(self, quiet: bool) -> TokenStore:
-        """Under ``auto`` the store holds every document that the shortest spans could be drawn from."""
-        rule = self._length_rule()
-        smallest = rule._replace(max_span=SHORTEST_SPAN) if self.auto_span else rule
-        default = max(2 * smallest.anchors * smallest.max_span, smallest.tokens_needed)
-        return build_or_open(
-            self.source,
-            self._tokenizer(),
-            self.cache_dir,
-            min_length=default if self.min_document_length is None else self.min_document_length,
-            length_unit=self.length_unit,
-            min_tokens=smallest.tokens_needed,
-            lowercase=self.lowercase,
-            quiet=quiet,
-        )
 
     def _length_rule(self) -> SpanRule:
         """By which documents are long enough: runs that are equalised to each other draw from the same ones."""
@@ -204,10 +149,16 @@ class DocumentSpans(pl.LightningDataModule):
         shortest = self.min_document_length if self.length_unit == "tokens" else None
         return max(shortest or 0, self._length_rule().tokens_needed)
 
-    def _tokenizer(self) -> Any:
-        return load_tokenizer(self.tokenizer_name)
-
-    def _warn_of_cut_spans(self, longest: int) -> None:
+    def _report(self, read: int, kept: int, longest: int) -> None:
+        """What was dropped, and which spans are cut; InputError where nothing is left."""
+        advice = (
+            f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
+            f"{self.rule.max_span}; for a corpus of shorter ones set data.max_span=auto, or data.max_span smaller."
+        )
+        if not kept:
+            raise InputError(f"data: none of the {read} documents is long enough. {advice}")
+        if kept < read and not self.quiet:
+            log.info("dropped %d of %d documents as too short. %s", read - kept, read, advice)
         if self.rule.max_span > longest:
             log.warning(
                 "spans of up to %d tokens are cut to the %d that a sequence may have, special tokens included; "
@@ -216,19 +167,6 @@ class DocumentSpans(pl.LightningDataModule):
                 longest,
                 longest,
             )
-
-    def _report(self, store: TokenStore) -> None:
-        """One line on what was dropped; InputError where nothing is left."""
-        read = int(store.manifest["read"])
-        dropped = read - len(self.rows)
-        advice = (
-            f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
-            f"{self.rule.max_span}; for a corpus of shorter ones set data.max_span=auto, or data.max_span smaller."
-        )
-        if not len(self.rows):
-            raise InputError(f"data: none of the {read} documents is long enough. {advice}")
-        if dropped and not self.quiet:
-            log.info("dropped %d of %d documents as too short. %s", dropped, read, advice)
 
 
 def passes_per_epoch(anchors: int, equalise_spans_to: int | None) -> int:
@@ -243,36 +181,63 @@ def passes_per_epoch(anchors: int, equalise_spans_to: int | None) -> int:
     return equalise_spans_to // anchors
 
 
-def default_cache() -> Path:
-    """CONTRASTIVE_ENCODERS_CACHE, or a folder in the user's cache."""
-    folder = os.environ.get("CONTRASTIVE_ENCODERS_CACHE") or "~/.cache/contrastive-encoders"
-    return Path(folder).expanduser()
+class RowsOfDocuments:
+    """Documents as the store wants them: rows of one text."""
+
+    width = 1
+
+    def __init__(self, documents: DocumentSource) -> None:
+        self.documents, self.fingerprint, self.manifest = documents, documents.fingerprint, documents.manifest
+
+    def __iter__(self) -> Iterator[Record]:
+        return (Record((document.text,), None, document.where) for document in self.documents.documents())
 
 
-def _over(make_source: Callable[..., DocumentSource]) -> Callable[..., DocumentSpans]:
-    """`DocumentSpans` over one kind of source, with the keys of both side by side, as the command line has them."""
-    own = inspect.signature(make_source).parameters
-    spans = inspect.signature(DocumentSpans).parameters
+@dataclass(eq=False, repr=False, kw_only=True)
+class TextDocuments(DocumentSpans):
+    """Of files and folders."""
 
-    def build(**settings: Any) -> DocumentSpans:
-        settings.setdefault("cache_dir", str(default_cache()))
-        settings["cache_dir"] = settings["cache_dir"] or str(default_cache())
-        source = make_source(**_named(settings, own))
-        return DocumentSpans(
-            source, **{key: value for key, value in settings.items() if key in spans or key not in own}
+    path: str | Sequence[str]
+    document: Literal["line", "file"] | None
+    on_error: Literal["fail", "skip"]
+    split: str
+
+    def open_documents(self) -> DocumentSource:
+        return TextSource(self.path, self.document, self.on_error, self.split)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HubDocuments(DocumentSpans):
+    """Of a data set of the Hugging Face hub."""
+
+    id: str
+    split: str
+    revision: str | None
+    data_files: str | Sequence[str] | None
+    text_column: str
+    name: str | None = field()  # Lightning's class has an attribute of this name, which is no default
+    streaming: bool
+    on_error: Literal["fail", "skip"]
+
+    def open_documents(self) -> DocumentSource:
+        return HubSource(
+            self.id,
+            self.split,
+            self.revision,
+            self.data_files,
+            self.text_column,
+            self.name,
+            self.streaming,
+            self.on_error,
         )
 
-    merged = {**own, **{name: value for name, value in spans.items() if name != "source"}}
-    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in merged.values()]
-    build.__signature__ = inspect.Signature(keywords, return_annotation=DocumentSpans)  # type: ignore[attr-defined]
-    build.yields = DocumentSpans.yields  # type: ignore[attr-defined]
-    return build
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class PydocsDocuments(DocumentSpans):
+    """Of the installed Python packages."""
 
-def _named(settings: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key in parameters}
+    held_out_every: int
+    min_words: int
 
-
-from_text = _over(TextSource)
-from_hub = _over(HubSource)
-from_pydocs = _over(PydocsSource)
+    def open_documents(self) -> DocumentSource:
+        return PydocsSource(self.cache, self.held_out_every, self.min_words)

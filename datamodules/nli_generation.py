@@ -5,27 +5,117 @@ A triplet gives four instances: write what is entailed, write what contradicts, 
 one by one.
 """
 
-import logging
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Literal
+from itertools import chain, islice
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 
-from contracts import InputError, Seq2SeqBatch
-from datamodules.prompted_rows import DISCRIMINATION, GENERATION, KINDS, PromptedRows, Share, Templates
+from contracts import InputError, Ragged, Seq2SeqBatch
 from datamodules.record_kinds import TRIPLETS
-from datamodules.records import RecordSource
-from datamodules.row_store import RowSource, RowStore, build_or_open_rows
+from datamodules.records import Record, RecordSource
 from datamodules.text_rows import StoredRows
-from datamodules.tokenizer_loading import load_tokenizer
-from prompts import PromptIds, parse_prompts
+from datamodules.token_store import Source, TokenStore
+from datamodules.tokenizer import load_tokenizer
+from prompts import DIRECTIONS, PromptIds, parse_prompts
 
+KINDS = ("entailment", "contradiction", "true", "false")  # of the instances of a row
+GENERATION, DISCRIMINATION = (0, 1), (2, 3)
 NLI_TRIPLETS = TRIPLETS._replace(columns=tuple(names for names in TRIPLETS.columns if len(names) == 3))
 PROMPTS_EVERY = 50  # rows: how often a tokenizer that is trained on the texts sees the prompts
+RECORDS_AT_ONCE = 1_000
+Part = np.ndarray | int  # ids that are always there, or the column whose ids stand here
 
-log = logging.getLogger(__name__)
+
+class Share(NamedTuple):
+    """A share of all premises, by a hash of their text: the same in every file and process."""
+
+    fraction: float
+    seed: int
+    inside: bool  # False: the rest
+
+    def holds(self, premise: str) -> bool:
+        digest = hashlib.blake2b(premise.encode(), digest_size=8, key=str(self.seed).encode()).digest()
+        return (int.from_bytes(digest, "big") < self.fraction * 2**64) == self.inside
+
+
+class PromptedRows:
+    """The rows of triplets that are stored: as their three texts; with ``joined`` as six, the sources of the four
+    instances and the two texts to write.
+    """
+
+    def __init__(
+        self, records: RecordSource, share: Share | None, joined: PromptIds | None, source_length: int
+    ) -> None:
+        self.records, self.share, self.joined, self.source_length = records, share, joined, source_length
+        self.width = 3 if joined is None else 6
+        self.kept = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        self.kept = 0
+        shared = self._shared()
+        while records := list(islice(shared, RECORDS_AT_ONCE)):
+            self.kept += len(records)
+            yield from records if self.joined is None else self._joined(records, self.joined)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What names the content without reading it; JSON types only."""
+        found: dict[str, Any] = {"records": self.records.fingerprint(), "share": self.share and list(self.share)}
+        if self.joined is not None:
+            found["joined"] = [self.joined.prompts.to_json(), self.source_length]
+        return found
+
+    def manifest(self) -> dict[str, Any]:
+        return self.records.manifest() | {"rows": self.kept, "share_of_premises": self.share and self.share._asdict()}
+
+    def _shared(self) -> Iterator[Record]:
+        return (one for one in self.records if self.share is None or self.share.holds(one.texts[0]))
+
+    def _joined(self, records: Sequence[Record], prompts: PromptIds) -> Iterator[Record]:
+        premises, *written = (list(column) for column in zip(*(record.texts for record in records), strict=True))
+        columns = [prompts.generation_texts(name, premises, self.source_length) for name in DIRECTIONS]
+        columns += [prompts.discrimination_texts(premises, other, self.source_length) for other in written]
+        for record, *texts in zip(records, *columns, *written, strict=True):
+            yield record._replace(texts=tuple(texts))
+
+
+class Templates:
+    """``batch(store, rows, kinds)`` has the ids that `PromptIds` gives, made of those that are stored."""
+
+    def __init__(self, prompts: PromptIds, source_length: int, target_length: int) -> None:
+        self.end = np.array(prompts.end, np.int64)
+        self.source_length, self.room = source_length, target_length - len(self.end)
+        parts = {name: [np.array(ids, np.int64) for ids in pieces] for name, pieces in prompts.parts.items()}
+        prefix, between, suffix, yes, no = parts["discrimination"]
+        self.targets: list[Part] = [1, 2, yes, no]
+        self.sources: list[list[Part]]
+        if prompts.prompts.assembly == "string":
+            self.sources = [[0], [1], [2], [3]]
+            self.targets[:2] = [4, 5]
+            self.source_length = np.iinfo(np.int64).max  # the sentences were cut before they were joined
+        else:
+            generation: list[list[Part]] = [[parts[name][0], 0, parts[name][1]] for name in DIRECTIONS]
+            self.sources = [*generation, [prefix, 0, between, 1, suffix], [prefix, 0, between, 2, suffix]]
+
+    def batch(self, store: TokenStore, rows: np.ndarray, kinds: np.ndarray) -> Seq2SeqBatch:
+        """(N,) rows and kinds -> N instances."""
+        sources, targets = list[np.ndarray](), list[np.ndarray]()
+        for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
+            parts = [self._ids(store, row, part, self.source_length) for part in self.sources[kind]]
+            sources.append(np.concatenate([*parts, self.end]))
+            targets.append(np.concatenate([self._ids(store, row, self.targets[kind], self.room), self.end]))
+        return Seq2SeqBatch(_ragged(sources), _ragged(targets), kinds, rows)
+
+    def _ids(self, store: TokenStore, row: int, part: Part, most: int) -> np.ndarray:
+        return store.text(row, part)[:most] if isinstance(part, int) else part
+
+
+def _ragged(sequences: list[np.ndarray]) -> Ragged:
+    ids = np.concatenate(sequences).astype(np.int64)
+    return Ragged(torch.from_numpy(ids), np.fromiter(map(len, sequences), np.int64, len(sequences)))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -41,13 +131,13 @@ class NLIGeneration(StoredRows):
     kind = NLI_TRIPLETS
 
     prompts: dict[str, Any]
-    prompt_assembly: Literal["pieces", "string"] = "pieces"
-    source_length: int = 96
-    target_length: int = 48
-    dev_path: str | None = None
-    dev_split: str = "valid"
-    dev_fraction: float = 0.02
-    dev_rows: int | None = None
+    prompt_assembly: Literal["pieces", "string"]
+    source_length: int
+    target_length: int
+    dev_path: str | None
+    dev_split: str
+    dev_fraction: float
+    dev_rows: int | None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,27 +145,29 @@ class NLIGeneration(StoredRows):
         self._held_out_source: tuple[RecordSource, Share | None] | None = None
         self._check()
 
-    def source(self) -> RowSource:
+    def source(self) -> Source:
         """The rows to train on."""
         _, share = self._held_out_from()
         return self._prompted(self.records, share and share._replace(inside=False))
 
-    def setup(self, stage: str | None = None) -> None:
-        if self.store is not None:
-            return
-        tokenizer = load_tokenizer(self.tokenizer)
-        self.templates = Templates(PromptIds(self.parsed, tokenizer), self.source_length, self.target_length)
-        self.dev_store = self._open_dev(quiet=True)
-        super().setup(stage)
+    def held_out_rows(self) -> Source:
+        return self._prompted(*self._held_out_from())
 
     def prepare_data(self) -> None:
         super().prepare_data()
-        self._open_dev(quiet=self.quiet)
+        self.open_store(self.held_out_rows(), quiet=self.quiet)
+
+    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        self.templates = Templates(PromptIds(self.parsed, tokenizer), self.source_length, self.target_length)
+        self.dev_store = self.open_store(self.held_out_rows(), quiet=True)
+        return len(store)
 
     @property
     def num_examples(self) -> int:
-        """Instances that are drawn from."""
         return len(KINDS) * len(self.subset)
+
+    def batch(self, pass_index: int, examples: np.ndarray) -> Seq2SeqBatch:
+        return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
 
     def texts(self) -> Iterator[str]:
         """Of the rows that are trained on; now and then with the prompts, whose words a vocabulary must have."""
@@ -105,17 +197,8 @@ class NLIGeneration(StoredRows):
             places = np.arange(start, min(start + size, number))
             yield self.templates.batch(self.dev_store, places // len(kinds), kinds[places % len(kinds)])
 
-    def _batch(self, pass_index: int, examples: np.ndarray) -> Seq2SeqBatch:
-        assert self.store is not None
-        return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
-
     def _dev_rows(self) -> int:
         return min(len(self.dev_store), self.dev_rows or len(self.dev_store))
-
-    def _open_dev(self, quiet: bool) -> RowStore:
-        records, share = self._held_out_from()
-        source = self._prompted(records, share)
-        return build_or_open_rows(source, load_tokenizer(self.tokenizer), self.cache, labelled=False, quiet=quiet)
 
     def _prompted(self, records: RecordSource, share: Share | None) -> PromptedRows:
         joined = self.prompt_assembly == "string"

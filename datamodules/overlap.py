@@ -1,13 +1,11 @@
 """How many test sentences stand word for word in the training text: contamination, counted on token ids."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from contracts import InputError
-from datamodules.row_store import RowStore, TextToIds
-from datamodules.text_to_ids import normalised, plain_backend
+from datamodules.text_to_ids import Reading
 from datamodules.token_store import TokenStore
 
 MULTIPLIER = 0x9E3779B97F4A7C15  # odd, its bits well mixed (2^64 over the golden ratio)
@@ -15,37 +13,27 @@ SIEVE_BITS = 20  # a table of 1 MB, which stays in the processor's cache, turns 
 BLOCK_TOKENS = 1 << 20
 
 
-def count_overlap(store: TokenStore, tokenizer: Any, sentences: Sequence[str], min_tokens: int = 8) -> dict[str, int]:
-    """``checked``: sentences of at least ``min_tokens`` tokens; ``found``: those that one document contains.
+def count_overlap(store: TokenStore, reading: Reading, sentences: Sequence[str], min_tokens: int = 8) -> dict[str, int]:
+    """``checked``: sentences of at least ``min_tokens`` tokens; ``found``: those that one text contains.
 
-    Lower-cased as the store was. "Contains" means the same ids in a row, the sentence read as a document is: with a
-    space in front. A sentence that the text glues to a quotation mark may therefore be missed.
+    "Contains" means the same ids in a row, the sentence read as the texts are: a document with a space in front and in
+    the case of the store, so that one glued to a quotation mark may be missed; in a row with and without a space.
     """
     if min_tokens < 1:
         raise InputError(f"min_tokens: wanted at least 1, got {min_tokens}")
-    backend = plain_backend(tokenizer)
-    texts = [normalised(sentence, store.manifest["lowercase"]) for sentence in sentences]
-    encoded = [backend.replace_specials(ids)[0] for ids in backend.encode(texts)]
-    long_enough = [ids for ids in encoded if len(ids) >= min_tokens]
-    return {"checked": len(long_enough), "found": int(contained(store, long_enough, min_tokens).sum())}
-
-
-def count_row_overlap(store: RowStore, tokenizer: Any, sentences: Sequence[str], min_tokens: int = 8) -> dict[str, int]:
-    """The same of rows of texts, which a sentence may also be the whole of: with no space in front."""
-    text_to_ids = TextToIds(tokenizer)
-    alone, within = (_split(*text_to_ids([front + sentence for sentence in sentences])) for front in ("", " "))
-    checked = [place for place, ids in enumerate(alone) if len(ids) >= min_tokens]
-    forms = [(place, form[place]) for form in (alone, within) for place in checked if len(form[place]) >= min_tokens]
-    found = contained(store, [ids for _, ids in forms], min_tokens)
-    return {"checked": len(checked), "found": len({forms[index][0] for index in np.flatnonzero(found)})}
+    forms = [_split(*reading.encode(spelled)) for spelled in reading.spellings(sentences)]
+    checked = [place for place, ids in enumerate(forms[0]) if len(ids) >= min_tokens]
+    needles = [(place, form[place]) for form in forms for place in checked if len(form[place]) >= min_tokens]
+    found = contained(store, [ids for _, ids in needles], min_tokens)
+    return {"checked": len(checked), "found": len({needles[index][0] for index in np.flatnonzero(found)})}
 
 
 def _split(flat: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     return np.split(flat, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
-def contained(store: TokenStore | RowStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
-    """(needles,) bool: whether one document contains these ids in a row. Each has at least ``min_tokens``.
+def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int) -> np.ndarray:
+    """(needles,) bool: whether one text contains these ids in a row. Each has at least ``min_tokens``.
 
     Every window of the text is hashed at once; where it meets the beginning of a needle, the ids themselves decide.
     """

@@ -29,7 +29,7 @@ class PydocsSource:
     belongs to a summary line.
     """
 
-    def __init__(self, cache_dir: str | Path, held_out_every: int = 10, min_words: int = 1024) -> None:
+    def __init__(self, cache_dir: str | Path, held_out_every: int, min_words: int) -> None:
         if held_out_every < 0 or held_out_every == 1:
             raise InputError(f"data.held_out_every: wanted 0 (none) or at least 2, got {held_out_every}")
         self.held_out_every = held_out_every

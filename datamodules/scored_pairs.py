@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from contracts import InputError, PairTask, ScoredPairBatch
-from datamodules.dino_postprocess import STEPS, Pair, Report, Settings, postprocess, split_dev
+from datamodules.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
 from datamodules.record_kinds import PAIRS
 from datamodules.records import Record, RecordSource
-from datamodules.row_store import RowSource, RowStore, left_out
 from datamodules.text_rows import TextRows
+from datamodules.text_to_ids import left_out
+from datamodules.token_store import Source, TokenStore
 from files.whole import build_once
 
 PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
@@ -40,16 +41,16 @@ class ScoredPairs(TextRows):
     yields = ScoredPairBatch
     kind = PAIRS
 
-    postprocess: Literal["auto", "on", "off"] = "auto"
-    steps: Sequence[str] = STEPS
-    normalise: bool = False
-    smoothing: float = 0.2
-    cap: int = 2
-    random_pairs: int = 2
-    variant: Literal["paper", "published"] = "paper"
-    postprocess_seed: int = 42
-    dev_share: float = 0.1
-    split_by: Literal["pair", "x1"] = "pair"
+    postprocess: Literal["auto", "on", "off"]
+    steps: Sequence[str]
+    normalise: bool
+    smoothing: float
+    cap: int
+    random_pairs: int
+    variant: Literal["paper", "published"]
+    postprocess_seed: int
+    dev_share: float
+    split_by: Literal["pair", "x1"]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +73,7 @@ class ScoredPairs(TextRows):
         self._announced = True  # the trainer asks once more
         super().prepare_data()
 
-    def source(self) -> RowSource:
+    def source(self) -> Source:
         return self._prepared()
 
     def texts(self) -> Iterator[str]:
@@ -87,7 +88,7 @@ class ScoredPairs(TextRows):
         left, right, scores = zip(*pairs, strict=True)
         return [PairTask("dino-dev", list(left), list(right), np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
 
-    def make_batch(self, store: RowStore, rows: np.ndarray) -> ScoredPairBatch:
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredPairBatch:
         assert store.labels is not None
         scores = torch.from_numpy(store.labels[rows].astype(np.float32))
         return ScoredPairBatch(self.sequences(store, rows, 0), self.sequences(store, rows, 1), scores, rows)

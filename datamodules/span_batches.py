@@ -1,18 +1,18 @@
-"""Documents of the token store become a `SpanBatch`: spans are slices of ids, special tokens are put around them.
+"""Stored documents become a `SpanBatch`: spans are slices of ids, special tokens are put around them, some are masked.
 
 Everything random is a function of (seed, pass over the data, row of the store), so that a document gives the same
 spans and masks in whichever process and batch it comes up, and new ones in the next pass.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
-from datamodules.masking import check_probability, mask_tokens
-from datamodules.spans import Positive, Window, align_to_words, check_span_settings, sample_spans, tokens_needed
+from datamodules.spans import SpanRule, Spans, align_to_words, sample_spans
+from datamodules.tokenizer import Specials
 
 LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
 KEPT_PERCENT = 90  # of the documents, by max_span=auto
@@ -22,31 +22,7 @@ SPANS, MASKS = 0, 1  # two streams of random numbers: spans do not depend on whe
 class Documents(Protocol):
     """What is read of the token store."""
 
-    lengths: np.ndarray  # (documents,) int64
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, row: int) -> np.ndarray: ...
-
-
-class SpanRule(NamedTuple):
-    """How spans are drawn from a document; see `spans.sample_spans`."""
-
-    anchors: int = 2
-    positives: int = 2
-    min_span: int = 32
-    max_span: int = 512
-    window: Window = "grid"
-    positive: Positive = "nearby"
-
-    def check(self) -> None:
-        """InputError where no document could satisfy the rule."""
-        check_span_settings(*self)
-
-    @property
-    def tokens_needed(self) -> int:
-        """The shortest document that spans can be drawn from."""
-        return tokens_needed(self.anchors, self.max_span, self.window)
+    def text(self, row: int, /) -> np.ndarray: ...
 
 
 def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_SPAN) -> int:
@@ -59,38 +35,6 @@ def choose_max_span(lengths: np.ndarray, rule: SpanRule, content: int = LONGEST_
     kept = -(-len(lengths) * KEPT_PERCENT // 100)
     length = int(np.sort(lengths)[len(lengths) - kept])
     return max(1, min(LONGEST_SPAN, content, max(SHORTEST_SPAN, length // tokens_per_span)))
-
-
-class Specials(NamedTuple):
-    """What a tokenizer puts around a sequence, and what masking has to know of its vocabulary."""
-
-    before: np.ndarray  # ids before a sequence, e.g. [CLS] or <s>
-    after: np.ndarray  # ids behind it, e.g. [SEP] or </s>
-    flags: np.ndarray  # (vocabulary,) bool: never masked nor predicted
-    mask_id: int | None
-
-    @property
-    def number(self) -> int:
-        return len(self.before) + len(self.after)
-
-
-def special_tokens(tokenizer: Any) -> Specials:
-    """Found by encoding a word with and without special tokens, which every tokenizer can do.
-
-    Raises InputError where the one does not stand inside the other.
-    """
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
-    places = [at for at in range(len(whole) - len(plain) + 1) if whole[at : at + len(plain)] == plain]
-    if not plain or not places:
-        raise InputError(
-            f"backbone: {type(tokenizer).__name__} encodes 'a' as {plain} and with special tokens as {whole}; wanted "
-            "the former inside the latter. Take another backbone."
-        )
-    before, after = whole[: places[0]], whole[places[0] + len(plain) :]
-    flags = np.zeros(len(tokenizer), dtype=bool)
-    flags[tokenizer.all_special_ids] = True
-    return Specials(np.array(before, np.int64), np.array(after, np.int64), flags, tokenizer.mask_token_id)
 
 
 class SpanBatches:
@@ -107,8 +51,8 @@ class SpanBatches:
         rule: SpanRule,
         *,
         seed: int,
-        max_length: int = 512,
-        mlm_probability: float = 0.15,
+        max_length: int,
+        mlm_probability: float,
         starts_word: np.ndarray | None = None,
     ) -> None:
         rule.check()
@@ -131,13 +75,13 @@ class SpanBatches:
         anchors, positives, masked, labels = [], [], [], []
         anchor_lengths, positive_lengths = [], []
         for row in rows.tolist():
-            ids = self.store[row]
+            ids = self.store.text(row)
             spans = self._spans(ids, pass_index, row)
-            anchor_ids = self._sequences(ids, spans[0], spans[1])
+            anchor_ids = self._sequences(ids, spans.anchor_starts, spans.anchor_lengths)
             anchors.append(anchor_ids)
-            positives.append(self._sequences(ids, spans[2], spans[3]))
-            anchor_lengths.append(spans[1])
-            positive_lengths.append(spans[3])
+            positives.append(self._sequences(ids, spans.positive_starts, spans.positive_lengths))
+            anchor_lengths.append(spans.anchor_lengths)
+            positive_lengths.append(spans.positive_lengths)
             if self.mlm_probability > 0:
                 masked_ids, document_labels = self._masked(anchor_ids, pass_index, row)
                 masked.append(masked_ids)
@@ -151,27 +95,15 @@ class SpanBatches:
             documents=np.asarray(rows, dtype=np.int64),
         )
 
-    def _spans(
-        self, ids: np.ndarray, pass_index: int, row: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Starts and lengths of the anchors and of the positives, cut to what fits beside the special tokens."""
-        rule = self.rule
+    def _spans(self, ids: np.ndarray, pass_index: int, row: int) -> Spans:
+        """Of the anchors and of the positives, cut to what fits beside the special tokens."""
         rng = np.random.default_rng((self.seed, pass_index, row, SPANS))
-        starts, lengths, near_starts, near_lengths = sample_spans(
-            len(ids),
-            rule.anchors,
-            rule.positives,
-            rule.min_span,
-            rule.max_span,
-            rng,
-            window=rule.window,
-            positive=rule.positive,
-        )
+        starts, lengths, near_starts, near_lengths = sample_spans(len(ids), self.rule, rng)
         if self.starts_word is not None:
-            longest = min(rule.max_span, self.content)
+            longest = min(self.rule.max_span, self.content)
             starts, lengths = align_to_words(ids, starts, lengths, longest, self.starts_word)
             near_starts, near_lengths = align_to_words(ids, near_starts, near_lengths, longest, self.starts_word)
-        return starts, np.minimum(lengths, self.content), near_starts, np.minimum(near_lengths, self.content)
+        return Spans(starts, np.minimum(lengths, self.content), near_starts, np.minimum(near_lengths, self.content))
 
     def _sequences(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """(tokens,) int64: the spans one behind the other, each in its special tokens."""
@@ -182,11 +114,10 @@ class SpanBatches:
 
     def _masked(self, anchor_ids: np.ndarray, pass_index: int, row: int) -> tuple[np.ndarray, np.ndarray]:
         flags = self.specials.flags
-        rng = np.random.default_rng((self.seed, pass_index, row, MASKS))
         return mask_tokens(
             anchor_ids,
             flags[anchor_ids],
-            rng,
+            np.random.default_rng((self.seed, pass_index, row, MASKS)),
             mask_id=self.specials.mask_id or 0,
             vocab_size=len(flags),
             probability=self.mlm_probability,
@@ -194,6 +125,35 @@ class SpanBatches:
 
     def _ragged(self, sequences: Sequence[np.ndarray], lengths: Sequence[np.ndarray]) -> Ragged:
         return Ragged(_joined(sequences), np.concatenate(lengths) + self.specials.number)
+
+
+def mask_tokens(
+    ids: np.ndarray, special: np.ndarray, rng: np.random.Generator, *, mask_id: int, vocab_size: int, probability: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) ids and (n,) bool flags of special tokens -> corrupted ids and labels, (n,) int64 each.
+
+    Every other token is predicted with ``probability``, independently: 80 % of those become the mask, 10 % a token
+    drawn uniformly from the whole vocabulary, 10 % stay (Devlin et al. 2019, section 3.1). ``labels`` hold the
+    original id where a token is predicted, IGNORED_LABEL elsewhere.
+    """
+    check_probability(probability)
+    ids = ids.astype(np.int64, copy=False)
+    # Given that a number is below the probability, it is uniform there: it says the kind of corruption as well
+    draws = rng.random(len(ids))
+    draws[special] = 1.0
+    masked = ids.copy()
+    masked[draws < 0.8 * probability] = mask_id
+    random = np.flatnonzero((draws >= 0.8 * probability) & (draws < 0.9 * probability))
+    masked[random] = rng.integers(vocab_size, size=len(random))
+    return masked, np.where(draws < probability, ids, IGNORED_LABEL)
+
+
+def check_probability(probability: float) -> None:
+    """InputError unless it is a share of the tokens that leaves something to predict from."""
+    if not 0 <= probability < 1:
+        raise InputError(
+            f"data.mlm_probability: wanted a share of the tokens in [0, 1), got {probability}; 0 switches MLM off."
+        )
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> torch.Tensor:

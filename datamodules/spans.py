@@ -24,52 +24,55 @@ class Spans(NamedTuple):
     positive_lengths: np.ndarray  # (A * P,) int64
 
 
-def tokens_needed(anchors: int, max_span: int, window: Window = "grid") -> int:
-    """The shortest document that ``sample_spans`` accepts.
-
-    The grid wants 2 * A windows. The paper's text keeps anchors 2 * max_span apart: A spans and A - 1 gaps must fit.
-    """
-    return max(2 * anchors, 3 * anchors - 2 if window == "uniform" else 0) * max_span
-
-
-def check_span_settings(
-    anchors: int, positives: int, min_span: int, max_span: int, window: str = "grid", positive: str = "nearby"
-) -> None:
-    """InputError where no document could satisfy the settings."""
-    if anchors < 1 or positives < 1:
-        raise InputError(
-            f"data.anchors_per_document and data.positives_per_anchor: wanted at least 1 of each, "
-            f"got {anchors} and {positives}."
-        )
-    if not 1 <= min_span <= max_span:
-        raise InputError(f"data.min_span, data.max_span: wanted 1 <= min_span <= max_span, got {min_span}, {max_span}.")
-    for key, value, choices in (("window", window, get_args(Window)), ("positive", positive, get_args(Positive))):
-        if value not in choices:
-            raise InputError(f"data.{key}: wanted one of {', '.join(choices)}, got {value!r}.")
-
-
-def sample_spans(
-    num_tokens: int,
-    anchors: int,
-    positives: int,
-    min_span: int,
-    max_span: int,
-    rng: np.random.Generator,
-    *,
-    window: Window = "grid",
-    positive: Positive = "nearby",
-) -> Spans:
-    """Draw A anchors and P positives of each from a document of ``num_tokens`` tokens.
+class SpanRule(NamedTuple):
+    """How spans are drawn from a document.
 
     ``window="grid"`` is the published code: an anchor lies within one of the windows [0, max_span), [max_span, ...).
     ``window="uniform"`` is the paper's text: anywhere, anchors of one document at least 2 * max_span tokens apart.
-    Raises ValueError for a document shorter than `tokens_needed`.
     """
-    needed = tokens_needed(anchors, max_span, window)
-    if num_tokens < needed:
+
+    anchors: int
+    positives: int  # of each anchor
+    min_span: int
+    max_span: int
+    window: Window
+    positive: Positive
+
+    @property
+    def tokens_needed(self) -> int:
+        """The shortest document that spans can be drawn from.
+
+        The grid wants 2 * A windows. The paper's text keeps anchors apart: A spans and A - 1 gaps must fit.
+        """
+        windows = max(2 * self.anchors, 3 * self.anchors - 2 if self.window == "uniform" else 0)
+        return windows * self.max_span
+
+    def check(self) -> None:
+        """InputError where no document could satisfy the rule."""
+        if self.anchors < 1 or self.positives < 1:
+            raise InputError(
+                f"data.anchors_per_document and data.positives_per_anchor: wanted at least 1 of each, "
+                f"got {self.anchors} and {self.positives}."
+            )
+        if not 1 <= self.min_span <= self.max_span:
+            raise InputError(
+                f"data.min_span, data.max_span: wanted 1 <= min_span <= max_span, got {self.min_span}, {self.max_span}."
+            )
+        for key, choices in (("window", get_args(Window)), ("positive", get_args(Positive))):
+            if (value := getattr(self, key)) not in choices:
+                raise InputError(f"data.{key}: wanted one of {', '.join(choices)}, got {value!r}.")
+
+
+def sample_spans(num_tokens: int, rule: SpanRule, rng: np.random.Generator) -> Spans:
+    """Draw A anchors and P positives of each from a document of ``num_tokens`` tokens.
+
+    Raises ValueError for a document that is shorter than the rule needs.
+    """
+    anchors, positives, min_span, max_span, window, positive = rule
+    if num_tokens < rule.tokens_needed:
         raise ValueError(
             f"a document of {num_tokens} tokens is too short for {anchors} anchors of up to {max_span} tokens: "
-            f"{needed} are needed; drop shorter documents or lower max_span"
+            f"{rule.tokens_needed} are needed; drop shorter documents or lower max_span"
         )
     # Three calls draw everything: a call costs more than the numbers it returns
     anchor_betas = rng.beta(4, 2, size=anchors).tolist()

@@ -1,25 +1,115 @@
-"""Documents to flat token ids on disk: normalise, tokenise in parallel, drop what is too short, count everything."""
+"""Texts become flat token ids, in parallel: how a text is spelled, and which rows are kept.
+
+`WholeRows` reads rows of texts as they are; `LongDocuments` normalises documents and drops those that are too short.
+"""
 
 import hashlib
-import sys
-from array import array
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from tokenizers import Tokenizer
 
-from contracts import InputError
-from datamodules.sources import Document
+from datamodules.records import Record
+from datamodules.tokenizer import tokenizer_sha256
 
-BATCH_CHARACTERS = 4_000_000  # what one call to the parallel tokenizer gets; a few hundred MB at most while it runs
+
+class Kept(NamedTuple):
+    """Those of some rows that are kept, as ids."""
+
+    ids: np.ndarray  # (tokens,) int64, all texts one behind the other
+    lengths: np.ndarray  # (rows kept * texts of a row,) int64
+    rows: np.ndarray  # (rows,) bool: which of those that were given
+
+
+class Reading(ABC):
+    """How the texts of rows become ids. Made anew for each store, because it counts what it leaves out."""
+
+    unit: str  # what a row is called
+    counts: dict[str, int]
+
+    def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
+        self.labelled = labelled
+        self.sha256 = tokenizer_sha256(tokenizer)
+        self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())  # whose truncation is not the user's
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
+
+    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(tokens,) int64 ids of all texts, one behind the other, and (texts,) int64 lengths."""
+        lists = [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        return np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(lengths.sum())), lengths
+
+    @abstractmethod
+    def keep(self, records: Sequence[Record]) -> Kept:
+        """The rows that are stored."""
+
+    @abstractmethod
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        """The forms in which these sentences may stand in a text; how long they are is told by the first."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the ids depend on besides the source."""
+        return {"tokenizer": self.sha256}
+
+    def account(self) -> dict[str, Any]:
+        """What became of the rows; goes into the manifest of the store."""
+        return dict(self.counts)
+
+    @abstractmethod
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        """For the log; ``source`` is the manifest of where the rows came from."""
+
+    @abstractmethod
+    def nothing_kept(self, source: dict[str, Any]) -> str:
+        """Why no row was kept, and what to do about it."""
+
+
+class WholeRows(Reading):
+    """Rows as they are: the ids that ``tokenizer(text)`` has between its special tokens.
+
+    A row is left out where one of its texts has no token.
+    """
+
+    unit = "rows"
+
+    def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
+        super().__init__(tokenizer, labelled=labelled)
+        self.counts = {"without_tokens": 0}
+
+    def keep(self, records: Sequence[Record]) -> Kept:
+        ids, lengths = self.encode([text for record in records for text in record.texts])
+        rows = (lengths.reshape(len(records), -1) > 0).all(axis=1)
+        if not rows.all():
+            self.counts["without_tokens"] += int((~rows).sum())
+            texts = np.repeat(rows, len(lengths) // len(rows))
+            ids, lengths = ids[np.repeat(texts, lengths)], lengths[texts]
+        return Kept(ids, lengths, rows)
+
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        """A sentence may be the whole of a row, or stand inside one."""
+        return [list(sentences), [f" {sentence}" for sentence in sentences]]
+
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        return f"kept {kept} rows, {tokens} tokens{left_out(source, self.counts['without_tokens'])}"
+
+    def nothing_kept(self, source: dict[str, Any]) -> str:
+        return (
+            f"data: none of the {source.get('rows', 0)} rows has a token in each of its texts. Is the backbone's "
+            "vocabulary made for another script? Take another backbone."
+        )
 
 
 class LengthRule(NamedTuple):
-    """Which documents are long enough."""
+    """Which documents are long enough.
+
+    ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
+    published script does, and drops what has fewer than ``min_tokens`` tokens besides.
+    """
 
     min_length: int
     unit: Literal["tokens", "words"]
@@ -31,58 +121,88 @@ class LengthRule(NamedTuple):
         return f"more than {self.min_length} words and at least {self.min_tokens} tokens"
 
 
-class WrittenDocuments(NamedTuple):
-    """What became of the documents; goes into the manifest of the store."""
+class LongDocuments(Reading):
+    """Rows of one text each, normalised; those that are long enough. Special tokens spelled in a text are text."""
 
-    read: int
-    kept: int
-    too_short: int  # for the rule
-    too_few_tokens: int  # long enough in words, not for the sampler
-    tokens: int  # of the documents kept, as are the words
-    words: int
-    longest: int  # of all documents read, in longest_unit
-    longest_unit: str
-    longest_where: str
-    literal_specials: int  # "<mask>" and its like in the text, where the vocabulary could not spell them
-    dtype: str
-    text_sha256: str  # of all documents read, each followed by a zero byte
-    ids_sha256: str  # of ids.bin
+    unit = "documents"
 
+    def __init__(self, tokenizer: Any, rule: LengthRule, *, lowercase: bool) -> None:
+        super().__init__(tokenizer)
+        self.backend.encode_special_tokens = True
+        self.rule, self.lowercase = rule, lowercase
+        self.unknown: int | None = tokenizer.unk_token_id
+        self.specials = np.array(sorted(set(tokenizer.all_special_ids) - {self.unknown}), np.int64)
+        # literal_specials: "<mask>" and its like in the text, where the vocabulary could not spell them
+        self.counts = dict.fromkeys(("read", "too_short", "too_few_tokens", "words", "literal_specials"), 0)
+        self.longest, self.longest_where = 0, ""  # of all documents read, in the unit of the rule
+        self.text_hash = hashlib.sha256()  # of all documents read, each followed by a zero byte
 
-class PlainBackend(NamedTuple):
-    """A tokenizer that adds, cuts and pads nothing, and has no special tokens for what stands in a text."""
+    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        ids, lengths, _ = self._without_specials(*super().encode(texts))
+        return ids, lengths
 
-    tokenizer: Tokenizer
-    specials: np.ndarray  # (specials,) sorted ids that must not come out of a text; the unknown token may
-    unknown: int | None
-    dtype: np.dtype[Any]
+    def keep(self, records: Sequence[Record]) -> Kept:
+        texts = [normalised(record.texts[0], self.lowercase) for record in records]
+        for record in records:
+            self.text_hash.update(record.texts[0].encode() + b"\0")
+        words = np.array([text.count(" ") for text in texts], np.int64)  # a space in front of each word
+        in_words = self.rule.unit == "words"
+        rows = words > self.rule.min_length if in_words else np.ones(len(records), dtype=bool)
+        ids, lengths = super().encode(list(itertools.compress(texts, rows)))
+        self._measure(words if in_words else lengths, records)
+        ids, lengths, specials = self._without_specials(ids, lengths)
+        long_enough = lengths >= (self.rule.min_tokens if in_words else self.rule.min_length)
+        for name, number in {
+            "read": len(records),
+            "too_short": (~rows if in_words else ~long_enough).sum(),
+            "too_few_tokens": (~long_enough).sum() if in_words else 0,
+            "words": words[rows][long_enough].sum(),
+            "literal_specials": specials[long_enough].sum(),
+        }.items():
+            self.counts[name] += int(number)
+        rows[rows] = long_enough
+        return Kept(ids[np.repeat(long_enough, lengths)], lengths[long_enough], rows)
 
-    def encode(self, texts: list[str]) -> list[np.ndarray]:
-        """The ids of each text, (tokens,) of ``dtype``."""
-        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
+    def _measure(self, lengths: np.ndarray, records: Sequence[Record]) -> None:
+        place = int(lengths.argmax())
+        if lengths[place] > self.longest:
+            self.longest, self.longest_where = int(lengths[place]), records[place].where
 
-    def replace_specials(self, ids: np.ndarray) -> tuple[np.ndarray, int]:
-        """The ids with special ones made unknown, and how many. A Unigram vocabulary spells "<s>" as itself."""
+    def _without_specials(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Special ids are made unknown, or left out; and how many each text had. Unigram may spell "<s>" as itself."""
         special = np.isin(ids, self.specials)
-        number = int(special.sum())
-        if number == 0:
-            return ids, 0
+        numbers = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[special], minlength=len(lengths))
+        if self.unknown is None:
+            return ids[~special], lengths - numbers, numbers
+        ids[special] = self.unknown
+        return ids, lengths, numbers
+
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        return [[normalised(sentence, self.lowercase) for sentence in sentences]]
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "lowercase": self.lowercase, "rule": self.rule._asdict()}
+
+    def account(self) -> dict[str, Any]:
+        return {
+            **self.counts,
+            "longest": self.longest,
+            "longest_unit": self.rule.unit,
+            "longest_where": self.longest_where,
+            "text_sha256": self.text_hash.hexdigest(),
+            "lowercase": self.lowercase,
+        }
+
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        return f"kept {kept} of {self.counts['read']} documents, {tokens} tokens"
+
+    def nothing_kept(self, source: dict[str, Any]) -> str:
         return (
-            ids[~special] if self.unknown is None else np.where(special, self.unknown, ids).astype(ids.dtype)
-        ), number
-
-
-def plain_backend(tokenizer: Any) -> PlainBackend:
-    """A copy of the fast tokenizer's backend: whoever else uses the tokenizer sees no change."""
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = True
-    unknown = tokenizer.unk_token_id
-    specials = sorted(set(tokenizer.all_special_ids) - {unknown})
-    dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
-    return PlainBackend(backend, np.array(specials, dtype=np.int64), unknown, dtype)
+            f"none of the {self.counts['read']} documents is long enough: wanted {self.rule.describe()}; the longest "
+            f"has {self.longest} {self.rule.unit} ({self.longest_where}). Set data.max_span or "
+            "data.min_document_length smaller, or data.max_span=auto; or, if each of these is only a piece of a "
+            "document, put whole documents on a line (or into a file: data.document=file)."
+        )
 
 
 def normalised(text: str, lowercase: bool) -> str:
@@ -90,112 +210,13 @@ def normalised(text: str, lowercase: bool) -> str:
     return " " + " ".join((text.lower() if lowercase else text).split())
 
 
-def write_documents(
-    documents: Iterable[Document],
-    backend: PlainBackend,
-    folder: Path,
-    rule: LengthRule,
-    *,
-    lowercase: bool,
-    quiet: bool,
-) -> WrittenDocuments:
-    """Writes ``ids.bin`` and ``offsets.npy`` into the folder. Memory: one batch, and the offsets."""
-    if rule.unit not in ("tokens", "words"):
-        raise InputError(f"data.length_unit: wanted tokens or words, got {rule.unit!r}")
-    with (folder / "ids.bin").open("wb") as file, tokenising_bar(quiet) as progress:
-        task = progress.add_task("tokenising", total=None, rate="")
-        writer = _Writer(file, backend, rule)
-        for batch in _batches(documents):
-            writer.write(batch, lowercase)
-            rate = writer.tokens / max(progress.tasks[0].elapsed or 0, 1e-3)
-            progress.update(task, rate=f"{writer.read:,} documents, {writer.tokens:,} tokens kept, {rate:,.0f}/s")
-    np.save(folder / "offsets.npy", np.frombuffer(writer.offsets, dtype=np.int64))
-    return writer.result()
-
-
-class _Writer:
-    def __init__(self, file: Any, backend: PlainBackend, rule: LengthRule) -> None:
-        self.file, self.backend, self.rule = file, backend, rule
-        self.offsets = array("q", [0])
-        self.read = self.too_short = self.too_few_tokens = self.words = self.literal_specials = self.longest = 0
-        self.longest_where = ""
-        self.text_hash, self.ids_hash = hashlib.sha256(), hashlib.sha256()
-
-    @property
-    def tokens(self) -> int:
-        return self.offsets[-1]
-
-    def write(self, batch: list[Document], lowercase: bool) -> None:
-        texts, words = [], []
-        for document in batch:
-            self.text_hash.update(document.text.encode() + b"\0")
-            text = normalised(document.text, lowercase)
-            number = text.count(" ")  # a space in front of each word
-            if self.rule.unit == "words":
-                self._measure(number, document)
-                if number <= self.rule.min_length:
-                    self.too_short += 1
-                    continue
-            texts.append(text)
-            words.append(number)
-        self.read += len(batch)
-        all_ids = self.backend.encode(texts)
-        if self.rule.unit == "tokens":
-            for ids, document in zip(all_ids, batch, strict=True):
-                self._measure(len(ids), document)
-        for ids, number in zip(all_ids, words, strict=True):
-            self._write_one(ids, number)
-
-    def _measure(self, length: int, document: Document) -> None:
-        if length > self.longest:
-            self.longest, self.longest_where = length, document.where
-
-    def _write_one(self, ids: np.ndarray, words: int) -> None:
-        ids, literal_specials = self.backend.replace_specials(ids)
-        if self.rule.unit == "tokens" and len(ids) < self.rule.min_length:
-            self.too_short += 1
-        elif self.rule.unit == "words" and len(ids) < self.rule.min_tokens:
-            self.too_few_tokens += 1
-        else:
-            self.literal_specials += literal_specials
-            data = ids.tobytes()
-            self.file.write(data)
-            self.ids_hash.update(data)
-            self.offsets.append(self.offsets[-1] + len(ids))
-            self.words += words
-
-    def result(self) -> WrittenDocuments:
-        return WrittenDocuments(
-            read=self.read,
-            kept=len(self.offsets) - 1,
-            too_short=self.too_short,
-            too_few_tokens=self.too_few_tokens,
-            tokens=self.tokens,
-            words=self.words,
-            longest=self.longest,
-            longest_unit=self.rule.unit,
-            longest_where=self.longest_where,
-            literal_specials=self.literal_specials,
-            dtype=self.backend.dtype.str,
-            text_sha256=self.text_hash.hexdigest(),
-            ids_sha256=self.ids_hash.hexdigest(),
-        )
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.text)
-        if characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
-
-
-def tokenising_bar(quiet: bool) -> Progress:
-    """Drawn on a terminal only."""
-    columns = (SpinnerColumn(), TextColumn("{task.description} {task.fields[rate]}"), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty())
+def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
+    """For the log: what of a source is not used, and why."""
+    counts = {
+        **manifest.get("left_out", {}),
+        "unreadable": manifest.get("skipped", 0),
+        "without a token": without_tokens,
+        **{f"with split={name!r}": number for name, number in manifest.get("other_splits", {}).items()},
+    }
+    found = [f"{number} {reason}" for reason, number in counts.items() if number]
+    return f"; left out {', '.join(found)}" if found else ""

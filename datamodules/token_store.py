@@ -1,104 +1,189 @@
-"""Text is tokenised once, into flat memory-mapped ids and offsets; a document is a slice of them."""
+"""Texts are tokenised once, into flat memory-mapped ids and offsets, under a key of all that they depend on.
+
+Built for tens of millions of rows: neither writing nor opening holds anything per row in memory.
+"""
 
 import hashlib
 import json
 import logging
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Protocol
 
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from contracts import InputError
-from datamodules.sources import DocumentSource
-from datamodules.text_to_ids import LengthRule, WrittenDocuments, plain_backend, write_documents
+from datamodules.records import Record
+from datamodules.text_to_ids import Reading
 from files.whole import build_once
 
-STORE_VERSION = 1  # part of the key: raise it when the same input would be stored otherwise
+STORE_VERSION = 2  # part of the key: raise it when the same input would be stored otherwise
+BATCH_CHARACTERS = 4_000_000  # what one call to the parallel tokenizer gets; a few hundred MB at most while it runs
+OFFSET = np.dtype("<i8")
+LABEL = np.dtype("<f4")
 
 log = logging.getLogger(__name__)
 
 
 class TokenStore:
-    """Tokenised documents on disk. ``store[i]`` is a zero-copy, read-only uint16 or uint32 slice.
+    """Tokenised rows on disk, R rows of C texts, without special tokens; a document is a row of one text.
 
-    A directory of ``ids.bin`` (flat), ``offsets.npy`` and ``meta.json``. InputError if it is not whole.
+    A directory of ``ids.bin`` (flat, row by row), ``offsets.bin``, ``labels.bin`` where rows have labels, and
+    ``meta.json``. InputError if it is not whole.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         try:
             self.manifest: dict[str, Any] = json.loads((self.directory / "meta.json").read_text())
-            offsets = np.load(self.directory / "offsets.npy", mmap_mode="r")
-            dtype = np.dtype(self.manifest["dtype"])
-            on_disk = (self.directory / "ids.bin").stat().st_size
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise InputError(f"{directory}: not a token store ({error}). Delete it; it is built anew.") from error
-        self.offsets: np.ndarray = np.asarray(offsets)  # (documents + 1,) int64, still mapped; slices cost less so
-        self.num_tokens = int(self.offsets[-1])
-        if on_disk != self.num_tokens * dtype.itemsize or len(self.offsets) != self.manifest["kept"] + 1:
-            raise InputError(f"{directory}: the token store is cut short. Delete it; it is built anew.")
-        self.ids: np.ndarray = np.memmap(self.directory / "ids.bin", dtype=dtype, mode="r")  # (tokens,)
-        self.lengths: np.ndarray = np.diff(self.offsets)  # (documents,) int64
+            rows, self.width = int(self.manifest["kept"]), int(self.manifest["texts_per_row"])
+            self.ids = _mapped(self.directory / "ids.bin", np.dtype(self.manifest["dtype"]), self.manifest["tokens"])
+            self.offsets = _mapped(self.directory / "offsets.bin", OFFSET, rows * self.width + 1)  # of all texts
+            labelled = self.manifest["labelled"]
+            self.labels = _mapped(self.directory / "labels.bin", LABEL, rows) if labelled else None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{directory}: not a whole token store ({error}). Delete it; it is built anew.") from error
+        self.rows = rows
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return self.rows
 
-    def __getitem__(self, row: int) -> np.ndarray:
-        if not 0 <= row < len(self):
-            raise IndexError(f"document {row} of {len(self)}")
-        return self.ids[self.offsets[row] : self.offsets[row + 1]]
+    def bounds(self, rows: np.ndarray, column: int) -> tuple[np.ndarray, np.ndarray]:
+        """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column."""
+        places = rows * self.width + column
+        return self.offsets[places], self.offsets[places + 1]
+
+    def text(self, row: int, column: int = 0) -> np.ndarray:
+        """(tokens,) uint16 or uint32 ids: a read-only slice of the map."""
+        if not (0 <= row < self.rows and 0 <= column < self.width):
+            raise IndexError(f"text {column} of row {row}; there are {self.rows} rows of {self.width} texts")
+        place = row * self.width + column
+        return self.ids[self.offsets[place] : self.offsets[place + 1]]
 
 
-def build_or_open(
-    source: DocumentSource,
-    tokenizer: Any,
-    cache_dir: str | Path,
-    *,
-    min_length: int,
-    length_unit: Literal["tokens", "words"] = "tokens",
-    min_tokens: int = 1,
-    lowercase: bool = False,
-    quiet: bool = False,
-) -> TokenStore:
-    """The store of this source under this tokenizer and rule, built if it is not there.
+def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
+    """A plain array over the map: slices of it cost less than those of np.memmap."""
+    if path.stat().st_size != length * dtype.itemsize:
+        raise ValueError(f"{path.name} has {path.stat().st_size} bytes, wanted {length * dtype.itemsize}")
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(length,)))
 
-    ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
-    published script does, and drops what has fewer than ``min_tokens`` tokens besides.
-    """
-    rule = LengthRule(min_length, length_unit, min_tokens)
-    key = {
-        "version": STORE_VERSION,
-        "source": source.fingerprint(),
-        "tokenizer": tokenizer_sha256(tokenizer),
-        "lowercase": lowercase,
-        "rule": rule._asdict(),
-    }
+
+class StoreWriter:
+    """Appends rows to the files of a store; a context manager, whose ``totals`` go into meta.json."""
+
+    def __init__(self, folder: Path, texts_per_row: int, dtype: np.dtype, labelled: bool) -> None:
+        self.texts_per_row, self.dtype, self.labelled = texts_per_row, np.dtype(dtype), labelled
+        names = ["ids.bin", "offsets.bin", *(["labels.bin"] if labelled else [])]
+        self._files = [(folder / name).open("wb") for name in names]
+        self._hashes = [hashlib.sha256() for _ in names]
+        self.kept = self.tokens = 0
+        self._put(1, np.zeros(1, OFFSET))
+
+    def write(self, ids: np.ndarray, lengths: np.ndarray, labels: np.ndarray | None = None) -> None:
+        """(tokens,) ids of whole rows, (rows * texts_per_row,) lengths, and (rows,) labels where there are any."""
+        rows, rest = divmod(len(lengths), self.texts_per_row)
+        labels_wanted, labels_found = rows if self.labelled else None, None if labels is None else len(labels)
+        if rest or int(lengths.sum()) != len(ids) or labels_found != labels_wanted:
+            raise ValueError("ids, lengths and labels are not of the same whole rows")
+        self._put(0, ids.astype(self.dtype, copy=False))
+        self._put(1, (self.tokens + np.cumsum(lengths)).astype(OFFSET))
+        if labels is not None:
+            self._put(2, labels.astype(LABEL))
+        self.kept += rows
+        self.tokens += len(ids)
+
+    def _put(self, file: int, values: np.ndarray) -> None:
+        data = values.tobytes()
+        self._files[file].write(data)
+        self._hashes[file].update(data)
+
+    def totals(self) -> dict[str, Any]:
+        """What `TokenStore` needs to know, and sums of the content."""
+        together = hashlib.sha256(b"".join(one.digest() for one in self._hashes))
+        return {
+            "kept": self.kept,
+            "texts_per_row": self.texts_per_row,
+            "tokens": self.tokens,
+            "dtype": self.dtype.str,
+            "labelled": self.labelled,
+            "ids_sha256": self._hashes[0].hexdigest(),
+            "rows_sha256": together.hexdigest(),
+        }
+
+    def __enter__(self) -> "StoreWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for file in self._files:
+            file.close()
+
+
+class Source(Protocol):
+    """What the store asks of where rows come from."""
+
+    width: int  # texts per row
+
+    def __iter__(self) -> Iterator[Record]: ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What names the content without reading it; JSON types only."""
+        ...
+
+    def manifest(self) -> dict[str, Any]:
+        """Provenance, and counts of the last reading."""
+        ...
+
+
+def build_or_open(source: Source, reading: Reading, cache: Path, *, quiet: bool = False) -> TokenStore:
+    """The store of this source under this reading, built if it is not there."""
+    key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    directory = Path(cache_dir).expanduser() / f"tokens-{digest}"
+    directory = cache / f"tokens-{digest}"
 
     def build(folder: Path) -> None:
-        backend = plain_backend(tokenizer)
-        written = write_documents(source.documents(), backend, folder, rule, lowercase=lowercase, quiet=quiet)
-        if written.kept == 0:
-            raise InputError(_nothing_kept(written, rule))
-        log.info("kept %d of %d documents, %d tokens", written.kept, written.read, written.tokens)
-        meta = {"source": source.manifest(), **written._asdict(), "key": key, "lowercase": lowercase}
+        with StoreWriter(folder, source.width, reading.dtype, reading.labelled) as writer:
+            _write_rows(source, reading, writer, quiet)
+        found = source.manifest()
+        if not writer.kept:
+            raise InputError(reading.nothing_kept(found))
+        log.info("%s", reading.summary(writer.kept, writer.tokens, found))
+        meta = {"source": found, **reading.account(), **writer.totals(), "key": key}
         (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 
     build_once(directory, _is_whole, build)
     return TokenStore(directory)
 
 
-def tokenizer_sha256(tokenizer: Any) -> str:
-    """What a fast tokenizer makes of text; truncation and padding, which its users switch, do not count."""
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(
-            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
-            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
-        )
-    serialised = tokenizer.backend_tokenizer.to_str()
-    content = serialised[serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
-    return hashlib.sha256(content.encode()).hexdigest()
+def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool) -> None:
+    """Memory: one batch. The bar is drawn on a terminal only."""
+    columns = (SpinnerColumn(), TextColumn("{task.description} {task.fields[rate]}"), TimeElapsedColumn())
+    hidden = quiet or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task("tokenising", total=None, rate="")
+        for batch in _batches(records):
+            kept = reading.keep(batch)
+            labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
+            writer.write(kept.ids, kept.lengths, labels)
+            rate = writer.tokens / max(bar.tasks[0].elapsed or 0, 1e-3)
+            bar.update(task, rate=f"{writer.kept:,} {reading.unit}, {writer.tokens:,} tokens, {rate:,.0f} tokens/s")
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    batch, characters = list[Record](), 0
+    for record in records:
+        batch.append(record)
+        characters += sum(map(len, record.texts))
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
 def _is_whole(directory: Path) -> bool:
@@ -110,12 +195,3 @@ def _is_whole(directory: Path) -> bool:
         log.warning("%s", error)
         return False
     return True
-
-
-def _nothing_kept(written: WrittenDocuments, rule: LengthRule) -> str:
-    return (
-        f"none of the {written.read} documents is long enough: wanted {rule.describe()}; the longest has "
-        f"{written.longest} {written.longest_unit} ({written.longest_where}). Set data.max_span or "
-        "data.min_document_length smaller, or data.max_span=auto; or, if each of these is only a piece of a "
-        "document, put whole documents on a line (or into a file: data.document=file)."
-    )

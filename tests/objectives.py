@@ -22,8 +22,11 @@ def settings(group: str, name: str, **changed: Any) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key != "_target_"} | changed
 
 
+def made(group: str, name: str, **changed: Any) -> Any:
+    """What GROUP=NAME makes."""
+    return get_object(_config(group, name)[group]._target_)(**settings(group, name, **changed))
+
+
 def built(name: str, backbone: object, **changed: Any) -> Any:
     """The LightningModule of model=NAME on a backbone's folder."""
-    return get_object(_config("model", name).model._target_)(
-        **settings("model", name, backbone=str(backbone), **changed)
-    )
+    return made("model", name, backbone=str(backbone), **changed)

@@ -1,71 +1,42 @@
 """Documents as span batches: whole sequences, the same on any number of processes, new in every epoch."""
 
-import inspect
-import itertools
 import json
 import shutil
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-import yaml
 from transformers import AutoTokenizer
 
 from contracts import IGNORED_LABEL, InputError, SpanBatch
-from datamodules.documents import DocumentSpans, from_text, passes_per_epoch
-from datamodules.span_batches import SpanBatches, SpanRule, choose_max_span, special_tokens
-from datamodules.stream import BatchStream
+from datamodules.documents import passes_per_epoch
+from datamodules.span_batches import SpanBatches, choose_max_span
+from datamodules.spans import SpanRule
+from datamodules.tokenizer import special_tokens
+from tests.data import as_rank, batches, data_module, sequences_of
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "data"
-SMALL = {"min_span": 4, "max_span": 16, "batch_size": 6, "quiet": True}
+RULE = SpanRule(anchors=2, positives=2, min_span=4, max_span=16, window="grid", positive="nearby")
 
 
 @pytest.fixture
 def documents(corpus_file, tiny_mlm, tmp_path):
     """``documents(batch_size=4, ...)`` is the data module of the small corpus."""
-
-    def make(**settings):
-        tokenizer = str(settings.pop("tokenizer", tiny_mlm))
-        return from_text(path=str(corpus_file), tokenizer=tokenizer, cache_dir=str(tmp_path), **{**SMALL, **settings})
-
-    return make
+    small = {"path": corpus_file, "tokenizer": tiny_mlm, "cache_dir": tmp_path}
+    small |= {"min_span": 4, "max_span": 16, "batch_size": 6}
+    return lambda **keys: data_module("text", **(small | keys))
 
 
 def ready(data):
-    data.prepare_data()
-    data.setup("fit")
-    return data
-
-
-def batches(data, count, rank=0, world=1, epoch=0):
-    """As ``train_dataloader`` gives them to a rank."""
-    ready(data)
-    stream = BatchStream(
-        data._batch,
-        data.num_examples,
-        data.batch_size,
-        seed=data.seed,
-        rank=rank,
-        world=world,
-        passes=data.passes,
-        epoch=epoch,
-    )
-    return list(itertools.islice(stream, count))
-
-
-def split(ragged, ids=None):
-    return [part.tolist() for part in torch.split(ragged.ids if ids is None else ids, ragged.lengths.tolist())]
+    return as_rank(data, 0, 1)
 
 
 def by_document(batch):
     """Document -> its anchors, masked anchors, labels and positives."""
     n, a = len(batch.documents), len(batch.anchors.lengths) // len(batch.documents)
     p = len(batch.positives.lengths) // (n * a)
-    anchors, positives = split(batch.anchors), split(batch.positives)
-    masked, labels = split(batch.anchors, batch.masked_ids), split(batch.anchors, batch.labels)
+    anchors, positives = sequences_of(batch.anchors), sequences_of(batch.positives)
+    masked, labels = sequences_of(batch.anchors, batch.masked_ids), sequences_of(batch.anchors, batch.labels)
     return {
         int(row): (
             anchors[i * a : (i + 1) * a],
@@ -145,7 +116,7 @@ def test_equalised_epochs_go_over_the_documents_twice_with_new_spans(documents):
     two = ready(documents())
     one = ready(documents(anchors_per_document=1, equalise_spans_to=2))
     epoch = batches(one, 100)
-    assert (one.batch_size, one.passes) == (12, 2)
+    assert one.passes == 2
     assert {len(batch.anchors.lengths) for batch in epoch} == {12} == {len(batches(two, 1)[0].anchors.lengths)}
     assert len(epoch) == 2 * (40 // 12)
     passes = [
@@ -186,12 +157,12 @@ def test_a_fraction_takes_nested_documents(documents):
 
 
 def test_auto_takes_the_largest_span_that_leaves_nine_of_ten(documents):
-    rule = SpanRule(anchors=2)
+    rule = RULE
     assert choose_max_span(np.array([64] * 5 + [400] * 95), rule) == 100
     assert choose_max_span(np.array([64] * 15 + [400] * 85), rule) == 16
     assert choose_max_span(np.array([5000] * 10), rule) == 512
     data = ready(documents(max_span="auto", min_span=32))
-    chosen, lengths = data.rule.max_span, data.store.lengths
+    chosen, lengths = data.rule.max_span, np.diff(data.store.offsets)
     assert np.mean(lengths >= 4 * chosen) >= 0.9 > np.mean(lengths >= 4 * (chosen + 1))
     assert data.manifest()["spans"]["max_span"] == chosen
     assert data.rule.min_span == min(32, chosen // 4)
@@ -231,7 +202,7 @@ def test_aligned_spans_hold_whole_words(documents, corpus_file, tiny_mlm):
     tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
     words = set(corpus_file.read_text().split())
     for batch in batches(documents(align_to_words=True, max_span=40), 2):
-        for sequence in split(batch.anchors) + split(batch.positives):
+        for sequence in sequences_of(batch.anchors) + sequences_of(batch.positives):
             assert set(tokenizer.decode(sequence[1:-1]).split()) <= words
 
 
@@ -240,7 +211,7 @@ def test_short_documents_are_counted_with_advice(documents, caplog):
     data = ready(documents(max_span=200, min_span=8, anchors_per_document=1, quiet=False))
     manifest = data.manifest()
     assert manifest["read"] == 40
-    assert 0 < manifest["used"] == manifest["long_enough"] == int((data.store.lengths >= 400).sum())
+    assert 0 < manifest["used"] == manifest["long_enough"] == int((np.diff(data.store.offsets) >= 400).sum())
     with pytest.raises(InputError, match=r"long enough.*data.max_span"):
         ready(documents(max_span=2000, max_length=3000))
 
@@ -265,14 +236,15 @@ def test_bad_settings_are_refused_with_advice(settings, advice, documents):
 
 
 def test_masks_need_a_mask_token():
-    class Store(list):
-        lengths = np.array([100])
+    class Store:
+        def text(self, row):
+            return np.arange(100)
 
     specials = special_tokens_of_a_causal_model()
     with pytest.raises(InputError, match=r"no mask token.*data.mlm_probability=0"):
-        SpanBatches(Store([np.arange(100)]), specials, SpanRule(2, 2, 4, 16), seed=0)
-    batches = SpanBatches(Store([np.arange(100)]), specials, SpanRule(2, 2, 4, 16), seed=0, mlm_probability=0)
-    assert len(batches(0, np.array([0])).anchors.lengths) == 2
+        SpanBatches(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0.15)
+    spans = SpanBatches(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0)
+    assert len(spans(0, np.array([0])).anchors.lengths) == 2
 
 
 def special_tokens_of_a_causal_model():
@@ -291,7 +263,7 @@ def special_tokens_of_a_causal_model():
 def test_preparing_twice_and_stopping_in_between_builds_once(documents):
     data = documents()
     data.prepare_data()
-    store = next(data.cache_dir.glob("tokens-*/ids.bin"))
+    store = next(data.cache.glob("tokens-*/ids.bin"))
     written = store.stat().st_mtime_ns
     data.prepare_data()
     ready(documents())
@@ -340,13 +312,12 @@ def test_lightning_trains_on_it_and_resumes_in_the_middle_of_an_epoch(documents,
         fit(9, documents(batch_size=8), ckpt_path=tmp_path / "four.ckpt")
 
 
-def test_a_changed_corpus_is_not_mixed_into_a_resumed_run(corpus_file, tiny_mlm, tmp_path):
+def test_a_changed_corpus_is_not_mixed_into_a_resumed_run(documents, corpus_file, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text(corpus_file.read_text())
 
     def loader():
-        data = from_text(path=str(corpus), tokenizer=str(tiny_mlm), cache_dir=str(tmp_path / "cache"), **SMALL)
-        return ready(data).train_dataloader()
+        return ready(documents(path=corpus)).train_dataloader()
 
     state = loader().state_dict()
     loader().load_state_dict(state)
@@ -354,18 +325,3 @@ def test_a_changed_corpus_is_not_mixed_into_a_resumed_run(corpus_file, tiny_mlm,
     corpus.write_text("\n".join([" ".join(reversed(first.split())), *others]) + "\n")
     with pytest.raises(InputError, match="the data are not those of the checkpoint"):
         loader().load_state_dict(state)
-
-
-@pytest.mark.parametrize("name", ["text", "openwebtext", "pydocs"])
-def test_a_config_has_exactly_the_keys_of_what_it_makes(name):
-    config = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
-    module, function = config.pop("_target_").rsplit(".", 1)
-    make = getattr(import_module(module), function)
-    parameters = inspect.signature(make).parameters
-    assert set(config) == set(parameters)
-    assert make.yields is SpanBatch is DocumentSpans.yields
-    own_defaults = {"revision", "data_files", "min_document_length"} if name == "openwebtext" else set()
-    for key, parameter in parameters.items():
-        interpolated = isinstance(config[key], str) and config[key].startswith("${")
-        if parameter.default is not inspect.Parameter.empty and not interpolated and key not in own_defaults:
-            assert config[key] == parameter.default, key

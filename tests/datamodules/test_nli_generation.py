@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from contracts import InputError
-from datamodules.nli_generation import NLIGeneration
+from tests.data import batches, data_module, sequences_of, write_rows
 
 PROMPTS = {
     "entailment": {"prefix": 'Write two sentences that are entailment. Sentence 1: "', "suffix": '" Sentence 2:'},
@@ -34,26 +34,23 @@ def rows(tmp_path) -> Path:
     return write(tmp_path / "rows.jsonl", ROWS)
 
 
-def write(path, rows, **more):
-    names = ("premise", "entailment", "contradiction")
-    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True)) | more) + "\n" for row in rows))
-    return path
+def write(path, rows, names=("premise", "entailment", "contradiction")):
+    return write_rows(path, (dict(zip(names, row, strict=True)) for row in rows))
 
 
 def data(path, tiny_t5, tmp_path, **options):
-    options = {"batch_size": 8, "prompts": PROMPTS, "quiet": True, "cache_dir": str(tmp_path / "cache")} | options
-    return NLIGeneration(str(path), str(tiny_t5), **options)
+    keys = {"batch_size": 8, "prompts": PROMPTS, "cache_dir": tmp_path / "cache"} | options
+    return data_module("nli_generation", path=path, tokenizer=tiny_t5, **keys)
 
 
 def instances(batches):
     """(row, kind) -> ids of source and target."""
     found = {}
     for batch in batches:
-        sources = np.split(batch.sources.ids.numpy(), np.cumsum(batch.sources.lengths)[:-1])
-        targets = np.split(batch.targets.ids.numpy(), np.cumsum(batch.targets.lengths)[:-1])
-        for row, kind, source, target in zip(batch.rows, batch.kinds, sources, targets, strict=True):
+        texts = zip(sequences_of(batch.sources), sequences_of(batch.targets), strict=True)
+        for row, kind, text in zip(batch.rows, batch.kinds, texts, strict=True):
             assert (row, kind) not in found
-            found[int(row), int(kind)] = source.tolist(), target.tolist()
+            found[int(row), int(kind)] = text
     return found
 
 
@@ -85,14 +82,13 @@ def held_out(module):
 def test_an_epoch_has_the_four_published_instances_of_every_row_in_one_shuffle(rows, tiny_t5, tmp_path):
     other = write(tmp_path / "dev.jsonl", ROWS[:2])
     module = data(rows, tiny_t5, tmp_path, dev_path=str(other))
-    module.prepare_data()
-    batches = list(module.train_dataloader())
-    found, tokenizer = instances(batches), AutoTokenizer.from_pretrained(tiny_t5)
+    epoch = batches(module)
+    found, tokenizer = instances(epoch), AutoTokenizer.from_pretrained(tiny_t5)
     assert module.num_examples == 160
-    assert len(batches) == 20
+    assert len(epoch) == 20
     assert found == {(i, kind): published(tokenizer, row, kind) for i, row in enumerate(ROWS) for kind in range(4)}
     assert Counter(kind for _, kind in found) == dict.fromkeys(range(4), 40)
-    assert len({int(row) for row in batches[0].rows}) > 2  # shuffled as instances, not as rows
+    assert len({int(row) for row in epoch[0].rows}) > 2  # shuffled as instances, not as rows
     again = instances(module.train_dataloader())
     assert again == found
     assert list(again) == list(found)

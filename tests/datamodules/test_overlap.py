@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from datamodules import overlap
+from datamodules.documents import RowsOfDocuments
 from datamodules.overlap import contained, count_overlap
 from datamodules.sources import TextSource
+from datamodules.text_to_ids import LengthRule, LongDocuments
 from datamodules.token_store import build_or_open
 
 
@@ -52,9 +54,9 @@ def test_a_hash_that_collides_does_not_count(monkeypatch):
     assert contained(store, needles, 3).tolist() == [False, True, False, False]
 
 
-@pytest.fixture(params=["tiny_bert", "tiny_mlm"])
-def tokenizer(request):
-    return AutoTokenizer.from_pretrained(request.getfixturevalue(request.param))
+def stored(path, tokenizer, cache, lowercase=False):
+    reading = LongDocuments(tokenizer, LengthRule(1, "tokens", 1), lowercase=lowercase)
+    return build_or_open(RowsOfDocuments(TextSource(path)), reading, cache, quiet=True), reading
 
 
 def test_sentences_are_read_as_documents_are(tokenizer, tmp_path):
@@ -63,39 +65,35 @@ def test_sentences_are_read_as_documents_are(tokenizer, tmp_path):
         "Long ago a violin needs a new   string and a little patience today.\nThe ferry leaves the\n"
         "harbour before the market opens.\n"
     )
-    store = build_or_open(TextSource(path), tokenizer, tmp_path / "cache", min_length=1, quiet=True)
     sentences = [
         "a violin  needs a new string and\ta little patience",  # found, whatever the white space
         "a violin needs a new string and a little impatience",
         "The ferry leaves the harbour before the market opens.",  # stands across two documents
         "harbour before the market opens.",
-        "patience",  # too short to tell
+        "Q",  # too short to tell
     ]
-    assert count_overlap(store, tokenizer, sentences, min_tokens=6) == {"checked": 4, "found": 2}
-    assert count_overlap(store, tokenizer, []) == {"checked": 0, "found": 0}
+    store, reading = stored(path, tokenizer, tmp_path)
+    assert count_overlap(store, reading, sentences, min_tokens=6) == {"checked": 4, "found": 2}
+    assert count_overlap(store, reading, []) == {"checked": 0, "found": 0}
 
 
-def test_lower_case_follows_the_store(tiny_mlm, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
+def test_lower_case_follows_the_store(bpe, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("She repaired the clock with a spoon and two hairpins.\n")
     sentences = ["SHE repaired the Clock with a spoon and two hairpins."]
     for lowercase, found in ((False, 0), (True, 1)):
-        store = build_or_open(TextSource(path), tokenizer, tmp_path, min_length=1, lowercase=lowercase, quiet=True)
-        assert count_overlap(store, tokenizer, sentences) == {"checked": 1, "found": found}
+        assert count_overlap(*stored(path, bpe, tmp_path, lowercase), sentences) == {"checked": 1, "found": found}
 
 
 def test_real_documents_hold_their_own_sentences_and_no_others(shared_data, minilm_path, tmp_path):
     path = shared_data / "train" / "longdocs" / "valid-open-00.jsonl.gz"
     if not path.exists():
         pytest.skip(f"no {path}")
-    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    source = TextSource(path)
-    store = build_or_open(source, tokenizer, tmp_path, min_length=1, quiet=True)
-    inside = [" ".join(text.split()[100:130]) for text in source.texts()]
+    store, reading = stored(path, AutoTokenizer.from_pretrained(minilm_path), tmp_path)
+    inside = [" ".join(text.split()[100:130]) for text in TextSource(path).texts()]
     turned = [" ".join(reversed(sentence.split())) for sentence in inside]
     start = time.perf_counter()
-    answer = count_overlap(store, tokenizer, inside + turned)
+    answer = count_overlap(store, reading, inside + turned)
     assert answer["checked"] == 2 * len(inside)
     assert len(inside) * 0.9 <= answer["found"] <= len(inside)  # the cut may fall inside what WordPiece sees as one
     assert time.perf_counter() - start < 30, os.getloadavg()

@@ -195,7 +195,7 @@ def test_no_side_twice_and_nothing_that_the_training_text_says():
 
 @pytest.mark.slow
 def test_this_environment_has_a_corpus(tmp_path):
-    source = PydocsSource(tmp_path)
+    source = PydocsSource(tmp_path, held_out_every=10, min_words=1024)
     documents = list(source.documents())
     assert all(len(document.text.split()) >= 1024 for document in documents)
     assert len(documents) >= 500

@@ -12,7 +12,7 @@ from scipy import stats
 from transformers import AutoTokenizer
 
 from contracts import InputError, PairTask, ScoredPairBatch
-from datamodules.scored_pairs import ScoredPairs
+from tests.data import data_module, sequences_of, write_rows
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
 LABELS = ("0", "0.5", "1")
@@ -30,26 +30,16 @@ def raw_records(x1=30, each=3):
     return records
 
 
-def write(path, records):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
-
-
 def make(path, tokenizer, cache, **options):
-    return ScoredPairs(path, str(tokenizer), **{"batch_size": 8, "cache_dir": str(cache), "quiet": True, **options})
+    return data_module("dino", **{"path": path, "tokenizer": tokenizer, "batch_size": 8, "cache_dir": cache, **options})
 
 
 def scored(labels):
     return [{"text_a": f"rain {i}", "text_b": f"fog {i}", "label": label} for i, label in enumerate(labels)]
 
 
-def sequences_of(ragged):
-    return [tuple(part.tolist()) for part in np.split(ragged.ids.numpy(), np.cumsum(ragged.lengths)[:-1])]
-
-
 def test_raw_pairs_are_post_processed_and_a_tenth_of_each_label_is_held_out(tmp_path, tiny_bert, caplog):
-    path = write(tmp_path / "dino.jsonl", raw_records())
+    path = write_rows(tmp_path / "dino.jsonl", raw_records())
     data = make(path, tiny_bert, tmp_path, quiet=False)
     with caplog.at_level(logging.INFO):
         data.prepare_data()
@@ -74,14 +64,14 @@ def test_raw_pairs_are_post_processed_and_a_tenth_of_each_label_is_held_out(tmp_
 
 
 def test_the_dev_set_is_there_before_there_is_a_tokenizer(tmp_path):
-    path = write(tmp_path / "dino.jsonl", raw_records())
+    path = write_rows(tmp_path / "dino.jsonl", raw_records())
     data = make(path, "tiny", tmp_path)
     assert len(data.held_out()[0].left) == 24
     assert len(list(data.texts())) == 2 * 216
 
 
 def test_batches_hold_the_texts_and_their_scores(tmp_path, tiny_mlm):
-    path = write(tmp_path / "dino.jsonl", raw_records())
+    path = write_rows(tmp_path / "dino.jsonl", raw_records())
     data = make(path, tiny_mlm, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
     records = list(data.source())
@@ -92,13 +82,13 @@ def test_batches_hold_the_texts_and_their_scores(tmp_path, tiny_mlm):
         assert batch.scores.tolist() == pytest.approx([records[row].label for row in batch.rows])
         for column, part in enumerate((batch.left, batch.right)):
             texts = [records[row].texts[column] for row in batch.rows]
-            assert sequences_of(part) == list(map(tuple, tokenizer(texts)["input_ids"]))
+            assert sequences_of(part) == tokenizer(texts)["input_ids"]
         seen += batch.rows.tolist()
     assert sorted(seen) == list(range(216))
 
 
 def test_the_same_pairs_for_the_same_seeds(tmp_path, tiny_bert):
-    path = write(tmp_path / "dino.jsonl", raw_records())
+    path = write_rows(tmp_path / "dino.jsonl", raw_records())
 
     def train(cache, **options):
         return [(*record.texts, record.label) for record in make(path, tiny_bert, tmp_path / cache, **options).source()]
@@ -120,7 +110,7 @@ def test_the_same_pairs_for_the_same_seeds(tmp_path, tiny_bert):
     ],
 )
 def test_when_pairs_are_post_processed(tmp_path, tiny_bert, caplog, labels, options, runs, why):
-    path = write(tmp_path / "d.jsonl", scored(labels))
+    path = write_rows(tmp_path / "d.jsonl", scored(labels))
     report = make(path, tiny_bert, tmp_path, dev_share=0, **options).source().report
     assert (report["postprocess"], bool(report["steps"])) == (runs, runs == "on")
     assert why in report["why"]
@@ -130,7 +120,7 @@ def test_when_pairs_are_post_processed(tmp_path, tiny_bert, caplog, labels, opti
 
 
 def test_pairs_are_not_smoothed_twice(tmp_path, tiny_bert):
-    path = write(tmp_path / "sts-dino-x2-postprocessed.jsonl", scored([0.1, 0.5, 0.9, 0]))
+    path = write_rows(tmp_path / "sts-dino-x2-postprocessed.jsonl", scored([0.1, 0.5, 0.9, 0]))
     with pytest.raises(
         InputError, match=r"data\.postprocess=on: wanted labels 0, 0\.5 and 1.*\(0\.1, 0\.9\).*smoothing=0"
     ):
@@ -138,7 +128,7 @@ def test_pairs_are_not_smoothed_twice(tmp_path, tiny_bert):
 
 
 def test_the_steps_can_be_chosen(tmp_path, tiny_bert):
-    path = write(tmp_path / "dino.jsonl", raw_records())
+    path = write_rows(tmp_path / "dino.jsonl", raw_records())
     report = make(path, tiny_bert, tmp_path, steps=["drop_identical", "augment"], dev_share=0).source().report
     assert [one["step"] for one in report["steps"]] == ["drop_identical", "augment"]
     assert report["train"] == 240 + 60
@@ -149,7 +139,7 @@ def test_the_steps_can_be_chosen(tmp_path, tiny_bert):
 def test_the_valid_split_is_the_development_set(tmp_path, tiny_bert):
     records = [dict(record, split="train") for record in raw_records()]
     records += [dict(record, split="valid") for record in scored(["0", "1", "0.5"])]
-    data = make(write(tmp_path / "d.jsonl", records), tiny_bert, tmp_path)
+    data = make(write_rows(tmp_path / "d.jsonl", records), tiny_bert, tmp_path)
     assert data.held_out()[0].left == ["rain 0", "rain 1", "rain 2"]
     assert data.held_out()[0].gold.tolist() == [0.0, 1.0, 0.5]
     assert data.source().report["train"] == 240
@@ -161,7 +151,7 @@ def test_no_step_runs_on_the_valid_split_and_its_scores_are_those_of_smoothed_la
     records = [
         dict(record, split=split) for split, part in (("train", raw_records()), ("valid", valid)) for record in part
     ]
-    data = make(write(tmp_path / "d.jsonl", records), tiny_bert, tmp_path)
+    data = make(write_rows(tmp_path / "d.jsonl", records), tiny_bert, tmp_path)
     (task,) = data.held_out()
     assert data.source().report["postprocess"] == "on"
     assert task.gold.tolist() == [0.0, 1.0, 0.5, 1.0, 1.0, 0.0]
@@ -175,14 +165,14 @@ def test_no_step_runs_on_the_valid_split_and_its_scores_are_those_of_smoothed_la
 def test_rows_that_are_not_used_are_reported(tmp_path, tiny_bert, caplog):
     records = [*raw_records(), {"text_a": "a", "text_b": " ", "label": "1"}, {"text_a": "a", "text_b": "b", "label": 5}]
     records += [dict(record, split=split) for split in ("valid", "test") for record in scored(["0", "1"])]
-    data = make(write(tmp_path / "d.jsonl", records), tiny_bert, tmp_path, on_error="skip", quiet=False)
+    data = make(write_rows(tmp_path / "d.jsonl", records), tiny_bert, tmp_path, on_error="skip", quiet=False)
     with caplog.at_level(logging.INFO):
         data.prepare_data()
     assert "raw pairs; left out 1 with an empty text, 1 unreadable, 2 with split='test'\n" in caplog.text
 
 
 def test_no_x1_on_both_sides(tmp_path, tiny_bert):
-    data = make(write(tmp_path / "d.jsonl", raw_records()), tiny_bert, tmp_path, split_by="x1")
+    data = make(write_rows(tmp_path / "d.jsonl", raw_records()), tiny_bert, tmp_path, split_by="x1")
     (task,) = data.held_out()
     assert len(set(task.left)) == 3
     assert not set(task.left) & {record.texts[0] for record in data.source()}
@@ -190,18 +180,18 @@ def test_no_x1_on_both_sides(tmp_path, tiny_bert):
 
 def test_a_folder_of_shards_brings_its_manifest(tmp_path, tiny_bert):
     records = raw_records()
-    write(tmp_path / "out" / "shard-00000.jsonl", records[:100])
-    write(tmp_path / "out" / "shard-00001.jsonl", records[100:])
+    write_rows(tmp_path / "out" / "shard-00000.jsonl", records[:100])
+    write_rows(tmp_path / "out" / "shard-00001.jsonl", records[100:])
     (tmp_path / "out" / "manifest.json").write_text(json.dumps({"generator": "some/model", "yield": 0.7}))
     data = make(str(tmp_path / "out"), tiny_bert, tmp_path)
     found = data.manifest()
     assert found["source"]["source"]["synthesis"] == [{"generator": "some/model", "yield": 0.7}]
-    whole = make(write(tmp_path / "whole.jsonl", records), tiny_bert, tmp_path).manifest()
+    whole = make(write_rows(tmp_path / "whole.jsonl", records), tiny_bert, tmp_path).manifest()
     assert whole["rows_sha256"] == found["rows_sha256"]
 
 
 def test_without_two_labels_held_out_nothing_is_scored(tmp_path, tiny_bert, caplog):
-    data = make(write(tmp_path / "d.jsonl", scored([0.2] * 10 + [0.4] * 4)), tiny_bert, tmp_path)
+    data = make(write_rows(tmp_path / "d.jsonl", scored([0.2] * 10 + [0.4] * 4)), tiny_bert, tmp_path)
     assert data.held_out() == []
     assert "1 held-out pairs have no two different labels" in caplog.text
 
@@ -234,7 +224,7 @@ def test_without_two_labels_held_out_nothing_is_scored(tmp_path, tiny_bert, capl
 )
 def test_bad_input(tmp_path, tiny_bert, records, options, message):
     with pytest.raises(InputError, match=message):
-        make(write(tmp_path / "d.jsonl", records), tiny_bert, tmp_path, **options).prepare_data()
+        make(write_rows(tmp_path / "d.jsonl", records), tiny_bert, tmp_path, **options).prepare_data()
     assert not list(tmp_path.glob("pairs-*/*"))  # nothing is left that a second run would take for whole
 
 
@@ -243,7 +233,7 @@ def test_sts_b_as_a_dino_file(tmp_path, shared_data, minilm_path):
     with table.open(encoding="utf-8", newline="\n") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     records = [{"text_a": r["sentence1"], "text_b": r["sentence2"], "label": float(r["score"]) / 5} for r in rows]
-    data = make(write(tmp_path / "stsb.jsonl", records), minilm_path, tmp_path)
+    data = make(write_rows(tmp_path / "stsb.jsonl", records), minilm_path, tmp_path)
     data.prepare_data()
     report = data.source().report
     assert (report["postprocess"], report["raw"], report["train"] + report["dev"]) == ("off", 5_749, 5_749)

@@ -1,4 +1,4 @@
-"""Spans against the published sampler (DeCLUTR) and the paper's text."""
+"""Spans against the published sampler (DeCLUTR) and the paper's text; MLM masks: 15 % of the tokens, 80/10/10."""
 
 from collections import Counter
 
@@ -8,13 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from contracts import InputError
-from datamodules.spans import align_to_words, check_span_settings, sample_spans, tokens_needed
+from contracts import IGNORED_LABEL, InputError
+from datamodules.span_batches import mask_tokens
+from datamodules.spans import SpanRule, align_to_words, sample_spans
+
+PUBLISHED = SpanRule(anchors=2, positives=2, min_span=32, max_span=512, window="grid", positive="nearby")
+VOCABULARY, MASK = 50, 4
 
 
-def draws(count, num_tokens=2048, anchors=2, positives=2, **kwargs):
+def draws(count, num_tokens=2048, **rule):
     rng = np.random.default_rng(0)
-    return [sample_spans(num_tokens, anchors, positives, 32, 512, rng, **kwargs) for _ in range(count)]
+    return [sample_spans(num_tokens, PUBLISHED._replace(**rule), rng) for _ in range(count)]
 
 
 @pytest.mark.parametrize("window", ["grid", "uniform"])
@@ -58,7 +62,7 @@ def test_windows_are_drawn_as_from_the_published_list(num_tokens, anchors):
     rng, oracle_rng = np.random.default_rng(1), np.random.default_rng(2)
     ours, oracle = Counter(), Counter()
     for _ in range(6000):
-        spans = sample_spans(num_tokens, anchors, 1, 2, 4, rng)
+        spans = sample_spans(num_tokens, SpanRule(anchors, 1, 2, 4, "grid", "nearby"), rng)
         ours[tuple(sorted(spans.anchor_starts // 4))] += 1
         oracle[tuple(sorted(np.array(published_windows(num_tokens, anchors, 4, oracle_rng)) // 4))] += 1
     frequent = [windows for windows, count in (ours + oracle).items() if count >= 20]
@@ -89,7 +93,8 @@ def test_one_uniform_anchor_starts_anywhere():
 def test_two_uniform_anchors_take_every_arrangement_equally_often():
     # Fixed lengths of 2, so 3 spans and 2 gaps of 4 in 18 tokens: C(4 + 3, 3) = 35 arrangements
     rng = np.random.default_rng(5)
-    seen = Counter(tuple(sample_spans(18, 3, 1, 2, 2, rng, window="uniform").anchor_starts) for _ in range(7000))
+    rule = SpanRule(3, 1, 2, 2, "uniform", "nearby")
+    seen = Counter(tuple(sample_spans(18, rule, rng).anchor_starts) for _ in range(7000))
     assert len(seen) == 35
     assert stats.chisquare(list(seen.values())).pvalue > 1e-4
 
@@ -134,57 +139,58 @@ def test_subsuming_lengths_are_those_of_the_anchor_scaled():
 
 @st.composite
 def requests(draw):
+    """A rule, a document that is long enough for it, and a generator."""
     max_span = draw(st.integers(1, 64))
-    anchors, window = draw(st.integers(1, 5)), draw(st.sampled_from(["grid", "uniform"]))
-    return {
-        "num_tokens": tokens_needed(anchors, max_span, window) + draw(st.integers(0, 300)),
-        "anchors": anchors,
-        "positives": draw(st.integers(1, 4)),
-        "min_span": draw(st.integers(1, max_span)),
-        "max_span": max_span,
-        "window": window,
-        "positive": draw(st.sampled_from(["nearby", "adjacent", "subsuming"])),
-        "rng": np.random.default_rng(draw(st.integers(0, 2**32))),
-    }
+    rule = SpanRule(
+        anchors=draw(st.integers(1, 5)),
+        positives=draw(st.integers(1, 4)),
+        min_span=draw(st.integers(1, max_span)),
+        max_span=max_span,
+        window=draw(st.sampled_from(["grid", "uniform"])),
+        positive=draw(st.sampled_from(["nearby", "adjacent", "subsuming"])),
+    )
+    num_tokens = rule.tokens_needed + draw(st.integers(0, 300))
+    return num_tokens, rule, np.random.default_rng(draw(st.integers(0, 2**32)))
 
 
 @given(request=requests())
 @settings(max_examples=600, deadline=None)
 def test_no_span_passes_a_border(request):
-    spans = sample_spans(**request)
-    assert [len(values) for values in spans[:2]] == [request["anchors"]] * 2
-    assert [len(values) for values in spans[2:]] == [request["anchors"] * request["positives"]] * 2
+    num_tokens, rule, _ = request
+    spans = sample_spans(*request)
+    assert [len(values) for values in spans[:2]] == [rule.anchors] * 2
+    assert [len(values) for values in spans[2:]] == [rule.anchors * rule.positives] * 2
     for starts, lengths in (spans[:2], spans[2:]):
         assert (starts >= 0).all()
-        assert (starts + lengths <= request["num_tokens"]).all()
+        assert (starts + lengths <= num_tokens).all()
         assert (lengths >= 1).all()
-        assert (lengths <= request["max_span"]).all()
-    assert (spans.anchor_lengths >= request["min_span"]).all()
+        assert (lengths <= rule.max_span).all()
+    assert (spans.anchor_lengths >= rule.min_span).all()
     order = np.argsort(spans.anchor_starts)
     ends = (spans.anchor_starts + spans.anchor_lengths)[order][:-1]
     gaps = spans.anchor_starts[order][1:] - ends
-    assert (gaps >= (request["max_span"] if request["window"] == "grid" else 2 * request["max_span"])).all()
-    if request["window"] == "grid":
-        assert (spans.anchor_starts % request["max_span"] + spans.anchor_lengths <= request["max_span"]).all()
+    assert (gaps >= (rule.max_span if rule.window == "grid" else 2 * rule.max_span)).all()
+    if rule.window == "grid":
+        assert (spans.anchor_starts % rule.max_span + spans.anchor_lengths <= rule.max_span).all()
 
 
 @given(request=requests(), word_length=st.integers(1, 12))
 @settings(max_examples=600, deadline=None)
 def test_aligned_spans_split_no_word(request, word_length):
-    rng = request["rng"]
+    num_tokens, rule, rng = request
     starts_word = np.array([False, True])  # id 1 begins a word, id 0 goes on with it
-    ids = (rng.random(request["num_tokens"]) < 1 / word_length).astype(np.uint16)
+    ids = (rng.random(num_tokens) < 1 / word_length).astype(np.uint16)
     borders = set(np.flatnonzero(ids).tolist()) | {0, len(ids)}
-    spans = sample_spans(**request)
+    spans = sample_spans(*request)
     for starts, lengths in (spans[:2], spans[2:]):
-        new_starts, new_lengths = align_to_words(ids, starts, lengths, request["max_span"], starts_word)
+        new_starts, new_lengths = align_to_words(ids, starts, lengths, rule.max_span, starts_word)
         for start, length in zip(new_starts.tolist(), new_lengths.tolist(), strict=True):
             assert start in borders
-            assert 1 <= length <= request["max_span"]
+            assert 1 <= length <= rule.max_span
             assert start + length <= len(ids)
             if start + length not in borders:  # only where one word alone is too long
                 following = min(border for border in borders if border > start)
-                assert following - start > request["max_span"]
+                assert following - start > rule.max_span
 
 
 def test_alignment_of_a_sentence_by_hand():
@@ -206,11 +212,63 @@ def test_alignment_of_a_sentence_by_hand():
 
 def test_short_documents_and_impossible_settings_are_refused():
     with pytest.raises(ValueError, match="2047 tokens is too short for 2 anchors of up to 512 tokens: 2048 are needed"):
-        sample_spans(2047, 2, 2, 32, 512, np.random.default_rng(0))
-    assert tokens_needed(2, 512) == tokens_needed(2, 512, "uniform") == 2048
-    with pytest.raises(InputError, match="1 <= min_span <= max_span, got 64, 32"):
-        check_span_settings(2, 2, 64, 32)
-    with pytest.raises(InputError, match="at least 1 of each, got 0 and 2"):
-        check_span_settings(0, 2, 32, 64)
-    with pytest.raises(InputError, match="grid, uniform, got 'windows'"):
-        check_span_settings(2, 2, 32, 64, window="windows")
+        sample_spans(2047, PUBLISHED, np.random.default_rng(0))
+    assert PUBLISHED.tokens_needed == PUBLISHED._replace(window="uniform").tokens_needed == 2048
+    for changed, message in (
+        ({"min_span": 64, "max_span": 32}, "1 <= min_span <= max_span, got 64, 32"),
+        ({"anchors": 0}, "at least 1 of each, got 0 and 2"),
+        ({"window": "windows"}, "grid, uniform, got 'windows'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            PUBLISHED._replace(**changed).check()
+
+
+def masked(ids, special, seed=0, probability=0.15):
+    rng = np.random.default_rng(seed)
+    return mask_tokens(ids, special, rng, mask_id=MASK, vocab_size=VOCABULARY, probability=probability)
+
+
+def test_rates_are_15_percent_and_80_10_10():
+    ids = np.full(400_000, 7)
+    corrupted, labels = masked(ids, np.zeros(len(ids), dtype=bool))
+    predicted = labels != IGNORED_LABEL
+    assert stats.binomtest(int(predicted.sum()), len(ids), 0.15).pvalue > 1e-4
+    now = corrupted[predicted]
+    # A random token is a mask or the token itself once in VOCABULARY each
+    counts = [(now == MASK).sum(), (now == 7).sum(), ((now != MASK) & (now != 7)).sum()]
+    share = np.array([0.8 + 0.1 / VOCABULARY, 0.1 + 0.1 / VOCABULARY, 0.1 * (VOCABULARY - 2) / VOCABULARY])
+    assert stats.chisquare(counts, share * predicted.sum()).pvalue > 1e-4
+    others = np.delete(np.bincount(now, minlength=VOCABULARY), [MASK, 7])
+    assert stats.chisquare(others).pvalue > 1e-4  # special ids are drawn too, as published
+
+
+def test_positions_are_independent():
+    ids = np.full(200_000, 7)
+    _, labels = masked(ids, np.zeros(len(ids), dtype=bool))
+    predicted = (labels != IGNORED_LABEL).astype(float)
+    assert abs(np.corrcoef(predicted[:-1], predicted[1:])[0, 1]) < 4 / np.sqrt(len(ids))
+
+
+@given(
+    ids=st.lists(st.integers(0, VOCABULARY - 1), max_size=60),
+    seed=st.integers(0, 999),
+    probability=st.floats(0, 0.99),
+)
+@settings(max_examples=200, deadline=None)
+def test_special_tokens_stay_and_labels_are_the_originals(ids, seed, probability):
+    ids = np.array(ids, dtype=np.int64)
+    special, before = ids < 5, ids.copy()
+    corrupted, labels = masked(ids, special, seed, probability=probability)
+    assert np.array_equal(ids, before)
+    assert np.array_equal(corrupted[special], ids[special])
+    assert (labels[special] == IGNORED_LABEL).all()
+    predicted = labels != IGNORED_LABEL
+    assert np.array_equal(labels[predicted], ids[predicted])
+    assert np.array_equal(corrupted[~predicted], ids[~predicted])
+    assert corrupted.dtype == labels.dtype == np.int64
+
+
+def test_a_probability_that_leaves_nothing_is_refused():
+    for probability in (-0.1, 1.0, 15):
+        with pytest.raises(InputError, match=r"data.mlm_probability: wanted a share.*\[0, 1\)"):
+            masked(np.arange(3), np.zeros(3, dtype=bool), probability=probability)

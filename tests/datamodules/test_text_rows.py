@@ -1,50 +1,44 @@
 """Batches hold the rows that their order names, on any number of processes, and the rows' own texts and labels."""
 
 import gzip
+import inspect
 import itertools
 import json
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
+import yaml
+from hydra.utils import get_class
 from transformers import AutoTokenizer
 
 from contracts import InputError, NLIBatch, SentenceBatch, TripletBatch
 from datamodules.record_kinds import RELATIONS
-from datamodules.text_rows import NLIPairs, QuestionAnswers, Sentences, Triplets
+from tests.data import as_rank, data_module, sequences_of, write_rows
+from tests.objectives import CONFIGS
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
+
+
+def make(name, path, tokenizer, cache, **keys):
+    return data_module(name, path=path, tokenizer=tokenizer, cache_dir=cache, **keys)
 
 
 def sentence(number):
     return f"{WORDS[number % 10]} and the {WORDS[number // 10 % 10]} {number}"
 
 
-def write(path, records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return str(path)
-
-
-def make(cls, path, tokenizer, cache, **options):
-    return cls(path, str(tokenizer), **{"batch_size": 4, "cache_dir": str(cache), "quiet": True, **options})
-
-
-def as_rank(data, rank, world):
-    root = SimpleNamespace(root_device=torch.device("cpu"))
-    data.trainer = SimpleNamespace(global_rank=rank, world_size=world, current_epoch=0, strategy=root)
-    data.setup()
-    return data
-
-
-def sequences_of(ragged):
-    return [part.tolist() for part in np.split(ragged.ids.numpy(), np.cumsum(ragged.lengths)[:-1])]
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "data").glob("*.yaml")))
+def test_a_key_has_its_default_in_yaml_alone(name):
+    config = yaml.safe_load((CONFIGS / "data" / f"{name}.yaml").read_text())
+    parameters = inspect.signature(get_class(config.pop("_target_"))).parameters
+    assert set(config) == set(parameters)
+    assert {parameter.default for parameter in parameters.values()} == {inspect.Parameter.empty}
 
 
 def test_sentences(tmp_path, tiny_bert):
     path = tmp_path / "s.txt"
     path.write_text("\n".join(sentence(i) for i in range(10)))
-    data = make(Sentences, str(path), tiny_bert, tmp_path, max_length=6)
+    data = make("sentences", path, tiny_bert, tmp_path, max_length=6)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     seen = []
     for batch in data.train_dataloader():
@@ -59,7 +53,7 @@ def test_sentences(tmp_path, tiny_bert):
 def test_nli_pairs(tmp_path, tiny_mlm):
     labels = [i % 3 for i in range(8)]
     records = [{"premise": sentence(i), "hypothesis": sentence(i + 1), "label": RELATIONS[labels[i]]} for i in range(8)]
-    data = make(NLIPairs, write(tmp_path / "n.jsonl", records), tiny_mlm, tmp_path)
+    data = make("nli", write_rows(tmp_path / "n.jsonl", records), tiny_mlm, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
     for batch in data.train_dataloader():
         assert isinstance(batch, NLIBatch)
@@ -72,7 +66,7 @@ def test_nli_pairs(tmp_path, tiny_mlm):
 @pytest.mark.parametrize("columns", [("sent0", "sent1", "hard_neg"), ("sent0", "sent1")])
 def test_triplets(tmp_path, tiny_bert, columns):
     records = [{name: sentence(i // 2 + 7 * k) for k, name in enumerate(columns)} for i in range(8)]
-    data = make(Triplets, write(tmp_path / "t.jsonl", records), tiny_bert, tmp_path, batch_size=8)
+    data = make("triplets", write_rows(tmp_path / "t.jsonl", records), tiny_bert, tmp_path, batch_size=8)
     (batch,) = data.train_dataloader()
     assert isinstance(batch, TripletBatch)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
@@ -87,7 +81,7 @@ def test_triplets(tmp_path, tiny_bert, columns):
 
 def test_questions_and_answers_are_triplets_without_negatives(tmp_path, tiny_bert):
     records = [{"question": sentence(i), "answer": sentence(i + 1)} for i in range(4)]
-    data = make(QuestionAnswers, write(tmp_path / "q.jsonl", records), tiny_bert, tmp_path)
+    data = make("qa", write_rows(tmp_path / "q.jsonl", records), tiny_bert, tmp_path)
     (batch,) = data.train_dataloader()
     assert isinstance(batch, TripletBatch)
     assert batch.negatives is None
@@ -95,40 +89,40 @@ def test_questions_and_answers_are_triplets_without_negatives(tmp_path, tiny_ber
 
 def test_the_processes_share_a_global_batch(tmp_path, tiny_bert):
     records = [{"question": sentence(i), "answer": sentence(i + 1)} for i in range(30)]
-    path = write(tmp_path / "q.jsonl", records)
-    alone = [batch.rows.tolist() for batch in make(QuestionAnswers, path, tiny_bert, tmp_path).train_dataloader()]
-    ranks = [as_rank(make(QuestionAnswers, path, tiny_bert, tmp_path), rank, 2).train_dataloader() for rank in (0, 1)]
+    path = write_rows(tmp_path / "q.jsonl", records)
+    alone = [batch.rows.tolist() for batch in make("qa", path, tiny_bert, tmp_path).train_dataloader()]
+    ranks = [as_rank(make("qa", path, tiny_bert, tmp_path), rank, 2).train_dataloader() for rank in (0, 1)]
     together = [[batch.rows.tolist() for batch in stream] for stream in ranks]
     assert len(alone) == 7
     assert [sorted(one + other) for one, other in zip(*together, strict=True)] == [sorted(rows) for rows in alone]
     groups = [next(iter(stream)).groups for stream in ranks]
     assert all(part.dtype == torch.int64 for part in groups)
     with pytest.raises(InputError, match="do not split evenly over 3 processes"):
-        as_rank(make(QuestionAnswers, path, tiny_bert, tmp_path), 0, 3).train_dataloader()
+        as_rank(make("qa", path, tiny_bert, tmp_path), 0, 3).train_dataloader()
 
 
 def test_a_stream_goes_on_where_it_stopped_and_refuses_other_data(tmp_path, tiny_bert):
     records = [{"question": sentence(i), "answer": sentence(i + 1)} for i in range(20)]
-    path = write(tmp_path / "q.jsonl", records)
-    stream = make(QuestionAnswers, path, tiny_bert, tmp_path, seed=5).train_dataloader()
+    path = write_rows(tmp_path / "q.jsonl", records)
+    stream = make("qa", path, tiny_bert, tmp_path, seed=5).train_dataloader()
     whole = [batch.rows.tolist() for _ in range(2) for batch in stream]
     assert whole[:5] != whole[5:]
-    first = make(QuestionAnswers, path, tiny_bert, tmp_path, seed=5).train_dataloader()
+    first = make("qa", path, tiny_bert, tmp_path, seed=5).train_dataloader()
     batches = iter(first)
     assert [next(batches).rows.tolist() for _ in range(3)] == whole[:3]
-    resumed = make(QuestionAnswers, path, tiny_bert, tmp_path, seed=5).train_dataloader()
+    resumed = make("qa", path, tiny_bert, tmp_path, seed=5).train_dataloader()
     resumed.load_state_dict(first.state_dict())
     assert [batch.rows.tolist() for batch in resumed] == whole[3:5]
-    other = write(tmp_path / "other.jsonl", [dict(record, answer="fog") for record in records])
+    other = write_rows(tmp_path / "other.jsonl", [dict(record, answer="fog") for record in records])
     with pytest.raises(InputError, match="content has changed"):
-        make(QuestionAnswers, other, tiny_bert, tmp_path, seed=5).train_dataloader().load_state_dict(first.state_dict())
+        make("qa", other, tiny_bert, tmp_path, seed=5).train_dataloader().load_state_dict(first.state_dict())
 
 
 def test_a_fraction_lies_inside_a_larger_one(tmp_path, tiny_bert):
-    path = write(tmp_path / "q.jsonl", [{"question": sentence(i), "answer": "fog"} for i in range(40)])
+    path = write_rows(tmp_path / "q.jsonl", [{"question": sentence(i), "answer": "fog"} for i in range(40)])
 
     def rows(fraction):
-        data = make(QuestionAnswers, path, tiny_bert, tmp_path, fraction=fraction, batch_size=2)
+        data = make("qa", path, tiny_bert, tmp_path, fraction=fraction, batch_size=2)
         return {row for batch in data.train_dataloader() for row in batch.rows.tolist()}, data.manifest()["used"]
 
     (few, five), (more, ten) = rows(0.125), rows(0.25)
@@ -142,7 +136,7 @@ def test_a_fraction_lies_inside_a_larger_one(tmp_path, tiny_bert):
 
 def test_the_manifest_says_where_the_rows_came_from(tmp_path, tiny_bert):
     records = [{"question": sentence(i), "answer": "fog", "split": "valid" if i > 5 else "train"} for i in range(8)]
-    data = make(QuestionAnswers, write(tmp_path / "q.jsonl", records), tiny_bert, tmp_path, max_length=9999)
+    data = make("qa", write_rows(tmp_path / "q.jsonl", records), tiny_bert, tmp_path, max_length=9999)
     manifest = data.manifest()
     json.dumps(manifest)
     assert (manifest["kept"], manifest["used"], manifest["max_length"]) == (6, 6, 512)
@@ -159,7 +153,7 @@ def test_overlap_finds_a_sentence_that_is_a_row_and_one_inside_a_row(tmp_path, r
         "Bread rises slowly in a cold kitchen when nobody looks",
     )
     path.write_text(f"{whole}\nHe said so: {inside} every day\nRain fell on the orchard for the third day\n")
-    data = make(Sentences, str(path), request.getfixturevalue(backbone), tmp_path)
+    data = make("sentences", path, request.getfixturevalue(backbone), tmp_path)
     elsewhere = "Two astronomers argued about the colour of the comet."
     across = "every day Rain fell on the orchard for the third day"  # the end of a row and the beginning of the next
     found = data.count_overlap([whole, inside, elsewhere, across, "Rain"])
@@ -169,11 +163,11 @@ def test_overlap_finds_a_sentence_that_is_a_row_and_one_inside_a_row(tmp_path, r
 
 
 def test_a_batch_larger_than_the_data_is_refused(tmp_path, tiny_bert):
-    path = write(tmp_path / "q.jsonl", [{"question": "rain", "answer": "fog"}])
+    path = write_rows(tmp_path / "q.jsonl", [{"question": "rain", "answer": "fog"}])
     with pytest.raises(InputError, match="larger than the data, which has 1"):
-        make(QuestionAnswers, path, tiny_bert, tmp_path).train_dataloader()
+        make("qa", path, tiny_bert, tmp_path).train_dataloader()
     with pytest.raises(InputError, match="no tokenizer could be loaded"):
-        make(QuestionAnswers, path, tmp_path / "nothing", tmp_path).prepare_data()
+        make("qa", path, tmp_path / "nothing", tmp_path).prepare_data()
 
 
 def test_real_texts(tmp_path, shared_data, minilm_path):
@@ -182,10 +176,10 @@ def test_real_texts(tmp_path, shared_data, minilm_path):
     with gzip.open(whole) as source, gzip.open(part, "wb") as target:
         target.writelines(itertools.islice(source, 2_000))
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    data = make(Triplets, str(part), minilm_path, tmp_path, batch_size=256, max_length=32)
+    data = make("triplets", part, minilm_path, tmp_path, batch_size=256, max_length=32)
     batch = next(iter(data.train_dataloader()))
     records = list(data.records)
     for column, sequences in enumerate([batch.anchors, batch.positives, batch.negatives]):
         texts = [records[row].texts[column] for row in batch.rows]
         assert sequences_of(sequences) == tokenizer(texts, truncation=True, max_length=32)["input_ids"]
-    assert sum(1 for _ in make(Triplets, str(whole), minilm_path, tmp_path).records) == 29_740
+    assert sum(1 for _ in make("triplets", whole, minilm_path, tmp_path).records) == 29_740

@@ -1,4 +1,4 @@
-"""The store holds the ids that transformers gives, once, whole, and only of documents that are long enough."""
+"""The store holds the ids that transformers gives, once, whole; of documents only those that are long enough."""
 
 import hashlib
 import itertools
@@ -6,18 +6,27 @@ import json
 import multiprocessing
 import shutil
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from contracts import InputError
+from datamodules.documents import RowsOfDocuments
+from datamodules.record_kinds import PAIRS, QA, SENTENCES, TRIPLETS
+from datamodules.records import RecordSource
 from datamodules.sources import TextSource
-from datamodules.token_store import TokenStore, build_or_open
-from datamodules.words import word_start_table
+from datamodules.text_rows import Sequences, text_groups
+from datamodules.text_to_ids import LengthRule, LongDocuments, WholeRows
+from datamodules.token_store import StoreWriter, TokenStore, build_or_open
+from datamodules.tokenizer import word_start_table
 from files.whole import unfinished
+from tests.data import sequences_of, write_rows
 
 LINES = [
     "The ferry leaves the harbour  before\tthe market opens.",
@@ -25,31 +34,7 @@ LINES = [
     "Rain.",
     "She repaired the clock with a spoon and two hairpins, and Nobody in the choir could remember it.",
 ]
-
-
-@pytest.fixture(scope="module")
-def unigram():
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trainer = trainers.UnigramTrainer(vocab_size=90, special_tokens=specials, unk_token="<unk>", show_progress=False)
-    tokenizer.train_from_iterator(LINES * 20, trainer)
-    names = {
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "mask_token": "<mask>",
-    }
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
-
-
-@pytest.fixture(params=["wordpiece", "bpe", "unigram"])
-def tokenizer(request, tiny_bert, tiny_mlm, unigram):
-    if request.param == "unigram":
-        return unigram
-    return AutoTokenizer.from_pretrained(tiny_bert if request.param == "wordpiece" else tiny_mlm)
+TEXTS = [LINES[0], " Rain.", "rain. ", f"{LINES[3]}; " * 3, "line\nbreak, 家 and 🙂, None, é and é", "a"]
 
 
 @pytest.fixture
@@ -59,30 +44,83 @@ def corpus(tmp_path):
     return path
 
 
-def build(path, tokenizer, cache, **kwargs):
-    return build_or_open(TextSource(path), tokenizer, cache, **{"min_length": 1, "quiet": True, **kwargs})
+def documents(path, tokenizer, cache, min_length=1, unit="tokens", min_tokens=1, lowercase=False, **source):
+    reading = LongDocuments(tokenizer, LengthRule(min_length, unit, min_tokens), lowercase=lowercase)
+    return build_or_open(RowsOfDocuments(TextSource(path, **source)), reading, cache, quiet=True)
 
 
-def expected_ids(tokenizer, line):
+def rows(path, tokenizer, cache, kind=SENTENCES, **source):
+    reading = WholeRows(tokenizer, labelled=kind.label is not None)
+    return build_or_open(RecordSource(path, kind, **source), reading, cache, quiet=True)
+
+
+EITHER = pytest.mark.parametrize("build", [documents, rows])
+
+
+def read_as_document(tokenizer, line):
     return tokenizer(" " + " ".join(line.split()), add_special_tokens=False)["input_ids"]
 
 
-def test_ids_are_those_of_transformers(corpus, tokenizer, tmp_path):
-    store = build(corpus, tokenizer, tmp_path / "cache")
-    assert len(store) == len(LINES)
-    for row, line in enumerate(LINES):
-        assert store[row].tolist() == expected_ids(tokenizer, line)
-    assert store.lengths.tolist() == [len(store[row]) for row in range(len(store))]
-    assert store.num_tokens == sum(store.lengths)
-    with pytest.raises(IndexError):
-        store[len(LINES)]
+def triplets_of(path, texts, names=("premise", "entailment", "contradiction")):
+    table = [[texts[(i + k) % len(texts)] for k in range(len(names))] for i in range(len(texts))]
+    write_rows(path, (dict(zip(names, row, strict=True)) for row in table))
+    return table
 
 
-def test_documents_are_slices_of_one_memory_map(corpus, tokenizer, tmp_path):
-    store = build(corpus, tokenizer, tmp_path / "cache")
-    assert isinstance(store.ids, np.memmap)
+def test_documents_are_the_ids_of_transformers_in_slices_of_one_map(corpus, tokenizer, tmp_path):
+    store = documents(corpus, tokenizer, tmp_path / "cache")
+    texts = [store.text(row) for row in range(len(store))]
+    assert [ids.tolist() for ids in texts] == [read_as_document(tokenizer, line) for line in LINES]
+    assert store.offsets.tolist() == [0, *itertools.accumulate(map(len, texts))]
     assert store.ids.dtype == np.uint16
-    assert all(np.shares_memory(store[row], store.ids) for row in range(len(store)))
+    for array in (store.ids, store.offsets):
+        assert isinstance(array.base, np.memmap)
+        assert not array.flags.writeable
+    assert all(np.shares_memory(ids, store.ids) for ids in texts)
+    for place in ((len(LINES), 0), (0, 1)):
+        with pytest.raises(IndexError):
+            store.text(*place)
+
+
+@pytest.mark.parametrize("max_length", [4, 7, 24, 100, 5000])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_sequences_of_rows_are_those_of_the_tokenizer(tmp_path, tokenizer, max_length, side, monkeypatch):
+    table = triplets_of(tmp_path / "d.jsonl", TEXTS)
+    store = rows(tmp_path / "d.jsonl", tokenizer, tmp_path, TRIPLETS)
+    monkeypatch.setattr(tokenizer, "truncation_side", side)
+    sequences = Sequences(tokenizer, max_length)
+    limit = min(max_length, tokenizer.model_max_length)
+    order = np.array([4, 0, 5, 3, 3, 1, 2])
+    for column in range(3):
+        expected = tokenizer([table[row][column] for row in order], truncation=True, max_length=limit)["input_ids"]
+        assert sequences_of(sequences(store, order, column)) == expected
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), min_size=1, max_size=8), st.integers(4, 40)
+)
+def test_any_text_that_has_a_token(tmp_path_factory, tokenizer, texts, max_length):
+    folder = tmp_path_factory.mktemp("any")
+    texts = [f"x{text}" for text in texts]
+    store = rows(write_rows(folder / "d.jsonl", ({"text": text} for text in texts)), tokenizer, folder)
+    assert len(store) == len(texts)
+    found = sequences_of(Sequences(tokenizer, max_length)(store, np.arange(len(texts)), 0))
+    assert found == tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+
+
+def test_special_tokens_in_documents_are_text_and_in_rows_what_the_tokenizer_reads(tmp_path, tokenizer):
+    special = tokenizer.all_special_tokens
+    path = tmp_path / "a.txt"
+    path.write_text(f"the clock {' '.join(special)} the clock [MASK] <s> </s> <mask>\n", encoding="utf-8")
+    texts = [f"a {token} b" for token in special]
+    before = tokenizer.backend_tokenizer.to_str()
+    ids = documents(path, tokenizer, tmp_path).text(0)
+    store = rows(write_rows(tmp_path / "d.jsonl", ({"text": text} for text in texts)), tokenizer, tmp_path)
+    assert tokenizer.backend_tokenizer.to_str() == before  # the caller's tokenizer is as it was
+    assert not (set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}) & set(ids.tolist())
+    assert len(ids) > len(read_as_document(tokenizer, "the clock the clock"))
+    assert sequences_of(Sequences(tokenizer, 50)(store, np.arange(len(texts)), 0)) == tokenizer(texts)["input_ids"]
 
 
 def test_a_large_vocabulary_takes_four_bytes(corpus, tmp_path):
@@ -90,153 +128,138 @@ def test_a_large_vocabulary_takes_four_bytes(corpus, tmp_path):
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
-    store = build(corpus, wrapped, tmp_path / "cache")
+    store = documents(corpus, wrapped, tmp_path / "cache")
     assert store.ids.dtype == np.uint32
-    assert store[0][1] == 70_000
+    assert store.text(0)[1] == 70_000
 
 
-def test_lower_case_only_if_asked(corpus, tiny_mlm, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
-    store = build(corpus, tokenizer, tmp_path / "cache", lowercase=True)
-    assert store[3].tolist() == expected_ids(tokenizer, LINES[3].lower()) != expected_ids(tokenizer, LINES[3])
+def test_lower_case_only_if_asked(corpus, bpe, tmp_path):
+    store = documents(corpus, bpe, tmp_path / "cache", lowercase=True)
+    assert store.text(3).tolist() == read_as_document(bpe, LINES[3].lower()) != read_as_document(bpe, LINES[3])
     assert store.manifest["lowercase"] is True
 
 
-def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer):
-    special = tokenizer.all_special_tokens
-    path = tmp_path / "a.txt"
-    path.write_text(f"the clock {' '.join(special)} the clock [MASK] <s> </s> <mask>\n", encoding="utf-8")
-    store = build(path, tokenizer, tmp_path / "cache")
-    forbidden = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    assert not forbidden & set(store[0].tolist())
-    assert len(store[0]) > len(expected_ids(tokenizer, "the clock the clock"))
-    assert (
-        tokenizer("a <mask> [MASK]")["input_ids"]
-        == AutoTokenizer.from_pretrained(_saved(tokenizer, tmp_path))("a <mask> [MASK]")["input_ids"]
-    )  # the caller's tokenizer is as it was
-
-
-def _saved(tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path / "saved")
-    return tmp_path / "saved"
-
-
-def test_truncation_and_padding_of_the_tokenizer_do_not_matter(corpus, minilm_path, tmp_path):
+@EITHER
+def test_truncation_and_padding_of_the_tokenizer_do_not_matter(build, minilm_path, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)  # its tokenizer.json pads and cuts at 128
     long = tmp_path / "long.txt"
     long.write_text(" ".join(LINES * 30), encoding="utf-8")
     store = build(long, tokenizer, tmp_path / "cache")
-    assert store.num_tokens > 500
+    assert len(store.ids) > 500
     tokenizer(["x", "y z"], padding=True, truncation=True, max_length=7)
     assert build(long, tokenizer, tmp_path / "cache").directory == store.directory
 
 
-def test_the_two_rules(corpus, tiny_mlm, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
-    tokens = [len(expected_ids(tokenizer, line)) for line in LINES]
+def test_the_two_rules_of_length(corpus, bpe, tmp_path):
+    tokens = [len(read_as_document(bpe, line)) for line in LINES]
     words = [len(line.split()) for line in LINES]
-    store = build(corpus, tokenizer, tmp_path / "cache", min_length=tokens[1])
-    assert store.lengths.tolist() == [n for n in tokens if n >= tokens[1]]
-    assert (store.manifest["read"], store.manifest["kept"], store.manifest["too_short"]) == (4, 3, 1)
-    assert store.manifest["source"]["blank"] == 2
-    strict = build(corpus, tokenizer, tmp_path / "cache", min_length=words[1], length_unit="words")
-    assert strict.lengths.tolist() == [tokens[0], tokens[3]]  # > words[1], not >=
-    assert strict.manifest["words"] == words[0] + words[3]
-    both = {"min_length": words[1], "length_unit": "words", "min_tokens": tokens[0] + 1}
-    store = build(corpus, tokenizer, tmp_path / "cache", **both)
-    assert store.lengths.tolist() == [tokens[3]]
-    assert (store.manifest["too_short"], store.manifest["too_few_tokens"]) == (2, 1)
+
+    def kept(**rule):
+        store = documents(corpus, bpe, tmp_path / "cache", **rule)
+        return np.diff(store.offsets).tolist(), store.manifest
+
+    lengths, manifest = kept(min_length=tokens[1])
+    assert lengths == [n for n in tokens if n >= tokens[1]]
+    assert (manifest["read"], manifest["kept"], manifest["too_short"], manifest["source"]["blank"]) == (4, 3, 1, 2)
+    lengths, manifest = kept(min_length=words[1], unit="words")
+    assert lengths == [tokens[0], tokens[3]]  # > words[1], not >=
+    assert manifest["words"] == words[0] + words[3]
+    lengths, manifest = kept(min_length=words[1], unit="words", min_tokens=tokens[0] + 1)
+    assert lengths == [tokens[3]]
+    assert (manifest["too_short"], manifest["too_few_tokens"]) == (2, 1)
 
 
-def test_nothing_long_enough_says_how_long_the_longest_is(corpus, tiny_mlm, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
-    longest = max(len(expected_ids(tokenizer, line)) for line in LINES)
+def test_nothing_long_enough_says_how_long_the_longest_is(corpus, bpe, tmp_path):
+    longest = max(len(read_as_document(bpe, line)) for line in LINES)
     message = (
         rf"none of the 4 documents.*at least 2048 tokens.*longest has {longest} tokens.*corpus\.txt:5.*max_span=auto"
     )
     with pytest.raises(InputError, match=message):
-        build(corpus, tokenizer, tmp_path / "cache", min_length=2048)
+        documents(corpus, bpe, tmp_path / "cache", min_length=2048)
     with pytest.raises(InputError, match=r"more than 2048 words and at least 99 tokens; the longest has 18 words"):
-        build(corpus, tokenizer, tmp_path / "cache", min_length=2048, length_unit="words", min_tokens=99)
+        documents(corpus, bpe, tmp_path / "cache", min_length=2048, unit="words", min_tokens=99)
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
 
 
-def test_manifest_has_the_sums(corpus, tiny_mlm, tmp_path):
-    store = build(corpus, AutoTokenizer.from_pretrained(tiny_mlm), tmp_path / "cache")
+def test_rows_without_a_token_are_left_out_with_their_labels(tmp_path, tiny_bert):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    empty = "\u200b"  # BERT drops a lone format character
+    texts = [("rain", "fog", 0.25), ("rain", empty, 0.5), ("clock", "spoon", 0.75)]
+    path = write_rows(tmp_path / "d.jsonl", ({"text_a": a, "text_b": b, "label": s} for a, b, s in texts))
+    store = rows(path, tokenizer, tmp_path, PAIRS)
+    assert store.labels.tolist() == [0.25, 0.75]
+    assert store.manifest["without_tokens"] == 1
+    assert store.text(1, 1).tolist() == tokenizer("spoon", add_special_tokens=False)["input_ids"]
+    write_rows(path, [{"text_a": empty, "text_b": empty, "label": 0}])
+    with pytest.raises(InputError, match="none of the 1 rows has a token"):
+        rows(path, tokenizer, tmp_path, PAIRS)
+
+
+def test_manifest_has_the_sums(corpus, bpe, tmp_path):
+    store = documents(corpus, bpe, tmp_path / "cache")
     assert store.manifest["ids_sha256"] == hashlib.sha256((store.directory / "ids.bin").read_bytes()).hexdigest()
     assert store.manifest["text_sha256"] == hashlib.sha256("".join(f"{x}\0" for x in LINES).encode()).hexdigest()
     assert store.manifest["source"]["sha256"] == hashlib.sha256(corpus.read_bytes()).hexdigest()
-    assert store.manifest["tokens"] == store.num_tokens
+    assert store.manifest["tokens"] == len(store.ids)
     assert json.loads(json.dumps(store.manifest)) == store.manifest
 
 
-def test_second_start_reads_no_text(corpus, tiny_mlm, tmp_path, monkeypatch):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
-    first = build(corpus, tokenizer, tmp_path / "cache")
-    monkeypatch.setattr(TextSource, "documents", lambda self: pytest.fail("the text was read again"))
-    assert build(corpus, tokenizer, tmp_path / "cache").ids.tolist() == first.ids.tolist()
-
-
-def test_the_key_follows_all_that_matters(corpus, tiny_mlm, tiny_bert, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
+@EITHER
+def test_the_key_follows_all_that_matters(build, corpus, bpe, tiny_bert, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
-    stores = [
-        build(corpus, tokenizer, cache),
-        build(corpus, tokenizer, cache, lowercase=True),
-        build(corpus, tokenizer, cache, min_length=2),
-        build(corpus, tokenizer, cache, length_unit="words"),
-        build(corpus, tokenizer, cache, length_unit="words", min_tokens=2),
-        build(corpus, AutoTokenizer.from_pretrained(tiny_bert), cache),
-    ]
-    tokenizer.add_tokens(["harbour"])
-    stores.append(build(corpus, tokenizer, cache))
+    first = build(corpus, bpe, cache)
+    with monkeypatch.context() as patch:
+        for source, method in ((TextSource, "documents"), (RecordSource, "__iter__")):
+            patch.setattr(source, method, lambda self: pytest.fail("the text was read again"))
+        assert build(corpus, bpe, cache).ids.tolist() == first.ids.tolist()
+    stores = [first, build(corpus, AutoTokenizer.from_pretrained(tiny_bert), cache)]
+    if build is documents:
+        for rule in ({"lowercase": True}, {"min_length": 2}, {"unit": "words"}, {"unit": "words", "min_tokens": 2}):
+            stores.append(documents(corpus, bpe, cache, **rule))
+    bpe.add_tokens(["harbour"])
+    stores.append(build(corpus, bpe, cache))
     corpus.write_text(corpus.read_text() + "One more line.\n")
-    stores.append(build(corpus, tokenizer, cache))
+    stores.append(build(corpus, bpe, cache))
     assert len({store.directory for store in stores}) == len(stores)
+    assert len({store.manifest["rows_sha256"] for store in (stores[0], stores[-1])}) == 2
+    copy = Path(shutil.copy(corpus, tmp_path / "copy.txt"))
+    assert build(copy, bpe, cache).manifest["rows_sha256"] == stores[-1].manifest["rows_sha256"]
 
 
-def test_offsets_stay_on_disk_like_the_ids(corpus, tiny_mlm, tmp_path):
-    store = build(corpus, AutoTokenizer.from_pretrained(tiny_mlm), tmp_path / "cache")
-    assert isinstance(store.offsets.base, np.memmap)
-    assert not store.offsets.flags.writeable
-    assert store.offsets.tolist() == [0, *itertools.accumulate(len(store[row]) for row in range(len(store)))]
+@EITHER
+@pytest.mark.parametrize("damage", ["ids.bin", "offsets.bin", "meta.json"])
+def test_a_damaged_store_is_built_anew(build, corpus, bpe, tmp_path, damage):
+    path = build(corpus, bpe, tmp_path / "cache").directory / damage
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    with pytest.raises(InputError, match="not a whole token store"):
+        TokenStore(path.parent)
+    build(corpus, bpe, tmp_path / "cache")
+    assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("damage", ["ids.bin", "offsets.npy", "meta.json"])
-def test_a_damaged_store_is_built_anew(corpus, tiny_mlm, tmp_path, damage):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
-    store = build(corpus, tokenizer, tmp_path / "cache")
-    ids = store.ids.tolist()
-    path = store.directory / damage
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(InputError, match=r"not a token store|cut short"):
-        TokenStore(store.directory)
-    assert build(corpus, tokenizer, tmp_path / "cache").ids.tolist() == ids
-
-
-def test_leftovers_of_a_killed_build_do_no_harm(corpus, tiny_mlm, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
-    directory = build(corpus, tokenizer, tmp_path / "cache").directory
+def test_leftovers_of_a_killed_build_do_no_harm(corpus, bpe, tmp_path):
+    directory = documents(corpus, bpe, tmp_path / "cache").directory
     shutil.rmtree(directory)
     stale = unfinished(directory) / "stale"
     stale.mkdir(parents=True)
     (stale / "ids.bin").write_bytes(b"half")
-    assert len(build(corpus, tokenizer, tmp_path / "cache")) == len(LINES)
+    assert len(documents(corpus, bpe, tmp_path / "cache")) == len(LINES)
     assert not stale.exists()
 
 
-def test_bad_text_leaves_no_store(tmp_path, tiny_mlm):
+@EITHER
+def test_bad_text_leaves_no_store(build, tmp_path, bpe):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "fine"}\n{"text": 3}\n')
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
     with pytest.raises(InputError, match=r"a\.jsonl:2"):
-        build(path, tokenizer, tmp_path / "cache")
+        build(path, bpe, tmp_path / "cache")
     assert not [entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]
-    store = build_or_open(TextSource(path, on_error="skip"), tokenizer, tmp_path / "cache", min_length=1, quiet=True)
-    assert store.manifest["source"]["skipped"] == 1
+    assert build(path, bpe, tmp_path / "cache", on_error="skip").manifest["source"]["skipped"] == 1
 
 
-def test_a_full_disk_is_the_users_to_solve(corpus, tiny_mlm, tmp_path, monkeypatch):
+@EITHER
+def test_a_full_disk_is_the_users_to_solve(build, corpus, bpe, tmp_path, monkeypatch):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full on this system")
     plain_open = Path.open
@@ -246,10 +269,11 @@ def test_a_full_disk_is_the_users_to_solve(corpus, tiny_mlm, tmp_path, monkeypat
 
     monkeypatch.setattr(Path, "open", open_on_a_full_disk)
     with pytest.raises(InputError, match=r"cache.tokens-.*No space left on device.*data\.cache_dir"):
-        build(corpus, AutoTokenizer.from_pretrained(tiny_mlm), tmp_path / "cache")
+        build(corpus, bpe, tmp_path / "cache")
 
 
-def test_a_tokenizer_in_python_is_refused(corpus, tmp_path):
+@EITHER
+def test_a_tokenizer_in_python_is_refused(build, corpus, tmp_path):
     class InPython:
         is_fast = False
 
@@ -260,16 +284,16 @@ def test_a_tokenizer_in_python_is_refused(corpus, tmp_path):
 def _build_and_report(corpus, folder, cache, barrier, answers):
     reads = 0
 
-    class Slow(TextSource):
-        def documents(self):
+    class Slow(RecordSource):
+        def __iter__(self):
             nonlocal reads
             reads += 1
             time.sleep(0.5)
-            return super().documents()
+            return super().__iter__()
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     barrier.wait()
-    store = build_or_open(Slow(corpus), tokenizer, cache, min_length=1, quiet=True)
+    store = build_or_open(Slow(corpus, SENTENCES), WholeRows(tokenizer), cache, quiet=True)
     answers.put((reads, store.ids.tolist()))
 
 
@@ -287,6 +311,53 @@ def test_one_process_builds_while_the_others_wait(corpus, tiny_mlm, tmp_path):
     assert results[0][1] == results[1][1] == results[2][1]
 
 
+def test_groups_are_equal_where_the_texts_are(tmp_path, bpe):
+    texts = ["rain", "fog", "rain", " rain", "fog", "rain fog"]
+    triplets_of(tmp_path / "d.jsonl", texts, ("question", "answer"))
+    store = rows(tmp_path / "d.jsonl", bpe, tmp_path, QA)
+    groups = text_groups(store, np.arange(6), 0).tolist()
+    assert [[a == b for a in groups] for b in groups] == [[a == b for a in texts] for b in texts]
+    assert text_groups(store, np.array([4, 0]), 0).tolist() == [groups[4], groups[0]]
+    assert text_groups(store, np.arange(0), 0).shape == (0,)
+
+
+def test_no_room_for_text_is_refused(tiny_bert, unigram):
+    with pytest.raises(InputError, match=r"data\.max_length=2: 2 special tokens"):
+        Sequences(AutoTokenizer.from_pretrained(tiny_bert), 2)
+    assert Sequences(unigram, 2).room == 1
+    assert Sequences(unigram, 10**6).longest == 100
+
+
+def test_opening_millions_of_rows_takes_no_time_and_no_memory_for_each(tmp_path, unigram):
+    count, block = 2_000_000, 100_000
+    with StoreWriter(tmp_path, 3, np.dtype("<u2"), labelled=False) as writer:
+        for first in range(0, count, block):
+            ids = np.arange(first * 3, (first + block) * 3) % 60_000
+            writer.write(ids, np.ones(block * 3, np.int64))
+        (tmp_path / "meta.json").write_text(json.dumps(writer.totals()))
+    tracemalloc.start()
+    began = time.perf_counter()
+    store = TokenStore(tmp_path)
+    batch = Sequences(unigram, 8)(store, np.array([0, count - 1]), 2)
+    seconds, peak = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sequences_of(batch) == [[2, unigram.eos_token_id], [(count * 3 - 1) % 60_000, unigram.eos_token_id]]
+    assert peak < 1_000_000
+    assert seconds < 5
+
+
+@pytest.mark.parametrize(
+    ("ids", "lengths", "labels"),
+    [([1, 2, 3], [1, 1, 1], [0]), ([1], [1, 1], [0]), ([1, 2], [1, 1], None), ([1, 2], [1, 1], [])],
+)
+def test_a_writer_refuses_parts_of_rows(tmp_path, ids, lengths, labels):
+    with (
+        StoreWriter(tmp_path, 2, np.dtype("<u2"), labelled=True) as writer,
+        pytest.raises(ValueError, match="whole rows"),
+    ):
+        writer.write(np.array(ids), np.array(lengths), None if labels is None else np.array(labels))
+
+
 def test_word_starts_agree_with_the_offsets_of_the_tokenizer(tokenizer):
     table = word_start_table(tokenizer)
     assert table.shape == (len(tokenizer),)
@@ -295,8 +366,7 @@ def test_word_starts_agree_with_the_offsets_of_the_tokenizer(tokenizer):
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     starts = np.flatnonzero(table[ids])
     pieces = [tokenizer.decode(part.tolist()).strip() for part in np.split(np.array(ids), starts[1:])]
-    expected = text.split()
-    assert [piece.lower() for piece in pieces] == [word.lower() for word in expected]
+    assert [piece.lower() for piece in pieces] == [word.lower() for word in text.split()]
     assert len(starts) < len(ids)  # the vocabulary is so small that some word has several pieces
 
 

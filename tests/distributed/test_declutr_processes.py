@@ -14,7 +14,7 @@ import torch.distributed as dist
 from pytorch_lightning.utilities import rank_zero_only
 
 from contracts import IGNORED_LABEL, Ragged, SpanBatch
-from datamodules.documents import from_text
+from tests.data import data_module
 from tests.objectives import built
 from tests.processes import statuses
 
@@ -79,9 +79,8 @@ def by_document(batch: SpanBatch) -> dict[int, list[torch.Tensor]]:
 def train(case: str, corpus: Path, backbone: Path, world: int) -> list[dict[str, Any]]:
     witness = Witness()
     pl.seed_everything(5, verbose=False)
-    data = from_text(
-        path=str(corpus), tokenizer=str(backbone), batch_size=GLOBAL_BATCH, min_span=3, max_span=24, quiet=True
-    )
+    keys = {"path": corpus, "tokenizer": backbone, "batch_size": GLOBAL_BATCH, "min_span": 3, "max_span": 24}
+    data = data_module("text", **keys)
     data.prepare_data()
     model = built("declutr", backbone, lr=1e-3, lr_schedule="constant", log_every_n_steps=2, **CASES[case])
     trainer = pl.Trainer(

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from datamodules.nli_generation import NLIGeneration
 from evaluation.generator_dev import GeneratorDev
+from tests.data import as_rank, data_module
 from tests.distributed import steps
 from tests.distributed.steps import stepping
 from tests.objectives import built
@@ -21,19 +21,9 @@ def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str)
     for name, options in OPTIONS.items():
         options = {"token_budget": 10**6, "recompute": "off", "log_every_n_steps": 1} | options
         model = built("gense_generator", backbone, prompts=prompts, dev_batch_size=4, **options).eval()
-        data = NLIGeneration(
-            f"{folder}/rows.jsonl",
-            backbone,
-            6,
-            prompts=prompts,
-            dev_path=f"{folder}/rows.jsonl",
-            cache_dir=folder,
-            quiet=True,
-        )
-        device = SimpleNamespace(type="cpu")
-        data.trainer = SimpleNamespace(
-            global_rank=rank, world_size=world, current_epoch=0, strategy=SimpleNamespace(root_device=device)
-        )
+        rows = f"{folder}/rows.jsonl"
+        keys = {"path": rows, "tokenizer": backbone, "batch_size": 6, "dev_path": rows, "cache_dir": folder}
+        data = as_rank(data_module("nli_generation", prompts=prompts, **keys), rank, world)
         model._trainer = SimpleNamespace(datamodule=data, global_step=0)
         step = stepping(model, world)
         outcome = step(next(iter(data.train_dataloader())))

@@ -9,11 +9,11 @@ import torch
 from transformers import AutoTokenizer, T5ForConditionalGeneration, T5Model
 
 from contracts import InputError, TripletBatch
-from datamodules.text_rows import Triplets
 from encoders import load_encoder
 from encoders.gense import masked_duplicates
 from encoders.optim import adafactor, make_schedule
 from encoders.tiny import write_tiny_t5
+from tests.data import data_module
 from tests.objectives import built
 
 PROMPT = " Question: what can we draw from the above sentence?"
@@ -88,7 +88,8 @@ def test_training_sees_the_vectors_of_embed(t5, recompute, pooling, tmp_path):
     texts = [text for text in TEXTS if text.strip()]
     columns = ("premise", "entailment", "contradiction")
     path.write_text("".join(json.dumps(dict.fromkeys(columns, text)) + "\n" for text in texts))
-    data = Triplets(str(path), str(t5), len(texts), max_length=64, cache_dir=str(tmp_path / "cache"), quiet=True)
+    keys = {"path": path, "tokenizer": t5, "batch_size": len(texts), "max_length": 64, "cache_dir": tmp_path / "cache"}
+    data = data_module("triplets", **keys)
     data.prepare_data()
     data.setup()
     batch = data.make_batch(data.store, np.arange(len(texts)))

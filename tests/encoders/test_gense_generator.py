@@ -17,10 +17,10 @@ from transformers import (
 )
 
 from contracts import InputError, Seq2SeqBatch
-from datamodules.nli_generation import NLIGeneration
 from encoders.chunks import concatenate
 from encoders.optim import linear_constant
 from evaluation.generator_dev import GeneratorDev
+from tests.data import data_module
 from tests.objectives import built
 
 ROWS = [
@@ -44,9 +44,8 @@ def rows(tmp_path_factory):
 @pytest.fixture(scope="module")
 def data(rows, tiny_t5, gense_prompts, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
-    return NLIGeneration(
-        str(rows), str(tiny_t5), 8, prompts=gense_prompts, dev_path=str(rows), cache_dir=str(cache), quiet=True
-    )
+    keys = {"path": rows, "tokenizer": tiny_t5, "batch_size": 8, "dev_path": rows, "cache_dir": cache}
+    return data_module("nli_generation", prompts=gense_prompts, **keys)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from command.side_by_side import find_ranks
 from contracts import InputError, PairTask
 from evaluation.tasks.sts import Similarity
 from files.results import read_results
+from tests.objectives import settings
 from training import domain
 from training.stages import Stage
 
@@ -130,7 +131,8 @@ def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monke
 
 
 def test_nothing_is_written_for_a_stage_that_does_not_run(rows, tmp_path):
-    data = {"_target_": "datamodules.text_rows.Triplets", "path": str(rows), "tokenizer": "none", "batch_size": 4}
+    data = settings("data", "triplets", path=str(rows), tokenizer="none")
+    data["_target_"] = "datamodules.text_rows.Triplets"
     whole = OmegaConf.create(
         {
             "output_dir": str(tmp_path / "run"),

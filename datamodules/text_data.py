@@ -1,0 +1,117 @@
+"""What all data modules do: texts are tokenised once, and drawn from in a new order every epoch."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytorch_lightning as pl
+
+from contracts import RetrievalTask
+from datamodules.order import nested_subset
+from datamodules.overlap import count_overlap
+from datamodules.stream import BatchStream, place_of
+from datamodules.text_to_ids import Reading
+from datamodules.token_store import Source, TokenStore, build_or_open
+from datamodules.tokenizer import load_tokenizer
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TextData(pl.LightningDataModule, ABC):
+    """A subclass says what is read and how it becomes ids, which rows are drawn from, and what is made of them.
+
+    The fields of a data module are its keys; the defaults are those of ``configs/data``. ``batch_size`` counts
+    examples over all processes, ``fraction`` is a share of the rows.
+    """
+
+    yields: ClassVar[type]
+    content_sum: ClassVar[str] = "rows_sha256"  # what of the store's manifest names its content in a checkpoint
+
+    tokenizer: str
+    batch_size: int
+    seed: int
+    fraction: float
+    cache_dir: str | None
+    num_workers: int
+    quiet: bool
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        folder = self.cache_dir or os.environ.get("CONTRASTIVE_ENCODERS_CACHE") or "~/.cache/contrastive-encoders"
+        self.cache = Path(folder).expanduser()
+        self.passes = 1  # of an epoch over the data; a batch has so many times its examples
+        self._store: TokenStore | None = None
+        nested_subset(1, self.fraction, self.seed)  # refuses a fraction that is none
+
+    @abstractmethod
+    def source(self) -> Source:
+        """What is tokenised."""
+
+    @abstractmethod
+    def reading(self, tokenizer: Any) -> Reading:
+        """How it becomes ids."""
+
+    @abstractmethod
+    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        """Make what `batch` needs; return how many rows may be drawn from."""
+
+    @abstractmethod
+    def batch(self, pass_index: int, examples: np.ndarray) -> Any:
+        """(N,) numbers of examples -> what the class ``yields``."""
+
+    @abstractmethod
+    def texts(self) -> Iterator[str]:
+        """The training texts, as the tokenizer is to see them."""
+
+    def prepare_data(self) -> None:
+        """Tokenise into the cache, once; a second call only opens what is there."""
+        self.open_store(self.source(), quiet=self.quiet)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open the store and fix which rows are drawn from, and how."""
+        if self._store is None:
+            store = self.open_store(self.source(), quiet=True)
+            rows = self.ready(store, load_tokenizer(self.tokenizer))
+            self.subset = nested_subset(rows, self.fraction, self.seed)
+            self._store = store
+
+    @property
+    def store(self) -> TokenStore:
+        """The tokenised rows; opened when they are first asked for."""
+        self.setup()
+        assert self._store is not None
+        return self._store
+
+    @property
+    def num_examples(self) -> int:
+        """Those that are drawn from."""
+        return len(self.subset)
+
+    def train_dataloader(self) -> BatchStream:
+        data_id = self.store.manifest[self.content_sum]
+        return BatchStream(
+            self.batch,
+            self.num_examples,
+            self.batch_size * self.passes,
+            seed=self.seed,
+            passes=self.passes,
+            data_id=data_id,
+            num_workers=self.num_workers,
+            **place_of(self.trainer),
+        )
+
+    def manifest(self) -> dict[str, Any]:
+        """The store's account of the source, and what of it is drawn from."""
+        return {**self.store.manifest, "used": self.num_examples, "fraction": self.fraction}
+
+    def held_out(self) -> Sequence[Any]:
+        return list[RetrievalTask]()
+
+    def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
+        return count_overlap(self.store, self.reading(load_tokenizer(self.tokenizer)), sentences)
+
+    def open_store(self, source: Source, quiet: bool) -> TokenStore:
+        return build_or_open(source, self.reading(load_tokenizer(self.tokenizer)), self.cache, quiet=quiet)

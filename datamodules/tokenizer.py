@@ -1,0 +1,118 @@
+"""What data modules must know of a tokenizer: loading it, its special tokens, which ids begin a word, its identity."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from transformers import AutoTokenizer
+
+from contracts import InputError
+
+BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a backbone: a folder, that of a run, or an id of the hub. InputError where there is none."""
+    if (Path(name) / "checkpoints" / "best.ckpt").is_file():  # the folder of a finished run
+        parts = [Path(name) / part for part in ("encoder", "generator")]
+        name = str(next((part for part in parts if part.is_dir()), parts[0]))
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # left open, it asks at a prompt
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"backbone={name}: no tokenizer could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
+            "transformers wrote, or an id of the hub that can be reached."
+        ) from error
+
+
+def tokenizer_sha256(tokenizer: Any) -> str:
+    """What a fast tokenizer makes of text; truncation and padding, which its users switch, do not count."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
+            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
+        )
+    serialised = tokenizer.backend_tokenizer.to_str()
+    content = serialised[serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+class Specials(NamedTuple):
+    """What a tokenizer puts around a sequence, and what masking has to know of its vocabulary."""
+
+    before: np.ndarray  # ids before a sequence, e.g. [CLS] or <s>
+    after: np.ndarray  # ids behind it, e.g. [SEP] or </s>
+    flags: np.ndarray  # (vocabulary,) bool: never masked nor predicted
+    mask_id: int | None
+
+    @property
+    def number(self) -> int:
+        return len(self.before) + len(self.after)
+
+
+def special_tokens(tokenizer: Any) -> Specials:
+    """Found by encoding a word with and without special tokens, which every tokenizer can do.
+
+    Raises InputError where the one does not stand inside the other.
+    """
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
+    places = [at for at in range(len(whole) - len(plain) + 1) if whole[at : at + len(plain)] == plain]
+    if not plain or not places:
+        raise InputError(
+            f"backbone: {type(tokenizer).__name__} encodes 'a' as {plain} and with special tokens as {whole}; wanted "
+            "the former inside the latter. Take another backbone."
+        )
+    before, after = whole[: places[0]], whole[places[0] + len(plain) :]
+    flags = np.zeros(len(tokenizer), dtype=bool)
+    flags[tokenizer.all_special_ids] = True
+    return Specials(np.array(before, np.int64), np.array(after, np.int64), flags, tokenizer.mask_token_id)
+
+
+def word_start_table(tokenizer: Any) -> np.ndarray:
+    """(len(tokenizer),) bool: whether the id begins a word. Added and special tokens do.
+
+    A punctuation mark of a WordPiece vocabulary begins one; byte-level BPE and SentencePiece glue it to the word
+    before, as they write no space there.
+    """
+    begins = _word_start_rule(tokenizer)
+    table = np.zeros(len(tokenizer), dtype=bool)
+    for token, id in tokenizer.get_vocab().items():
+        if id < len(table):
+            table[id] = begins(token)
+    table[list(tokenizer.all_special_ids) + list(tokenizer.added_tokens_decoder)] = True
+    return table
+
+
+def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = {part["type"]: part for name in ("decoder", "pre_tokenizer") for part in _flat(state[name])}
+    model = state["model"]
+    if model.get("type") == "WordPiece" or "WordPiece" in parts:
+        continuation = model.get("continuing_subword_prefix") or "##"
+        return lambda token: not token.startswith(continuation)
+    if "ByteLevel" in parts:
+        return lambda token: token.startswith(BYTE_LEVEL_SPACE)
+    if "Metaspace" in parts:
+        space = parts["Metaspace"]["replacement"]
+        return lambda token: token.startswith(space)
+    if any(part["type"] == "Replace" and part.get("content") == " " for part in _flat(state["decoder"])):
+        return lambda token: token.startswith("▁")  # SentencePiece BPE, as Llama's, spells out what Metaspace does
+    raise InputError(
+        f"{type(tokenizer).__name__}: cannot tell where its words begin: wanted a WordPiece, byte-level or "
+        f"SentencePiece tokenizer, got a {model.get('type')} model with {sorted(parts) or 'no'} parts. Switch "
+        "whole-word masking off."
+    )
+
+
+def _flat(part: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A pre-tokenizer or decoder, taken apart if it is a sequence."""
+    if part is None:
+        return []
+    if part["type"] == "Sequence":
+        inner = part.get("pretokenizers") or part.get("decoders") or []
+        return [piece for nested in inner for piece in _flat(nested)]
+    return [part]

@@ -1,0 +1,45 @@
+"""Data modules as ``data=NAME`` of the command line makes them, and their batches."""
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from contracts import Ragged
+from tests.objectives import made
+
+
+def data_module(name: str, **keys: Any) -> Any:
+    """What ``data=NAME`` makes with these keys, paths as the command line gives them."""
+    keys = {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
+    return made("data", name, **{"batch_size": 4, "quiet": True, **keys})
+
+
+def as_rank(data: Any, rank: int, world: int, epoch: int = 0) -> Any:
+    """The data module as a trainer of this rank has it, ready to draw from."""
+    strategy = SimpleNamespace(root_device=torch.device("cpu"))
+    data.trainer = SimpleNamespace(global_rank=rank, world_size=world, current_epoch=epoch, strategy=strategy)
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def batches(data: Any, count: int | None = None, rank: int = 0, world: int = 1, epoch: int = 0) -> list[Any]:
+    """The first batches of an epoch, or all of them, as this rank's trainer gets them."""
+    return list(itertools.islice(as_rank(data, rank, world, epoch).train_dataloader(), count))
+
+
+def sequences_of(ragged: Ragged, ids: torch.Tensor | None = None) -> list[list[int]]:
+    """The ids of each sequence; ``ids`` are others that lie beside them."""
+    return [part.tolist() for part in torch.split(ragged.ids if ids is None else ids, ragged.lengths.tolist())]
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """A JSON object a line."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
