@@ -12,8 +12,9 @@ CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 @cache
 def _config(group: str, name: str) -> DictConfig:
-    parts = [OmegaConf.load(CONFIGS / file) for file in ("train.yaml", f"{group}/{name}.yaml")]
-    return OmegaConf.merge({"prompts": OmegaConf.load(CONFIGS / "prompts" / "gense.yaml")}, *parts)
+    train, own = (OmegaConf.load(CONFIGS / file) for file in ("train.yaml", f"{group}/{name}.yaml"))
+    prompts = {"prompts": OmegaConf.load(CONFIGS / "prompts" / "gense.yaml"), "prompt_assembly": "pieces"}
+    return OmegaConf.merge(prompts, train, own if group in own else {group: own})
 
 
 def settings(group: str, name: str, **changed: Any) -> dict[str, Any]:
