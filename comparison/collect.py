@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from comparison.early import stopped
 from contracts import InputError, ItemScores, Results
 
 log = logging.getLogger(__name__)
 
 Row = dict[str, float]
+STOPPED = "stopped_early.json"  # in the folder of a trial that its sweep has ended before its end
 
 
 class Run(NamedTuple):
@@ -41,7 +41,7 @@ class LeftOut(NamedTuple):
 
 
 def collect(patterns: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
-    """All runs that the patterns name: folders, FILE.json, W&B's offline folders, globs, folders of run folders.
+    """All runs that the patterns name: folders, FILE.json, globs, folders of run folders.
 
     Raises:
         InputError: a pattern matches nothing, or no run can be read.
@@ -68,16 +68,18 @@ def read_run(path: Path) -> Run:
     Raises:
         InputError: it is unfinished, damaged, or of another release.
     """
-    from comparison.offline import is_offline_run, read_offline_run
     from files.items import items_beside, read_items
     from files.results import read_results
 
-    if is_offline_run(path):
-        return read_offline_run(path)
     if path.is_dir() and not (path / "results.json").exists():
         begun = _has_begun(path)
-        if reason := stopped(path):
-            raise InputError(f"{path}: its sweep has stopped it early: {reason}.")
+        if (path / STOPPED).exists():
+            raise InputError(f"{path}: its sweep has stopped it early: {_read_json(path / STOPPED).get('reason')}.")
+        if any(path.glob("run-*.wandb")):
+            raise InputError(
+                f"{path}: folders of W&B are no longer read. Name the output folder of the run, which has its "
+                "results.json and metrics.csv."
+            )
         raise InputError(
             f"{path}: the run is not finished. Start its command again; it continues."
             if begun
@@ -154,17 +156,18 @@ def _has_begun(path: Path) -> bool:
 
 
 def _holds_runs(path: Path) -> bool:
-    """W&B's folders have ``files``."""
-    return path.is_dir() and not _is_run(path) and not (path / "files").exists()
+    return path.is_dir() and not _is_run(path)
 
 
 def labels_of(folder: Path) -> dict[str, str]:
     """Run folder -> name of its arm, as a race has written it beside its runs."""
-    path = folder / "labels.json"
-    if not path.exists():
-        return {}
+    return {name: str(label) for name, label in _read_json(folder / "labels.json").items()}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A mapping that a sweep or a race has written; nothing where there is none."""
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        found: Any = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: wanted JSON, got: {error}. Remove it, or start the race again.") from error
-    return {str(name): str(label) for name, label in found.items()} if isinstance(found, dict) else {}
+        raise InputError(f"{path}: wanted JSON, got: {error}. Remove it, or start its command again.") from error
+    return found if isinstance(found, dict) else {}

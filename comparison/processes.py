@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import json
 import logging
 import os
@@ -10,15 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
-
-from comparison.early import stopped, write_stopped
 
 log = logging.getLogger(__name__)
 
@@ -111,15 +110,16 @@ def _gpus() -> int:
 
 
 def run_all(
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     record: Path,
     parallel: int = 1,
-    told: Callable[[Done], None] | None = None,
-    verdict: Callable[[Path], str] | None = None,
+    told: Callable[[Job, Done], None] | None = None,
+    verdict: Callable[[Job], str] | None = None,
 ) -> list[Done]:
-    """In their order, ``parallel`` at a time; what has its ``results.json`` is not begun, nor what was stopped early.
+    """In their order, ``parallel`` at a time; what has its ``results.json`` is not begun.
 
-    ``record`` gets a line for each; ``verdict`` is asked while a run runs, and ends it where it gives a reason.
+    A job is taken from ``jobs`` when a place is free, so that it may depend on what came of those before. ``record``
+    gets a line for each; ``verdict`` is asked while a run runs, and ends it where it gives a reason.
 
     A run that fails is begun once more (it continues from its checkpoint), unless its input is wrong: the same words
     would fail again. An interruption ends all of it; the same command goes on.
@@ -132,8 +132,6 @@ def run_all(
     def one(job: Job) -> Done | None:
         if (job.folder / "results.json").exists():
             return Done(job.name, 0, 0.0, 0, "")
-        if reason := stopped(job.folder):
-            return Done(job.name, INTERRUPTED[1], 0.0, 0, "", reason)
         place = free.get()
         try:
             done = _attempts(job, place, running, verdict)
@@ -147,13 +145,27 @@ def run_all(
             with record.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         if told:
-            told(done)
+            told(job, done)
         return done
 
+    waiting, found = iter(jobs), dict[int, Done]()
+
+    def work() -> None:
+        while True:
+            with taking:
+                job = None if running.ended_by else next(waiting, None)
+                place = next(places)
+            if job is None:
+                return
+            if done := one(job):
+                found[place] = done
+
+    taking, places = threading.Lock(), itertools.count()
     with _terminable(), ThreadPoolExecutor(parallel) as pool:
-        waiting = [pool.submit(one, job) for job in jobs]
+        workers = [pool.submit(work) for _ in range(parallel)]
         try:
-            found = [future.result() for future in waiting]
+            for worker in workers:
+                worker.result()
         except (KeyboardInterrupt, SystemExit) as error:
             running.end(TERMINATED if isinstance(error, SystemExit) else INTERRUPTED[0])
             raise  # the pool waits until all runs have saved their state
@@ -161,7 +173,7 @@ def run_all(
         raise SystemExit(TERMINATED)
     if running.ended_by:
         raise KeyboardInterrupt
-    return [done for done in found if done is not None]
+    return [found[place] for place in sorted(found)]
 
 
 @contextlib.contextmanager
@@ -181,7 +193,7 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _attempts(job: Job, place: dict[str, str], running: Running, verdict: Callable[[Path], str] | None) -> Done | None:
+def _attempts(job: Job, place: dict[str, str], running: Running, verdict: Callable[[Job], str] | None) -> Done | None:
     """None where all is being ended before it was begun."""
     began, attempts = time.monotonic(), 0
     while True:
@@ -194,7 +206,6 @@ def _attempts(job: Job, place: dict[str, str], running: Running, verdict: Callab
             output, early = _followed(process, job, verdict)
             status, said = process.returncode, "\n".join(output.splitlines()[-LINES_KEPT:])
         if early and status != 0:
-            write_stopped(job.folder, early)
             return Done(job.name, status, time.monotonic() - began, attempts, "", early)
         if status in INTERRUPTED:
             running.end(TERMINATED if status in (TERMINATED, -signal.SIGTERM) else INTERRUPTED[0])
@@ -205,14 +216,14 @@ def _attempts(job: Job, place: dict[str, str], running: Running, verdict: Callab
         )
 
 
-def _followed(process: "subprocess.Popen[str]", job: Job, verdict: Callable[[Path], str] | None) -> tuple[str, str]:
+def _followed(process: "subprocess.Popen[str]", job: Job, verdict: Callable[[Job], str] | None) -> tuple[str, str]:
     """What it wrote until its end, and why it was ended early."""
     early = ""
     while True:
         try:
             output, _ = process.communicate(timeout=ASKED_EVERY if verdict and not early else None)
         except subprocess.TimeoutExpired:
-            early = verdict(job.folder) if verdict else ""
+            early = verdict(job) if verdict else ""
             if early:
                 process.terminate()
         else:

@@ -90,7 +90,7 @@ def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) 
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     (output / "runs" / "labels.json").write_text(json.dumps(labels, indent=1), encoding="utf-8")
 
-    def told(done: Done) -> None:
+    def told(job: Job, done: Done) -> None:
         log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
     failed = [

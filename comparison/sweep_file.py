@@ -1,47 +1,56 @@
-"""A sweep file in W&B's format, and its trials: what an agent would start one after the other."""
+"""A sweep file in W&B's format: what is searched, how, and which words each trial gives to train.py."""
 
+import hashlib
 import itertools
-import math
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from comparison.early import bands_of
 from contracts import InputError
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 OTHERS_OF_A_COMMAND = ("${env}", "${interpreter}", "${program}", "${args_no_hyphens}", "python", "/usr/bin/env")
 METHODS = ("grid", "random", "bayes")
-RANDOM_TRIALS = 20  # where neither the command line nor run_cap says how many
+TRIALS = 20  # of random and bayes, where neither the command line nor run_cap says how many
 
 
-class Trial(NamedTuple):
-    place: int
-    values: dict[str, Any]
+class Rungs(NamedTuple):
+    """W&B's hyperband: of the trials scored ``first`` times, then eta times as often, one in eta goes on."""
 
-    @property
-    def name(self) -> str:
-        return f"trial {self.place}: " + " ".join(
-            f"{key.rpartition('.')[2]}={value}" for key, value in self.values.items()
-        )
-
-    def words(self) -> list[str]:
-        """As an agent writes ${args_no_hyphens}: ``KEY=VALUE``, in Python's spelling of the value."""
-        return [f"{key}={value}" for key, value in self.values.items()]
+    first: int
+    eta: int
+    last: int | None  # scorings from which on nothing is stopped
 
 
 class Sweep(NamedTuple):
     path: Path
     method: str
     metric: str
-    goal: str
+    maximize: bool
     parameters: dict[str, dict[str, Any]]
     words: list[str]  # of the command, the same for each trial
-    early_terminate: dict[str, Any]
-    bands: list[int]  # of early_terminate
+    rungs: Rungs | None  # of early_terminate
     run_cap: int | None
+
+    def distributions(self) -> "dict[str, BaseDistribution]":
+        """What Optuna draws each parameter from."""
+        return {name: _distribution(self, name, parameter) for name, parameter in self.parameters.items()}
+
+    def grid(self) -> list[dict[str, Any]]:
+        """All combinations in the file's order, the last parameter first to change; none of another method."""
+        if self.method != "grid":
+            return []
+        choices = [_choices(parameter) for parameter in self.parameters.values()]
+        return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*choices)]
+
+    def identity(self, words: list[str], seed: int) -> str:
+        """Of the study: the same search for the same words."""
+        asked = [self.method, self.metric, self.maximize, self.parameters, self.words, self.rungs, words, seed]
+        return hashlib.sha256(json.dumps(asked, default=str).encode()).hexdigest()[:16]
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -62,6 +71,9 @@ def read_sweep(path: Path) -> Sweep:
     method, metric = found.get("method"), found.get("metric") or {}
     if method not in METHODS:
         raise InputError(f"{path}: method {method!r} is unknown; choose {', '.join(METHODS)}.")
+    goal = metric.get("goal", "maximize")
+    if goal not in ("maximize", "minimize"):
+        raise InputError(f"{path}: metric.goal {goal!r} is unknown; choose maximize, minimize.")
     command = found.get("command") or []
     if not any("${args_no_hyphens}" in str(word) for word in command):
         raise InputError(f"{path}: wanted a command with ${{args_no_hyphens}}, which is how train.py reads KEY=VALUE.")
@@ -69,64 +81,64 @@ def read_sweep(path: Path) -> Sweep:
     for name, parameter in found["parameters"].items():
         if not isinstance(parameter, dict):
             raise InputError(f"{path}: parameter {name}: wanted value, values, or min and max; got {parameter!r}.")
-    early = found.get("early_terminate") or {}
-    if not isinstance(early, dict):
-        raise InputError(f"{path}: early_terminate {early!r}: wanted type: hyperband with min_iter and eta.")
+    early = found.get("early_terminate") or None
     return Sweep(
-        path, method, str(metric.get("name", "")), str(metric.get("goal", "maximize")), found["parameters"], words,
-        early, bands_of(early, path) if early else [], found.get("run_cap"),
+        path, method, str(metric.get("name", "")), goal == "maximize", found["parameters"], words,
+        None if early is None else rungs_of(early, path), found.get("run_cap"),
     )  # fmt: skip
 
 
-def trials_of(sweep: Sweep, number: int | None = None, seed: int = 1) -> list[Trial]:
-    """All of a grid (the first ``number``), or so many at random: trial i is the same however many are drawn."""
-    number = number or sweep.run_cap
-    drawn: Iterator[dict[str, Any]]
+def rungs_of(early_terminate: Any, where: Path) -> Rungs:
+    """``min_iter`` with ``eta``, or ``max_iter`` with ``s`` and ``eta``; eta is 3 where it is not said.
+
+    Raises:
+        InputError: another kind, or numbers that make no rungs.
+    """
+    if not isinstance(early_terminate, dict) or early_terminate.get("type") != "hyperband":
+        raise InputError(f"{where}: early_terminate {early_terminate!r}: wanted type: hyperband with min_iter and eta.")
+    eta = early_terminate.get("eta", 3)
+    least, most, brackets = (early_terminate.get(key) for key in ("min_iter", "max_iter", "s"))
+    if not isinstance(eta, int) or eta < 2:
+        raise InputError(f"{where}: early_terminate: eta {eta!r}: wanted a whole number, 2 or more.")
+    if isinstance(least, int) and least > 0:
+        return Rungs(least, eta, None)
+    if isinstance(most, int) and isinstance(brackets, int) and most > 0 and brackets > 0:
+        powers = [power for power in range(1, brackets + 1) if most >= eta**power]
+        if powers:
+            return Rungs(most // eta ** max(powers), eta, most)
+    raise InputError(f"{where}: early_terminate wanted min_iter, or max_iter and s, as whole numbers above 0.")
+
+
+def words_of(values: Mapping[str, Any]) -> list[str]:
+    """As an agent writes ${args_no_hyphens}: ``KEY=VALUE``, in Python's spelling of the value."""
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+def _choices(parameter: Mapping[str, Any]) -> list[Any]:
+    """Optuna records plain values; a list is recorded as its word of the command line."""
+    found = [parameter["value"]] if "value" in parameter else list(parameter.get("values", []))
+    return [one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in found]
+
+
+def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "BaseDistribution":
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    where = f"{sweep.path}: parameter {name}"
+    if choices := _choices(parameter):
+        return CategoricalDistribution(choices)
     if sweep.method == "grid":
-        choices = {name: _choices(sweep, name, parameter) for name, parameter in sweep.parameters.items()}
-        drawn = (dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
-        drawn = itertools.islice(drawn, number)
-    else:
-        drawn = (_draw(sweep, place, seed) for place in range(number or RANDOM_TRIALS))
-    return [Trial(place, values) for place, values in enumerate(drawn)]
-
-
-def _choices(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> list[Any]:
-    if "value" in parameter:
-        return [parameter["value"]]
-    if "values" in parameter:
-        return list(parameter["values"])
-    raise InputError(
-        f"{sweep.path}: parameter {name}: a grid wants value or values, got {dict(parameter)}. Say method: random."
-    )
-
-
-def _draw(sweep: Sweep, place: int, seed: int) -> dict[str, Any]:
-    rng = np.random.default_rng((seed, place))
-    return {name: _one(sweep, name, parameter, rng) for name, parameter in sweep.parameters.items()}
-
-
-def _one(sweep: Sweep, name: str, parameter: Mapping[str, Any], rng: np.random.Generator) -> Any:
-    uniform = float(rng.random())  # drawn for each, so that one more parameter at the end changes no other
-    if "value" in parameter or "values" in parameter:
-        choices = _choices(sweep, name, parameter)
-        return choices[min(int(uniform * len(choices)), len(choices) - 1)]
+        raise InputError(f"{where}: a grid wants value or values, got {dict(parameter)}. Say method: random.")
     low, high = (_number(parameter.get(side)) for side in ("min", "max"))
     if low is None or high is None or low > high:
-        raise InputError(
-            f"{sweep.path}: parameter {name}: wanted value, values, or min and max, got {dict(parameter)}."
-        )
+        raise InputError(f"{where}: wanted value, values, or min and max, got {dict(parameter)}.")
     whole = all(isinstance(parameter[side], int) for side in ("min", "max"))
     kind = parameter.get("distribution", "int_uniform" if whole else "uniform")
     if kind == "int_uniform":
-        return int(low) + min(int(uniform * (high - low + 1)), int(high - low))
-    if kind == "uniform":
-        return low + uniform * (high - low)
-    if kind == "log_uniform_values" and low > 0:
-        return float(f"{math.exp(math.log(low) + uniform * (math.log(high) - math.log(low))):.6g}")
+        return IntDistribution(int(low), int(high))
+    if kind == "uniform" or (kind == "log_uniform_values" and low > 0):
+        return FloatDistribution(low, high, log=kind != "uniform")
     raise InputError(
-        f"{sweep.path}: parameter {name}: distribution {kind!r} is not drawn here; "
-        "choose values, uniform, int_uniform or log_uniform_values."
+        f"{where}: distribution {kind!r} is not drawn here; choose values, uniform, int_uniform or log_uniform_values."
     )
 
 

@@ -206,22 +206,13 @@ def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
     assert summary["comparison/good/mean"] > summary["comparison/even/mean"]
 
 
-def test_a_run_that_wandb_recorded_is_read_back(tmp_path, monkeypatch):
-    import wandb
-
-    for name in ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path))
-    config = {"seed": 3, "backbone": "tiny", "model": {"_target_": "encoders.simcse.SimCSE", "lr": 0.1}}
-    with wandb.init(project="p", dir=str(tmp_path), mode="offline", config=config) as run:
-        for step in (10, 20):
-            run.log({"trainer/global_step": step, "stsb/cosine/spearman": 40.0 + step, "train/loss": 1.0 / step})
-    wandb.teardown()
-    (folder,) = [path for path in tmp_path.glob("wandb/offline-run-*") if path.is_dir()]
-    (one,), left_out = collect([str(folder)])
-    assert not left_out
-    assert (one.results["objective"], one.seed) == ("simcse", 3)
-    assert one.results["scores"] == {"stsb/cosine/spearman": 60.0}
-    assert [row["step"] for row in one.rows] == [10, 20]
+def test_a_folder_of_wandb_is_told(tmp_path):
+    folder = tmp_path / "wandb" / "offline-run-1"
+    folder.mkdir(parents=True)
+    (folder / "run-1.wandb").touch()
+    for pattern in (folder, tmp_path / "wandb"):
+        with pytest.raises(InputError, match=r"W&B are no longer read.*results\.json"):
+            collect([str(pattern)])
 
 
 def _command(words, cwd):

@@ -1,4 +1,4 @@
-"""Which trials a sweep ends early, counted by hand; and that they are ended, recorded, and not begun again."""
+"""Which trials a sweep ends early, counted by hand; that they are ended, recorded, and not begun again."""
 
 import json
 import os
@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from comparison import processes as processes
-from comparison.collect import collect
-from comparison.early import STOPPED, Hyperband, bands_of
+from comparison.collect import STOPPED, collect
 from comparison.processes import Job
-from comparison.sweep import jobs_of, read_words, run
-from contracts import InputError
+from comparison.study import Trials
+from comparison.sweep import run
+from comparison.sweep_file import read_sweep, rungs_of
 
 ROOT = Path(__file__).resolve().parents[2]
 METRIC = "stsb-dev/cosine/spearman"
@@ -39,49 +39,66 @@ results = dict(version=1, objective="m", backbone="b", intervals={{}}, recipe=wo
 """
 
 
-def log(folder: Path, *scores: float) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = "".join(f"{step},{score}\n" for step, score in enumerate(scores))
-    (folder / "metrics.csv").write_text(f"step,{METRIC}\n{rows}", encoding="utf-8")
-    return folder
+@pytest.fixture
+def judged(tmp_path):
+    """Logs scores for a trial of a sweep with early termination, and asks whether it goes on."""
+
+    def make(goal: str = "maximize", **early):
+        content = {
+            "method": "grid", "metric": {"name": METRIC, "goal": goal}, "command": ["${args_no_hyphens}"],
+            "early_terminate": {"type": "hyperband", **early}, "parameters": {"model.lr": {"values": [*"abcd"]}},
+        }  # fmt: skip
+        (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+        trials = Trials(read_sweep(tmp_path / "sweep.yaml"), tmp_path, [], None, 1, "sqlite")
+        jobs = list(trials.jobs())
+
+        def verdict(place: int, *scores: float) -> str:
+            jobs[place].folder.mkdir(parents=True, exist_ok=True)
+            rows = "".join(f"{step},{score}\n" for step, score in enumerate(scores))
+            (jobs[place].folder / "metrics.csv").write_text(f"step,{METRIC}\n{rows}", encoding="utf-8")
+            return trials.verdict(jobs[place])
+
+        return verdict
+
+    return make
 
 
-def test_a_trial_is_judged_among_those_at_its_band(tmp_path):
-    folders = [tmp_path / name for name in "abcd"]
-    judge = Hyperband([1, 3], 3, METRIC, True, folders)
-    log(folders[0], 50, 60, 70)
-    log(folders[1], 10)
-    assert judge.verdict(folders[1]) == ""  # two trials are too few
-    log(folders[2], 40)
-    assert "40.00 at scoring 1, wanted 50.00" in judge.verdict(folders[2])
-    log(folders[3], 55)
-    assert judge.verdict(folders[3]) == ""  # of four, two go on
-    log(folders[3], 55, 54)
-    assert judge.verdict(folders[3]) == ""  # between two bands
-    log(folders[1], 10, 20, 30)
-    log(folders[3], 55, 54, 53)
-    assert "55.00 at scoring 3" in judge.verdict(folders[3])  # the best until there
+def test_a_trial_is_judged_among_those_at_its_rung(judged):
+    verdict = judged(min_iter=1, eta=3)
+    assert verdict(0, 50, 60) == ""
+    assert verdict(1, 10) == ""  # two trials are too few
+    assert "40.00 at scoring 1" in verdict(2, 40)
+    assert verdict(3, 55) == ""
+    assert verdict(3, 55, 54) == ""  # between two rungs
+    assert verdict(0, 50, 60, 70) == verdict(1, 10, 20, 80) == ""
+    assert "55.00 at scoring 3" in verdict(3, 55, 54, 53)  # the best until there
 
 
-def test_smaller_may_be_better(tmp_path):
-    folders = [log(tmp_path / str(score), score) for score in (1, 2, 3)]
-    judge = Hyperband([1], 3, METRIC, False, folders)
-    assert [bool(judge.verdict(folder)) for folder in folders] == [False, True, True]
+def test_smaller_may_be_better(judged):
+    verdict = judged("minimize", min_iter=1)
+    assert [bool(verdict(place, score)) for place, score in enumerate((1, 2, 3))] == [False, False, True]
 
 
 @pytest.mark.parametrize(
-    ("said", "bands"),
-    [({"min_iter": 3}, [3, 9, 27]), ({"min_iter": 2, "eta": 2}, [2, 4, 8]), ({"max_iter": 27, "s": 2}, [9, 3])],
+    ("said", "rungs"),
+    [
+        ({"min_iter": 3}, (3, 3, None)),
+        ({"min_iter": 2, "eta": 2}, (2, 2, None)),
+        ({"max_iter": 27, "s": 2}, (3, 3, 27)),
+    ],
 )
-def test_bands_are_those_of_weights_and_biases(said, bands):
-    """Their manual's example: max_iter 27, s 2 and eta 3 stop at 9 and 3."""
-    assert bands_of({"type": "hyperband", **said}, Path("x"))[:3] == bands
+def test_rungs_are_the_bands_of_weights_and_biases(said, rungs):
+    """Their manual's example: max_iter 27, s 2 and eta 3 stop at 3 and 9."""
+    assert rungs_of({"type": "hyperband", **said}, Path("x")) == rungs
 
 
-@pytest.mark.parametrize("said", [{"type": "median"}, {"type": "hyperband"}, {"type": "hyperband", "min_iter": 0}])
-def test_what_makes_no_bands_is_told(said):
-    with pytest.raises(InputError, match="early_terminate"):
-        bands_of(said, Path("x.yaml"))
+def test_the_last_iteration_is_not_judged(judged):
+    verdict = judged(max_iter=3, s=1, eta=2)
+    assert verdict(0, 5, 5, 5) == ""
+    assert verdict(1, 6, 4, 4) == ""
+    assert "1.00 at scoring 1" in verdict(2, 1, 1)
+    again = judged(max_iter=4, s=1, eta=2)  # judged at 2, but not at 4
+    assert again(0, 5, 5, 5, 5) == again(1, 6, 6, 6, 4) == ""
 
 
 @pytest.fixture
@@ -104,9 +121,9 @@ def words(tmp_path, monkeypatch) -> list[str]:
 def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
     caplog.set_level("INFO")
     assert run(words) == 0
-    jobs = jobs_of(read_words(words))
-    assert [(job.folder / "results.json").exists() for job in jobs] == [True, True, False, True]
-    assert (jobs[2].folder / STOPPED).exists()
+    (stopped,) = (tmp_path / "out" / "runs").glob(f"*/{STOPPED}")
+    assert (stopped.parent / "metrics.csv").read_text().endswith("1,1.000000\n")
+    assert len(list((tmp_path / "out" / "runs").glob("*/results.json"))) == 3
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
     assert [bool(line["early"]) for line in lines] == [False, False, True, False]
     assert "stopped early" in caplog.text

@@ -1,6 +1,7 @@
 """Sweep files are W&B's, every trial of every one composes, and a sweep goes on where it stopped."""
 
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -10,10 +11,12 @@ import yaml
 from hydra import compose, initialize_config_dir
 
 from comparison import processes as processes
-from comparison.processes import Job, run_all
+from comparison.processes import Done, Job, run_all
 from comparison.race import plan, train_all
-from comparison.sweep import jobs_of, read_words, run
-from comparison.sweep_file import read_sweep, trials_of
+from comparison.study import SIGN, Trials
+from comparison.sweep import read_words, run
+from comparison.sweep_file import read_sweep
+from comparison.sweep_file import words_of as words_of_values
 from contracts import InputError
 from training.checks import check_choice, check_values
 
@@ -54,45 +57,59 @@ def attempts(folder: Path) -> int:
     return int((folder / "attempts").read_text())
 
 
+def trials_of(path: Path, output: Path, **more) -> Trials:
+    return Trials(read_sweep(path), output, [], more.get("trials"), more.get("seed", 1), more.get("storage", "sqlite"))
+
+
+def words_of(job: Job) -> list[str]:
+    return job.words[:-1]  # without quiet=true
+
+
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_every_trial_of_a_sweep_composes(path):
+def test_every_trial_of_a_sweep_composes(path, tmp_path):
     sweep = read_sweep(path)
-    trials = trials_of(sweep)
-    assert len(trials) >= 8
-    assert len({tuple(trial.words()) for trial in trials}) == len(trials)
+    trials = [*map(words_of_values, sweep.grid())]
+    trials = trials or [job.words[-3:-1] for job in trials_of(path, tmp_path, trials=8).jobs()]
+    assert len({tuple(words) for words in trials}) == len(trials) >= 8
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        for trial in trials:
-            cfg = compose("train", ["output_dir=somewhere", *sweep.words, *trial.words()])
+        for words in trials:
+            cfg = compose("train", ["output_dir=somewhere", *sweep.words, *words])
             check_choice(cfg)
             check_values(cfg)
     assert cfg.monitor == sweep.metric  # a run logs it, under this name
     assert sweep.metric.split("/")[0] in cfg.evaluation.during
     assert cfg.evaluation.every_n_steps
     assert cfg.evaluation.data_root
-
-
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_words_are_those_of_an_agent(path):
     utils = pytest.importorskip("wandb.sdk.launch.sweeps.utils")
-    for trial in trials_of(read_sweep(path), 5):
-        args = {key: {"value": value} for key, value in trial.values.items()}
-        assert trial.words() == utils.create_sweep_command_args({"args": args})["args_no_hyphens"]
+    for values in sweep.grid()[:5]:
+        args = {key: {"value": value} for key, value in values.items()}
+        assert words_of_values(values) == utils.create_sweep_command_args({"args": args})["args_no_hyphens"]
 
 
-def test_the_paper_sweep_draws_from_equal_documents():
+def test_a_grid_keeps_its_order(tmp_path):
+    """The last parameter is the first to change; the paper's sweep draws from equal documents."""
     sweep = read_sweep(ROOT / "configs" / "sweeps" / "declutr_tau_ap.yaml")
     assert {"data.min_document_length=2048", "data.equalise_spans_to=2"} <= set(sweep.words)
-    assert len(trials_of(sweep)) == 3 * 2 * 3 * 2
+    assert len(sweep.grid()) == 3 * 2 * 3 * 2
+    path = sweep_file(tmp_path, parameters={"b": {"values": [2, 1]}, "a": {"values": ["x", [3, None]]}})
+    jobs = list(trials_of(path, tmp_path).jobs())
+    assert [words_of(job)[-2:] for job in jobs] == [
+        ["b=2", "a=x"], ["b=2", "a=[3, None]"], ["b=1", "a=x"], ["b=1", "a=[3, None]"],
+    ]  # fmt: skip
 
 
-def test_a_random_trial_does_not_depend_on_how_many_are_drawn():
-    sweep = read_sweep(ROOT / "configs" / "sweeps" / "gense_tau_weight.yaml")
-    assert trials_of(sweep, 3) == trials_of(sweep, 9)[:3]
-    drawn = [trial.values["model.temperature"] for trial in trials_of(sweep, 200)]
-    assert min(drawn) >= 0.005
-    assert max(drawn) <= 0.2
-    assert 0.02 < sorted(drawn)[100] < 0.05  # the middle of a logarithmic scale is 0.032
-    assert trials_of(sweep, 3, seed=2) != trials_of(sweep, 3)
+def test_a_random_trial_does_not_depend_on_how_many_are_drawn(tmp_path):
+    path = ROOT / "configs" / "sweeps" / "gense_tau_weight.yaml"
+    three, many, other = (
+        [words_of(job) for job in trials_of(path, tmp_path / str(place), trials=trials, seed=seed).jobs()]
+        for place, (trials, seed) in enumerate([(3, 1), (30, 1), (3, 2)])
+    )
+    assert three == many[:3]
+    assert three != other
+    drawn = sorted(float(words[-2].partition("=")[2]) for words in many)
+    assert drawn[0] >= 0.005
+    assert drawn[-1] <= 0.2
+    assert 0.012 < drawn[15] < 0.08  # the middle of a logarithmic scale is 0.032
 
 
 def sweep_file(folder: Path, **more) -> Path:
@@ -102,22 +119,91 @@ def sweep_file(folder: Path, **more) -> Path:
         "parameters": {"model.lr": {"values": [1, 2, 3]}}, **more,
     }  # fmt: skip
     path = folder / "sweep.yaml"
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path
 
 
-def test_a_sweep_runs_retries_and_goes_on(tmp_path, fake_train, caplog):
+def states(words: list[str]) -> list[str]:
+    asked = read_words(words)
+    trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed, asked.storage)
+    return [one.state.name for one in trials.study.get_trials()]
+
+
+@pytest.mark.parametrize("storage", ["sqlite", "journal"])
+def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, caplog, storage):
     caplog.set_level("INFO")
-    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2"]
-    jobs = jobs_of(read_words(words))
-    (jobs[1].folder).mkdir(parents=True)
-    (jobs[1].folder / "results.json").write_text('{"scores": {}}', encoding="utf-8")
+    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2", f"storage={storage}"]
+    jobs = list(trials_of(tmp_path / "sweep.yaml", tmp_path / "another").jobs())
+    folders = [tmp_path / "out" / "runs" / job.folder.name for job in jobs]
+    folders[1].mkdir(parents=True)
+    (folders[1] / "results.json").write_text('{"scores": {}}', encoding="utf-8")
     assert run(words) == 0
-    assert not (jobs[1].folder / "attempts").exists()
-    assert attempts(jobs[0].folder) == attempts(jobs[2].folder) == 1
-    assert "lr=3" in caplog.text
+    assert not (folders[1] / "attempts").exists()
+    assert attempts(folders[0]) == attempts(folders[2]) == 1
+    assert "best stsb/cosine/spearman: 53.00 with trial 2: model.lr=3" in caplog.text
     assert run(words) == 0
-    assert attempts(jobs[0].folder) == 1
+    assert [attempts(folders[0]), attempts(folders[2])] == [1, 1]
+    assert states(words) == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert len((tmp_path / "out" / "trials.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+
+
+@pytest.mark.parametrize("method", ["grid", "random", "bayes"])
+def test_trials_that_failed_or_were_interrupted_are_begun_again(tmp_path, fake_train, method):
+    lr = {"values": [1, 2]} if method == "grid" else {"min": 0.0, "max": 1.0}
+    path = sweep_file(tmp_path, method=method, parameters={"model.lr": lr})
+    words = [str(path), f"output={tmp_path / 'out'}", "trials=2"]
+    failing, stopping = [*words, "fails=0,1"], [*words, "stops=0"]
+    assert [run(failing), run(failing)] == [1, 0]
+    assert states(failing) == ["FAIL", "FAIL", "COMPLETE", "COMPLETE"]
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(stopping)
+    assert run(stopping) == 0
+    assert states(stopping) == ["COMPLETE", "COMPLETE"]
+    assert sorted(attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()) == [2, 2, 3, 3]
+
+
+def test_bayes_is_not_random(tmp_path, fake_train):
+    """TPE's later trials are drawn near those that scored best."""
+    parameters = {"model.lr": {"min": 0.0, "max": 100.0}}
+    path = sweep_file(tmp_path, method="bayes", parameters=parameters)
+    trials = trials_of(path, tmp_path / "out", trials=45)
+    drawn = list[float]()
+    for job in trials.jobs():
+        drawn.append(float(job.words[-2].partition("=")[2]))
+        job.folder.mkdir(parents=True, exist_ok=True)
+        scores = {"scores": {"stsb/cosine/spearman": -abs(drawn[-1] - 80)}}
+        (job.folder / "results.json").write_text(json.dumps(scores), encoding="utf-8")
+        trials.record(job, Done(job.name, 0, 1.0, 1, ""))
+    assert sum(abs(one - 80) for one in drawn[-15:]) / 15 < 34 / 2  # 34: of numbers drawn at random
+
+
+def test_machines_share_a_journal(tmp_path, monkeypatch):
+    """One draws other random trials than the other, and takes over what shows no sign of life any more."""
+    path = sweep_file(tmp_path, method="random", parameters={"model.lr": {"min": 0.0, "max": 1.0}})
+    monkeypatch.setattr("socket.gethostname", lambda: "one")
+    first = next(trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs())
+    monkeypatch.setattr("socket.gethostname", lambda: "two")
+    others = list(trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs())
+    assert len(others) == 2
+    assert first.folder not in {job.folder for job in others}
+    os.utime(first.folder / SIGN, (0, 0))
+    taken = [job.folder for job in trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs()]
+    assert taken == [first.folder, *(job.folder for job in others)]
+
+
+@pytest.mark.parametrize(
+    ("file", "storage", "said"),
+    [
+        ("trials.jsonl", "sqlite", "sweep of an earlier release"),
+        ("sweep.journal", "sqlite", "Say storage=journal"),
+        ("sweep.db", "sqlite", "wanted the record of a sweep"),
+    ],
+)
+def test_a_record_that_is_not_ours_is_refused(tmp_path, file, storage, said):
+    (tmp_path / file).write_text("not a database, and long enough to be looked at " * 9, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        trials_of(sweep_file(tmp_path), tmp_path, storage=storage)
 
 
 def test_a_failure_is_retried_once_and_recorded(tmp_path, fake_train):
@@ -207,11 +293,15 @@ def test_an_arm_that_train_refuses_ends_the_race(tmp_path, fake_train):
         ({"parameters": {"lr": {"min": 0.1, "max": 1.0}}}, "grid wants value"),
         ({"method": "random", "parameters": {"lr": {"min": 1, "max": 0}}}, "min and max"),
         ({"method": "random", "parameters": {"lr": {"distribution": "beta", "min": 0.1, "max": 1.0}}}, "beta"),
+        ({"early_terminate": {"type": "median"}}, "early_terminate"),
+        ({"early_terminate": {"type": "hyperband"}}, "min_iter, or max_iter"),
+        ({"early_terminate": {"type": "hyperband", "min_iter": 0}}, "min_iter, or max_iter"),
+        ({"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1.5}}, "eta 1.5"),
     ],
 )
 def test_a_sweep_file_that_is_none_is_told(tmp_path, change, said):
     with pytest.raises(InputError, match=said):
-        trials_of(read_sweep(sweep_file(tmp_path, **change)))
+        read_sweep(sweep_file(tmp_path, **change)).distributions()
 
 
 def test_races_compose():
