@@ -14,10 +14,10 @@ from comparison.__main__ import compare as compare_command
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
-from comparison.offline import read_records, values_of
 from comparison.report import compare, sections, write_report
 from comparison.upload import upload
 from contracts import InputError
+from tests.wandb_records import read_records, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
 VOID = {"meta", "link", "input", "br", "img"}

@@ -14,9 +14,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from command.config_files import CONFIGS
-from comparison.offline import read_records, values_of
 from files.metrics import read_rows
 from files.results import read_results
+from tests.wandb_records import read_records, values_of
 from training.identity import identity_of
 
 ROOT = Path(__file__).resolve().parents[2]

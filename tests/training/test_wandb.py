@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import toy
 
-from comparison.offline import read_records, values_of
 from contracts import InputError
+from tests.wandb_records import read_records, values_of
 from training.wandb_login import check_wandb, run_id, wandb_logger
 
 
