@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import itertools
 import json
 import logging
 import os
@@ -148,19 +147,13 @@ def run_all(
             told(job, done)
         return done
 
-    waiting, found = iter(jobs), dict[int, Done]()
+    found, take = dict[int, Done](), _one_at_a_time(jobs, running)
 
     def work() -> None:
-        while True:
-            with taking:
-                job = None if running.ended_by else next(waiting, None)
-                place = next(places)
-            if job is None:
-                return
-            if done := one(job):
-                found[place] = done
+        while (taken := take()) is not None:
+            if done := one(taken[1]):
+                found[taken[0]] = done
 
-    taking, places = threading.Lock(), itertools.count()
     with _terminable(), ThreadPoolExecutor(parallel) as pool:
         workers = [pool.submit(work) for _ in range(parallel)]
         try:
@@ -174,6 +167,17 @@ def run_all(
     if running.ended_by:
         raise KeyboardInterrupt
     return [found[place] for place in sorted(found)]
+
+
+def _one_at_a_time(jobs: Iterable[Job], running: Running) -> Callable[[], tuple[int, Job] | None]:
+    """For several threads: the next job and its place, None when there is none or all is being ended."""
+    waiting, taking = enumerate(jobs), threading.Lock()
+
+    def take() -> tuple[int, Job] | None:
+        with taking:
+            return None if running.ended_by else next(waiting, None)
+
+    return take
 
 
 @contextlib.contextmanager
