@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from files.results import read_results
+from tests.integration.conftest import NO_RULES, NOUNS
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_THE_USER = "command evaluation files runs stages synthesis train training".split()
@@ -83,11 +84,10 @@ def test_a_domain_is_synthesised(console, domain_words, tmp_path):
 
 
 def test_two_processes_synthesise(console, tiny_t5, tmp_path):
-    (tmp_path / "sentences.txt").write_text("The ferry leaves the harbour.\nBread rises slowly here.\n" * 4)
-    rules = ["rules.agree=false", "rules.threshold=null", "rules.min_premise_words=0", "max_new_tokens=4"]
-    words = ["recipe=gense", f"generator={tiny_t5}", f"input={tmp_path}/sentences.txt", *rules]
+    words = ["recipe=gense", f"generator={tiny_t5}", f"input={tmp_path}/sentences.txt", *NO_RULES]
+    (tmp_path / "sentences.txt").write_text("".join(f"The {noun} was seen here.\n" for noun in NOUNS))
     console("synthesise", *words, "devices=2", f"output={tmp_path}/made")
-    assert (tmp_path / "made" / "manifest.json").is_file()
+    assert json.loads((tmp_path / "made" / "manifest.json").read_text())["complete"]
 
 
 @pytest.mark.slow
