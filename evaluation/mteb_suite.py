@@ -53,16 +53,18 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
 
 
 def _unknown(names: Sequence[str]) -> str:
-    """What is said of those that the library does not know; empty where it knows all."""
+    """Names the tasks that the library does not know; empty where it knows all."""
     import mteb
 
     known = [task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)]
-    said = []
+    unknown = []
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            said.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
-    return f"tasks: mteb has no task {', '.join(said)}. `mteb available-tasks` lists what there is." if said else ""
+            unknown.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    if not unknown:
+        return ""
+    return f"tasks: mteb has no task {', '.join(unknown)}. `mteb available-tasks` lists what there is."
 
 
 def check_data(tasks: Sequence[Any]) -> None:

@@ -9,7 +9,7 @@ Shape letters: R resamples, N items, K distinct values.
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -66,54 +66,50 @@ class Estimate(NamedTuple):
 
 def spearman(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     """100 x Spearman's correlation, ties at their mean rank; 0 where one side is constant."""
-    constant = is_constant(predicted_N) or is_constant(gold_N)
-    value = 0.0 if constant else float(spearman_corrcoef(predicted_N.double(), gold_N.double()))
-    if key is None:
-        return Estimate(100 * value)
-    if constant:
-        return Estimate(0.0, torch.zeros(RESAMPLES))
-    ranks = [_Ranks(predicted_N), _Ranks(gold_N)]
-    parts = [_correlation(w_NR, *(one.under(w_NR) for one in ranks)) for w_NR in _weights(key, len(gold_N))]
-    return Estimate(100 * value, 100 * torch.cat(parts))
+    if is_constant(predicted_N) or is_constant(gold_N):
+        return _no_correlation(key)
+    value = 100 * float(spearman_corrcoef(predicted_N.double(), gold_N.double()))
+    ranks = [_Ranks(side) for side in (predicted_N, gold_N)] if key else []
+    return _estimate(
+        value, key, len(gold_N), lambda w_NR: 100 * _correlation(w_NR, *(one.under(w_NR) for one in ranks))
+    )
 
 
 def pearson(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     """100 x Pearson's correlation; 0 where one side is constant."""
-    constant = is_constant(predicted_N) or is_constant(gold_N)
-    value = 0.0 if constant else float(pearson_corrcoef(predicted_N.double(), gold_N.double()))
-    # torchmetrics gives NaN where one outlier holds all the variance that float64 can tell from none
-    value = 0.0 if math.isnan(value) else value
-    if key is None:
-        return Estimate(100 * value)
-    if constant:
-        return Estimate(0.0, torch.zeros(RESAMPLES))
+    if is_constant(predicted_N) or is_constant(gold_N):
+        return _no_correlation(key)
+    value = 100 * float(pearson_corrcoef(predicted_N.double(), gold_N.double()))
     x, y = (side.double() - side.double().mean() for side in (predicted_N, gold_N))
     moments_N5 = torch.stack([x, y, x * x, y * y, x * y], dim=-1)
-    parts = []
-    for w_NR in _weights(key, len(gold_N)):
+
+    def of(w_NR: Tensor) -> Tensor:
         mean_x, mean_y, xx, yy, xy = moments_N5.T @ w_NR.double() / len(gold_N)
-        parts.append(_ratio(xy - mean_x * mean_y, xx - mean_x**2, yy - mean_y**2))
-    return Estimate(100 * value, 100 * torch.cat(parts))
+        return 100 * _ratio(xy - mean_x * mean_y, xx - mean_x**2, yy - mean_y**2)
+
+    # torchmetrics gives NaN where one outlier holds all the variance that float64 can tell from none
+    return _estimate(0.0 if math.isnan(value) else value, key, len(gold_N), of)
 
 
 def mean(values_N: Tensor, key: str | None = None, *, scale: float = 100.0) -> Estimate:
     """``scale`` x the mean of what each item scores: accuracy of 0 and 1, reciprocal ranks, average precisions."""
     values_N = values_N.double()
-    value = scale * float(values_N.mean())
-    if key is None:
-        return Estimate(value)
-    parts = [values_N @ w_NR.double() / len(values_N) for w_NR in _weights(key, len(values_N))]
-    return Estimate(value, scale * torch.cat(parts))
+    items = len(values_N)
+    return _estimate(
+        scale * float(values_N.mean()), key, items, lambda w_NR: scale * (values_N @ w_NR.double() / items)
+    )
 
 
 def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> Estimate:
     """Sum of the one over sum of the other, such as a loss per token of texts that differ in length."""
     sides_2N = torch.stack([above_N.double(), below_N.double()])
     above, below = sides_2N.sum(1)
-    if key is None:
-        return Estimate(float(above / below))
-    parts = [sides_2N @ w_NR.double() for w_NR in _weights(key, len(above_N))]
-    return Estimate(float(above / below), torch.cat([above_R / below_R for above_R, below_R in parts]))
+
+    def of(w_NR: Tensor) -> Tensor:
+        above_R, below_R = sides_2N @ w_NR.double()
+        return above_R / below_R
+
+    return _estimate(float(above / below), key, len(above_N), of)
 
 
 def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
@@ -121,13 +117,10 @@ def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     hit_N, called_N, true_N = (predicted_N == 1) & (gold_N == 1), predicted_N == 1, gold_N == 1
 
     def of(w_NR: Tensor) -> Tensor:
-        hits, called, true = (side.to(w_NR.dtype) @ w_NR for side in (hit_N, called_N, true_N))
+        hits, called, true = (side.double() @ w_NR.double() for side in (hit_N, called_N, true_N))
         return 200 * hits / (called + true).clamp(min=1)
 
-    value = float(of(torch.ones(len(gold_N), 1, dtype=torch.float64)))
-    if key is None:
-        return Estimate(value)
-    return Estimate(value, torch.cat([of(w_NR.double()) for w_NR in _weights(key, len(gold_N))]))
+    return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
 
 
 def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
@@ -139,15 +132,22 @@ def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = Non
     ends_K = torch.nonzero(last_N).squeeze(-1)
 
     def of(w_NR: Tensor) -> Tensor:
+        w_NR = w_NR[order_N].double()
         seen_KR = w_NR.cumsum(0)[ends_K]
         hits_KR = (w_NR * positive_N.unsqueeze(-1)).cumsum(0)[ends_K]
         new_KR = torch.diff(hits_KR, dim=0, prepend=hits_KR.new_zeros(1, w_NR.shape[1]))
         return 100 * (hits_KR / seen_KR.clamp(min=1) * new_KR).sum(0) / hits_KR[-1].clamp(min=1)
 
-    value = float(of(torch.ones(len(gold_N), 1, dtype=torch.float64)))
-    if key is None:
-        return Estimate(value)
-    return Estimate(value, torch.cat([of(w_NR[order_N].double()) for w_NR in _weights(key, len(gold_N))]))
+    return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
+
+
+def _estimate(value: float, key: str | None, items: int, of: Callable[[Tensor], Tensor]) -> Estimate:
+    """The value, and where there is a key the statistic ``of`` each resample's weights, which takes many at a time."""
+    return Estimate(value, torch.cat([of(w_NR) for w_NR in _weights(key, items)]) if key else None)
+
+
+def _no_correlation(key: str | None) -> Estimate:
+    return Estimate(0.0, torch.zeros(RESAMPLES) if key else None)
 
 
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:

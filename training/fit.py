@@ -12,8 +12,7 @@ import torch
 from omegaconf import DictConfig
 
 from contracts import DataModule
-from evaluation.callback import FinalScores, ScoreCallback
-from evaluation.choice import Suites, choose_suites
+from evaluation.callback import FinalScores, ScoreCallback, Suites, choose_suites
 from evaluation.task import Options
 from training.callbacks.checkpoints import BEST, RunCheckpoints
 from training.callbacks.progress import Progress

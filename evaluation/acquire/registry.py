@@ -1,4 +1,4 @@
-"""Which sets there are, which of them a task needs, and what is said of them: a row per table."""
+"""Which sets there are, which of them a task needs, and reports on them of a row per table."""
 
 import difflib
 import json

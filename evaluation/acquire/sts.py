@@ -22,6 +22,7 @@ from evaluation.acquire.origin import (
     simcse,
 )
 from evaluation.acquire.text_forms import moses, moses_lower
+from evaluation.tasks.sts import SICK, STSB, YEARS
 
 _WIKI, _QCRI = "http://ixa2.si.ehu.es/stswiki/images", "http://alt.qcri.org"
 SUBSETS = {
@@ -32,13 +33,12 @@ SUBSETS = {
     "STS16": "answer-answer headlines plagiarism postediting question-question".split(),
 }
 _BASE = "scores CC BY-SA 4.0"
-_YEARS = {  # rows, archive, its folder, licence
-    "STS12": (3108, "4/40/STS2012", "test-gold", f"{_BASE}; MSRpar and MSRvid: Microsoft research licence"),
-    "STS13": (1500, "2/2f/STS2013", "test-gs", f"{_BASE}; headlines: EMM terms"),
-    "STS14": (3750, "8/8c/STS2014", "sts-en-test-gs-2014", f"{_BASE}; headlines: EMM terms; deft: LDC"),
-    "STS15": (3000, "d/da/STS2015", "test_evaluation_task2a", f"{_BASE}; answers-forums CC BY-SA 3.0"),
+_YEARS = {  # archive, its folder, licence
+    "STS12": ("4/40/STS2012", "test-gold", f"{_BASE}; MSRpar and MSRvid: Microsoft research licence"),
+    "STS13": ("2/2f/STS2013", "test-gs", f"{_BASE}; headlines: EMM terms"),
+    "STS14": ("8/8c/STS2014", "sts-en-test-gs-2014", f"{_BASE}; headlines: EMM terms; deft: LDC"),
+    "STS15": ("d/da/STS2015", "test_evaluation_task2a", f"{_BASE}; answers-forums CC BY-SA 3.0"),
     "STS16": (
-        1186,
         "9/98/STS2016",
         "sts2016-english-with-gs-v1.0",
         "CC BY-SA 3.0, CC BY 4.0, CC BY-NC-SA 2.0 UK by subset; headlines: EMM terms",
@@ -64,8 +64,8 @@ def _year(year: str, folder: str, prefix: str, members: Members) -> Rows:
 
 
 def _year_origin(year: str) -> Origin:
-    rows, archive, folder, licence = _YEARS[year]
-    raw = Table(f"{year}/test", ("subset", "sentence1", "sentence2", "score"), rows, scores=(0, 5))
+    archive, folder, licence = _YEARS[year]
+    raw = Table(f"{year}/test", ("subset", "sentence1", "sentence2", "score"), YEARS[year.lower()], scores=(0, 5))
     done = senteval(raw, moses_lower)
     prefix = "STS2016" if year == "STS16" else "STS"
     urls = [f"{_WIKI}/{archive}-en-test.zip"]
@@ -94,8 +94,7 @@ def _sbert(split: str, members: Members) -> Rows:
 
 def _benchmark_origin() -> Origin:
     columns, splits = ("genre", "file", "year", "id", "sentence1", "sentence2", "score"), ("train", "dev", "test")
-    sizes = zip(splits, (5749, 1500, 1379), strict=True)
-    raw = [Table(f"STSBenchmark/{split}", columns, rows, scores=(0, 5)) for split, rows in sizes]
+    raw = [Table(name, columns, rows, scores=(0, 5)) for name, rows in STSB.items()]
     done = [senteval(table, moses_lower) for table in raw]
     own = [partial(picked, f"sts-{split}.csv", (0, 1, 2, 3, 5, 6, 4), score=4) for split in splits]
     official = {table.name: make for table, make in zip(raw, own, strict=True)}
@@ -115,9 +114,8 @@ def _benchmark_origin() -> Origin:
 
 def _sick_origin() -> Origin:
     columns = ("pair_id", "sentence1", "sentence2", "score", "entailment")
-    sizes = {"train": 4500, "dev": 500, "test": 4927}
     parts = ("train", "trial", "test_annotated")  # as their archives are called
-    raw = [Table(f"SICK/{split}", columns, rows, scores=(1, 5)) for split, rows in sizes.items()]
+    raw = [Table(name, columns, rows, scores=(1, 5)) for name, rows in SICK.items()]
     done = [senteval(table, moses) for table in raw]
     made = [partial(picked, f"SICK_{part}.txt", range(5), header=True, score=3) for part in parts]
     archives = tuple(file_at(f"{_QCRI}/semeval2014/task1/data/uploads/sick_{part}.zip") for part in parts)

@@ -70,22 +70,24 @@ def test_nested_folds_decide_as_the_original(protocol, folds, items, nhid):
     assert found[f"mr-dev/{protocol}/accuracy"].value == truth.dev
 
 
-@pytest.mark.parametrize(("protocol", "classes"), [("default", 2), ("fast", 3)])
-def test_folds_of_train_decide_as_the_original(protocol, classes):
-    world = World(classes, seed=2)
-    train, test = world.part("train", 160), world.part("test", 71)
-    found = task("trec", {"train": train, "test": test}, protocol, classes).score(world.pool, How())
-    truth = senteval_reference.kfold(*world.pair(train), world.pair(test), classes, FOLDS[protocol], RULES[protocol])
-    assert found[f"trec/{protocol}/accuracy"].value == truth.test
-    assert found[f"trec-dev/{protocol}/accuracy"].value == truth.dev
-
-
-@pytest.mark.parametrize(("protocol", "classes"), [("default", 5), ("fast", 2)])
-def test_given_splits_decide_as_the_original(protocol, classes):
-    world = World(classes, seed=3)
-    parts = {name: world.part(name, items) for name, items in (("train", 200), ("dev", 60), ("test", 77))}
+@pytest.mark.parametrize(
+    ("protocol", "classes", "sizes"),
+    [
+        ("default", 2, {"train": 160, "test": 71}),
+        ("fast", 3, {"train": 160, "test": 71}),
+        ("default", 5, {"train": 200, "dev": 60, "test": 77}),
+        ("fast", 2, {"train": 200, "dev": 60, "test": 77}),
+    ],
+)
+def test_folds_of_train_and_given_splits_decide_as_the_original(protocol, classes, sizes):
+    world, rules = World(classes, seed=len(sizes)), RULES[protocol]
+    parts = {name: world.part(name, items) for name, items in sizes.items()}
     found = task("sst", parts, protocol, classes).score(world.pool, How())
-    truth = senteval_reference.given(*(world.pair(part) for part in parts.values()), classes, RULES[protocol])
+    train, *dev, test = (world.pair(part) for part in parts.values())
+    if dev:
+        truth = senteval_reference.given(train, *dev, test, classes, rules)
+    else:
+        truth = senteval_reference.kfold(*train, test, classes, FOLDS[protocol], rules)
     assert found[f"sst/{protocol}/accuracy"].value == truth.test
     assert found[f"sst-dev/{protocol}/accuracy"].value == truth.dev
 

@@ -1,7 +1,8 @@
-"""The same scores on every rank, and as one process has them, whatever the number of sentences."""
+"""The same scores on every rank, in training too, and as one process has them, whatever the number of sentences."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ import torch.distributed as dist
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests/evaluation"]
 from conftest import WORDS, BagOfWords, sentence_pairs
 from contracts import PairTask, RetrievalTask
-from evaluation import vectors as embed
+from evaluation import vectors
 from evaluation.suite import Suite
 
 rank, out = int(sys.argv[2]), Path(sys.argv[3])
@@ -34,15 +35,15 @@ def pairs(count):
 def score():
     found = {}
     for rows in (8192, 7):  # one message, many messages
-        embed.ROWS_PER_MESSAGE = rows
+        vectors.ROWS_PER_MESSAGE = rows
         encoder = BagOfWords()
         suite = Suite([pairs(101), pairs(57), RetrievalTask("docs", WORDS, [f"{word} {word} tea" for word in WORDS])])
         found[f"scores {rows}"] = suite.run(encoder)
         found[f"encoded {rows}"] = [len(call) for call in encoder.calls]
     for count in (1, 2, 4):  # fewer sentences than ranks, and uneven
-        pool = embed.embed_pool(BagOfWords(), [WORDS[:count], WORDS[:1]])
+        pool = vectors.embed_pool(BagOfWords(), [WORDS[:count], WORDS[:1]])
         found[f"vectors {count}"] = pool.of(WORDS[:count] + WORDS[:1]).tolist()
-    found["none"] = list(embed.embed_pool(BagOfWords(), []).vectors_UD.shape)
+    found["none"] = list(vectors.embed_pool(BagOfWords(), []).vectors_UD.shape)
     return found
 
 
@@ -56,16 +57,41 @@ for world in (2, 3):  # in the same three processes: starting one costs more tha
 """
 
 
+TRAINER = """
+import json, sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tests/evaluation"]
+import test_score_callback as one
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import CSVLogger
+
+rank, out = int(sys.argv[2]), Path(sys.argv[3])
+scorer = one.ScoreCallback(one.FINAL, one.DURING, every_n_steps=2, is_last_step=one.is_last_step)
+best = ModelCheckpoint(out, monitor=one.NAME, mode="max", every_n_train_steps=1, filename="{step}")
+logger = CSVLogger(out, name="csv", version="")
+trainer, module = one.fit(out, [scorer, best], steps=5, strategy="ddp", devices=2, logger=logger)
+logger.save()
+found = {"history": scorer.history, "best": best.best_model_path, "metric": float(trainer.callback_metrics[one.NAME])}
+(out / f"{rank}.json").write_text(json.dumps(found))
+"""
+
+
+def run(code: str, world: int, out: Path, **settings: str) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **settings}
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(ROOT), str(rank), str(out)], env=environment | {"LOCAL_RANK": str(rank)}
+        )
+        for rank in range(world)
+    ]
+    assert statuses(children) == [0] * world
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> dict[int, list[dict]]:
     """Number of processes -> what each rank found."""
     out = tmp_path_factory.mktemp("ranks")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    children = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(ROOT), str(rank), str(out)], env=environment)
-        for rank in range(3)
-    ]
-    assert statuses(children) == [0, 0, 0]
+    run(WORKER, 3, out)
     return {world: [json.loads((out / f"{world}-{r}.json").read_text()) for r in range(world)] for world in (1, 2, 3)}
 
 
@@ -89,3 +115,15 @@ def test_scores_do_not_depend_on_the_number_of_processes(ranks, world):
             assert max(shares) - min(shares) <= 1
         else:
             assert all(rank[name] == alone[name] for rank in found), name
+
+
+def test_two_ranks_train_and_score_alike_and_one_writes_the_log(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    run(TRAINER, 2, tmp_path, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second, "the same numbers and the same best checkpoint"
+    assert list(first["history"]) == ["0", "2", "4", "5"]
+    rows = (tmp_path / "csv" / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 1 + 4  # header; steps 0, 2, 4, 5

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from contracts import HeldOutTexts
-from evaluation.choice import choose_suites
+from evaluation.callback import choose_suites
 from evaluation.generator_dev import GeneratorDev, estimates
 from evaluation.task import Options
 

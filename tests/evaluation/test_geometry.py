@@ -27,32 +27,26 @@ def values(task: Geometry, vectors: dict[str, list[float]], how: How = NO_INTERV
     return {name.removeprefix("stsb/geometry/"): one.value for name, one in task.score(pool, how).items()}
 
 
-def test_orthonormal_vectors():
-    """Squared distance 2 between any two: uniformity -4; all singular values equal: full rank."""
-    found = values(task_of([("a", "b", 5), ("c", "d", 1)]), dict(zip("abcd", torch.eye(4).tolist(), strict=True)))
-    wanted = {
-        "alignment": 2, "uniformity": -4, "uniformity-distinct": -4, "anisotropy": 0,
-        "effective-rank": 4, "effective-rank-centred": 3, "norm": 1, "norm-std": 0,
-    }  # fmt: skip
-    assert found == pytest.approx(wanted, abs=1e-6)
+METRICS = (
+    "alignment", "uniformity", "uniformity-distinct", "anisotropy",
+    "effective-rank", "effective-rank-centred", "norm", "norm-std",
+)  # fmt: skip
+FOUR = [("a", "b", 5), ("c", "d", 1)]
 
 
-def test_identical_vectors():
-    found = values(task_of([("a", "b", 5), ("c", "d", 1)]), {text: [3.0, 4.0] for text in "abcd"})
-    wanted = {
-        "alignment": 0, "uniformity": 0, "uniformity-distinct": 0, "anisotropy": 1,
-        "effective-rank": 1, "effective-rank-centred": 0, "norm": 5, "norm-std": 0,
-    }  # fmt: skip
-    assert found == pytest.approx(wanted, abs=1e-6)
-
-
-def test_antipodal_vectors():
-    found = values(task_of([("a", "b", 4.5)]), {"a": [0.0, 2.0], "b": [0.0, -4.0]})
-    wanted = {
-        "alignment": 4, "uniformity": -8, "uniformity-distinct": -8, "anisotropy": -1,
-        "effective-rank": 1, "effective-rank-centred": 1, "norm": 3, "norm-std": 1,
-    }  # fmt: skip
-    assert found == pytest.approx(wanted, abs=1e-6)
+@pytest.mark.parametrize(
+    ("pairs", "vectors", "wanted"),
+    [
+        # orthonormal: squared distance 2 between any two; all singular values equal: full rank
+        (FOUR, torch.eye(4).tolist(), (2, -4, -4, 0, 4, 3, 1, 0)),
+        (FOUR, [[3.0, 4.0]] * 4, (0, 0, 0, 1, 1, 0, 5, 0)),
+        ([("a", "b", 4.5)], [[0.0, 2.0], [0.0, -4.0]], (4, -8, -8, -1, 1, 1, 3, 1)),
+    ],
+    ids=["orthonormal", "identical", "antipodal"],
+)
+def test_closed_forms(pairs, vectors, wanted):
+    found = values(task_of(pairs), dict(zip("abcd", vectors, strict=False)))
+    assert found == pytest.approx(dict(zip(METRICS, wanted, strict=True)), abs=1e-6)
 
 
 def test_a_text_in_two_rows_counts_twice_but_is_not_compared_with_itself_within_one():
@@ -169,7 +163,7 @@ def test_no_pair_above_the_threshold_is_an_error():
         task_of([("a", "b", 3.0)])
 
 
-def test_splits_and_text_forms(data_root, tsv, tmp_path):
+def test_splits_and_text_forms(tsv, tmp_path):
     for split, rows in (("train", 31), ("dev", 30), ("test", 41)):
         for ending in ("", ".senteval"):
             tsv(tmp_path / "STSBenchmark" / f"{split}{ending}.tsv", rows, rows)

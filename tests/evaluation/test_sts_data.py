@@ -20,24 +20,13 @@ OFFICIAL = {  # SemEval's counts without STS13's SMT, which is not distributed; 
     "sts12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
     "sts13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
     "sts14": {"deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750},
-    "sts15": {
-        "answers-forums": 375,
-        "answers-students": 750,
-        "belief": 375,
-        "headlines": 750,
-        "images": 750,
-    },
-    "sts16": {
-        "answer-answer": 254,
-        "headlines": 249,
-        "plagiarism": 230,
-        "postediting": 244,
-        "question-question": 209,
-    },
+    "sts15": {"answers-forums": 375, "answers-students": 750, "belief": 375, "headlines": 750, "images": 750},
+    "sts16": dict(zip(("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+                      (254, 249, 230, 244, 209), strict=True)),
     "stsb-dev": {"stsb-dev": 1500},
     "stsb": {"stsb": 1379},
     "sickr": {"sickr": 4927},
-}
+}  # fmt: skip
 
 
 def test_the_published_sets_have_their_official_rows_and_subsets(real_data):
@@ -111,44 +100,33 @@ def test_what_is_not_there_is_named(tmp_path, suite, message):
 HEADER = b"sentence1\tsentence2\tscore\n"
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (HEADER + b"a\tb\t1\na\tb\n", r"test\.tsv:3: wanted 3 tab-separated columns as in the header, got 2"),
-        (HEADER + b"a\tb\t1\na\tb\t1\t2\n", r"test\.tsv:3: .* got 4"),
-        (HEADER + b"a\tb\thigh\n", r"test\.tsv:2: score is 'high'; wanted a number from 0 to 5"),
-        (HEADER + b"a\tb\t\n", r"test\.tsv:2: score is ''"),
-        (HEADER + b"a\tb\tNaN\n", r"test\.tsv:2: score is 'NaN'; wanted a number from 0 to 5"),
-        (HEADER + b"a\tb\t5.01\n", r"test\.tsv:2: score is '5\.01'"),
-        (HEADER + b"a\tb\t-1\n", r"test\.tsv:2: score is '-1'"),
-        (HEADER + b"a\t \t1\n", r"test\.tsv:2: sentence2 is empty"),
-        (b"sentence1\tscore\na\t1\n", r"test\.tsv:1: wanted the columns .*; sentence2 missing"),
-        (b"sentence1\tsentence2\tscore\tscore\na\tb\t1\t1\n", r"test\.tsv:1: the header names score twice"),
-        (HEADER + b"a\tb\t1\nna\xefve\tb\t1\n", r"test\.tsv:3: wanted UTF-8, got byte 0xef at byte 3 of the line"),
-        (HEADER + b"a\tb\t2\nc\td\t2.0\n", r"all 2 rows have the score 2, and nothing correlates"),
-        (HEADER, r"has a header but no rows"),
-        (b"", r"test\.tsv:1: wanted the columns"),
-    ],
-)
-def test_a_broken_file_is_named_with_its_line(tmp_path, data, message):
-    (tmp_path / "STSBenchmark").mkdir()
-    (tmp_path / "STSBenchmark" / "test.tsv").write_bytes(data)
+BROKEN = [
+    ("stsb", HEADER + b"a\tb\t1\na\tb\n", r"test\.tsv:3: wanted 3 tab-separated columns as in the header, got 2"),
+    ("stsb", HEADER + b"a\tb\t1\na\tb\t1\t2\n", r"test\.tsv:3: .* got 4"),
+    ("stsb", HEADER + b"a\tb\thigh\n", r"test\.tsv:2: score is 'high'; wanted a number from 0 to 5"),
+    ("stsb", HEADER + b"a\tb\t\n", r"test\.tsv:2: score is ''"),
+    ("stsb", HEADER + b"a\tb\tNaN\n", r"test\.tsv:2: score is 'NaN'; wanted a number from 0 to 5"),
+    ("stsb", HEADER + b"a\tb\t5.01\n", r"test\.tsv:2: score is '5\.01'"),
+    ("stsb", HEADER + b"a\tb\t-1\n", r"test\.tsv:2: score is '-1'"),
+    ("stsb", HEADER + b"a\t \t1\n", r"test\.tsv:2: sentence2 is empty"),
+    ("stsb", b"sentence1\tscore\na\t1\n", r"test\.tsv:1: wanted the columns .*; sentence2 missing"),
+    ("stsb", b"sentence1\tsentence2\tscore\tscore\na\tb\t1\t1\n", r"test\.tsv:1: the header names score twice"),
+    ("stsb", HEADER + b"a\tb\t1\nna\xefve\tb\t1\n", r"test\.tsv:3: wanted UTF-8, got byte 0xef at byte 3 of the line"),
+    ("stsb", HEADER + b"a\tb\t2\nc\td\t2.0\n", r"all 2 rows have the score 2, and nothing correlates"),
+    ("stsb", HEADER, r"has a header but no rows"),
+    ("stsb", b"", r"test\.tsv:1: wanted the columns"),
+    ("sickr", HEADER + b"a\tb\t0.5\n", "from 1 to 5"),
+    ("sts12", HEADER + b"a\tb\t1\n", "subset missing"),
+]
+
+
+@pytest.mark.parametrize(("task", "data", "message"), BROKEN)
+def test_a_broken_file_is_named_with_its_line(tmp_path, task, data, message):
+    path = tmp_path / {"stsb": "STSBenchmark", "sickr": "SICK", "sts12": "STS12"}[task] / "test.tsv"
+    path.parent.mkdir()
+    path.write_bytes(data)
     with pytest.raises(InputError, match=message):
-        load(tmp_path, "stsb")
-
-
-def test_sick_is_rated_from_one(tmp_path):
-    (tmp_path / "SICK").mkdir()
-    (tmp_path / "SICK" / "test.tsv").write_bytes(HEADER + b"a\tb\t0.5\n")
-    with pytest.raises(InputError, match="from 1 to 5"):
-        load(tmp_path, "sickr")
-
-
-def test_a_year_without_its_subset_column_is_refused(tmp_path):
-    (tmp_path / "STS12").mkdir()
-    (tmp_path / "STS12" / "test.tsv").write_bytes(HEADER + b"a\tb\t1\n")
-    with pytest.raises(InputError, match="subset missing"):
-        load(tmp_path, "sts12")
+        load(tmp_path, task)
 
 
 CELL = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]))
