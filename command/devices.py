@@ -1,7 +1,6 @@
 """Which device a command computes on."""
 
-import os
-
+from command.processes import local_rank
 from contracts import InputError
 
 
@@ -14,8 +13,7 @@ def device_of(name: str) -> str:
     import torch  # not before --help has been answered
 
     if name == "auto":
-        local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
-        return f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+        return f"cuda:{local_rank()}" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:

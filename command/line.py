@@ -1,7 +1,6 @@
 """A command line by Hydra: its config, the types of its keys, its log, its exit status, and the text of ``--help``."""
 
 import logging
-import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from command.config_files import CONFIGS
 from command.keys import check_types, declared
 from command.names import as_used
+from command.processes import find_ranks
 from command.statuses import exit_statuses
 
 HELP_COLUMNS = 100
@@ -48,7 +48,7 @@ def command_line(
 
 def log_to_terminal(quiet: bool = False) -> None:
     """Plain lines on stderr; of several processes the first one says what all know."""
-    first = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+    first = find_ranks().rank == 0
     handler = logging.StreamHandler()
     handler.setFormatter(_AsUsed("%(message)s"))
     logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[handler])

@@ -1,7 +1,6 @@
 """Runs of ``train.py`` as processes of their own: some at a time, one per device, each retried once."""
 
 import contextlib
-import ctypes
 import json
 import logging
 import os
@@ -14,19 +13,19 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
+
+from command.processes import INTERRUPTED, TERMINATED, end_with_parent, exit_on_sigterm
 
 log = logging.getLogger(__name__)
 
 TRAIN = Path(__file__).resolve().parents[1] / "train.py"
-WRONG_INPUT, TERMINATED = 2, 143
-INTERRUPTED = (130, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
+WRONG_INPUT = 2
+ENDED = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 LINES_KEPT = 30  # of what a failed run said
 ASKED_EVERY = 0.5  # seconds between looks at a trial that may be ended early
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Job(NamedTuple):
@@ -51,12 +50,12 @@ class Done(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        return self.status not in (0, *INTERRUPTED) and not self.early
+        return self.status not in (0, *ENDED) and not self.early
 
     def in_words(self) -> str:
         if self.early:
             return f"stopped early ({self.early})"
-        if self.status in INTERRUPTED:
+        if self.status in ENDED:
             return "interrupted"
         return "done" if self.finished else f"failed with status {self.status}"
 
@@ -76,7 +75,7 @@ class Running:
             process = subprocess.Popen(
                 [sys.executable, str(TRAIN), *job.words, f"output_dir={job.folder}"],
                 env={**os.environ, **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                preexec_fn=_follow_parent,
+                preexec_fn=end_with_parent,  # it saves its state
             )  # fmt: skip
             self._processes.append(process)
             return process
@@ -87,12 +86,6 @@ class Running:
             for process in self._processes:
                 if process.poll() is None:
                     process.terminate()  # it saves its state
-
-
-def _follow_parent() -> None:
-    """Where this process is killed without a word, its runs save their state and end, instead of living on (Linux)."""
-    if LIBC is not None:
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def devices_here(parallel: int) -> list[dict[str, str]]:
@@ -160,7 +153,7 @@ def run_all(
             for worker in workers:
                 worker.result()
         except (KeyboardInterrupt, SystemExit) as error:
-            running.end(TERMINATED if isinstance(error, SystemExit) else INTERRUPTED[0])
+            running.end(TERMINATED if isinstance(error, SystemExit) else INTERRUPTED)
             raise  # the pool waits until all runs have saved their state
     if running.ended_by == TERMINATED:
         raise SystemExit(TERMINATED)
@@ -183,14 +176,10 @@ def _one_at_a_time(jobs: Iterable[Job], running: Running) -> Callable[[], tuple[
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM ends all of it as Ctrl-C does, instead of leaving the runs behind."""
-
-    def terminate(number: int, frame: Any) -> None:
-        raise SystemExit(TERMINATED)
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = exit_on_sigterm()
     try:
         yield
     finally:
@@ -211,9 +200,9 @@ def _attempts(job: Job, place: dict[str, str], running: Running, verdict: Callab
             status, said = process.returncode, "\n".join(output.splitlines()[-LINES_KEPT:])
         if early and status != 0:
             return Done(job.name, status, time.monotonic() - began, attempts, "", early)
-        if status in INTERRUPTED:
-            running.end(TERMINATED if status in (TERMINATED, -signal.SIGTERM) else INTERRUPTED[0])
-        if status in (0, WRONG_INPUT, *INTERRUPTED) or attempts == 2 or running.ended_by:
+        if status in ENDED:
+            running.end(TERMINATED if status in (TERMINATED, -signal.SIGTERM) else INTERRUPTED)
+        if status in (0, WRONG_INPUT, *ENDED) or attempts == 2 or running.ended_by:
             return Done(job.name, status, time.monotonic() - began, attempts, "" if status == 0 else said)
         log.warning(
             "%s failed with status %d; it is begun once more. %s", job.name, status, said.splitlines()[-1:] or ""

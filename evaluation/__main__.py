@@ -12,7 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.devices import device_of
 from command.line import command_line
+from command.processes import find_ranks, join_group, local_rank
 from contracts import RESULTS_VERSION, InputError, Results, Spent
+from files.claims import check_output_file
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
@@ -74,7 +76,7 @@ def score(cfg: DictConfig) -> int:
         suite = Suite(chosen.tasks)
         encoder = load(cfg)
         if cfg.output:
-            check_output(Path(cfg.output))  # not after hours
+            check_output_file(Path(cfg.output))  # not after hours
         store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
         found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
         if rank == 0:
@@ -92,7 +94,7 @@ def check_mteb(action: str, suites: Sequence[str]) -> None:
             f"action={action}: looks after the tables of our suites, and suite=mteb keeps its data in the hub's cache. "
             "Leave action out, or choose another suite."
         )
-    if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
+    if (processes := find_ranks().world) != 1:
         raise InputError(f"suite=mteb runs in one process, got {processes}. Start it without torchrun.")
 
 
@@ -109,7 +111,7 @@ def score_by_mteb(cfg: DictConfig) -> int:
     check_data(tasks)
     details = Path(cfg.output).with_suffix(".mteb") if cfg.output else None
     if details is not None:
-        check_output(Path(cfg.output))
+        check_output_file(Path(cfg.output))
         if details.exists() and not (details.is_dir() and os.access(details, os.W_OK)):
             reason = "no permission" if details.is_dir() else "it is a file"
             raise InputError(
@@ -139,19 +141,6 @@ def load(cfg: DictConfig) -> "LoadedEncoder":
 
     settings = {key: cfg[key] for key in ("pooling", "prompt", "prompt_suffix", "max_length", "precision")}
     return load_encoder(cfg.encoder, **settings, device=device_of(cfg.device))
-
-
-def check_output(path: Path) -> None:
-    """Its folder is made. InputError where the file could not be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        reason = "it is a folder" if path.is_dir() else "no permission" if not os.access(path.parent, os.W_OK) else ""
-    except (FileExistsError, NotADirectoryError):
-        reason = f"{path.parent} is a file or lies in one"
-    except OSError as error:
-        reason = error.strerror or str(error)
-    if reason:
-        raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
 
 
 def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
@@ -249,16 +238,16 @@ def say(task: str, seconds: float) -> None:
 
 @contextmanager
 def process_group() -> Iterator[int]:
-    """This process's rank; a group where torchrun started several."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    """This process's rank; a group where torchrun or srun started several."""
+    if find_ranks().world < 2:
         yield 0
         return
     import torch
     import torch.distributed as dist
 
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        torch.cuda.set_device(local_rank())
+    join_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield dist.get_rank()
     finally:

@@ -54,7 +54,8 @@ def run(cfg: DictConfig) -> None:
 
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
-    from export.folder import is_export
+    from export.folder import MARKS
+    from files.claims import strangers
 
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
@@ -62,8 +63,8 @@ def check_output(cfg: DictConfig, output: Path) -> None:
     if output.is_file():
         raise InputError(f"output={output}: wanted a folder, but this is a file. Choose another output.")
     if output.is_dir() and any(output.iterdir()):
-        if not is_export(output):
-            raise InputError(f"output={output} holds {min(p.name for p in output.iterdir())}; name a new folder.")
+        if foreign := strangers(output, MARKS):
+            raise InputError(f"output={output} holds {foreign[0]}; name a new folder.")
         if not cfg.overwrite:
             raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
     there = output.absolute()

@@ -2,19 +2,20 @@
 
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from omegaconf import DictConfig
 
 from command.config_files import finding_our_modules
 from command.devices import device_of
 from command.line import command_line
+from command.processes import exit_on_sigterm, find_ranks, from_rank_zero, several
 from contracts import InputError
+from files.claims import check_output_file
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
@@ -52,9 +53,9 @@ def run(cfg: DictConfig) -> None:
     check_values(cfg)
     from export.texts_of import open_texts
 
-    rank, world = ranks()
+    rank, world = find_ranks()
     texts = open_texts(cfg.input, cfg.column)
-    check_output(Path(cfg.output))
+    check_output_file(Path(cfg.output))
     rows = texts.rows()
     if rows == 0:
         raise InputError(f"input={cfg.input} is empty; wanted at least one text.")
@@ -64,8 +65,9 @@ def run(cfg: DictConfig) -> None:
         log.info("%s is finished. overwrite=true computes it again.", cfg.output)
         return
     if cfg.devices > 1 and world == 1:  # once all is checked: each of them would say what is wrong
-        start_processes(cfg.devices)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        # in the place of this process, which holds an encoder
+        os.execve(sys.executable, several("export.embed", cfg.devices), finding_our_modules(os.environ))
+    exit_on_sigterm()
     file.open()
     try:
         compute(encoder, texts, file, rank, world, None if cfg.quiet or rank else Progress(rows, file.rows_done()))
@@ -84,17 +86,6 @@ def check_values(cfg: DictConfig) -> None:
             raise InputError(f"{key}={cfg[key]}: wanted at least 1.")
     if not cfg.output.endswith((".npy", ".parquet")):
         raise InputError(f"output={cfg.output}: wanted a name that ends in .npy or .parquet.")
-
-
-def check_output(path: Path) -> None:
-    """Its folder is made. InputError where the file could not be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        reason = "it is a folder" if path.is_dir() else "no permission" if not os.access(path.parent, os.W_OK) else ""
-    except OSError as error:
-        reason = error.strerror or str(error)
-    if reason:
-        raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
 
 
 def load(cfg: DictConfig) -> "LoadedEncoder":
@@ -121,10 +112,6 @@ def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") 
         "window": cfg.window,
     }
     file = VectorFile(Path(cfg.output), identity)
-    if ranks()[1] == 1:
-        return file, file.claim(overwrite=cfg.overwrite)
-    from training.launcher import from_rank_zero
-
     (finished,) = from_rank_zero(lambda _: [file.claim(overwrite=cfg.overwrite)])
     return file, finished
 
@@ -168,23 +155,6 @@ class Progress:
 
     def close(self) -> None:
         self.bar.close()
-
-
-def ranks() -> tuple[int, int]:
-    """Which process this is and of how many, as torchrun or srun have started them."""
-    here = os.environ
-    if "WORLD_SIZE" in here:
-        return int(here.get("RANK", "0")), int(here["WORLD_SIZE"])
-    if "SLURM_PROCID" in here and here.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
-        return int(here["SLURM_PROCID"]), int(here.get("SLURM_NTASKS", "1"))
-    return 0, 1
-
-
-def start_processes(number: int) -> None:
-    """Become torchrun with the same command: who ends this process, ends that."""
-    launcher: list[Any] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", number]
-    command = [sys.executable, *map(str, launcher), "-m", "export.embed", *sys.argv[1:]]
-    os.execve(sys.executable, command, finding_our_modules(os.environ))
 
 
 main = command_line("export.embed", run, Keys)

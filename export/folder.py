@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from contracts import InputError
+from files.claims import strangers
 from files.whole import whole_folder
 
 MARKS = ("modules.json", "config.json", "model.onnx")  # an earlier export holds one of them
@@ -17,13 +18,9 @@ def export_folder(folder: Path) -> Iterator[Path]:
     Raises:
         InputError: what is there is no export.
     """
-    if folder.exists() and not is_export(folder) and (not folder.is_dir() or any(folder.iterdir())):
+    if (folder.exists() and not folder.is_dir()) or strangers(folder, MARKS):
         raise InputError(
             f"export: {folder} exists and is no exported folder; name a folder that does not exist, or remove this one."
         )
     with whole_folder(folder) as part:
         yield part
-
-
-def is_export(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in MARKS)

@@ -8,7 +8,7 @@ processes may write, each its own windows.
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,8 @@ from filelock import FileLock
 
 from contracts import InputError
 from export.texts_of import Texts
+from files.claims import differences
+from files.whole import whole_file, write_whole
 
 ENDINGS = (".npy", ".parquet")
 VECTOR = "embedding"  # the column of a Parquet file, beside that of the texts
@@ -58,9 +60,7 @@ class VectorFile:
             shape = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
             np.lib.format.write_array_header_1_0(file, {**shape, "shape": (self.rows, self.width)})
             self._reserve(file, file.tell() + self.rows * self._row_bytes)
-        unfinished = self.progress.with_name(f"{self.progress.name}.new")
-        unfinished.write_bytes(json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
-        unfinished.replace(self.progress)
+        write_whole(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
         return False
 
     def _reserve(self, file: IO[bytes], size: int) -> None:
@@ -118,9 +118,7 @@ class VectorFile:
                 return True
             if not self.done().all():
                 return False
-            about = self.about.with_name(f"{self.about.name}.new")
-            about.write_text(json.dumps(self.identity, indent=1) + "\n", encoding="utf-8")
-            about.replace(self.about)
+            write_whole(self.about, json.dumps(self.identity, indent=1) + "\n")
             if self.output.name.endswith(".parquet"):
                 self._write_parquet(texts)
             else:
@@ -142,16 +140,11 @@ class VectorFile:
                 (VECTOR, pyarrow.list_(pyarrow.from_numpy_dtype(self.dtype), self.width)),
             ]
         )
-        unfinished = self.output.with_name(f".{self.output.name}.{os.getpid()}.part")
-        try:
-            with pyarrow.parquet.ParquetWriter(unfinished, schema) as writer:
-                for number, block in texts.windows(self.window, lambda _: True):
-                    flat = pyarrow.array(self._read(number, len(block)).reshape(-1))
-                    vectors = pyarrow.FixedSizeListArray.from_arrays(flat, self.width)
-                    writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
-            unfinished.replace(self.output)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with whole_file(self.output) as part, pyarrow.parquet.ParquetWriter(part, schema) as writer:
+            for number, block in texts.windows(self.window, lambda _: True):
+                flat = pyarrow.array(self._read(number, len(block)).reshape(-1))
+                vectors = pyarrow.FixedSizeListArray.from_arrays(flat, self.width)
+                writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
 
     def _read(self, number: int, rows: int) -> np.ndarray:
         place = self._first + number * self.window * self._row_bytes
@@ -166,17 +159,9 @@ class VectorFile:
             before = json.loads(header)
         except ValueError:
             before = {}
-        if differing := list(_differences(before, self.identity)):
+        differing = differences(before, self.identity, shown=str) if before else "it does not say of which"
+        if differing:
             raise InputError(
-                f"output={self.output}: {path.name} is of another job: {'; '.join(differing[:3])}. Choose another "
-                "output, or say overwrite=true to throw it away."
+                f"output={self.output}: {path.name} is of another job: {differing}. Choose another output, or say "
+                "overwrite=true to throw it away."
             )
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    if not before:
-        yield "it does not say of which"
-        return
-    for key in now:
-        if before.get(key) != now[key]:
-            yield f"{key} is {now[key]}, there it was {before.get(key)}"

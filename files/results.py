@@ -30,7 +30,7 @@ class Environment(TypedDict):
 
 def environment() -> Environment:
     """Versions, the device's name and the commit of the project, where it is a git checkout."""
-    versions = {name: _version(name) for name in (*PACKAGES, PROJECT)}
+    versions = {name: version_of(name) for name in (*PACKAGES, PROJECT)}
     versions["python"] = platform.python_version()
     return Environment(versions=versions, device=_device_name(), git_commit=_git_commit())
 
@@ -109,7 +109,8 @@ def _refuse_unfinite(value: Any, where: str) -> None:
             _refuse_unfinite(entry, f"{where}[{place}]")
 
 
-def _version(distribution: str) -> str:
+def version_of(distribution: str) -> str:
+    """Of an installed distribution; in words where it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from contracts import InputError
 
+FILE, FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def whole_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """An empty file to write into, which takes the name of ``path`` when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = unfinished(path)
-    with _locked(part, os.O_RDWR | os.O_CREAT) as handle:
+    with _locked(part, FILE) as handle:
         os.ftruncate(handle, 0)
         try:
             yield part
@@ -55,18 +56,20 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     """An empty folder to write into, which takes the name and the place of ``folder`` when the block ends well."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     part, replaced = unfinished(folder), unfinished(folder.with_name(f"{folder.name}.old"))
-    with _locked(part, os.O_RDONLY | os.O_DIRECTORY):
+    with _locked(part, FOLDER):
         for stale in part.iterdir():
             remove(stale)
         try:
             yield part
-            remove(replaced)
-            if folder.exists():
-                folder.rename(replaced)  # a rename onto a folder that is not empty fails
-            part.rename(folder)
-        finally:
+            with _locked(folder.parent, FOLDER):  # from here on another process may begin the next part
+                remove(replaced)
+                if folder.exists():
+                    folder.rename(replaced)  # a rename onto a folder that is not empty fails
+                part.rename(folder)
+                remove(replaced)
+        except BaseException:
             remove(part)
-            remove(replaced)
+            raise
 
 
 def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callable[[Path], None]) -> None:
@@ -129,21 +132,24 @@ def _sync(path: Path) -> None:
 def _locked(part: Path, flags: int) -> Iterator[int]:
     """A descriptor of the unfinished file or folder, which nobody else on this host has meanwhile."""
     while True:
-        if flags & os.O_DIRECTORY:
+        if flags == FOLDER:
             part.mkdir(exist_ok=True)
-        handle = os.open(part, flags, 0o666)
-        try:
-            with contextlib.suppress(OSError):  # some network file systems know no locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):  # renamed by another process since
+            handle = os.open(part, flags, 0o666)
             try:
-                still_there = os.path.samestat(os.fstat(handle), part.stat())
-            except FileNotFoundError:
-                still_there = False
-            if still_there:  # whoever this one waited for has not renamed it
-                yield handle
-                return
-        finally:
+                with contextlib.suppress(OSError):  # some network file systems know no locks
+                    fcntl.flock(handle, fcntl.LOCK_EX)
+                ours = os.path.samestat(os.fstat(handle), part.stat())
+            except BaseException:
+                os.close(handle)
+                raise
+            if ours:
+                break
             os.close(handle)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _lock_of_build(directory: Path) -> FileLock:

@@ -1,9 +1,7 @@
 """Make a data set by instructing a language model: ``python -m synthesis recipe=... generator=... output=...``."""
 
 import logging
-import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,15 +11,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.keys import check_types, declared
 from command.line import command_line
+from command.processes import exit_on_sigterm, find_ranks, from_rank_zero, run_child, several
 from contracts import InputError
 from synthesis.recipes.keys import GENSE_GROUPS, FilterKeys, GenseKeys, Keys
 from synthesis.recipes.unused_keys import UNUSED, refuse_unused
 from synthesis.report.afterwards import Afterwards
-from synthesis.shards.failures import SynthesisFailed, disk_errors
-from synthesis.shards.heartbeat import Heartbeat
+from synthesis.shards.store import Heartbeat, SynthesisFailed, disk_errors
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from command.side_by_side import Ranks
+    from command.processes import Ranks
     from synthesis.decoding.generator import Generator
     from synthesis.recipes.tasks import Tasks, Texts, Values
     from synthesis.shards.stage import Stage, Watch
@@ -65,13 +63,12 @@ def gense(cfg: DictConfig, folder: Path, recipe: str, afterwards: Sequence[str])
         )
     refuse_unused(cfg, recipe)
     if recipe in BASELINES:
-        return run_baseline(cfg, folder, recipe, agreed)
-    return run_filter(cfg, folder) if recipe == FILTERS else run_gense(cfg, folder, agreed, partial(write_stage, cfg))
+        return run_baseline(cfg, folder, recipe)
+    return run_filter(cfg, folder) if recipe == FILTERS else run_gense(cfg, folder, partial(write_stage, cfg))
 
 
 def write(cfg: DictConfig, folder: Path, afterwards: Sequence[str]) -> int:
     """Check everything, then write what is missing."""
-    from command.side_by_side import find_ranks, start_processes
     from synthesis.recipes.tasks import choose_tasks
 
     recipe = OmegaConf.to_container(cfg.recipe, resolve=True) if cfg.get("recipe") else None
@@ -84,12 +81,12 @@ def write(cfg: DictConfig, folder: Path, afterwards: Sequence[str]) -> int:
         raise InputError(
             f"{afterwards[0]} is for one process. Say it afterwards: python -m synthesis output={folder} ..."
         )
-    if agreed(lambda writer: [claim(cfg, folder, tasks, values, given, writer)], ranks)[0]:
+    if from_rank_zero(lambda writer: [claim(cfg, folder, tasks, values, given, writer)])[0]:
         log.info("%s is finished. overwrite=true writes it again.", folder)
         return 0
     if cfg.devices > 1 and ranks.world == 1:
-        return start_processes(cfg.devices)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        return run_child(several("synthesis", cfg.devices, once=Afterwards._fields))
+    exit_on_sigterm()
     with Heartbeat(folder, *ranks) as heart:
         write_stages(cfg, folder, tasks, values, given, ranks, heart)
     return 0
@@ -234,9 +231,8 @@ def write_stage(
 
     Cut short, it leaves the shards that are whole, and a manifest that says so.
     """
-    from synthesis.shards.finish import finish, leave_unfinished
     from synthesis.shards.progress import choose_progress
-    from synthesis.shards.stage import close_stage, run_stage
+    from synthesis.shards.stage import close_stage, finish, leave_unfinished, run_stage
 
     try:
         spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=cfg.quiet))
@@ -250,15 +246,6 @@ def write_stage(
         raise
     if spent.row_steps:
         log.info("%.1f %% of the rows decoded were finished ones", 100 * spent.wasted_row_steps / spent.row_steps)
-
-
-def agreed(decide: Any, ranks: "Ranks") -> Sequence[Any]:
-    """What rank 0 decides, on all ranks."""
-    if ranks.world == 1 or not {"TORCHELASTIC_RUN_ID", "SLURM_PROCID"} & set(os.environ):
-        return decide(ranks.rank == 0)
-    from training.launcher import from_rank_zero
-
-    return from_rank_zero(decide)
 
 
 main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))

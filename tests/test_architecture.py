@@ -19,7 +19,7 @@ MAY_IMPORT = {  # of ours
     "evaluation": {"contracts", "files"},
     "export": {"contracts", "encoders", "files", "prompts"},
     "synthesis": {"command", "contracts", "encoders", "files", "prompts"},
-    "comparison": {"contracts", "files"},
+    "comparison": {"command", "contracts", "files"},
     "preview": {"contracts"},
     "training": {"command", "contracts", "encoders", "evaluation", "export", "files"},
     "train": {"command", "training"},
@@ -46,9 +46,8 @@ COMMAND_LINES = {"__main__.py", "comparison/sweep.py", "export/embed.py", "train
 # And these, each of them:
 COMMAND_LINE_ALSO = {
     "evaluation": {"command", "encoders"},
-    "comparison": {"command", "encoders", "evaluation", "training"},
-    "export": {"command", "training"},
-    "synthesis": {"training"},
+    "comparison": {"encoders", "evaluation", "training"},
+    "export": {"command"},
     "preview": {
         "command",
         "datamodules",

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
+from command import processes
 from command import statuses as command_line
+from command.processes import run_child
 from command.statuses import exit_statuses
 from contracts import InputError
 from tests.processes import Child, statuses
@@ -85,3 +88,42 @@ def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsy
         assert capsys.readouterr().err.count("data.path=/local: there is no such file.") == 1
     assert len(waited) == 2, "rank 0 does not wait"
     assert 0 < waited[0] < waited[1]
+
+
+def test_a_process_that_we_start_finds_our_modules_and_not_the_users(tmp_path):
+    (tmp_path / "files.py").write_text("raise SystemExit(5)")
+    assert run_child([sys.executable, "-c", "import files.whole"], tmp_path) == 0
+
+
+SLURM = {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_NODELIST": "a[03-05,7],b1", "SLURM_JOB_ID": "81234567"}
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "ranks", "others", "address"),
+    [
+        ({}, (0, 1), None, None),
+        (SLURM, (3, 4), (4, 4), ("a03", 19567)),
+        ({**SLURM, "SLURM_NNODES": "2", "MASTER_PORT": "9"}, (3, 4), (4, 2), ("a03", 9)),
+        ({**SLURM, "SLURM_PROCID": "0", "SLURM_JOB_NAME": "bash"}, (0, 1), None, None),
+        (TORCHRUN, (1, 2), (2, 2), ("127.0.0.1", 29500)),
+        ({**SLURM, **TORCHRUN}, (1, 2), (2, 2), ("127.0.0.1", 29500)),
+        ({"WORLD_SIZE": "2", "RANK": "1"}, (1, 2), None, None),
+    ],
+    ids=["alone", "srun", "two machines", "a shell", "torchrun", "torchrun by srun", "by hand"],
+)
+def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, others, address, monkeypatch):
+    for name in {*SLURM, *TORCHRUN, "SLURM_JOB_NAME", "SLURM_NNODES", "MASTER_ADDR"}:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert processes.find_ranks() == ranks
+    assert processes.launched() == others
+    if address is None:
+        assert list(processes.from_rank_zero(lambda first: [first])) == [ranks[0] == 0]
+        return
+    assert processes._main_address() == address
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")  # else Lightning refuses
+    environment = TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in variables else SLURMEnvironment()
+    assert (environment.global_rank(), environment.world_size()) == ranks
+    assert (environment.main_address, environment.main_port) == address

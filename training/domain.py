@@ -6,19 +6,17 @@ those that it meets. Everything lies in ``domain.folder``; the command goes on w
 
 import json
 import logging
-import os
-import signal
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from command.config_files import ROOT, finding_our_modules
+from command.config_files import ROOT
 from command.keys import check_types, declared
+from command.processes import lone_environment, run_child
 from contracts import InputError
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
@@ -27,10 +25,7 @@ from training.checks import names_of
 from training.stages import Stage, as_value, as_words
 
 HELD_OUT, TRIPLETS = "held_out.txt", "triplets"
-WRONG, INTERRUPTED = 2, 130  # exit statuses
-# A process that was started by torchrun or srun must not take synthesis for one of several
-OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")  # how the others begin
+WRONG = 2  # exit status
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +77,7 @@ def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     number = write_held_out(cfg, folder / HELD_OUT)
     log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
-    status = run_process(
-        [sys.executable, "-m", "synthesis", *synthesis_words(cfg, folder)], finding_our_modules(alone(os.environ))
-    )
+    status = run_child([sys.executable, "-m", "synthesis", *synthesis_words(cfg, folder)], ROOT, lone_environment())
     if status == 0:
         log.info("domain: %s", outcome(folder / TRIPLETS))
     elif status == WRONG:
@@ -103,35 +96,6 @@ def _check(domain: DictConfig) -> None:
 
 def paths_of(domain: DictConfig) -> list[str]:
     return [domain.path] if isinstance(domain.path, str) else list(domain.path)
-
-
-def alone(environment: Mapping[str, str]) -> dict[str, str]:
-    """That of a process which nobody started beside others."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in OF_A_LAUNCHER and not name.startswith(OF_LAUNCHERS)
-    }
-
-
-def run_process(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Its exit status. What asks this process to end asks that one, which leaves what is whole and goes first."""
-    asked: list[int] = []
-    with subprocess.Popen(command, cwd=ROOT, env=environment) as started:
-
-        def pass_on(number: int, _: object) -> None:
-            asked.append(128 + number)
-            started.terminate()
-
-        before = signal.signal(signal.SIGTERM, pass_on)
-        try:
-            status = started.wait()
-        except KeyboardInterrupt:  # of a terminal; that one has it too
-            started.wait()
-            status = INTERRUPTED
-        finally:
-            signal.signal(signal.SIGTERM, before)
-    return asked[0] if asked else 128 - status if status < 0 else status  # -9: killed
 
 
 def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:

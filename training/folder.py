@@ -1,13 +1,12 @@
 """Whose output folder this is, and where a run goes on: decided before anything is loaded or written."""
 
 import logging
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import BaseFileLock, FileLock, Timeout
-
 from contracts import InputError
+from files.claims import clear, hold, strangers
+from files.whole import remove, write_whole
 from training.callbacks.checkpoints import find_resumable
 
 log = logging.getLogger(__name__)
@@ -26,8 +25,7 @@ OURS = (  # besides .hydra/
 )
 WORTH_KEEPING = ("metrics.csv", "checkpoints", "results.json", "encoder", "generator")
 STAGES = "stage-*"  # folders like this one, each of a stage
-LOCK = "lock"  # in .hydra/; the file stays, the lock on it goes with the process
-_held: dict[Path, BaseFileLock] = {}  # for the life of the process; a multirun trains in several folders
+IDENTITY, LOCK = ".hydra/identity", ".hydra/lock"
 
 
 class Claim(NamedTuple):
@@ -43,37 +41,41 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
             is training in it.
     """
     given = _given(resume)
-    marker = folder / ".hydra" / "identity"
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output_dir={folder}: wanted a folder, but this is a file. Choose another output_dir.")
-    if not overwrite:
-        _refuse_foreign(folder)
-    if writer and (overwrite or not (folder / "results.json").is_file()):
-        _hold(folder)  # before anything is judged by what the other process may just be writing
-    if marker.is_file() and not _holds_work(folder):
-        overwrite = True  # a run that never came to its first step, for instance because a key was wrong
-    if overwrite:
+    if not overwrite and strangers(folder, (IDENTITY, LOCK)):
+        raise InputError(
+            f"output_dir={folder} is not empty and was not made by a run. Choose another output_dir, or "
+            "overwrite=true to write into it (only what a run itself leaves is replaced)."
+        )
+    # before anything is judged by what another process may just be writing
+    if writer and (overwrite or not (folder / "results.json").is_file()) and not hold(folder / LOCK):
+        raise InputError(
+            f"output_dir={folder}: another process is training in this folder. Wait until it has ended, or choose "
+            "another output_dir."
+        )
+    other = identity_in(folder)
+    # a run that never came to its first step, for instance because a key was wrong, is thrown away too
+    if overwrite or (other is not None and not _holds_work(folder)):
         if writer:
             _clear(folder)
-            _mark(marker, identity)
+            write_whole(folder / IDENTITY, f"{identity}\n")
         return Claim(False, given)
-    if marker.is_file():
-        other = marker.read_text(encoding="utf-8").strip()
-        if other != identity:
-            raise InputError(
-                f"output_dir={folder} holds another run (config {other}, this one is {identity}). Choose another "
-                "output_dir, or overwrite=true to throw that run away."
-            )
+    if other not in (None, identity):
+        raise InputError(
+            f"output_dir={folder} holds another run (config {other}, this one is {identity}). Choose another "
+            "output_dir, or overwrite=true to throw that run away."
+        )
     if (folder / "results.json").is_file():
         return Claim(True, None)
     if writer:
-        _mark(marker, identity)
+        write_whole(folder / IDENTITY, f"{identity}\n")
     return Claim(False, _continued(folder, resume) or given)  # PATH is where the run began, not where it is now
 
 
 def identity_in(folder: Path) -> str | None:
     """Whose folder it is; None where it is nobody's."""
-    marker = folder / ".hydra" / "identity"
+    marker = folder / IDENTITY
     return marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
 
 
@@ -81,32 +83,6 @@ def _holds_work(folder: Path) -> bool:
     if any((folder / name).exists() for name in WORTH_KEEPING):
         return True
     return any(_holds_work(stage) for stage in folder.glob(STAGES))
-
-
-def _refuse_foreign(folder: Path) -> None:
-    ours = any((folder / ".hydra" / name).is_file() for name in ("identity", LOCK))
-    if not ours and folder.is_dir() and any(folder.iterdir()):
-        raise InputError(
-            f"output_dir={folder} is not empty and was not made by a run. Choose another output_dir, or "
-            "overwrite=true to write into it (only what a run itself leaves is replaced)."
-        )
-
-
-def _hold(folder: Path) -> None:
-    """Keep other processes out until this one ends, however it ends."""
-    path = folder.resolve() / ".hydra" / LOCK
-    if path in _held and _held[path].is_locked:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise InputError(
-            f"output_dir={folder}: another process is training in this folder. Wait until it has ended, or choose "
-            "another output_dir."
-        ) from None
-    _held[path] = lock
 
 
 def _continued(folder: Path, resume: str | None) -> str | None:
@@ -132,17 +108,9 @@ def _given(resume: str | None) -> str | None:
     return resume
 
 
-def _mark(marker: Path, identity: str) -> None:
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.write_text(identity + "\n", encoding="utf-8")
-
-
 def _clear(folder: Path) -> None:
     # the lock on a file that is deleted would keep nobody out
-    record = [path for path in (folder / ".hydra").glob("*") if path.name != LOCK]
-    stages = [path for path in folder.glob(STAGES) if (path / ".hydra").is_dir()]
-    for path in [*record, *(folder / name for name in OURS), *stages]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    clear(folder, [".hydra/*", *OURS], keep=[folder / LOCK])
+    for stage in folder.glob(STAGES):
+        if (stage / ".hydra").is_dir():
+            remove(stage)

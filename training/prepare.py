@@ -13,12 +13,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from transformers.utils import logging as transformers_logging
 
+from command.processes import from_rank_zero, launched, leave_group_at_exit
 from contracts import InputError
 from encoders.pooling import POOLERS
 from encoders.tiny import TINY_BACKBONES
 from training.folder import claim_folder
 from training.identity import NOTHING_BEFORE, Identity, identity_in
-from training.launcher import from_rank_zero, launched, leave_group_at_exit
 from training.stages import Stage
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from command.processes import from_rank_zero
 from training.checks import check_checkpoint, check_choice, check_device, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import choose, fit, free_memory, make_loggers, take_weights
 from training.identity import earlier_folder
-from training.launcher import from_rank_zero
 from training.leave import finish, finish_stages
 from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
 from training.stages import Stage, chosen, lay_out, stages_of

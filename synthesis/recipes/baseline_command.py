@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contracts import InputError
 from prompts import DIRECTIONS, Direction
-from synthesis.recipes.gense_command import Agreed, check_judged, read_rules, take_triplets, write_claimed
+from synthesis.recipes.gense_command import check_judged, read_rules, take_triplets, write_claimed
 from synthesis.recipes.gense_filter import SCORED
 from synthesis.recipes.gense_source import NamedGenerator, name_generator
 from synthesis.recipes.unused_keys import refuse_unknown, settings
 from synthesis.shards.store import read_manifest
 
 if TYPE_CHECKING:
-    from command.side_by_side import Ranks
+    from command.processes import Ranks
     from synthesis.recipes.baselines import BaselineStage, Score, Source
 
 RETRIEVAL, BACK_TRANSLATION, DINO = "gense_retrieval", "gense_back_translation", "gense_dino"
@@ -41,8 +41,8 @@ class Method(NamedTuple):
     open: Callable[[], Opened]  # loads what it works with
 
 
-def run_baseline(cfg: Any, folder: Path, recipe: str, agreed: Agreed) -> int:
-    """Write what is missing. ``agreed`` is the command line's."""
+def run_baseline(cfg: Any, folder: Path, recipe: str) -> int:
+    """Write what is missing."""
     rules = read_rules(cfg)
     for name, least in (("shard_size", 1), ("devices", 1), ("max_pair_tokens", 1)):
         if cfg[name] < least:
@@ -75,7 +75,7 @@ def run_baseline(cfg: Any, folder: Path, recipe: str, agreed: Agreed) -> int:
         if stage.is_complete():
             take_triplets(stage.folder, folder, rules, cfg.workers)
 
-    return write_claimed(cfg, folder, identity, rules, agreed, write)
+    return write_claimed(cfg, folder, identity, rules, write)
 
 
 def open_stage(

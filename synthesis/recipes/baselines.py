@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from command.side_by_side import Ranks
+from command.processes import Ranks
 from prompts import DIRECTIONS, Direction
 from synthesis.decoding.continuations import Decoding
 from synthesis.recipes.back_translation import Translator

@@ -6,14 +6,13 @@ process that sees it takes the triplets out of it into ``OUTPUT``. gense_filter 
 
 import logging
 import os
-import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock
 
+from command.processes import Ranks, exit_on_sigterm, find_ranks, from_rank_zero, run_child, several
 from contracts import InputError
 from synthesis.recipes.gense_claim import claim_triplets, free_again
 from synthesis.recipes.gense_filter import SCORED, filter_identity, filter_manifest, filter_shards, find_scored
@@ -22,10 +21,9 @@ from synthesis.recipes.unused_keys import settings
 from synthesis.report.gense_card import method_of
 from synthesis.report.gense_report import write_triplet_report
 from synthesis.rules.triplet_rules import Rules
-from synthesis.shards.store import ABOUT, MANIFEST, ShardStore, read_manifest
+from synthesis.shards.store import ABOUT, MANIFEST, Heartbeat, ShardStore, read_manifest
 
 if TYPE_CHECKING:
-    from command.side_by_side import Ranks
     from synthesis.decoding.continuations import Decoding
     from synthesis.recipes.gense import Plan
     from synthesis.sentences.inputs import Inputs
@@ -36,8 +34,6 @@ WRITES, FILTERS = "gense", "gense_filter"
 RECIPES = (WRITES, FILTERS)
 
 log = logging.getLogger(__name__)
-
-Agreed = Callable[[Callable[[bool], Sequence[Any]], "Ranks"], Sequence[Any]]
 
 
 class Wanted(NamedTuple):
@@ -111,11 +107,11 @@ def check_judged(generator: object, rules: Rules) -> None:
         )
 
 
-def run_gense(cfg: Any, folder: Path, agreed: Agreed, write_stage: Callable[..., None]) -> int:
-    """Write what is missing. ``agreed`` and ``write_stage`` are the command line's."""
+def run_gense(cfg: Any, folder: Path, write_stage: Callable[..., None]) -> int:
+    """Write what is missing. ``write_stage`` is the command line's."""
     wanted = read_wanted(cfg, folder)
     return write_claimed(
-        cfg, folder, wanted.identity, wanted.rules, agreed, lambda ranks: _write(cfg, wanted, ranks, write_stage)
+        cfg, folder, wanted.identity, wanted.rules, lambda ranks: _write(cfg, wanted, ranks, write_stage)
     )
 
 
@@ -124,13 +120,10 @@ def write_claimed(
     folder: Path,
     identity: Mapping[str, Any],
     rules: Rules,
-    agreed: Agreed,
-    write: "Callable[[Ranks], None]",
+    write: Callable[[Ranks], None],
 ) -> int:
     """The exit status. ``write`` writes what is missing as this process among all: where there are to be others that
     nobody has started, they are, and come here themselves."""
-    from command.side_by_side import find_ranks, start_processes
-    from synthesis.shards.heartbeat import Heartbeat
 
     ranks = find_ranks()
 
@@ -138,12 +131,12 @@ def write_claimed(
         return [claim_triplets(folder, identity, rules, overwrite=cfg.overwrite, writer=writer)]
 
     with free_again(folder, overwrite=cfg.overwrite, alone=ranks.world == 1) as ended:
-        if agreed(claim, ranks)[0]:
+        if from_rank_zero(claim)[0]:
             log.info("%s is finished. overwrite=true writes it again.", folder)
             return 0
         if cfg.devices > 1 and ranks.world == 1:
-            return ended(start_processes(cfg.devices))
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+            return ended(run_child(several("synthesis", cfg.devices)))
+        exit_on_sigterm()
         with Heartbeat(folder / SCORED, *ranks):
             write(ranks)
         return 0

@@ -11,9 +11,9 @@ from collections import Counter
 
 from tqdm import tqdm
 
-from command.side_by_side import Ranks
+from command.processes import Ranks
 from synthesis.decoding.continuations import Sampled
-from synthesis.shards.stage import Job, Progress, Shard, Stage
+from synthesis.shards.stage import Job, Progress, Stage
 
 EVERY = 0.5  # seconds between looks
 SHARE = 0.05  # of the prompts: a line for each
@@ -22,19 +22,7 @@ SELDOM, OFTEN = 300.0, 20.0  # seconds: a line at least, and at most, so often
 log = logging.getLogger(__name__)
 
 
-class Quiet:
-    """Says nothing."""
-
-    def begin(self, stage: Stage, groups: int) -> None: ...
-
-    def took(self, sampled: Sampled, job: Job) -> None: ...
-
-    def wrote(self, shard: Shard) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class Tally(Quiet, ABC):
+class Tally(Progress, ABC):
     """Counts. What it calls accepted has passed the filters of single texts."""
 
     def begin(self, stage: Stage, groups: int) -> None:
@@ -107,5 +95,5 @@ class Lines(Tally):
 def choose_progress(ranks: Ranks, *, quiet: bool) -> Progress:
     """The first process speaks for all."""
     if quiet or ranks.rank > 0:
-        return Quiet()
+        return Progress()
     return Bar() if sys.stderr.isatty() else Lines(ranks)

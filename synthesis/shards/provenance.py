@@ -1,7 +1,6 @@
 """What made a data set: which generator, to the byte, and which versions."""
 
 import hashlib
-import importlib.metadata
 import platform
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from encoders.backbones import from_pretrained
+from files.results import version_of
 
 WHOLE = 64 << 20  # bytes; of larger files the beginning, the end and the size are looked at
 END = 1 << 20
@@ -32,13 +32,7 @@ def identify_generator(name: str, revision: str | None, setting: str = "generato
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    return {"python": platform.python_version(), **{package: version_of(package) for package in PACKAGES}}
 
 
 def _of_folder(folder: Path) -> str:

@@ -4,6 +4,7 @@ Process r of n takes the shards r, r + n, r + 2n, ...; they meet on disk alone. 
 there closes.
 """
 
+import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from command.side_by_side import Ranks
+from command.processes import Ranks
 from contracts import InputError
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
 from synthesis.decoding.generator import Generator
@@ -60,8 +61,8 @@ class Job(Protocol):
         ...
 
 
-class Progress(Protocol):
-    """Told about every shard and every answer."""
+class Progress:
+    """Is called at every shard and every answer; this one says nothing."""
 
     def begin(self, stage: "Stage", groups: int) -> None: ...
 
@@ -191,3 +192,32 @@ def close_stage(stage: Written, finish: Callable[[Written], None], watch: Watch 
             log.info("%s: waiting for %d shards of other processes", stage.folder, len(missing))
             said = time.monotonic()
         time.sleep(PATIENCE)
+
+
+def finish(stage: Stage) -> None:
+    """Write the manifest with its measures, the report and the data card of a data set whose shards are all there."""
+    counts = _leave(stage, complete=True)
+    if not counts["accepted"]:
+        reasons = ", ".join(f"{reason} {number}" for reason, number in counts["rejected"].items())
+        log.warning(
+            "%s: not one text was accepted (%s). report.md has more.", stage.folder, reasons or "none was asked for"
+        )
+        return
+    log.info(
+        "%s: %s of %s texts accepted (%.1f %%); report.html says how good they are.",
+        stage.folder, f"{counts['accepted']:,}", f"{counts['samples']:,}", 100 * counts["yield"],
+    )  # fmt: skip
+
+
+def leave_unfinished(stage: Stage) -> None:
+    """The same for the shards that are there; of several interrupted processes the first does it."""
+    with contextlib.suppress(Timeout), stage.lock(timeout=0):
+        if not stage.is_complete():
+            _leave(stage, complete=False)
+
+
+def _leave(stage: Stage, *, complete: bool) -> dict[str, Any]:
+    """The manifest last: where it says complete, all the rest is there."""
+    manifest = stage.manifest(complete=complete)
+    stage.store.write_manifest({**manifest, **stage.describe(manifest)})
+    return manifest["counts"]

@@ -5,6 +5,8 @@ into place, so a shard that is there is whole and accounted for. What was under 
 anew, and comes out the same. A shard in which nothing was accepted has no file: readers refuse empty ones.
 """
 
+import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from contracts import InputError
+from files.claims import SignsOfLife, clear, differences, is_ours, strangers
 from files.whole import remove, write_whole
 
 MANIFEST = "manifest.json"
@@ -24,9 +27,47 @@ X1 = "x1"  # within a folder of pairs, those of their first sentences that were 
 WITHIN = (X1, "scored")  # the latter within triplets: all that was written for them
 # In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
 # says to the end whose folder it is
+MARKS = (MANIFEST,)
 OURS = (ABOUT, "shard-*.jsonl", "report.md", "report.html", "README.md", "annotation*", ".*.part", MANIFEST)
 
 log = logging.getLogger(__name__)
+
+
+class SynthesisFailed(Exception):
+    """Writing failed; what was whole before is whole still."""
+
+
+@contextlib.contextmanager
+def disk_errors() -> Iterator[None]:
+    """A disk that is full, or a folder that may not be written to, in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{error.filename or 'output'}: {error.strerror or error}."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise SynthesisFailed(f"{message} Make room; the same command goes on where this one stopped.") from error
+        raise InputError(f"{message} Choose another output.") from error
+
+
+class Heartbeat(SignsOfLife):
+    """Signs of life of ``rank`` of ``world`` processes that write into ``folder``."""
+
+    def __init__(self, folder: Path, rank: int, world: int) -> None:
+        super().__init__(folder / ABOUT, rank, world)
+
+    def watch(self, missing: Sequence[int]) -> None:
+        """``missing`` shards are waited for.
+
+        Raises:
+            SynthesisFailed: a process whose part they are is lost.
+        """
+        for rank, silent in self.lost(number % self.world for number in missing):
+            own = sum(number % self.world == rank for number in missing)
+            raise SynthesisFailed(
+                f"process {rank} of {self.world} has given no sign of life for {silent:.0f} seconds, and {own} of "
+                "its shards are missing. What is whole is there; the same command goes on, with any number of "
+                "processes."
+            )
 
 
 class LabelCounts(TypedDict):
@@ -72,20 +113,23 @@ class ShardStore:
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"output={self.folder}: wanted a folder, but this is a file. Choose another output.")
-        if overwrite:
-            if not (self.folder / MANIFEST).is_file():
-                self._refuse_foreign()  # a README.md there may be anyone's
-            if writer:
-                self._clear()
-            return False
-        if not (self.folder / MANIFEST).is_file():
-            self._refuse_foreign()
+        if foreign := strangers(self.folder, MARKS, lambda name: name in WITHIN or name.startswith(".")):
+            raise InputError(
+                f"output={self.folder}: wanted a new folder or one of the same synthesis, but it holds {foreign[0]} "
+                f"and no {MANIFEST}. Choose another output."
+            )
+        if overwrite and writer:
+            for name in WITHIN:
+                if (self.folder / name / MANIFEST).is_file() or (self.folder / name / ".sentences").is_dir():
+                    remove(self.folder / name)
+            clear(self.folder, OURS)
+        if overwrite or not is_ours(self.folder, MARKS):
             return False
         before = read_manifest(self.folder)
-        if differing := list(_differences(before["identity"], json.loads(json.dumps(identity)))):
+        if differing := differences(before["identity"], identity):
             raise InputError(
-                f"output={self.folder} holds a data set that was made otherwise: {'; '.join(differing[:3])}. Choose "
-                "another output, or say overwrite=true to throw it away."
+                f"output={self.folder} holds a data set that was made otherwise: {differing}. Choose another output, "
+                "or say overwrite=true to throw it away."
             )
         return bool(before["complete"]) and all(self.is_done(number) for number in range(before["shards_planned"]))
 
@@ -146,23 +190,6 @@ class ShardStore:
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
-
-    def _clear(self) -> None:
-        for name in WITHIN:
-            if (self.folder / name / MANIFEST).is_file() or (self.folder / name / ".sentences").is_dir():
-                remove(self.folder / name)
-        for pattern in OURS:
-            for path in self.folder.glob(pattern):
-                remove(path)
-
-    def _refuse_foreign(self) -> None:
-        foreign = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
-        foreign = [name for name in foreign if name not in WITHIN and not name.startswith(".")]
-        if foreign:
-            raise InputError(
-                f"output={self.folder}: wanted a new folder or one of the same synthesis, but it holds {foreign[0]} "
-                f"and no {MANIFEST}. Choose another output."
-            )
 
 
 def shard_name(number: int) -> str:
@@ -243,17 +270,3 @@ def total(records: Sequence[ShardRecord]) -> dict[str, Any]:
             for name, counts in labels.items()
         },
     }
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key in dict.fromkeys([*before, *now]):
-        there, here = before.get(key), now.get(key)
-        if isinstance(there, Mapping) and isinstance(here, Mapping):
-            yield from _differences(there, here, f"{prefix}{key}.")
-        elif there != here:
-            yield f"{prefix}{key} is {_short(here)}, there it was {_short(there)}"
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."

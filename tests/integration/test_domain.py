@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from command.side_by_side import find_ranks
+from command.processes import find_ranks, lone_environment, run_child
 from contracts import InputError, PairTask
 from evaluation.tasks.sts import Similarity
 from files.results import read_results
@@ -91,9 +91,9 @@ def test_who_asks_a_run_to_end_asks_its_synthesis_too(tmp_path):
         while True:
             signal.pause()
     """
-    assert domain.run_process([sys.executable, "-c", script], os.environ) == 143
+    assert run_child([sys.executable, "-c", script]) == 143
     assert left.read_text() == "whole"
-    assert domain.run_process([sys.executable, "-c", "raise SystemExit(2)"], os.environ) == 2
+    assert run_child([sys.executable, "-c", "raise SystemExit(2)"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_synthesis_is_not_taken_for_one_of_the_processes_that_train(launched, mo
     for name, value in launched.items():
         monkeypatch.setenv(name, value)
     assert find_ranks().world == 8
-    kept = domain.alone(os.environ)
+    kept = lone_environment()
     for name in launched.keys() - kept.keys():
         monkeypatch.delenv(name)
     assert find_ranks() == (0, 1)

@@ -8,14 +8,13 @@ import pytest
 import torch
 import yaml
 
-from command.side_by_side import Ranks
+from command.processes import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 from synthesis.recipes.gense import Discriminator, Plan
 from synthesis.recipes.gense_stage import GenseStage
 from synthesis.sentences.preparation import Prepared
-from synthesis.shards.progress import Quiet
-from synthesis.shards.stage import close_stage, run_stage
+from synthesis.shards.stage import Progress, close_stage, run_stage
 from tests.synthesis.commands import rows_of
 from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
@@ -60,7 +59,7 @@ def close(stage):
 
 
 def written(stage, model, ranks=Ranks()):  # noqa: B008  a tuple
-    run_stage(stage, model, ranks, Quiet())
+    run_stage(stage, model, ranks, Progress())
     close_stage(stage, close)
     return rows_of(stage.folder)
 
@@ -96,12 +95,12 @@ def test_neither_batches_nor_shards_nor_processes_change_a_row(tmp_path, model):
     assert written(stage_of(tmp_path / "budget", texts, shard_size=30, token_budget=150), model) == alone
     two = stage_of(tmp_path / "two", texts)
     for rank in (1, 0):
-        run_stage(two, model, Ranks(rank, 2), Quiet())
+        run_stage(two, model, Ranks(rank, 2), Progress())
         assert two.missing() == ([number for number in range(0, 8, 2)] if rank else [])
     assert rows_of(two.folder) == alone
 
 
-class Killed(Quiet):
+class Killed(Progress):
     """Ends the process, as it were, when it has written so many shards."""
 
     def __init__(self, after):
@@ -151,7 +150,7 @@ def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused(tmp_path, mod
     stage = stage_of(tmp_path, sentences(2))
     stage.prompts = parse_prompts(FOUND | {"discrimination": words}, "pieces", "test")
     with pytest.raises(InputError, match=r"generator=toy-t5-v1.1: the tokenizer's first ids"):
-        run_stage(stage, model, Ranks(), Quiet())
+        run_stage(stage, model, Ranks(), Progress())
 
 
 @pytest.mark.parametrize("name", Plan._fields)

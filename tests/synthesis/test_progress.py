@@ -10,11 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from command.side_by_side import Ranks, start_processes
+from command.processes import Ranks, run_child, several
+from files import claims
 from synthesis.decoding.continuations import Sampled
-from synthesis.shards import heartbeat, progress
-from synthesis.shards.failures import SynthesisFailed
-from synthesis.shards.progress import Bar, Lines, Quiet, choose_progress
+from synthesis.shards import progress
+from synthesis.shards.progress import Bar, Lines, choose_progress
+from synthesis.shards.stage import Progress
+from synthesis.shards.store import Heartbeat, SynthesisFailed
 
 
 def run(shown, clock, answers, groups):
@@ -64,8 +66,8 @@ def test_a_bar_needs_a_terminal_and_somebody_to_look_at_it(monkeypatch):
     for terminal, quiet, rank, wanted in (
         (True, False, 0, Bar),
         (False, False, 0, Lines),
-        (True, True, 0, Quiet),
-        (False, False, 1, Quiet),
+        (True, True, 0, Progress),
+        (False, False, 1, Progress),
     ):
         monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         assert type(choose_progress(Ranks(rank, 2), quiet=quiet)) is wanted
@@ -97,7 +99,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
     thread = threading.Thread(target=terminate)
     thread.start()
     try:
-        assert start_processes(2) == 143
+        assert run_child(several("synthesis", 2)) == 143
     finally:
         thread.join()
         signal.signal(signal.SIGTERM, before)
@@ -105,18 +107,18 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
 
 
 def test_a_process_that_has_gone_silent_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(heartbeat, "EVERY", 0.01)
-    with heartbeat.Heartbeat(tmp_path, 0, 3) as ours, heartbeat.Heartbeat(tmp_path, 1, 3):
+    monkeypatch.setattr(claims, "EVERY", 0.01)
+    with Heartbeat(tmp_path, 0, 3) as ours, Heartbeat(tmp_path, 1, 3):
         ours.watch([1, 2, 4])  # the wait begins: there is no sign of process 2, but it may come
         assert (tmp_path / ".shards" / "alive-1").exists()
-        ours.waiting_since -= heartbeat.SILENCE + 60
+        ours.waiting_since -= claims.SILENCE + 60
         ours.watch([1, 4])  # of process 1, which is alive
         with pytest.raises(SynthesisFailed, match=r"process 2 of 3 .* 2 of its shards are missing"):
             ours.watch([1, 2, 5])
         silent = tmp_path / ".shards" / "alive-2"
         silent.touch()
         ours.watch([2])
-        before = silent.stat().st_mtime - heartbeat.SILENCE - 60
+        before = silent.stat().st_mtime - claims.SILENCE - 60
         os.utime(silent, (before, before))
         with pytest.raises(SynthesisFailed, match="no sign of life for 24"):
             ours.watch([2])
@@ -124,6 +126,6 @@ def test_a_process_that_has_gone_silent_is_named(tmp_path, monkeypatch):
 
 
 def test_one_process_waits_for_nobody(tmp_path):
-    with heartbeat.Heartbeat(tmp_path, 0, 1) as alone:
+    with Heartbeat(tmp_path, 0, 1) as alone:
         alone.watch([3])
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,154 @@
+"""Whose an output folder is: known by the marks that a command leaves, compared by what decides its content.
+
+One process on a host holds a folder by a file lock; processes on several hosts that share one give each other signs of
+life.
+"""
+
+import itertools
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filelock import BaseFileLock, FileLock, Timeout
+
+from contracts import InputError
+from files.whole import remove, unfinished
+
+MOST_DIFFERENCES = 3  # that are told
+EVERY = 5.0  # seconds between signs of life
+SILENCE = 180.0  # seconds after which a process counts as lost
+_held: dict[Path, BaseFileLock] = {}  # for the life of the process; a multirun trains in several folders
+
+
+def is_ours(folder: Path, marks: Sequence[str]) -> bool:
+    """Whether a command of ours made the folder: it leaves one of these files."""
+    return any((folder / mark).is_file() for mark in marks)
+
+
+def strangers(folder: Path, marks: Sequence[str], known: Callable[[str], bool] = lambda name: False) -> list[str]:
+    """The names in a folder that no command of ours made, except those that are ``known``; none where it is ours."""
+    if is_ours(folder, marks) or not folder.is_dir():
+        return []
+    return sorted(path.name for path in folder.iterdir() if not known(path.name))
+
+
+def clear(folder: Path, patterns: Sequence[str], keep: Sequence[Path] = ()) -> None:
+    """Remove what matches, pattern by pattern, and what was left unfinished of it."""
+    for pattern in patterns:
+        for path in sorted({*folder.glob(pattern), *folder.glob(str(unfinished(Path(pattern))))}):
+            if path not in keep:
+                remove(path)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str] | None = None) -> str:
+    """In words, what differs between two identities of plain values; empty where nothing does."""
+    found = _differences(before, json.loads(json.dumps(now)), shown or _short)
+    return "; ".join(itertools.islice(found, MOST_DIFFERENCES))
+
+
+def check_output_file(path: Path) -> None:
+    """Make the folder of a file that will be written.
+
+    Raises:
+        InputError: the file could not be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reason = "it is a folder" if path.is_dir() else "no permission" if not os.access(path.parent, os.W_OK) else ""
+    except (FileExistsError, NotADirectoryError):
+        reason = f"{path.parent} is a file or lies in one"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
+
+
+def hold(lock: Path) -> bool:
+    """Keep other processes out until this one ends, however it ends; whether none is there already.
+
+    The file stays, the lock on it goes with the process.
+    """
+    lock = lock.parent.resolve() / lock.name
+    if lock in _held and _held[lock].is_locked:
+        return True
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    held = FileLock(lock, blocking=False)
+    try:
+        held.acquire()
+    except Timeout:
+        return False
+    _held[lock] = held
+    return True
+
+
+class SignsOfLife:
+    """While it is entered, this process touches ``folder/alive-RANK`` every few seconds, where it is one of several.
+
+    Who waits for another's work sees when that one has gone silent, wherever it runs and however it was started. Times
+    are those of the files, so clocks need not agree.
+    """
+
+    def __init__(self, folder: Path, rank: int, world: int) -> None:
+        self.folder, self.rank, self.world = folder, rank, world
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._touch, daemon=True)
+        self.waiting_since: float | None = None
+
+    def __enter__(self) -> Self:
+        if self.world > 1:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file(self.rank).touch()
+            self.thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop.set()
+        if self.world > 1:
+            self.thread.join()
+            self._file(self.rank).unlink(missing_ok=True)
+
+    def lost(self, ranks: Iterable[int]) -> Iterator[tuple[int, float]]:
+        """Those that have been silent for too long since this process began to wait, and for how many seconds."""
+        if self.world == 1:
+            return
+        now = self._last(self.rank)
+        self.waiting_since = self.waiting_since or now
+        for rank in sorted({*ranks} - {self.rank}):
+            silent = now - max(self._last(rank), self.waiting_since)
+            if silent > SILENCE:
+                yield rank, silent
+
+    def _touch(self) -> None:
+        while not self.stop.wait(EVERY):
+            self._file(self.rank).touch()
+
+    def _last(self, rank: int) -> float:
+        try:
+            return self._file(rank).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def _file(self, rank: int) -> Path:
+        return self.folder / f"alive-{rank}"
+
+
+def _differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], shown: Callable[[object], str], prefix: str = ""
+) -> Iterator[str]:
+    for key in dict.fromkeys([*before, *now]):
+        there, here = before.get(key), now.get(key)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            yield from _differences(there, here, shown, f"{prefix}{key}.")
+        elif there != here:
+            yield f"{prefix}{key} is {shown(here)}, there it was {shown(there)}"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
