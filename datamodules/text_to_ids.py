@@ -83,7 +83,7 @@ class WholeRows(Reading):
 
     def keep(self, records: Sequence[Record]) -> Kept:
         ids, lengths = self.encode([text for record in records for text in record.texts])
-        rows = (lengths.reshape(len(records), -1) > 0).all(axis=1)
+        rows = np.all(lengths.reshape(len(records), -1) > 0, axis=1)
         if not rows.all():
             self.counts["without_tokens"] += int((~rows).sum())
             texts = np.repeat(rows, len(lengths) // len(rows))

@@ -12,7 +12,7 @@ from torch import nn
 from contracts import NLIBatch, StepOutput
 from encoders.chunks import concatenate
 from encoders.objective import EncoderSettings, Objective, step_output
-from losses.pair_softmax import pair_softmax
+from losses.pairs import pair_softmax
 
 CLASSES = 3
 

@@ -27,7 +27,7 @@ from encoders.faster_layers import fast_linears, packed_linears, shared_between_
 from encoders.masked_rows import vectors_and_logits
 from encoders.pooling import POOLERS
 from encoders.single_query import single_query
-from losses.mlm import masked_lm_sum
+from losses.tokens import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536

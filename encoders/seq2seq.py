@@ -17,7 +17,7 @@ from encoders.backbones import check_vocabulary, load_tokenizer, load_whole, run
 from encoders.chunks import Chunk, check_recompute, chunk_cost, computed, padded, places_in, plan_chunks, recomputes
 from encoders.faster_layers import fast_linears
 from encoders.sentence_encoder import affordable_tokens, attention_for
-from losses.seq2seq import token_losses
+from losses.tokens import token_losses
 
 
 class Written(NamedTuple):

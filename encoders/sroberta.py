@@ -5,7 +5,7 @@ from typing import Unpack
 from contracts import ScoredPairBatch, StepOutput
 from encoders.chunks import concatenate
 from encoders.objective import EncoderSettings, Objective, step_output
-from losses.regression import cosine_regression
+from losses.pairs import cosine_regression
 
 
 class SRoBERTa(Objective):

@@ -1,7 +1,8 @@
 """What ``every_case(rank, world, *given)`` of a test says on each of several processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,3 +36,26 @@ class Step(torch.nn.Module):
 
     def forward(self, batch):
         return self.model.training_step(batch, 0)
+
+
+def stepped(step: torch.nn.Module, batch: object) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
+    """Loss, metrics and the gradient of all weights, as DDP averages it."""
+    outcome = step(batch)
+    outcome["loss"].backward()
+    return (
+        outcome["loss"].detach(),
+        outcome["metrics"],
+        torch.cat([weight.grad.flatten() for weight in step.parameters()]),
+    )
+
+
+def assert_same_step(alone: Sequence[Any], ranks: Sequence[Sequence[Any]]) -> None:
+    """What `stepped` gave on one process, and on each of several."""
+    loss, metrics, gradient = alone[:3]
+    torch.testing.assert_close(torch.stack([rank[0] for rank in ranks]).mean(), loss, rtol=1e-5, atol=1e-6)
+    for metric, value in metrics.items():
+        found = torch.stack([rank[1][metric] for rank in ranks]).mean()
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-5)
+    assert gradient.norm() > 1e-3
+    for rank in ranks:
+        assert (rank[2] - gradient).norm() <= 2e-4 * gradient.norm()

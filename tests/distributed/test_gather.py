@@ -2,20 +2,19 @@
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor
 
 from losses.contrastive import info_nce, nt_xent
 from losses.gather import gather_plain, gather_rows, global_mean
 from losses.metric_learning import metric_loss
-from losses.mlm import masked_lm_sum
+from losses.tokens import masked_lm_sum
+from tests.distributed import steps
 
 PAIRS = 6  # splits over 1, 2 and 3 ranks
 PREDICTED = {"uneven": {1: [5], 2: [4, 1], 3: [3, 0, 2]}, "none": {1: [0], 2: [0, 0], 3: [0, 0, 0]}}
@@ -90,14 +89,10 @@ def every_loss(rank: int, world: int) -> dict[str, Result]:
     return found
 
 
-def process(rank: int, world: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
-    found = every_loss(rank, world)
+def every_loss_and_order(rank: int, world: int) -> dict[str, tuple[Tensor, Tensor]]:
     shape = torch.arange(2 * rank, 2 * rank + 2).view(2, 1)
-    found["order"] = (gather_rows(shape.double())[0], torch.tensor(gather_rows(shape)[1]))
-    torch.save({name: tuple(result) for name, result in found.items()}, folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    order = gather_rows(shape.double())[0], torch.tensor(gather_rows(shape)[1])
+    return {name: tuple(result) for name, result in every_loss(rank, world).items()} | {"order": order}
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +102,7 @@ def alone() -> dict[str, Result]:
 
 @pytest.fixture(scope="module", params=[2, 3])
 def together(request, tmp_path_factory) -> list[dict[str, Result]]:
-    world, folder = request.param, tmp_path_factory.mktemp("ranks")
-    mp.spawn(process, args=(world, folder), nprocs=world)
-    ranks = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
+    ranks = steps.together(every_loss_and_order, request.param, tmp_path_factory.mktemp("ranks"))
     return [{name: Result(*result) for name, result in found.items()} for found in ranks]
 
 

@@ -9,7 +9,7 @@ import torch
 from evaluation.generator_dev import GeneratorDev
 from tests.data import as_rank, data_module
 from tests.distributed import steps
-from tests.distributed.steps import stepping
+from tests.distributed.steps import assert_same_step, stepped, stepping
 from tests.objectives import built
 
 ROWS = [(f"The ferry {i} leaves{' early' * (i % 4)}.", f"Ferry {i} goes.", f"No {i}.") for i in range(9)]
@@ -25,13 +25,10 @@ def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str)
         keys = {"path": rows, "tokenizer": backbone, "batch_size": 6, "dev_path": rows, "cache_dir": folder}
         data = as_rank(data_module("nli_generation", prompts=prompts, **keys), rank, world)
         model._trainer = SimpleNamespace(datamodule=data, global_step=0)
-        step = stepping(model, world)
-        outcome = step(next(iter(data.train_dataloader())))
-        outcome["loss"].backward()
-        gradient = torch.cat([weight.grad.flatten() for weight in model.parameters()])
+        step = stepped(stepping(model, world), next(iter(data.train_dataloader())))
         with torch.no_grad():
             scores = GeneratorDev().run(model).values
-        found[name] = (outcome["loss"].detach(), outcome["metrics"], gradient, scores)
+        found[name] = (*step, scores)
     return found
 
 
@@ -56,14 +53,7 @@ def together(request, alone, tiny_t5, gense_prompts, folder):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_step_and_the_scores_do_not_depend_on_the_number_of_processes(name, alone, together):
-    loss, metrics, gradient, scores = alone[name]
-    losses = torch.stack([rank[name][0] for rank in together])
-    torch.testing.assert_close(losses.mean(), loss, rtol=1e-5, atol=1e-6)
-    assert set(metrics) == {"generation_loss", "discrimination_loss", "accuracy"}
-    for metric, value in metrics.items():
-        found = torch.stack([rank[name][1][metric] for rank in together]).mean()
-        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-5)
-    assert gradient.norm() > 1e-3
+    assert set(alone[name][1]) == {"generation_loss", "discrimination_loss", "accuracy"}
+    assert_same_step(alone[name], [rank[name] for rank in together])
     for rank in together:
-        assert (rank[name][2] - gradient).norm() <= 2e-4 * gradient.norm()
-        assert rank[name][3] == scores  # to the last bit: the same batches, whoever computes them
+        assert rank[name][3] == alone[name][3]  # to the last bit: the same batches, whoever computes them

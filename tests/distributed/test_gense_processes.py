@@ -7,7 +7,7 @@ import torch
 from contracts import Ragged, TripletBatch
 from encoders.optim import adafactor
 from encoders.tiny import write_tiny_t5
-from tests.distributed.steps import stepping, together
+from tests.distributed.steps import assert_same_step, stepped, stepping, together
 from tests.objectives import built
 
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
@@ -44,10 +44,7 @@ def every_case(rank, world, backbone):
         outcomes = []
         for _ in range(3):
             optimizer.zero_grad()
-            outcome = step(batch_of(model, rank, world, columns))
-            outcome["loss"].backward()
-            gradient = torch.cat([weight.grad.flatten() for weight in model.parameters()])
-            outcomes.append((outcome["loss"].detach(), outcome["metrics"], gradient))
+            outcomes.append(stepped(step, batch_of(model, rank, world, columns)))
             optimizer.step()
         found[name] = (*outcomes[0], outcomes[-1][0], torch.cat([w.detach().flatten() for w in model.parameters()]))
     return found
@@ -64,14 +61,9 @@ def outcomes(tmp_path_factory):
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_does_not_depend_on_the_number_of_processes(name, outcomes):
     alone, together = outcomes
-    loss, metrics, gradient, last, weights = alone[name]
-    torch.testing.assert_close(torch.stack([rank[name][0] for rank in together]).mean(), loss, rtol=1e-5, atol=1e-6)
-    for metric, value in metrics.items():
-        found = torch.stack([rank[name][1][metric] for rank in together]).mean()
-        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-5)
+    _, metrics, _, last, weights = alone[name]
+    assert_same_step(alone[name], [rank[name] for rank in together])
     assert metrics.get("masked_duplicates", torch.tensor(6.0)).item() == 6
-    assert gradient.norm() > 1e-3
     for rank in together:
-        assert (rank[name][2] - gradient).norm() <= 2e-4 * gradient.norm()
         assert (rank[name][4] - weights).norm() <= 1e-4 * weights.norm()
     torch.testing.assert_close(torch.stack([rank[name][3] for rank in together]).mean(), last, rtol=1e-3, atol=1e-4)

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from losses.pair_softmax import pair_softmax
-from losses.regression import cosine_regression
+from losses.pairs import cosine_regression, pair_softmax
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
