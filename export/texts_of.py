@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from contracts import InputError
 from files.listing import form_of, list_files
-from files.rows import LINE, BadRow, Row, count_rows, read_rows, read_windows, text_in
+from files.rows import count_rows, read_windows
 
 COLUMN = "text"
+ADVICE = " Say column=NAME, or correct the row."
 
 
 class Texts(NamedTuple):
@@ -30,11 +31,8 @@ class Texts(NamedTuple):
             InputError: a file cannot be read, or has no such column.
         """
         for path in self.files:
-            for row in read_rows(path, self._columns):
-                if isinstance(row, Row) and row.values:
-                    self._text(path, row)
-                    break
-        return count_rows(self.files, self._columns)
+            next(read_windows([path], self.column or COLUMN, 1, lambda _: True, ADVICE), None)
+        return count_rows(self.files, [self.column or COLUMN])
 
     def windows(self, size: int, wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[str]]]:
         """Yield (number, its texts) of the windows of ``size`` rows that are wanted; pass over the others.
@@ -42,18 +40,7 @@ class Texts(NamedTuple):
         Raises:
             InputError: a row is no text; it says which.
         """
-        for number, rows in read_windows(self.files, size, wanted, self._columns):
-            yield number, [self._text(path, row) for path, row in rows]
-
-    @property
-    def _columns(self) -> Sequence[str]:
-        return [] if self.column is None else [self.column]
-
-    def _text(self, path: Path, row: Row) -> str:
-        text = text_in(row, LINE if self.column is None or form_of(path) == ".txt" else self.column)
-        if isinstance(text, BadRow):
-            raise InputError(f"{path}:{row.line}: {text.message}. Say column=NAME, or correct the row.")
-        return text
+        return read_windows(self.files, self.column or COLUMN, size, wanted, ADVICE)
 
 
 def open_texts(path: str | Sequence[str], column: str | None) -> Texts:

@@ -74,18 +74,26 @@ def read_rows(path: Path, columns: Sequence[str] = (), form: str = "") -> Iterat
 
 
 def read_windows(
-    paths: Iterable[Path], size: int, wanted: Callable[[int], bool], columns: Sequence[str] = ()
-) -> Iterator[tuple[int, list[tuple[Path, Row]]]]:
-    """Yield (number, its rows) of the wanted windows of ``size`` rows, as `count_rows` counts; pass over the others.
+    paths: Iterable[Path], column: str, size: int, wanted: Callable[[int], bool], advice: str = ""
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number, its texts) of the wanted windows of ``size`` rows, as `count_rows` counts; pass over the others.
 
     Raises:
-        InputError: a row of a wanted window cannot be read, or a file breaks off.
+        InputError: a row of a wanted window has no text under ``column``, or a file breaks off. It ends in ``advice``.
     """
-    pieces, number = _filled(paths, columns), 0
+    pieces, number = _filled(paths, [column]), 0
     while window := list(islice(pieces, size)):
         if wanted(number):
-            yield number, [(reader.path, sound(reader.row(*piece), reader.path)) for reader, piece in window]
+            yield number, [_text(reader, piece, column, advice) for reader, piece in window]
         number += 1
+
+
+def _text(reader: Form, piece: Piece, column: str, advice: str) -> str:
+    row = reader.row(*piece)
+    text = text_in(row, LINE if isinstance(reader, Lines) else column) if isinstance(row, Row) else row
+    if isinstance(text, BadRow):
+        raise InputError(f"{reader.path}:{text.line}: {text.message}.{advice}")
+    return text
 
 
 def count_rows(paths: Iterable[Path], columns: Sequence[str] = ()) -> int:
@@ -97,10 +105,10 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = ()) -> int:
     return sum(1 for _ in _filled(paths, columns))
 
 
-def sound(row: Row | BadRow, path: Path, advice: str = "") -> Row:
-    """Return the row, or raise InputError with its place and what to do besides."""
+def sound(row: Row | BadRow, path: Path) -> Row:
+    """Return the row, or raise InputError with its place."""
     if isinstance(row, BadRow):
-        raise InputError(f"{path}:{row.line}: {row.message}.{advice}")
+        raise InputError(f"{path}:{row.line}: {row.message}.")
     return row
 
 
@@ -137,10 +145,11 @@ def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
 def _filled(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[tuple[Form, Piece]]:
     for path in paths:
         reader = _open(path, columns)
+        all_count = isinstance(reader, Lines)
         for piece in _pieces(reader):
             if isinstance(piece, BadRow):
                 sound(piece, path)
-            elif isinstance(reader, Lines) or (piece[1].strip() if isinstance(piece[1], bytes) else piece[1] != []):
+            elif all_count or (piece[1].strip() if isinstance(piece[1], bytes) else piece[1] != []):
                 yield reader, piece
 
 
