@@ -17,7 +17,11 @@ NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "cache_dir", "num_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }
-FORMER_TARGETS: dict[str, str] = {}  # class path -> where it lay when folders were named by the former rule
+FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule
+    "datamodules.documents.HubDocuments": "datamodules.documents.from_hub",
+    "datamodules.documents.PydocsDocuments": "datamodules.documents.from_pydocs",
+    "datamodules.documents.TextDocuments": "datamodules.documents.from_text",
+}
 
 
 class Identity(NamedTuple):
