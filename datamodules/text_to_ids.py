@@ -7,6 +7,7 @@ import hashlib
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,14 +30,22 @@ class Reading(ABC):
 
     unit: str  # what a row is called
     counts: dict[str, int]
+    special_tokens_are_text = False
 
     def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
         self.labelled = labelled
         self.sha256 = tokenizer_sha256(tokenizer)
-        self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())  # whose truncation is not the user's
-        self.backend.no_truncation()
-        self.backend.no_padding()
+        self.tokenizer = tokenizer
         self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
+
+    @cached_property
+    def backend(self) -> Tokenizer:
+        """A copy, whose truncation is not the user's; made for texts only: a store that is there is opened without."""
+        backend = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = self.special_tokens_are_text
+        return backend
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """(tokens,) int64 ids of all texts, one behind the other, and (texts,) int64 lengths."""
@@ -125,10 +134,10 @@ class LongDocuments(Reading):
     """Rows of one text each, normalised; those that are long enough. Special tokens spelled in a text are text."""
 
     unit = "documents"
+    special_tokens_are_text = True
 
     def __init__(self, tokenizer: Any, rule: LengthRule, *, lowercase: bool) -> None:
         super().__init__(tokenizer)
-        self.backend.encode_special_tokens = True
         self.rule, self.lowercase = rule, lowercase
         self.unknown: int | None = tokenizer.unk_token_id
         self.specials = np.array(sorted(set(tokenizer.all_special_ids) - {self.unknown}), np.int64)
