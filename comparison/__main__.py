@@ -177,23 +177,22 @@ def embed(cfg: DictConfig, arm: "Arm", sentences: list[str]) -> "np.ndarray | No
 
 def show(found: "Comparison", output: Path) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from comparison import tables
+    from files.tables import on_terminal
 
     console = Console()
     board = tables.leaderboard(found.arms, found.headline, found.standings, output)
     left_away = {"runs", "peak MiB", "steps"} | ({"examples", "real tokens"} if console.width < WIDE else set())
-    shown = Table(title=board.title, title_justify="left")
-    kept = [place for place, column in enumerate(board.columns) if column not in left_away]
-    for place in kept:  # names may be long, and are never cut
-        fixed = place > 0
-        justify: Any = "right" if place in board.numeric else "left"
-        shown.add_column(
-            board.columns[place], justify=justify, no_wrap=False, overflow="fold", min_width=6 if fixed else 16
-        )
-    for row in board.rows:
-        shown.add_row(*(row[place].text for place in kept))
+    kept = [place for place, column in enumerate(board.columns) if column.heading not in left_away]
+    narrow = board._replace(
+        columns=[board.columns[place] for place in kept],
+        rows=[[row[place] for place in kept] for row in board.rows],
+        note="",
+    )
+    shown = on_terminal(narrow)
+    for place, column in enumerate(shown.columns):  # names may be long, and are never cut
+        column.min_width = 6 if place else 16
     console.print(shown)
     for line in tables.said_aloud(found.arms, found.headline, found.standings, found.contrasts):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -11,7 +11,9 @@ from comparison.collect import Run
 from comparison.contrasts import Headline, Standing, replicates_of, same_items, values_of
 from comparison.drawing import INK, Picture, colour, legend, legend_height, marker, wrapped
 from comparison.statistics import interval
-from comparison.tables import Cell, Table, number
+from comparison.tables import NUMBER
+from files import tables
+from files.tables import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,9 +122,9 @@ def subsets(arms: Sequence[Arm], headline: Headline) -> Picture | None:
     if not names:
         return None
     grid = np.array(columns).T
-    table = Table("subsets", "Subsets", "Spearman x 100, mean over seeds.", ["subset", *(arm.label for arm in arms)],
-                  [[Cell(name), *map(number, row)] for name, row in zip(names, grid, strict=True)],
-                  frozenset(range(1, len(arms) + 1)))  # fmt: skip
+    rows = [[name, *map(float, row)] for name, row in zip(names, grid, strict=True)]
+    heads = [Column("subset"), *tables.columns(*(arm.label for arm in arms), number=NUMBER)]
+    table = Table(heads, rows, "Subsets", "Spearman x 100, mean over seeds.", "subsets")
     caption = "Spearman's correlation x 100 of each subset, mean over seeds; the darker, the higher."
     return Picture("subsets", "STS, subset by subset", caption, (2.5 + 0.8 * len(arms), 1.6 + 0.24 * len(names)),
                    heat(names, [arm.label for arm in arms], grid), table)  # fmt: skip

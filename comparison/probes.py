@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from comparison.arms import Arm
-from comparison.tables import Cell, Table
 from contracts import InputError
+from files.tables import Cell, Table, columns
 
 NEAREST = 3
 
@@ -59,7 +59,7 @@ def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
     """Of sentences taken evenly from the list."""
     if not probes or not wanted or len(probes[0].sentences) < 2:
         return None
-    sentences, rows = probes[0].sentences, list[list[Cell]]()
+    sentences, rows = probes[0].sentences, list[list[Cell | str | None]]()
     for asked in np.linspace(0, len(sentences) - 1, min(wanted, len(sentences))).round().astype(int):
         for one in probes:
             cosines = one.units @ one.units[asked]
@@ -67,12 +67,7 @@ def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
                 :NEAREST
             ]
             said = [Cell(f"{sentences[row]} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
-            rows.append([Cell(sentences[asked]), Cell(one.arm.label), *said, *[Cell("")] * (NEAREST - len(said))])
-    columns = ["sentence", "arm", *(["nearest", "second", "third"][:NEAREST])]
-    return Table(
-        "neighbours",
-        "Nearest neighbours",
-        "Among the sentences of the map, with their cosine; first run of each arm.",
-        columns,
-        rows,
-    )
+            rows.append([sentences[asked], one.arm.label, *said, *[""] * (NEAREST - len(said))])
+    note = "Among the sentences of the map, with their cosine; first run of each arm."
+    heads = columns("sentence", "arm", *["nearest", "second", "third"][:NEAREST])
+    return Table(heads, rows, "Nearest neighbours", note, "neighbours")

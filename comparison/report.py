@@ -1,8 +1,6 @@
 """A comparison as a page, as Markdown with pictures, and as numbers; all of them from the same tables and drawings."""
 
 import json
-import math
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +13,12 @@ from comparison.contrasts import Contrast, Headline, Standing, contrasts, rankin
 from comparison.drawing import Picture, Rendered, render
 from comparison.probes import Probe, neighbours
 from comparison.sweep_plots import sweep_pictures
-from comparison.tables import Cell, Table
+from files import page
+from files.tables import Table
 from files.whole import write_whole
 
 TITLE = "Objectives head to head"
+STYLE = "tbody th { min-width: 13rem; }"
 
 
 class Comparison(NamedTuple):
@@ -70,23 +70,39 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
 
 def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[str, Path]:
     """report.html, report.md, comparison.json and pictures/; what was written, by its name."""
-    output.mkdir(parents=True, exist_ok=True)
     pictures = output / "pictures"
-    pictures.mkdir(exist_ok=True)
+    pictures.mkdir(parents=True, exist_ok=True)
     whole = sections(one, output, neighbours_of)
     drawn = {picture.name: render(picture) for section in whole for picture in section.pictures}
     written = dict[str, Path]()
     for name, rendered in drawn.items():
         written[name] = pictures / f"{name}.png"
         written[name].write_bytes(rendered.png)
+    when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
+    on_page = [_of_page(section, drawn) for section in whole]
     for name, text in (
-        ("report.html", _html(one, whole, drawn)),
-        ("report.md", _markdown(one, whole)),
+        ("report.html", page.page(TITLE, on_page, [*lead(one), when], style=STYLE, interactive=True)),
+        ("report.md", page.in_markdown(TITLE, [_of_markdown(section) for section in whole], lead(one))),
         ("comparison.json", json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
     ):
         written[name] = output / name
         write_whole(written[name], text)
     return written
+
+
+def _of_page(section: Section, drawn: dict[str, Rendered]) -> page.Section:
+    pictures = [page.Picture(one.title, drawn[one.name].svg, one.caption) for one in section.pictures]
+    behind = [one.table._replace(folded=True) for one in section.pictures if one.table]
+    return page.Section(section.title, [*section.said, *pictures, *section.tables, *behind], section.name)
+
+
+def _of_markdown(section: Section) -> page.Section:
+    """Of the configs only what differs."""
+    pictures = [page.Picture(one.title, b"", one.caption, one.name) for one in section.pictures]
+    tables = [
+        one._replace(rows=[row for row in one.rows if one.name != "configs" or row[1].mark]) for one in section.tables
+    ]
+    return page.Section(section.title, [*section.said, *pictures, *tables], section.name)
 
 
 def lead(one: Comparison) -> list[str]:
@@ -97,72 +113,8 @@ def lead(one: Comparison) -> list[str]:
     ]
 
 
-def environment() -> Any:
-    """Jinja's, over the pages of this package; everything is escaped."""
-    from jinja2 import Environment, FileSystemLoader
-
-    return Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=False)
-
-
-def _html(one: Comparison, whole: Sequence[Section], drawn: dict[str, Rendered]) -> str:
-    shown = [
-        {
-            "name": section.name,
-            "title": section.title,
-            "said": section.said,
-            "pictures": [
-                {
-                    "svg": drawn[one.name].svg,
-                    "caption": one.caption,
-                    "title": one.title,
-                    "wide": round(72 * one.size[0]),
-                }
-                for one in section.pictures
-            ],
-            "tables": [
-                *({"table": table, "folded": table.name == "configs"} for table in section.tables),
-                *({"table": picture.table, "folded": True} for picture in section.pictures if picture.table),
-            ],
-        }
-        for section in whole
-    ]
-    page = environment().get_template("page.html.j2")
-    return page.render(title=TITLE, lead=[*lead(one), f"Written {datetime.now():%Y-%m-%d %H:%M}."], sections=shown)
-
-
-def _markdown(one: Comparison, whole: Sequence[Section]) -> str:
-    parts = [f"# {TITLE}", *lead(one)]
-    for section in whole:
-        parts += [f"## {section.title}", *section.said]
-        parts += [f"![{picture.caption}](pictures/{picture.name}.png)" for picture in section.pictures]
-        for table in section.tables:
-            shown = [row for row in table.rows if table.name != "configs" or row[1].mark]
-            parts += [f"**{table.title}.** {table.note}".rstrip(), markdown_table(table._replace(rows=shown))]
-    return "\n\n".join(parts) + "\n"
-
-
-def markdown_table(table: Table) -> str:
-    def cell(one: Cell) -> str:
-        if one.links:
-            return ", ".join(f"[{escaped(name)}]({target})" for name, target in one.links)
-        return escaped(one.text)
-
-    def escaped(text: str) -> str:
-        return re.sub(r"([|\\*_`<>\[\]])", r"\\\1", " ".join(text.split()))
-
-    rule = ["---:" if place in table.numeric else "---" for place in range(len(table.columns))]
-    head = [cell(Cell(column)) for column in table.columns]
-    rows = [head, rule, *([cell(one) for one in row] for row in table.rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def _numbers(one: Comparison, whole: Sequence[Section]) -> dict[str, Any]:
     """For programs: the tables with unrounded values."""
-
-    def value(cell: Cell) -> Any:
-        if isinstance(cell.sort, float | int):
-            return None if not math.isfinite(cell.sort) or cell.text == "" else cell.sort
-        return cell.text
 
     return {
         "headline": one.headline._asdict(),
@@ -182,7 +134,7 @@ def _numbers(one: Comparison, whole: Sequence[Section]) -> dict[str, Any]:
         ],
         "left_out": {str(found.path): found.reason for found in one.left_out},
         "tables": {
-            table.name: {"columns": table.columns, "rows": [[value(cell) for cell in row] for row in table.rows]}
+            table.name: {"columns": [column.heading for column in table.columns], "rows": table.numbers()}
             for section in whole
             for table in section.tables
             if table.name != "configs"

@@ -8,10 +8,11 @@ from scipy import stats
 
 from comparison.arms import Arm
 from comparison.contrasts import Headline, values_of
-from comparison.drawing import ACROSS, INK, Picture, colour, legend, legend_height, marker, panels, say_over, wrapped
+from comparison.drawing import ACROSS, INK, Picture, colour, legend, legend_height, marker, panels, wrapped
 from comparison.probes import Probe
 from comparison.statistics import spread
-from comparison.tables import Cell, Table, number
+from comparison.tables import NUMBER
+from files.tables import Column, Table, columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,20 +84,18 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> P
         axes = figure.subplots()
         for probe, label in zip(known, labels, strict=True):
             place = places[probe.arm.label]
-            point = axes.scatter(
+            axes.scatter(
                 [probe.uniformity], [float(probe.alignment or 0)], s=70, color=colour(place), marker=marker(place),
                 label=label,
             )  # fmt: skip
-            say_over(point, [label])
         axes.set(xlabel="uniformity (lower: spread out)", ylabel="alignment (lower: pairs close)")
         axes.margins(0.15)
         axes.grid(alpha=0.25)
         legend(figure, PLANE)
 
-    table = Table("plane", "Alignment and uniformity", "", ["arm", "alignment", "uniformity", headline.name],
-                  [[Cell(probe.arm.label), number(probe.alignment, 3), number(probe.uniformity, 3), number(mean)]
-                   for probe, mean in zip(known, means, strict=True)],
-                  frozenset({1, 2, 3}))  # fmt: skip
+    rows = [[one.arm.label, one.alignment, one.uniformity, mean] for one, mean in zip(known, means, strict=True)]
+    heads = [Column("arm"), *columns("alignment", "uniformity", number="z,.3f"), Column(headline.name, NUMBER)]
+    table = Table(heads, rows, "Alignment and uniformity", name="plane")
     caption = (
         f"Wang and Isola's plane, of each arm's first run, with its {headline.name}: towards the lower left is better."
     )
@@ -116,10 +115,7 @@ def sentence_map(probes: Sequence[Probe], how: str) -> Picture | None:
 
     def draw(figure: "Figure") -> None:
         for axes, probe in zip(panels(figure, len(probes)), probes, strict=True):
-            points = axes.scatter(
-                probe.places[:, 0], probe.places[:, 1], c=shade, cmap="viridis", s=11, alpha=0.8, linewidths=0
-            )
-            say_over(points, probe.sentences)
+            axes.scatter(probe.places[:, 0], probe.places[:, 1], c=shade, cmap="viridis", s=11, alpha=0.8, linewidths=0)
             axes.set_title(wrapped(probe.arm.label, 34), fontsize=9, color=INK)
             axes.set_xticks([])
             axes.set_yticks([])

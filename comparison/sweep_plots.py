@@ -7,10 +7,12 @@ import numpy as np
 
 from comparison.arms import Arm, own_settings, short
 from comparison.contrasts import Headline, values_of
-from comparison.drawing import COLOURS, INK, Picture, colour, legend, marker, say_over
+from comparison.drawing import COLOURS, INK, Picture, colour, legend, marker
 from comparison.plots import heat
 from comparison.statistics import spread
-from comparison.tables import Cell, Table, number
+from comparison.tables import NUMBER
+from files import tables
+from files.tables import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,11 +75,11 @@ def _heat_map(
         for row in down
     ]
     columns = [f"{short(across)} {_shown(value)}" for value in wide]
-    cells = [
-        [Cell(name), *(number(None if np.isnan(value) else float(value)) for value in row)]
+    rows_of_table = [
+        [name, *(None if np.isnan(value) else float(value) for value in row)]
         for name, row in zip(names, grid, strict=True)
     ]
-    table = Table("sweep", "Settings", "", ["", *columns], cells, frozenset(range(1, len(columns) + 1)))
+    table = Table([Column(""), *tables.columns(*columns, number=NUMBER)], rows_of_table, "Settings", name="sweep")
     caption = f"{headline.name}, mean over seeds" + (f" and over {', '.join(others)}" if others else "") + "."
     size = (2.6 + 1.1 * len(wide), 1.0 + 0.4 * len(down))
     return Picture(
@@ -94,12 +96,11 @@ def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Pi
         axes = figure.subplots()
         for place, value in enumerate(told_apart):
             inside = [arm for arm in arms if value is None or _plain(arm.settings[by]) == value]
-            points = axes.scatter(
+            axes.scatter(
                 [arm.settings[across] for arm in inside],
                 [spread(values_of(arm, headline, headline.name)).mean for arm in inside],
                 s=40, color=colour(place), marker=marker(place), label=f"{short(by)} {_shown(value)}",
             )  # fmt: skip
-            say_over(points, [arm.label for arm in inside])
         known = [float(arm.settings[across]) for arm in arms]
         if min(known) > 0 and max(known) > 10 * min(known):
             axes.set_xscale("log")

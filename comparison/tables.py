@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,34 +19,14 @@ from comparison.contrasts import (
     values_of,
 )
 from comparison.statistics import SEEDS_WANTED, interval, spread
+from files.tables import Cell, Column, Table, columns
 
 TOO_FEW = "too few seeds"
+NUMBER = "z,.2f"
 
 
-class Cell(NamedTuple):
-    text: str
-    sort: float | str | None = None  # None: by the text
-    mark: str = ""  # a CSS class: differs, best, warn
-    links: tuple[tuple[str, str], ...] = ()  # names and targets, in the place of the text
-
-
-class Table(NamedTuple):
-    """The first column names the row."""
-
-    name: str
-    title: str
-    note: str
-    columns: list[str]
-    rows: list[list[Cell]]
-    numeric: frozenset[int] = frozenset()  # columns to align right
-
-
-def number(value: float | None, digits: int = 2) -> Cell:
-    return Cell("", -np.inf) if value is None else Cell(f"{value:z,.{digits}f}", float(value))
-
-
-def span(bounds: tuple[float, float] | None) -> Cell:
-    return Cell("", -np.inf) if bounds is None else Cell(" to ".join(f"{bound:z.2f}" for bound in bounds), bounds[0])
+def span(bounds: tuple[float, float] | None) -> Cell | None:
+    return None if bounds is None else Cell(" to ".join(f"{bound:z.2f}" for bound in bounds), bounds[0])
 
 
 def p_value(p: float | None, otherwise: str = "") -> Cell:
@@ -65,61 +45,62 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
         mean = {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}  # type: ignore[literal-required]
         rank = (standing.best_rank, standing.worst_rank)
         rows.append([
-            Cell(arm.label),
+            arm.label,
             Cell(str(rank[0]) if rank[0] == rank[1] else f"{rank[0]} to {rank[1]}", sum(rank)),
-            number(seeds.mean),
-            Cell("one seed", -1.0) if seeds.deviation is None else number(seeds.deviation),
+            seeds.mean,
+            Cell("one seed", -1.0) if seeds.deviation is None else seeds.deviation,
             Cell(str(seeds.seeds), seeds.seeds),
             span(None if kept is None else interval(kept)),
-            number(mean["steps"], 0),
-            number(mean["examples"], 0),
-            number(mean["real_tokens"], 0),
-            number(mean["wall_seconds"], 0),
-            number(mean["peak_memory_bytes"] / 2**20, 0),
+            mean["steps"], mean["examples"], mean["real_tokens"], mean["wall_seconds"],
+            mean["peak_memory_bytes"] / 2**20,
             Cell(", ".join(run.path.name for run in arm.runs),
                  links=tuple((run.path.name, relative(run.path, output)) for run in arm.runs)),
         ])  # fmt: skip
-    columns = ["arm", "rank", headline.name, "sd over seeds", "seeds", "95 % over test items", "steps", "examples",
-               "real tokens", "seconds", "peak MiB", "runs"]  # fmt: skip
+    heads = [
+        *columns("arm", "rank"), *columns(headline.name, "sd over seeds", number=NUMBER),
+        *columns("seeds", "95 % over test items", right=True),
+        *columns("steps", "examples", "real tokens", "seconds", "peak MiB", number="z,.0f"), Column("runs"),
+    ]  # fmt: skip
     note = (
         "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: two "
         "sources of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
     )
-    return Table("leaderboard", "Leaderboard", note, columns, rows, frozenset(range(2, 11)))
+    return Table(heads, rows, "Leaderboard", note, "leaderboard")
 
 
 def task_scores(arms: Sequence[Arm], headline: Headline) -> Table:
     best = {task: max(spread(values_of(arm, headline, task)).mean for arm in arms) for task in headline.tasks}
     rows = []
     for arm in arms:
-        cells = [Cell(arm.label)]
+        cells: list[Cell | str] = [arm.label]
         for task in headline.tasks:
             found = spread(values_of(arm, headline, task))
             text = f"{found.mean:.2f}" + ("" if found.deviation is None else f" ± {found.deviation:.2f}")
             cells.append(Cell(text, found.mean, "best" if found.mean == best[task] else ""))
         rows.append(cells)
-    return Table(
-        "tasks", "Scores by task", "Mean ± standard deviation over seeds; the highest mean of a column is marked.",
-        ["arm", *headline.tasks], rows, frozenset(range(1, len(headline.tasks) + 1)),
-    )  # fmt: skip
+    note = "Mean ± standard deviation over seeds; the highest mean of a column is marked."
+    return Table([Column("arm"), *columns(*headline.tasks, right=True)], rows, "Scores by task", note, "tasks")
 
 
 def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
     rows = []
     for one in found:
         rows.append([
-            Cell(f"{arms[one.first].label} - {arms[one.second].label}"),
-            Cell(one.score),
-            number(one.difference),
+            f"{arms[one.first].label} - {arms[one.second].label}",
+            one.score,
+            one.difference,
             span(one.over_items),
             span(one.over_tasks),
             p_value(one.p),
             p_value(one.p_holm),
             p_value(one.p_seeds, TOO_FEW),
-            Cell("distinguishable") if one.distinguishable else Cell("not distinguishable", mark="warn"),
+            "distinguishable" if one.distinguishable else Cell("not distinguishable", mark="warn"),
         ])  # fmt: skip
-    columns = ["difference", "score", "value", "95 % over test items", "95 % over tasks, too", "p", "p, Holm",
-               "p over seeds", "for these seeds"]  # fmt: skip
+    heads = [
+        *columns("difference", "score"), Column("value", NUMBER),
+        *columns("95 % over test items", "95 % over tasks, too", "p", "p, Holm", "p over seeds", right=True),
+        Column("for these seeds"),
+    ]  # fmt: skip
     note = (
         "p is of a paired permutation test over test pairs, for these seeds: ranks of the seeds' similarities are "
         "averaged, and those of the two arms swapped. Holm's correction is over all pairs of arms, of the average and, "
@@ -127,7 +108,7 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
         "interval over test items, of the mean scores, has no zero in it and lies on the same side. A test over "
         f"seeds wants {SEEDS_WANTED} a side."
     )
-    return Table("contrasts", "Every two arms", note, columns, rows, frozenset({2, 3, 4, 5, 6, 7}))
+    return Table(heads, rows, "Every two arms", note, "contrasts")
 
 
 def said_aloud(
@@ -176,7 +157,7 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
         return None
     rows = []
     for task in tasks:
-        cells = [Cell(task)]
+        cells: list[Cell | str] = [task]
         for arm in arms:
             one = arm.runs[0].results["overlap"].get(task)
             found = one["found"] if one else 0
@@ -187,8 +168,8 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
             )
         rows.append(cells)
     note = "Test sentences that stand word for word in the training text of each arm's first run, of those long enough."
-    return Table("leaks", "Test sentences in the training text", note, ["task", *(arm.label for arm in arms)], rows,
-                 frozenset(range(1, len(arms) + 1)))  # fmt: skip
+    heads = [Column("task"), *columns(*(arm.label for arm in arms), right=True)]
+    return Table(heads, rows, "Test sentences in the training text", note, "leaks")
 
 
 def configs(arms: Sequence[Arm]) -> Table:
@@ -198,16 +179,17 @@ def configs(arms: Sequence[Arm]) -> Table:
     for key in keys:
         mark = "differs" if key in different else ""
         values = [Cell(_shown(arm.settings.get(key, "-")), mark=mark) for arm in arms]
-        rows.append([Cell(key), Cell("differs" if mark else "same", mark=mark), *values])
-    return Table("configs", "Configs side by side", "Settings in which arms differ come first, and are marked.",
-                 ["setting", "differs", *(arm.label for arm in arms)], rows)  # fmt: skip
+        rows.append([key, Cell("differs" if mark else "same", mark=mark), *values])
+    note = "Settings in which arms differ come first, and are marked."
+    heads = columns("setting", "differs", *(arm.label for arm in arms))
+    return Table(heads, rows, "Configs side by side", note, "configs", folded=True)
 
 
 def left_out(found: Sequence[LeftOut]) -> Table | None:
     if not found:
         return None
-    rows = [[Cell(str(one.path)), Cell(one.reason, mark="warn")] for one in found]
-    return Table("left-out", "Left out", "What was named and could not be compared.", ["folder", "why"], rows)
+    rows = [[str(one.path), Cell(one.reason, mark="warn")] for one in found]
+    return Table(columns("folder", "why"), rows, "Left out", "What was named and could not be compared.", "left-out")
 
 
 def relative(path: Path, output: Path) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from comparison.contrasts import values_of
 from comparison.report import Comparison, Section
 from comparison.statistics import spread
-from comparison.tables import Cell
+from files.tables import Cell
 
 
 def _value(cell: Cell, numeric: bool) -> float | str | None:
@@ -30,8 +30,11 @@ def upload(
     content = dict[str, object]()
     for section in whole:
         for table in section.tables:
-            rows = [[_value(cell, place in table.numeric) for place, cell in enumerate(row)] for row in table.rows]
-            content[f"comparison/{table.name}"] = wandb.Table(columns=list[str | int](table.columns), data=rows)
+            heads = table.columns
+            rows = [
+                [_value(cell, head.align_right) for cell, head in zip(row, heads, strict=True)] for row in table.cells()
+            ]
+            content[f"comparison/{table.name}"] = wandb.Table(columns=[head.heading for head in heads], data=rows)
         for picture in section.pictures:
             content[f"comparison/{picture.name}-picture"] = wandb.Image(
                 str(written[picture.name]), caption=picture.caption

@@ -18,7 +18,7 @@ BROWSER = next(
 )
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium here; Debian's package is called chromium"),
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium"),
 ]
 USED = """
 <script>
@@ -32,7 +32,7 @@ button.click(); found.ascending = cells(2);
 const input = document.querySelector("input[data-filters=table-contrasts]");
 input.value = "sts12"; input.dispatchEvent(new Event("input")); found.kept = cells(2).length;
 found.status = document.getElementById("count-table-contrasts").textContent;
-found.pictures = [...document.querySelectorAll("svg.picture")].map((svg) => svg.getBoundingClientRect().width);
+found.pictures = [...document.querySelectorAll("figure img")].map((image) => image.getBoundingClientRect().width);
 found.wide = document.documentElement.scrollWidth > innerWidth;
 document.title = JSON.stringify(found);
 </script>
