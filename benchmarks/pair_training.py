@@ -32,12 +32,12 @@ from torch import Tensor
 
 from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
-from benchmarks.real_pairs import write_dino_file
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
-from datamodules.text_rows import TextRows
+from datamodules.scored_pairs import ScoredPairs
+from datamodules.text_rows import TextRows, Triplets
 from encoders.objective import Objective
 from evaluation.statistics import spearman
-from evaluation.tasks.sts import LAYOUTS, read_pairs
+from evaluation.tasks.sts import LAYOUTS, Layout, read_pairs
 from tests.objectives import built
 
 LR, DECAY, EPS, MAX_LENGTH, TEMPERATURE = 2e-5, 0.01, 1e-8, 128, 0.05
@@ -56,6 +56,16 @@ class Work(NamedTuple):
     steps: int  # timed ones; one more comes before them
     clock: Callable[[], float]
     folder: Path
+
+
+def write_dino_file(tables: Path, path: Path) -> Path:
+    """STS-B's training pairs in DINO's columns, ratings of 0..5 as labels of 0..1."""
+    pairs = read_pairs(tables, "stsb-train", Layout({"STSBenchmark/train": 5749}, 0, 5, has_subsets=False))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for left, right, score in zip(pairs.left, pairs.right, (pairs.gold / 5).tolist(), strict=True):
+            file.write(json.dumps({"text_a": left, "text_b": right, "label": round(score, 4)}) + "\n")
+    return path
 
 
 def contrastive_file(path: Path, count: int) -> Path:
@@ -91,16 +101,15 @@ def _invented_pairs(count: int) -> Iterator[tuple[str, str]]:
 
 def prepare(objective: str, backbone: Path, folder: Path, count: int) -> tuple[TextRows, list[dict[str, Any]]]:
     """The data module with its store built, and the same pairs as sentence-transformers wants them, by row."""
-    common: dict[str, Any] = {"max_length": MAX_LENGTH, "cache_dir": folder / "cache", "tokenizer": backbone}
-    common["batch_size"] = BATCH[objective]
+    common: dict[str, Any] = {"max_length": MAX_LENGTH, "cache_dir": str(folder / "cache"), "quiet": True}
     data: TextRows
     if objective == "cosine":
         path = cosine_file(folder / "cosine.jsonl", count)
-        data = materials.data_module("dino", path=path, postprocess="off", dev_share=0.0, **common)
+        data = ScoredPairs(str(path), str(backbone), BATCH[objective], postprocess="off", dev_share=0.0, **common)
         names = {"text_a": "sentence1", "text_b": "sentence2", "label": "score"}
     else:
         path = contrastive_file(folder / "contrastive.jsonl", count)
-        data = materials.data_module("triplets", path=path, **common)
+        data = Triplets(str(path), str(backbone), BATCH[objective], **common)
         names = {"anchor": "anchor", "positive": "positive"}
     data.prepare_data()
     data.setup()

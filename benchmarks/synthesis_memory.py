@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from benchmarks.instructed_model import make_tokenizer
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT, sentences
 from encoders.tiny import write_tiny_t5
@@ -28,6 +28,18 @@ SHORT = {  # texts, which all are kept
     "gense": ["max_new_tokens=4", "sentences.min_words=1", "rules.agree=false", "rules.threshold=null",
               "rules.min_premise_words=0", "rules.min_hypothesis_words=0", "rules.drop_near_copies=false"],
 }  # fmt: skip
+
+
+def make_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Byte-level BPE, as GPT-2's."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=5_999, initial_alphabet=alphabet, show_progress=False)
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>")
 
 
 def write_generator(recipe: str, folder: Path, corpus: Sequence[str]) -> Path:

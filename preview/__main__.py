@@ -94,14 +94,14 @@ def run(words: Sequence[str]) -> int:
         preview = look(asked)
     from rich.console import Console
 
-    from preview.show import page, show
+    from preview.show import as_page, show
 
     console = Console()
     if asked.own.output:
         path = Path(asked.own.output).expanduser()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(page(preview, f"python -m preview {shlex.join(words)}"), encoding="utf-8")
+            path.write_text(as_page(preview, f"python -m preview {shlex.join(words)}"), encoding="utf-8")
         except OSError as error:
             raise InputError(
                 f"output={path}: cannot be written ({error.strerror or error}); name another file."
@@ -131,7 +131,7 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
 
 
 def look(asked: Asked) -> Any:
-    from datamodules.tokenizer import load_tokenizer
+    from datamodules.tokenizer_loading import load_tokenizer
     from preview.summary import summary
 
     data = instantiate(asked.cfg.data, _convert_="all")

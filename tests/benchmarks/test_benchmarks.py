@@ -55,14 +55,6 @@ def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name
             assert line["ours"] >= 0 if may_be_zero else line["ours"] > 0, line
 
 
-@pytest.mark.slow
-def test_decay_sweep_has_a_row_per_lambda_and_label(shared_data, tmp_path):
-    printed = run("decay_sweep", "--quick", "--decays", 0, 100, "--folder", tmp_path)
-    assert [line.split(" | ")[:2] for line in printed.splitlines() if line.endswith(" |")][2:] == [
-        [f"| {decay}", label] for decay in (0, 100) for label in ("1", "0.5", "0")
-    ]
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.slow
 def test_gpu_step_without_a_gpu_says_so():
@@ -137,32 +129,3 @@ def test_flops_against_a_count_by_hand():
     feed_forward_weights = 4 * 8 + 8 + 8 * 4 + 4 + 2 * 4
     by_hand = 6 * (attention_weights + feed_forward_weights) * 10 + 12 * 4 * 2 * (4 + 9) + 6 * 4 * (4 + 11) * 2
     assert float(flops(model, batch)) == by_hand
-
-
-def test_real_text_draws_finished_and_running_runs(tmp_path):
-    finished, running = tmp_path / "finished", tmp_path / "running"
-    for folder in (finished, running):
-        folder.mkdir()
-        (folder / "metrics.csv").write_text(
-            "step,stsb/cosine/spearman,time/elapsed_s\n0,40.0,\n50,,60.0\n100,44.0,120.0\n150,47.0,\n", encoding="utf-8"
-        )
-    (finished / "results.json").write_text(json.dumps({"scores": {"stsb/cosine/spearman": 44.0}}), encoding="utf-8")
-    picture = tmp_path / "curve.png"
-    printed = run("real_text", "--runs", f"both={finished}", f"mlm={running}", "--picture", picture)
-    assert "both, 2.0 minutes, +4.0 points" in printed
-    assert "mlm, 2.0 minutes, +7.0 points" in printed  # no results yet: the last score stands for it
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_real_pairs_draws_finished_runs_alone(tmp_path):
-    for name in ("tiny-simcse", "minilm-sroberta"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.csv").write_text(
-            "step,stsb/cosine/spearman,train/loss\n0,40.0,\n5,,0.3\n10,45.0,\n20,44.0,0.2\n", encoding="utf-8"
-        )
-    results = {"scores": {"stsb/cosine/spearman": 45.0}, "best_step": 10}
-    (tmp_path / "tiny-simcse" / "results.json").write_text(json.dumps(results), encoding="utf-8")
-    printed = run("real_pairs", "--draw", "--folder", tmp_path)
-    assert "tiny, supervised SimCSE, NLI triplets, step 10 of 20, +5.0 points" in printed
-    assert "minilm" not in printed
-    assert (tmp_path / "real_pairs.png").read_bytes().startswith(b"\x89PNG")

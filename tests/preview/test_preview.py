@@ -100,17 +100,22 @@ def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
     assert "http" not in page
 
 
-def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
+def triplets_file(folder, entailment="He {} walks.") -> str:
     rows = [
         {
             "premise": f"A man number {place} walks.",
-            "entailment": "He walks & <b>talks</b>.",
+            "entailment": entailment.format(place),
             "contradiction": "He sits.",
         }
         for place in range(40)
     ]
-    path = tmp_path / "triplets.jsonl"
+    path = folder / "triplets.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
+    path = triplets_file(tmp_path, "He walks & <b>talks</b>.")
     words = [
         "data=triplets",
         f"data.path={path}",
@@ -132,16 +137,6 @@ def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
 def test_wrong_words_are_told(words, said):
     with pytest.raises(InputError, match=said):
         read_words(words)
-
-
-def triplets_file(folder) -> str:
-    rows = [
-        {"premise": f"A man number {place} walks.", "entailment": f"He {place} walks.", "contradiction": "He sits."}
-        for place in range(40)
-    ]
-    path = folder / "triplets.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
 
 
 def test_data_that_needs_a_models_prompts_brings_the_model(tiny_t5, tmp_path, capsys):
