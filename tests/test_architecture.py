@@ -20,7 +20,7 @@ MAY_IMPORT = {  # of ours
     "export": {"contracts", "encoders", "files", "prompts"},
     "synthesis": {"command", "contracts", "encoders", "files", "prompts"},
     "comparison": {"command", "contracts", "files"},
-    "preview": {"contracts"},
+    "preview": {"contracts", "files"},
     "training": {"command", "contracts", "encoders", "evaluation", "export", "files"},
     "train": {"command", "training"},
 }
