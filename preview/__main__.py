@@ -131,7 +131,7 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
 
 
 def look(asked: Asked) -> Any:
-    from datamodules.tokenizer_loading import load_tokenizer
+    from datamodules.tokenizer import load_tokenizer
     from preview.summary import summary
 
     data = instantiate(asked.cfg.data, _convert_="all")
