@@ -33,8 +33,7 @@ from torch import Tensor
 from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
-from datamodules.scored_pairs import ScoredPairs
-from datamodules.text_rows import TextRows, Triplets
+from datamodules.text_rows import TextRows
 from encoders.objective import Objective
 from evaluation.statistics import spearman
 from evaluation.tasks.sts import LAYOUTS, Layout, read_pairs
@@ -101,15 +100,16 @@ def _invented_pairs(count: int) -> Iterator[tuple[str, str]]:
 
 def prepare(objective: str, backbone: Path, folder: Path, count: int) -> tuple[TextRows, list[dict[str, Any]]]:
     """The data module with its store built, and the same pairs as sentence-transformers wants them, by row."""
-    common: dict[str, Any] = {"max_length": MAX_LENGTH, "cache_dir": str(folder / "cache"), "quiet": True}
+    common: dict[str, Any] = {"max_length": MAX_LENGTH, "cache_dir": folder / "cache", "tokenizer": backbone}
+    common["batch_size"] = BATCH[objective]
     data: TextRows
     if objective == "cosine":
         path = cosine_file(folder / "cosine.jsonl", count)
-        data = ScoredPairs(str(path), str(backbone), BATCH[objective], postprocess="off", dev_share=0.0, **common)
+        data = materials.data_module("dino", path=path, postprocess="off", dev_share=0.0, **common)
         names = {"text_a": "sentence1", "text_b": "sentence2", "label": "score"}
     else:
         path = contrastive_file(folder / "contrastive.jsonl", count)
-        data = Triplets(str(path), str(backbone), BATCH[objective], **common)
+        data = materials.data_module("triplets", path=path, **common)
         names = {"anchor": "anchor", "positive": "positive"}
     data.prepare_data()
     data.setup()
