@@ -35,11 +35,11 @@ from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, r
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 from synthesis.decoding import loop as decoding
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
+from synthesis.decoding.discriminator import Discriminator
 from synthesis.decoding.encoder_decoder import EncoderDecoder
 from synthesis.decoding.loop import Endings, Sample, decode
-from synthesis.recipes.gense import Discriminator
-from synthesis.recipes.gense_filter import filter_shards
 from synthesis.rules.triplet_rules import Rules
+from synthesis.rules.triplets import filter_shards
 from synthesis.sentences.inputs import open_inputs
 from synthesis.sentences.preparation import Preparation, prepare
 from synthesis.shards.store import ShardStore, shard_name
@@ -49,6 +49,12 @@ TOP_K, TOP_P = 50, 0.9
 PROMPTS = Path(__file__).resolve().parent.parent / "configs/prompts/gense.yaml"
 SHARD = 1000
 DIFFERENT = 200  # shards
+
+
+def published_rules() -> Rules:
+    return Rules(
+        agree=True, threshold=0.9, min_premise_words=8, min_hypothesis_words=5, drop_near_copies=True, drop_cut=False
+    )
 
 
 # ------------------------------------------------------------------------------------------------- generation
@@ -65,7 +71,7 @@ class Work:
         prompts = parse_prompts(yaml.safe_load(PROMPTS.read_text(encoding="utf-8")), "pieces", str(PROMPTS))
         self.ids = PromptIds(prompts, self.tokenizer)
         self.generator = EncoderDecoder("t5-small-shaped", self.model, self.tokenizer)
-        self.score = Discriminator(self.generator, self.ids, 128)
+        self.score = Discriminator(self.generator, prompts, 128)
         draw, lengths = random.Random(0), hypothesis_lengths(self.ids, corpus)
         self.lengths = {
             (place, direction): min(STEPS, draw.choice(lengths))
@@ -238,7 +244,7 @@ def filtering(rows: int, workers: int | None) -> list[Line]:
         source, target = Path(place) / "scored", Path(place) / "triplets"
         shards = scored_rows(source, rows)
         start, spent = time.perf_counter(), _cpu_seconds()
-        filter_shards(source, target, Rules(), range(shards), workers)
+        filter_shards(source, target, published_rules(), range(shards), workers)
         seconds, spent = time.perf_counter() - start, _cpu_seconds() - spent
         kept = sum(record["entries"] for record in ShardStore(target).records(shards))
     case = f"{rows:,} scored rows, {kept:,} kept"

@@ -1,5 +1,6 @@
 """Keys of a config: each value is of the type that its reader declares, and a mistyped name meets the nearest one."""
 
+import dataclasses
 import difflib
 import inspect
 import re
@@ -8,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeVar, Union
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -22,6 +23,7 @@ GROUPS = {
     "synthesis": ("recipe",),
     "comparison": ("race",),
 }
+Kind = TypeVar("Kind")
 NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -45,7 +47,7 @@ def _has_keys(type_: Any) -> bool:
     return typing.is_typeddict(type_) or hasattr(type_, "_fields")
 
 
-def check_types(node: DictConfig, wanted: Mapping[str, Any], prefix: str = "") -> None:
+def check_types(node: Mapping[Any, Any], wanted: Mapping[str, Any], prefix: str = "") -> None:
     """Compare every value with its type; a type that has keys of its own stands for the keys below.
 
     Raises:
@@ -95,6 +97,69 @@ def _described(wanted: Any) -> str:
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name that looks most like it, if any does."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def settings(kind: type[Kind], given: Any, prefix: str = "", besides: Iterable[str] = ()) -> Kind:
+    """A dataclass or named tuple from the keys that are called like its fields.
+
+    A field that is a dataclass itself is a group of keys; where no key is called like it, its keys are among the
+    others. Whatever has a ``check`` is checked.
+
+    Raises:
+        InputError: a key is unknown, but for those ``besides``, or a value is of another type.
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(f"{prefix.rstrip('.')}={given}: wanted {', '.join(names_of(kind, {}))}, each with a value.")
+    refuse_unknown(map(str, given), [*names_of(kind, given), *besides], prefix)
+    return _settings(kind, given, prefix)
+
+
+def names_of(kind: type, given: Mapping[Any, Any]) -> list[str]:
+    """The keys that make one."""
+    names: list[str] = []
+    for name, hint in _fields(kind).items():
+        among_the_others = dataclasses.is_dataclass(hint) and name not in given
+        names += _fields(hint) if among_the_others else [name]
+    return names
+
+
+def _fields(kind: Any) -> dict[str, Any]:
+    """What has no default: that is a key, the rest is the program's own."""
+    hints = typing.get_type_hints(kind)
+    if not dataclasses.is_dataclass(kind):
+        return hints
+    wanted = [one.name for one in dataclasses.fields(kind) if one.init and one.default is dataclasses.MISSING]
+    return {name: hints[name] for name in wanted}
+
+
+def _settings(kind: type[Kind], given: Mapping[Any, Any], prefix: str) -> Kind:
+    hints, values = _fields(kind), {}
+    check_types(given, {name: hint for name, hint in hints.items() if not dataclasses.is_dataclass(hint)}, prefix)
+    for name, hint in hints.items():
+        if dataclasses.is_dataclass(hint):
+            group: Any = hint
+            values[name] = (
+                settings(group, given[name], f"{prefix}{name}.") if name in given else _settings(group, given, prefix)
+            )
+            continue
+        value = given[name]
+        values[name] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    made = kind(**values)
+    if callable(check := getattr(made, "check", None)):
+        check()
+    return made
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
+    """InputError for the first key that is none, as +KEY=... brings one."""
+    known = sorted(known)
+    for key in given:
+        if key not in known:
+            near = nearest(key, known)
+            every = f"There are {', '.join(known)}." if prefix else "--help lists them."
+            raise InputError(
+                f"{prefix}{key}: there is no such key. {f'The nearest is {prefix}{near}.' if near else every}"
+            )
 
 
 def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]:

@@ -1,21 +1,275 @@
-"""Texts from instructions (Schick and Schuetze 2021): what is asked of the model, and which answers are taken.
+"""Texts from instructions (DINO, Schick and Schuetze 2021): first sentences from nothing, second ones, or both.
 
 A unit is one input and the labels to write for; a group is one of its labels, with as many samples as are wanted. A
 shard is done when all groups of its units are. Which samples a group asks for depends on its own answers alone, so
 shards, processes and the order of answers change nothing.
 """
 
+import hashlib
+import json
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from command.devices import device_of
+from command.processes import Ranks
 from contracts import InputError
-from synthesis.decoding.continuations import Prompt, Sampled
-from synthesis.recipes.spec import Label, TaskSpec
-from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters
-from synthesis.shards.store import Entry, LabelCounts
+from synthesis.decoding.continuations import Decoding, Prompt, Sampled
+from synthesis.decoding.generator import Generator, load_generator
+from synthesis.recipe import InputType, ModelRecipe, decode_shards, log
+from synthesis.report.data_card import write_data_card
+from synthesis.report.measures import as_json
+from synthesis.report.report import write_report
+from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters, NearDuplicates, sieve
+from synthesis.sentences.inputs import open_inputs
+from synthesis.shards.provenance import identify_generator, versions
+from synthesis.shards.stage import Stage, Watch, finish
+from synthesis.shards.store import X1, Entry, LabelCounts, read_entries
+from synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
+
+TOP_K = {"x1": 0, "x2": 5}  # published
+PER_LABEL = {"overgenerate": 5, "retry": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How many samples, and which are taken.
+
+    ``overgenerate`` draws ``per_label`` samples at once and takes all that pass; ``retry`` draws until ``per_label``
+    different ones have passed, or ``max_tries`` were drawn.
+    """
+
+    strategy: Literal["overgenerate", "retry"]
+    per_label: int | None  # None: as published for the strategy
+    max_tries: int
+    decay: float
+    epsilon: float
+    filters: Filters
+
+    @property
+    def wanted(self) -> int:
+        """Samples per input and label."""
+        return PER_LABEL[self.strategy] if self.per_label is None else self.per_label
+
+    def check(self) -> None:
+        """InputError for settings that mean nothing."""
+        if self.wanted < 1:
+            raise InputError(f"per_label={self.wanted}: wanted at least 1 sample per input and label.")
+        if self.strategy == "retry" and self.max_tries < self.wanted:
+            raise InputError(
+                f"max_tries={self.max_tries} is less than per_label={self.wanted}: so many can never be accepted. "
+                "Raise max_tries."
+            )
+        if not 0 <= self.decay < math.inf:
+            raise InputError(f"decay={self.decay}: wanted 0 (no self-debiasing) or more. Published is 100.")
+        if not 0 <= self.epsilon <= 1:
+            raise InputError(f"epsilon={self.epsilon}: wanted 0 to 1. Published is 0.01.")
+
+    def for_first_sentences(self) -> "Plan":
+        """One per unit: what is asked for is how many there are over all labels."""
+        return replace(self, per_label=1, max_tries=1 if self.strategy == "overgenerate" else max(self.max_tries, 1))
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {"per_label": self.wanted, "decay": float(self.decay), "epsilon": float(self.epsilon)}
+        return {**asdict(self), **numbers}
+
+
+@dataclass(kw_only=True)
+class Dino(ModelRecipe):
+    """``python -m synthesis recipe=dino_x1``, ``dino_x2``, ``dino_x1x2``, or with a spec of one's own."""
+
+    spec: str | None
+    input_type: InputType
+    input_column: str
+    num_x1: int
+    how: Decoding
+    ban_eos: bool
+    chat_template: bool
+    samples: Plan
+    has_labels: ClassVar[bool] = True
+    tasks: Tasks = field(init=False)
+    weights: dict[str, Any] = field(init=False)  # what identifies the generator's
+    given: "Given | None" = field(init=False, default=None)  # first sentences of a file
+
+    def plan(self) -> None:
+        self.tasks = choose_tasks(self.recipe, self.spec)
+        self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
+        if self.tasks.x1 is not None and self.input is not None:
+            raise InputError(
+                f"input={self.input}: first sentences are written here, not read. Leave input out, or take "
+                "recipe=dino_x2, which writes second sentences for them."
+            )
+        if self.tasks.x1 is None:
+            self.require(
+                "input",
+                "the instructions hold <X1>, in which the sentences of a file are put. Say input=FILE, or take "
+                "recipe=dino_x1x2, which writes first sentences too.",
+            )
+        self.require_at_least(num_x1=len(self.tasks.x1.labels) if self.tasks.x1 else 1, shard_size=1, devices=1)
+        if self.tasks.x2 is None and self.samples.per_label is not None:
+            raise InputError(
+                f"per_label={self.samples.per_label}: that is second sentences per first one, and none are written "
+                "here. Leave it out; num_x1 says how many first sentences there are over all labels."
+            )
+        self.weights = identify_generator(str(self.generator), self.revision)
+        if self.tasks.x1 is None:
+            self.given = self._read_input()
+
+    def _read_input(self) -> "Given":
+        assert self.input is not None
+        inputs = open_inputs(self.input, self.input_type, self.input_column, output=self.folder)
+        summary = inputs.summary()
+        if summary.blank and not self.quiet:
+            log.info("%s: %d blank lines are left out.", self.input, summary.blank)
+        threshold = self.samples.filters.near_duplicate_x1
+        texts = inputs if threshold is None else Different(inputs, threshold)
+        number = summary.texts if threshold is None else sum(1 for _ in texts)
+        identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": number, "blank": summary.blank}
+        return Given(texts, number, identity)
+
+    def claim(self, writer: bool) -> bool:
+        first = self.first_stage() if self.tasks.x1 else None
+        if self.tasks.x2 is None:
+            assert first is not None
+            return first.store.claim(first.identity, overwrite=self.overwrite, writer=writer)
+        if first is not None and not self.overwrite:  # it can name what differs; the pairs know only a hash of it
+            first.store.claim(first.identity, overwrite=False)
+        second = self.second_stage(first)
+        finished = second.store.claim(second.identity, overwrite=self.overwrite, writer=writer)
+        if first is not None:
+            finished = first.store.claim(first.identity, overwrite=False) and finished
+        return finished
+
+    def write(self, ranks: Ranks, watch: Watch) -> None:
+        generator = load_generator(
+            str(self.generator),
+            precision=self.precision,
+            device=device_of(self.device),
+            revision=self.revision,
+            chat_template=self.chat_template,
+        )
+        both = self.tasks.x2 is not None
+        first = None
+        if self.tasks.x1 is not None:
+            first = self.first_stage()
+            if both and ranks.rank == 0:  # cut short now, the folder says already what it will be
+                pairs = self.second_stage(first)
+                pairs.store.write_manifest(pairs.manifest(complete=False))
+            decode_shards(first, generator, ranks, finish, quiet=self.quiet, watch=watch if both else None)
+        if both:
+            decode_shards(self.second_stage(first), generator, ranks, finish, quiet=self.quiet)
+
+    def first_stage(self) -> "DinoStage":
+        spec, number = self.tasks.x1, self.num_x1
+        assert spec is not None
+        folder = self.folder / X1 if self.tasks.x2 is not None else self.folder
+        units, plan = lambda: x1_units(spec, number), self.samples.for_first_sentences()
+        return self._stage(folder, "x1", spec, units, number, {"num_x1": number}, plan)
+
+    def second_stage(self, first: "DinoStage | None") -> "DinoStage":
+        spec = self.tasks.x2
+        assert spec is not None
+        texts, number, identity = self.given or written_by(first)  # type: ignore[arg-type]
+        return self._stage(self.folder, "x2", spec, lambda: x2_units(spec, texts), number, identity, self.samples)
+
+    def _stage(
+        self,
+        folder: Path,
+        kind: str,
+        spec: TaskSpec,
+        units: "Callable[[], Iterator[Unit]]",
+        number: int,
+        given: Mapping[str, Any],
+        plan: Plan,
+    ) -> "DinoStage":
+        top_k = TOP_K[kind] if self.how.top_k is None else self.how.top_k
+        abandon = "" if plan.filters.allow_newlines else "\n"
+        how = replace(self.how, top_k=top_k, ban_eos=self.ban_eos, stop=STOP, abandon=abandon)
+        no_matter = ("rows", "token_budget", "abandon")
+        identity = {
+            "kind": kind,
+            "spec": spec.to_json(),
+            "generator": self.weights,
+            "precision": self.precision,
+            "chat_template": self.chat_template,
+            "decoding": {name: value for name, value in asdict(how).items() if name not in no_matter},
+            "plan": plan.to_json(),
+            "input": dict(given),
+            "shard_size": self.shard_size,
+        }
+        source = Path(str(self.generator))
+        name = source.resolve().name if source.is_dir() else str(self.generator)
+        about = {"generator": {"name": name, "weights": self.weights}, "versions": versions()}
+        return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, how, spec, plan, units)
+
+
+@dataclass(frozen=True)
+class Different:
+    """First sentences without near-duplicates."""
+
+    texts: Iterable[str]
+    threshold: float
+
+    def __iter__(self) -> Iterator[str]:
+        seen = NearDuplicates(self.threshold)
+        yield from (text for text in self.texts if seen.is_new(text))
+
+
+class Given(NamedTuple):
+    """First sentences, how many, and what identifies them."""
+
+    texts: Iterable[str]
+    number: int
+    identity: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class WrittenTexts:
+    """The first sentences that a stage wrote."""
+
+    folder: Path
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (entry["text_a"] for entry in read_entries(self.folder))
+
+
+def written_by(stage: "DinoStage") -> Given:
+    """The first sentences that a stage wrote. Its identity alone identifies them."""
+    identity = json.dumps(stage.identity, sort_keys=True).encode()
+    texts = WrittenTexts(stage.folder)
+    return Given(texts, sum(1 for _ in texts), {"x1": hashlib.sha256(identity).hexdigest()})
+
+
+@dataclass
+class DinoStage(Stage):
+    """First or second sentences."""
+
+    spec: TaskSpec
+    plan: Plan
+    units: "Callable[[], Iterator[Unit]]"
+
+    def begin(self, missing: list[int], generator: Generator) -> "Job":
+        sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
+        return Job(self.spec, self.plan, self.units(), self.shard_size, sizes)
+
+    def groups(self, inputs: int) -> int:
+        return inputs * (len(self.spec.labels) if self.spec.takes_input else 1)
+
+    def passes(self, sampled: Sampled) -> bool:
+        return not sampled.rejected and not self.plan.filters.rejected(sampled.text, sampled.closed, None)
+
+    def sieve(self) -> None:
+        """Take near-duplicates of earlier first sentences out, where that is asked for."""
+        if self.plan.filters.near_duplicate_x1 is not None and not self.spec.takes_input:
+            sieve(self.store, self.shards, self.plan.filters.near_duplicate_x1)
+
+    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        measured = write_report(self.folder, manifest)
+        write_data_card(self.folder, manifest)
+        return {"measures": as_json(measured)}
 
 
 class Unit(NamedTuple):
@@ -24,36 +278,6 @@ class Unit(NamedTuple):
     place: int  # of the input; it decides the random numbers
     x1: str | None  # None: it is what is written
     labels: tuple[Label, ...]
-
-
-class Plan(NamedTuple):
-    """How many samples, and which are taken.
-
-    ``overgenerate`` draws ``per_label`` samples at once and takes all that pass; ``retry`` draws until ``per_label``
-    different ones have passed, or ``max_tries`` were drawn.
-    """
-
-    strategy: Literal["overgenerate", "retry"] = "overgenerate"
-    per_label: int = 5
-    max_tries: int = 5
-    decay: float = 100.0
-    epsilon: float = 0.01
-    filters: Filters = Filters()
-
-    def check(self) -> None:
-        """InputError for settings that mean nothing."""
-        self.filters.check()
-        if self.per_label < 1:
-            raise InputError(f"per_label={self.per_label}: wanted at least 1 sample per input and label.")
-        if self.strategy == "retry" and self.max_tries < self.per_label:
-            raise InputError(
-                f"max_tries={self.max_tries} is less than per_label={self.per_label}: so many can never be accepted. "
-                "Raise max_tries."
-            )
-        if not 0 <= self.decay < math.inf:
-            raise InputError(f"decay={self.decay}: wanted 0 (no self-debiasing) or more. Published is 100.")
-        if not 0 <= self.epsilon <= 1:
-            raise InputError(f"epsilon={self.epsilon}: wanted 0 to 1. Published is 0.01.")
 
 
 def x1_units(spec: TaskSpec, number: int) -> Iterator[Unit]:
@@ -73,11 +297,10 @@ class Shard:
 
     number: int
     first: int
-    units: int = 0
-    whole: bool = False  # all of its groups have begun
-    groups: list["Group"] = field(default_factory=list)
-    open_groups: int = 0
+    units: int
+    open: int  # groups that are not done
     tokens: int = 0
+    groups: list["Group"] = field(default_factory=list)
 
     def entries(self) -> Iterator[Entry]:
         for group in self.groups:
@@ -109,8 +332,8 @@ class Group:
 
     def next_samples(self) -> range:
         """What is still to be drawn; empty where the group is done."""
-        limit = self.plan.max_tries if self.plan.strategy == "retry" else self.plan.per_label
-        return range(self.tried, min(self.tried + self.plan.per_label - len(self.accepted), limit))
+        limit = self.plan.max_tries if self.plan.strategy == "retry" else self.plan.wanted
+        return range(self.tried, min(self.tried + self.plan.wanted - len(self.accepted), limit))
 
     def begin(self, spec: TaskSpec, samples: range) -> Prompt:
         self.tried, self.outstanding = samples.stop, len(samples)
@@ -153,15 +376,18 @@ class Group:
 
 
 class Job:
-    """Prompts for shards that are missing, and shards from the answers. Holds no more than what is under way."""
+    """Prompts for shards that are missing (with how many units each has), and shards from the answers.
+
+    Holds no more than what is under way.
+    """
 
     def __init__(
-        self, spec: TaskSpec, plan: Plan, units: Iterable[Unit], shard_size: int, missing: Iterable[int]
+        self, spec: TaskSpec, plan: Plan, units: Iterable[Unit], shard_size: int, missing: Mapping[int, int]
     ) -> None:
         self.spec, self.plan = spec, plan
         self.groups: dict[tuple[int | str, ...], Group] = {}
         self.again: deque[tuple[Group, range]] = deque()
-        self.new = self._begin(units, shard_size, set(missing))
+        self.new = self._begin(units, shard_size, missing)
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt | None]:
@@ -192,37 +418,27 @@ class Job:
             return
         del self.groups[sampled.prompt.key]
         self.groups_done += 1
-        group.shard.open_groups -= 1
-        if group.shard.whole and not group.shard.open_groups:
+        group.shard.open -= 1
+        if not group.shard.open:
             yield group.shard
 
     def rest(self) -> Iterator[Shard]:
         """Nothing is held back."""
         return iter(())
 
-    def _begin(self, units: Iterable[Unit], shard_size: int, missing: set[int]) -> Iterator[Group]:
-        """Groups in order. The last of a shard is handed out with the mark that no more will come."""
+    def _begin(self, units: Iterable[Unit], shard_size: int, missing: Mapping[int, int]) -> Iterator[Group]:
+        """Groups in order."""
         last = max(missing, default=-1)
         shard: Shard | None = None
-        held: Group | None = None  # one behind, to know which is the last of its shard
         for place, unit in enumerate(units):
             number = place // shard_size
             if number > last:
-                break
-            if shard is not None and number != shard.number:
-                shard.whole = True
-                shard = None
+                return
             if number not in missing:
                 continue
-            shard = shard or Shard(number, first=place)
-            shard.units += 1
+            if shard is None or shard.number != number:
+                shard = Shard(number, place, units=missing[number], open=missing[number] * len(unit.labels))
             for label in unit.labels:
-                if held is not None:
-                    yield held
-                held = Group(unit, label, shard, self.plan)
-                shard.groups.append(held)
-                shard.open_groups += 1
-        if shard is not None:
-            shard.whole = True
-        if held is not None:
-            yield held
+                group = Group(unit, label, shard, self.plan)
+                shard.groups.append(group)
+                yield group

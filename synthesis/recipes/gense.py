@@ -6,32 +6,90 @@ likes. A candidate depends on (seed, place of the sentence, direction, candidate
 and the order of answers change nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, ClassVar, TypedDict
 
-import torch
-
-from contracts import InputError
-from prompts import DIRECTIONS, Direction, PromptIds
-from synthesis.decoding.continuations import Prompt, Sampled, Text
+from command.processes import Ranks
+from prompts import DIRECTIONS, Direction, Prompts
+from synthesis.decoding.continuations import Decoding, Prompt, Sampled
+from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, Pair
 from synthesis.decoding.encoder_decoder import EncoderDecoder
-from synthesis.decoding.generator import by_length
+from synthesis.decoding.generator import Generator
+from synthesis.recipe import decode_shards
+from synthesis.sentences.preparation import Prepared
+from synthesis.shards.stage import Stage, Watch
 from synthesis.shards.store import LabelCounts
-
-AT_ONCE = 256  # sentences tokenised together, and pairs scored together
-DIGITS = 6  # of a probability as it is kept and compared; batches change more distant ones
-
-Pair = tuple[str, str]  # premise, hypothesis
+from synthesis.triplet_recipe import FromSentences, close_scored, count_candidates
 
 
-class Candidate(TypedDict):
-    """One text that was written."""
+@dataclass(kw_only=True)
+class Gense(FromSentences):
+    """``python -m synthesis recipe=gense``."""
 
-    text: str
-    p_true: float | None  # P("true") of {"true", "false"}, that it follows from the premise; None: it was not judged
-    closed: bool  # it ended by itself, and was not cut after max_new_tokens
+    candidates: int  # per direction; published: 1
+    max_source_tokens: int  # of a sentence for which one is written; published: 96
+    how: Decoding
+    required: ClassVar[dict[str, str]] = {
+        "generator": "the folder or hub id of a GenSE generator. Say generator=...",
+        "input": "sentences, or documents with input_kind=documents. Say input=FILE",
+    }
+
+    def plan(self) -> None:
+        self.require_at_least(candidates=1, max_source_tokens=1)
+        super().plan()
+
+    def identify(self) -> dict[str, Any]:
+        assert self.judge is not None
+        drawn = {name: getattr(self.how, name) for name in ("max_new_tokens", "top_p", "top_k", "temperature", "seed")}
+        return {
+            "prompts": self.judge.prompts.to_json(),
+            "generator": self.judge.weights,
+            "precision": self.precision,
+            "decoding": drawn,
+            "plan": {key: getattr(self, key) for key in ("candidates", "max_source_tokens", "max_pair_tokens")},
+            "input": self.given,
+            "shard_size": self.shard_size,
+        }
+
+    def write(self, ranks: Ranks, watch: Watch) -> None:
+        assert self.judge is not None
+        generator, sentences = self.load_generator(), self.prepared()
+        stage = GenseStage(
+            self.home, self.recipe["name"], sentences.number, self.shard_size, self.identity,
+            self.about(sentences.counts), self.how, self.judge.prompts, sentences, self.candidates,
+            self.max_source_tokens, self.max_pair_tokens,
+        )  # fmt: skip
+        self.scored = stage
+        with generator.at_work():
+            decode_shards(stage, generator, ranks, close_scored, quiet=self.quiet)
+
+
+@dataclass
+class GenseStage(Stage):
+    """Sentences, and all that is written for them with the discriminator's answers."""
+
+    prompts: Prompts
+    sentences: Prepared
+    candidates: int
+    max_source_tokens: int
+    max_pair_tokens: int
+
+    def begin(self, missing: list[int], generator: Generator) -> "Job":
+        assert isinstance(generator, EncoderDecoder)
+        sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
+        return Job(self, Discriminator(generator, self.prompts, self.max_pair_tokens), sizes)
+
+    def groups(self, inputs: int) -> int:
+        return inputs * len(DIRECTIONS)
+
+    def passes(self, sampled: Sampled) -> bool:
+        return bool(sampled.text.strip())
+
+    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """The triplets beside it have the report."""
+        return {}
 
 
 class ScoredRow(TypedDict):
@@ -42,45 +100,23 @@ class ScoredRow(TypedDict):
     contradiction: list[Candidate]
 
 
-class Plan(NamedTuple):
-    """How much is written, and how much of it is read. Published: 1 candidate, 96 and 128 tokens."""
+@dataclass
+class Shard:
+    """A shard under way."""
 
-    candidates: int = 1  # per direction
-    max_source_tokens: int = 96  # of a sentence for which one is written
-    max_pair_tokens: int = 128  # of either sentence of a pair that is judged
+    number: int
+    first: int
+    units: int
+    open: int  # sentences that are not scored yet
+    tokens: int = 0
+    rows: dict[int, ScoredRow] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """InputError for settings that mean nothing."""
-        for name, value in self._asdict().items():
-            if value < 1:
-                raise InputError(f"{name}={value}: wanted at least 1.")
+    def entries(self) -> Iterator[ScoredRow]:
+        for place in sorted(self.rows):
+            yield self.rows[place]
 
-
-class Discriminator:
-    """P("true") that the second sentence of a pair follows from the first."""
-
-    def __init__(self, generator: EncoderDecoder, ids: PromptIds, max_pair_tokens: int) -> None:
-        self.generator, self.ids, self.most = generator, ids, max_pair_tokens
-        self.answers = list(ids.answers())
-
-    @torch.inference_mode()
-    def __call__(self, pairs: Sequence[Pair]) -> list[float]:
-        """One per pair; equal pairs are read once, pairs of similar length together."""
-        wanted = list(dict.fromkeys(pairs))
-        rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
-        ids_of: dict[Text, list[int]] = {tuple(ids): ids for ids in rows}
-        found: dict[Text, float] = {}
-        for texts in by_length(ids_of):
-            logits_R2 = self.generator.first_logits([ids_of[text] for text in texts])[:, self.answers]
-            for text, p in zip(texts, logits_R2.double().softmax(1)[:, 0].tolist(), strict=True):
-                found[text] = p
-        if any(p != p for p in found.values()):
-            raise InputError(
-                f"generator={self.generator.name}: its logits are not finite. In fp16 they overflow: take "
-                "precision=bf16 or fp32; otherwise its weights are damaged."
-            )
-        of = {pair: round(found[tuple(ids)], DIGITS) for pair, ids in zip(wanted, rows, strict=True)}
-        return [of[pair] for pair in pairs]
+    def counts(self) -> dict[str, LabelCounts]:
+        return count_candidates([dict(row) for row in self.rows.values()])
 
 
 @dataclass
@@ -89,68 +125,39 @@ class Row:
 
     place: int
     premise: str
-    shard: "GenseShard"
+    shard: Shard
     open: int  # candidates that have not come yet
-    texts: dict[Direction, list[Any]] = field(default_factory=dict)  # (text, closed) by candidate
+    texts: dict[Direction, list[Any]]  # (text, closed) by candidate
 
     def pairs(self) -> list[Pair]:
         return [(self.premise, text) for direction in DIRECTIONS for text, _ in self.texts[direction]]
 
 
-@dataclass
-class GenseShard:
-    """A shard under way."""
+class Job:
+    """Prompts for shards that are missing (with how many sentences each has), and scored rows from the answers.
 
-    number: int
-    first: int
-    units: int = 0
-    tokens: int = 0
-    whole: bool = False  # all of its sentences have begun
-    open: int = 0  # sentences that are not scored yet
-    rows: dict[int, ScoredRow] = field(default_factory=dict)
+    Holds only what is under way.
+    """
 
-    def entries(self) -> Iterator[ScoredRow]:
-        for place in sorted(self.rows):
-            yield self.rows[place]
-
-    def counts(self) -> dict[str, LabelCounts]:
-        counts: dict[str, LabelCounts] = {}
-        for direction in DIRECTIONS:
-            candidates = [one for row in self.rows.values() for one in row[direction]]
-            counts[direction] = LabelCounts(samples=len(candidates), accepted=len(candidates), rejected={})
-        return counts
-
-
-class GenseJob:
-    """Prompts for shards that are missing, and scored rows from the answers. Holds only what is under way."""
-
-    def __init__(
-        self,
-        sentences: Iterable[str],
-        ids: PromptIds,
-        score: Callable[[Sequence[Pair]], list[float]],
-        plan: Plan,
-        shard_size: int,
-        missing: Iterable[int],
-    ) -> None:
-        self.ids, self.score, self.plan = ids, score, plan
+    def __init__(self, stage: GenseStage, score: Discriminator, missing: Mapping[int, int]) -> None:
+        self.stage, self.score, self.missing = stage, score, missing
         self.rows: dict[int, Row] = {}
         self.unscored: list[Row] = []
         self.groups_done = 0
-        self.new = self._begin(sentences, shard_size, set(missing))
 
     def prompts(self) -> Iterator[Prompt]:
-        while rows := list(islice(self.new, AT_ONCE)):
+        new = self._begin(self.stage.sentences)
+        while rows := list(islice(new, AT_ONCE)):
+            premises = [row.premise for row in rows]
             written = [
-                self.ids.generation(direction, [row.premise for row in rows], self.plan.max_source_tokens)
-                for direction in DIRECTIONS
+                self.score.ids.generation(direction, premises, self.stage.max_source_tokens) for direction in DIRECTIONS
             ]
             for row, *ids in zip(rows, *written, strict=True):
                 self.rows[row.place] = row
                 for direction, one in zip(DIRECTIONS, ids, strict=True):
-                    yield Prompt((row.place, direction), tuple(one), samples=range(self.plan.candidates))
+                    yield Prompt((row.place, direction), tuple(one), samples=range(self.stage.candidates))
 
-    def take(self, sampled: Sampled) -> Iterator[GenseShard]:
+    def take(self, sampled: Sampled) -> Iterator[Shard]:
         """The shards that are finished now: pairs are scored when there are enough of them."""
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
@@ -160,10 +167,10 @@ class GenseJob:
         if row.open == 0:
             self.unscored.append(self.rows.pop(row.place))
             self.groups_done += len(DIRECTIONS)
-        if len(self.unscored) * len(DIRECTIONS) * self.plan.candidates >= AT_ONCE:
+        if len(self.unscored) * len(DIRECTIONS) * self.stage.candidates >= AT_ONCE:
             yield from self.rest()
 
-    def rest(self) -> Iterator[GenseShard]:
+    def rest(self) -> Iterator[Shard]:
         """Score what is left."""
         p_true = iter(self.score([pair for row in self.unscored for pair in row.pairs()]))
         for row in self.unscored:
@@ -174,28 +181,22 @@ class GenseJob:
                 ]
             row.shard.rows[row.place] = scored  # type: ignore[assignment]
             row.shard.open -= 1
-        done = {row.shard.number: row.shard for row in self.unscored if row.shard.whole and not row.shard.open}
+        done = {row.shard.number: row.shard for row in self.unscored if not row.shard.open}
         self.unscored.clear()
         yield from done.values()
 
-    def _begin(self, sentences: Iterable[str], shard_size: int, missing: set[int]) -> Iterator[Row]:
-        """Rows in order. A shard is told that no more will come before its last row is handed out."""
-        last = max(missing, default=-1)
-        held: Row | None = None
+    def _begin(self, sentences: Iterable[str]) -> Iterator[Row]:
+        """Rows in order."""
+        size, count = self.stage.shard_size, self.stage.candidates
+        last = max(self.missing, default=-1)
+        shard: Shard | None = None
         for place, sentence in enumerate(sentences):
-            number = place // shard_size
+            number = place // size
             if number > last:
-                break
-            if number not in missing:
+                return
+            if number not in self.missing:
                 continue
-            if held is not None:
-                held.shard.whole = held.shard.number != number
-                yield held
-            shard = held.shard if held is not None and held.shard.number == number else GenseShard(number, first=place)
-            texts: dict[Direction, list[Any]] = {direction: [None] * self.plan.candidates for direction in DIRECTIONS}
-            held = Row(place, sentence, shard, len(DIRECTIONS) * self.plan.candidates, texts)
-            shard.units += 1
-            shard.open += 1
-        if held is not None:
-            held.shard.whole = True
-            yield held
+            if shard is None or shard.number != number:
+                shard = Shard(number, place, units=self.missing[number], open=self.missing[number])
+            texts: dict[Direction, list[Any]] = {direction: [None] * count for direction in DIRECTIONS}
+            yield Row(place, sentence, shard, len(DIRECTIONS) * count, texts)

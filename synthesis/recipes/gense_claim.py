@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from contracts import InputError
-from synthesis.recipes.gense_filter import SCORED, filter_identity
 from synthesis.rules.triplet_rules import Rules
+from synthesis.rules.triplets import SCORED, filter_identity
 from synthesis.shards.store import MANIFEST, ShardStore, read_manifest
 
 FAILED = (1, 2)  # exit statuses of what was wrong, and not interrupted

@@ -6,9 +6,11 @@ Texts are never stripped: " A" stays " A".
 import re
 import unicodedata
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from contracts import InputError
+from synthesis.shards.store import Entry, ShardStore, read_shard, shard_name
 
 Copies = Literal["keep", "exact", "normalised"]
 UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NEAR_DUPLICATE, NO_ROOM = (
@@ -24,15 +26,16 @@ UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NEAR_DUPLICATE, NO_ROOM = 
 NOT_A_WORD = re.compile(r"[\W_]+")
 
 
-class Filters(NamedTuple):
-    """The defaults are those of the published command line: training drops copies and duplicates later."""
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Published: only texts that are cut or hold a newline are dropped; training drops copies and duplicates later."""
 
-    keep_unclosed: bool = False  # texts that were cut before a quotation mark came
-    allow_newlines: bool = False
-    min_words: int = 0
-    copies: Copies = "keep"  # of x1: exact, or normalised: whatever the case, punctuation and blanks
-    drop_duplicates: bool = False  # the same text again for the same x1 and label
-    near_duplicate_x1: float | None = None  # drop an x1 that shares so much of its words (Jaccard) with an earlier one
+    keep_unclosed: bool  # texts that were cut before a quotation mark came
+    allow_newlines: bool
+    min_words: int
+    copies: Copies  # of x1: exact, or normalised: whatever the case, punctuation and blanks
+    drop_duplicates: bool  # the same text again for the same x1 and label
+    near_duplicate_x1: float | None  # drop an x1 that shares so much of its words (Jaccard) with an earlier one
 
     def check(self) -> None:
         """InputError for settings that mean nothing."""
@@ -114,3 +117,25 @@ def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
     """Words that both have over words that either has; 0 where neither has any."""
     union = len(left | right)
     return len(left & right) / union if union else 0.0
+
+
+def sieve(store: ShardStore, shards: int, threshold: float) -> None:
+    """Take near-duplicates of earlier first sentences out of the shards. Doing it again changes nothing."""
+    seen = NearDuplicates(threshold)
+    for number in range(shards):
+        kept: list[Entry] = []
+        dropped: dict[str, int] = {}
+        for entry in read_shard(store.folder / shard_name(number)):
+            if seen.is_new(entry["text_a"]):
+                kept.append(entry)
+            else:
+                dropped[entry["label"]] = dropped.get(entry["label"], 0) + 1
+        record = store.record(number)
+        if record is None or not dropped:
+            continue
+        for label, count in dropped.items():
+            counts = record["labels"][label]
+            counts["accepted"] -= count
+            counts["rejected"][NEAR_DUPLICATE] = counts["rejected"].get(NEAR_DUPLICATE, 0) + count
+        about = {key: record[key] for key in ("first", "inputs", "tokens", "labels")}
+        store.write(number, kept, about)

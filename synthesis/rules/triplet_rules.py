@@ -7,6 +7,7 @@ the one that the discriminator is surest of: else a copy of the premise, which a
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from contracts import InputError
@@ -37,15 +38,16 @@ class Triplet(TypedDict):
     p_contradiction: NotRequired[float | None]  # P("false") of the contradiction
 
 
-class Rules(NamedTuple):
-    """The defaults are the published ones (Chen et al. 2022, and their code)."""
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Published (Chen et al. 2022, and their code): the first two with 0.9, words 8 and 5, and near-copies dropped."""
 
-    agree: bool = True  # the likelier answer is "true" for the entailment and "false" for the contradiction
-    threshold: float | None = 0.9  # that answer's probability is at least so much; None: off
-    min_premise_words: int = 8  # 0: off
-    min_hypothesis_words: int = 5
-    drop_near_copies: bool = True  # a text without its last character stands within the other
-    drop_cut: bool = False  # texts that did not end by themselves (not published)
+    agree: bool  # the likelier answer is "true" for the entailment and "false" for the contradiction
+    threshold: float | None  # that answer's probability is at least so much; None: off
+    min_premise_words: int  # 0: off
+    min_hypothesis_words: int
+    drop_near_copies: bool  # a text without its last character stands within the other
+    drop_cut: bool  # texts that did not end by themselves (not published)
 
     def check(self) -> None:
         """InputError for settings that mean nothing."""
@@ -172,7 +174,7 @@ class Tally:
         self.rows += 1
         if verdict.broken:
             self.rejected[next(reason for reason in REASONS if reason in verdict.broken)] += 1
-            self.broken.update(verdict.broken)
+            self.broken.update(reason for reason in REASONS if reason in verdict.broken)
         else:
             self.accepted += 1
         if verdict.broken <= ABOUT_P:

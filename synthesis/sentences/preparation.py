@@ -16,10 +16,10 @@ from typing import Any, Literal, NamedTuple
 
 from filelock import FileLock
 
+from command.keys import settings
 from contracts import InputError
 from files.manifest import sha256_of
 from files.whole import write_whole
-from synthesis.recipes.unused_keys import settings
 from synthesis.sentences.duplicates import Duplicates
 from synthesis.sentences.inputs import Inputs, open_inputs
 from synthesis.sentences.split import clean, has_letters, split
@@ -101,11 +101,9 @@ class Prepared:
                 yield line[:-1]
 
 
-def read_preparation(cfg: Any) -> Preparation:
-    """From the values of the command line, checked."""
-    how = settings(Preparation, {"kind": cfg.input_kind, **cfg.sentences}, "sentences")
-    how.check()
-    return how
+def read_preparation(recipe: Any) -> Preparation:
+    """By the keys of a recipe, checked."""
+    return settings(Preparation, {"kind": recipe.input_kind, **recipe.sentences}, "sentences.")
 
 
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:

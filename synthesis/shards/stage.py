@@ -79,7 +79,6 @@ class DataSet(ABC):
 
     folder: Path
     title: str
-    how: Decoding
     number: int  # of inputs
     shard_size: int
     identity: Mapping[str, Any]  # what decides the texts; another one is another data set
@@ -121,8 +120,11 @@ class DataSet(ABC):
         return FileLock(self.folder / ABOUT / "lock", timeout=timeout)
 
 
+@dataclass
 class Stage(DataSet):
     """Its texts are decoded. A subclass knows the method that asks for them."""
+
+    how: Decoding
 
     @abstractmethod
     def begin(self, missing: list[int], generator: Generator) -> Job:
@@ -209,14 +211,14 @@ def finish(stage: Stage) -> None:
     )  # fmt: skip
 
 
-def leave_unfinished(stage: Stage) -> None:
+def leave_unfinished(stage: DataSet) -> None:
     """The same for the shards that are there; of several interrupted processes the first does it."""
     with contextlib.suppress(Timeout), stage.lock(timeout=0):
         if not stage.is_complete():
             _leave(stage, complete=False)
 
 
-def _leave(stage: Stage, *, complete: bool) -> dict[str, Any]:
+def _leave(stage: DataSet, *, complete: bool) -> dict[str, Any]:
     """The manifest last: where it says complete, all the rest is there."""
     manifest = stage.manifest(complete=complete)
     stage.store.write_manifest({**manifest, **stage.describe(manifest)})

@@ -1,10 +1,40 @@
-"""Settings that tests change one of."""
+"""Settings that tests change some of; the others are what the recipes' files say."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import yaml
 
 from synthesis.decoding.continuations import Decoding
+from synthesis.recipes.dino import Plan
+from synthesis.rules.filters import Filters
+from synthesis.rules.triplet_rules import Rules
+from synthesis.task_spec import STOP
 
-PUBLISHED = {"max_new_tokens": 40, "top_p": 0.9, "top_k": 5, "temperature": 1.0, "ban_eos": True, "stop": '"'}
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+DINO = yaml.safe_load((CONFIGS / "recipe/dino.yaml").read_text(encoding="utf-8"))
+RULES = yaml.safe_load((CONFIGS / "recipe_keys/rules.yaml").read_text(encoding="utf-8"))["rules"]
+
+
+def of_dino(kind, changes):
+    return kind(**{one.name: DINO[one.name] for one in fields(kind) if one.name in DINO} | changes)
 
 
 def decoding(**changes):
-    """DINO's published settings, but for these."""
-    return Decoding(**{**PUBLISHED, "seed": 42, "rows": None, "token_budget": 32_768, **changes})
+    return of_dino(Decoding, {"top_k": 5, "stop": STOP, **changes})
+
+
+def plan(**changes):
+    return of_dino(Plan, {"filters": filters(), **changes})
+
+
+def retry(per_label, max_tries):
+    return plan(strategy="retry", per_label=per_label, max_tries=max_tries)
+
+
+def filters(**changes):
+    return Filters(**DINO["filters"] | changes)
+
+
+def rules(**changes):
+    return Rules(**RULES | changes)

@@ -4,10 +4,12 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -21,8 +23,8 @@ from contracts import InputError
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import RecordSource
 from prompts import PromptIds, parse_prompts
-from synthesis.recipes.back_translation import Language, Search, Translator
-from synthesis.recipes.retrieval import Bm25, Neighbours
+from synthesis.recipes.gense_back_translation import Language, Search, Translator
+from synthesis.recipes.gense_retrieval import Bm25, Neighbours
 from synthesis.shards.store import ShardStore
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.toy_t5 import WORDS, save, tokenizer
@@ -80,10 +82,10 @@ def test_neighbours_are_those_of_the_formula(place):
 
 
 def test_neighbours_share_a_word():
-    found = Neighbours(["A cat sat.", "The CAT ran!", "Dogs bark."], Bm25()).of([0, 2])
+    found = Neighbours(["A cat sat.", "The CAT ran!", "Dogs bark."], Bm25(top=20, k1=1.5, b=0.75)).of([0, 2])
     assert found == [["The CAT ran!"], []]
     with pytest.raises(InputError, match="at least two sentences"):
-        Neighbours(["alone"], Bm25())
+        Neighbours(["alone"], Bm25(top=20, k1=1.5, b=0.75))
 
 
 def p_true(place, premise, hypothesis):
@@ -178,11 +180,11 @@ def test_back_translation_may_be_judged(place, tmp_path):
 def test_a_language_begins_the_translation(place):
     """``target`` is the first token that the decoder writes; a prefix is read like any text."""
     search = Search(beams=1, max_tokens=6)
-    language = Language(str(place / "there"), prefix="Sentence ", target="▁cat")
+    language = Language(model=str(place / "there"), prefix="Sentence ", source=None, target="▁cat")
     with_token = Translator("there", language, search, precision="fp32", device="cpu")
     assert with_token(["a man plays"])[0].text.startswith("cat")
     with pytest.raises(InputError, match=r"there\.target=xx: the tokenizer"):
-        Translator("there", language._replace(target="xx"), search, precision="fp32", device="cpu")
+        Translator("there", replace(language, target="xx"), search, precision="fp32", device="cpu")
 
 
 def test_other_families_translate(place, tmp_path):
@@ -195,14 +197,15 @@ def test_other_families_translate(place, tmp_path):
     config = MarianConfig(vocab_size=len(words), **size, **ends)
     MarianMTModel(config).save_pretrained(tmp_path / "marian")
     words.save_pretrained(tmp_path / "marian")
-    language, search = Language(str(tmp_path / "marian")), Search(beams=3, max_tokens=8)
+    search = Search(beams=3, max_tokens=8)
+    language = Language(model=str(tmp_path / "marian"), prefix="", source=None, target=None)
     translate = Translator("there", language, search, precision="fp32", device="cpu")
     texts = ["a man plays", "the cat sat on the mat in the park", "bread", "a man plays"]
     together = translate(texts)
     assert together == [translate([text])[0] for text in texts]
     assert not together[1].whole  # it has more tokens than are read
     with pytest.raises(InputError, match=r"there\.source=▁cat: .* marks no language"):
-        Translator("there", language._replace(source="▁cat"), search, precision="fp32", device="cpu")
+        Translator("there", replace(language, source="▁cat"), search, precision="fp32", device="cpu")
 
 
 @pytest.fixture
@@ -252,7 +255,7 @@ def test_the_page_has_plots(place, tmp_path):
         ("gense_retrieval", ["bm25.top=0"], "bm25.top=0: wanted at least 1"),
         ("gense_retrieval", ["bm25.b=2"], "bm25.b=2"),
         ("gense_retrieval", ["bm25.k1=x"], "bm25.k1='x': wanted a number"),
-        ("gense_retrieval", ["top_p=0.5"], "top_p=0.5: recipe=gense_retrieval has no use"),
+        ("gense_retrieval", ["top_p=0.5"], "Could not override 'top_p'"),
         ("gense_retrieval", ["annotate=3"], "annotate does not go with recipe=gense_retrieval"),
         ("gense_back_translation", ["back.model=null"], "back.model is not set"),
         ("gense_back_translation", ["back.model=/nowhere"], "back.model=/nowhere could not be loaded"),
@@ -270,7 +273,7 @@ def test_bad_input_is_one_sentence(place, dino, tmp_path, recipe, words, says):
     for name in ("bert", "empty"):
         files[name].mkdir()
     (files["bert"] / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    with pytest.raises(InputError) as error:
+    with pytest.raises((InputError, HydraException)) as error:
         here(*words_for(recipe, place, tmp_path / "out", *(word.format(**files) for word in words)))
     assert says in str(error.value)
     assert not list((tmp_path / "out").glob("shard-*"))

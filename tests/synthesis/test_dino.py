@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from contracts import InputError
 from synthesis.decoding.continuations import Sampled
-from synthesis.recipes.dino import Job, Plan, x1_units, x2_units
-from synthesis.recipes.spec import parse_spec
-from synthesis.rules.filters import Filters
+from synthesis.recipes.dino import Job, x1_units, x2_units
+from synthesis.task_spec import parse_spec
+from tests.synthesis.settings import filters, retry
+from tests.synthesis.settings import plan as plan_of
 
 SPEC = parse_spec(
     {
@@ -61,12 +62,17 @@ def content(shards):
 
 def x2_job(plan, texts=7, shard_size=3, missing=None, spec=SPEC):
     names = [f"x1 {n}" for n in range(texts)]
-    shards = range(-(-texts // shard_size))
-    return Job(spec, plan, x2_units(spec, names), shard_size, shards if missing is None else missing)
+    return Job(spec, plan, x2_units(spec, names), shard_size, sizes(texts, shard_size, missing))
+
+
+def sizes(units, shard_size, missing=None):
+    """Units of each shard that is missing; of all by default."""
+    numbers = range(-(-units // shard_size)) if missing is None else missing
+    return {number: min(shard_size, units - number * shard_size) for number in numbers}
 
 
 def test_prompts_are_the_inputs_times_the_labels_with_their_own_decay():
-    prompts = list(x2_job(Plan(per_label=5, decay=100, epsilon=0.01), texts=2).prompts())
+    prompts = list(x2_job(plan_of(per_label=5, decay=100, epsilon=0.01), texts=2).prompts())
     assert [(p.text, p.counters, p.decay, p.epsilon, p.samples) for p in prompts] == [
         (f'{word}: "x1 {n}" "', (f'same: "x1 {n}" "',) * (word == "other"), decay, epsilon, range(5))
         for n in range(2)
@@ -77,7 +83,7 @@ def test_prompts_are_the_inputs_times_the_labels_with_their_own_decay():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from([Plan(), Plan("retry", 2, 5), Plan("retry", 1, 9), Plan(filters=Filters(drop_duplicates=True))]),
+    st.sampled_from([plan_of(), retry(2, 5), retry(1, 9), plan_of(filters=filters(drop_duplicates=True))]),
     st.integers(0, 10**6),
     st.integers(1, 8),
     st.integers(1, 4),
@@ -88,7 +94,7 @@ def test_the_order_of_answers_and_the_batch_change_nothing(plan, shuffle, at_onc
     assert content(straight) == content(other)
 
 
-@pytest.mark.parametrize("plan", [Plan(), Plan("retry", 2, 5)])
+@pytest.mark.parametrize("plan", [plan_of(), retry(2, 5)])
 @pytest.mark.parametrize("missing", [[0], [1], [2], [0, 2], [1, 2], []])
 def test_missing_shards_come_out_as_they_do_when_all_are(plan, missing):
     whole = content(run(x2_job(plan))[0])
@@ -96,7 +102,7 @@ def test_missing_shards_come_out_as_they_do_when_all_are(plan, missing):
 
 
 def test_overgenerate_takes_all_that_pass_in_the_order_of_the_samples():
-    shards, _ = run(x2_job(Plan(per_label=5), texts=20))
+    shards, _ = run(x2_job(plan_of(per_label=5), texts=20))
     for shard in shards:
         for group in shard.groups:
             prompt = group.begin(SPEC, range(5))
@@ -106,7 +112,7 @@ def test_overgenerate_takes_all_that_pass_in_the_order_of_the_samples():
 
 
 def test_retry_stops_at_enough_different_texts_or_at_the_last_try():
-    shards, _ = run(x2_job(Plan("retry", 2, 5), texts=40))
+    shards, _ = run(x2_job(retry(2, 5), texts=40))
     tries = Counter()
     for shard in shards:
         for group in shard.groups:
@@ -119,7 +125,7 @@ def test_retry_stops_at_enough_different_texts_or_at_the_last_try():
 
 
 def test_counts_add_up():
-    for shard in run(x2_job(Plan(filters=Filters(drop_duplicates=True))))[0]:
+    for shard in run(x2_job(plan_of(filters=filters(drop_duplicates=True))))[0]:
         entries = list(shard.entries())
         for label, counts in shard.counts().items():
             assert counts["samples"] == 5 * shard.units
@@ -129,7 +135,7 @@ def test_counts_add_up():
 
 @pytest.mark.parametrize("strategy", ["overgenerate", "retry"])
 def test_an_input_without_room_is_counted_and_not_tried_again(strategy):
-    job = x2_job(Plan(strategy, 2, 5), texts=1)
+    job = x2_job(plan_of(strategy=strategy, per_label=2, max_tries=5), texts=1)
     shards = []
     for prompt in job.prompts():
         for sample in prompt.samples:
@@ -142,32 +148,32 @@ def test_first_sentences_are_split_evenly_over_the_labels():
     assert Counter(unit.labels[0].name for unit in units) == {"a": 5_000, "b": 5_000, "c": 5_000}
     uneven = Counter(unit.labels[0].name for unit in x1_units(FIRST, 8))
     assert uneven == {"a": 3, "b": 3, "c": 2}
-    job = Job(FIRST, Plan(per_label=1, max_tries=1), x1_units(FIRST, 8), 3, range(3))
+    job = Job(FIRST, plan_of(per_label=1, max_tries=1), x1_units(FIRST, 8), 3, sizes(8, 3))
     shards, _ = run(job, closed=1.0)
     assert sorted(len(list(shard.entries())) for shard in shards) == [2, 3, 3]
     assert all(entry["text_b"] is None for shard in shards for entry in shard.entries())
 
 
 def test_the_same_random_numbers_are_never_used_twice():
-    first = [prompt.key for prompt in Job(FIRST, Plan(), x1_units(FIRST, 30), 3, range(10)).prompts()]
-    second = [prompt.key for prompt in x2_job(Plan(), texts=30, missing=range(10)).prompts()]
+    first = [prompt.key for prompt in Job(FIRST, plan_of(), x1_units(FIRST, 30), 3, sizes(30, 3)).prompts()]
+    second = [prompt.key for prompt in x2_job(plan_of(), texts=30, missing=range(10)).prompts()]
     assert len({*first, *second}) == len(first) + len(second)
 
 
 def test_inputs_are_pulled_as_they_are_needed():
     """What is under way is bounded, however many inputs there are."""
     for texts in (50, 500):
-        _, most_groups = run(x2_job(Plan(), texts=texts, shard_size=2), at_once=3)
+        _, most_groups = run(x2_job(plan_of(), texts=texts, shard_size=2), at_once=3)
         assert most_groups <= 15, "as many as the decoder has answers under way"
 
 
 @pytest.mark.parametrize(
     ("plan", "word"),
     [
-        (Plan(per_label=0), "per_label"),
-        (Plan("retry", 5, 4), "max_tries"),
-        (Plan(decay=-1), "decay"),
-        (Plan(epsilon=1.5), "epsilon"),
+        (plan_of(per_label=0), "per_label"),
+        (retry(5, 4), "max_tries"),
+        (plan_of(decay=-1), "decay"),
+        (plan_of(epsilon=1.5), "epsilon"),
     ],
 )
 def test_settings_that_mean_nothing(plan, word):

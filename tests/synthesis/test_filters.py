@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from synthesis.rules.filters import Filters, NearDuplicates, folded
+from synthesis.rules.filters import NearDuplicates, folded
+from tests.synthesis.settings import filters
 
 
 def published(text, closed, keep_without_quote, allow_newlines):
@@ -24,20 +25,20 @@ def published(text, closed, keep_without_quote, allow_newlines):
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("newlines", [True, False])
 def test_the_published_handling_is_the_default(text, closed, keep, newlines):
-    why = Filters(keep_unclosed=keep, allow_newlines=newlines).rejected(text, closed, "x1")
+    why = filters(keep_unclosed=keep, allow_newlines=newlines).rejected(text, closed, "x1")
     blank = not text.strip()  # beyond the published code: a text of blanks is none
     assert (why == "") == (published(text, closed, keep, newlines) is not None and not blank)
 
 
 def test_the_first_reason_counts():
-    filters = Filters(min_words=2, copies="exact")
-    assert filters.rejected("A", False, "A") == "no quotation mark"
-    assert filters.rejected("A\nB", False, "A") == "newline"
-    assert filters.rejected(" ", True, "A") == "empty"
-    assert filters.rejected("A\n", True, "A") == "newline"
-    assert filters.rejected("A", True, "A") == "too few words"
-    assert filters.rejected("A b", True, "A b") == "copy of x1"
-    assert filters.rejected(" A b", True, "A b") == "", "texts are not stripped"
+    chosen = filters(min_words=2, copies="exact")
+    assert chosen.rejected("A", False, "A") == "no quotation mark"
+    assert chosen.rejected("A\nB", False, "A") == "newline"
+    assert chosen.rejected(" ", True, "A") == "empty"
+    assert chosen.rejected("A\n", True, "A") == "newline"
+    assert chosen.rejected("A", True, "A") == "too few words"
+    assert chosen.rejected("A b", True, "A b") == "copy of x1"
+    assert chosen.rejected(" A b", True, "A b") == "", "texts are not stripped"
 
 
 @pytest.mark.parametrize(
@@ -46,27 +47,27 @@ def test_the_first_reason_counts():
 )
 def test_copies(copies, dropped):
     texts = ["A dog runs.", " a DOG runs", "A dog, runs!", "A dog ran."]
-    assert [text for text in texts if Filters(copies=copies).rejected(text, True, "A dog runs.")] == dropped
+    assert [text for text in texts if filters(copies=copies).rejected(text, True, "A dog runs.")] == dropped
 
 
 def test_what_is_no_copy_though_ascii_punctuation_rules_would_say_so():
     """Words of Hindi differ in their vowel signs, and two texts without any letter are not one for that."""
-    filters = Filters(copies="normalised")
-    assert filters.rejected("वह की है", True, "वह का है") == ""
-    assert filters.rejected("!!!", True, "?") == ""
-    assert filters.rejected("?", True, "?") == "copy of x1"
-    assert filters.rejected("Cafe\u0301", True, "café.") == "copy of x1"
+    chosen = filters(copies="normalised")
+    assert chosen.rejected("वह की है", True, "वह का है") == ""
+    assert chosen.rejected("!!!", True, "?") == ""
+    assert chosen.rejected("?", True, "?") == "copy of x1"
+    assert chosen.rejected("Cafe\u0301", True, "café.") == "copy of x1"
     assert folded("हिन्दी, भाषा") == "हिन्दी भाषा"
 
 
 def test_a_copy_is_no_matter_where_nothing_was_given():
-    assert Filters(copies="exact").rejected("A", True, None) == ""
+    assert filters(copies="exact").rejected("A", True, None) == ""
 
 
 @pytest.mark.parametrize("wrong", [{"min_words": -1}, {"near_duplicate_x1": 0.0}, {"near_duplicate_x1": 1.2}])
 def test_settings_that_mean_nothing(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Filters(**wrong).check()
+        filters(**wrong).check()
 
 
 def brute_force(texts, threshold):

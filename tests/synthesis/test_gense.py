@@ -10,11 +10,12 @@ import yaml
 
 from command.processes import Ranks
 from contracts import InputError
-from prompts import DIRECTIONS, PromptIds, parse_prompts
-from synthesis.recipes.gense import Discriminator, Plan
-from synthesis.recipes.gense_stage import GenseStage
+from prompts import DIRECTIONS, parse_prompts
+from synthesis.decoding.discriminator import Discriminator
+from synthesis.recipes.gense import GenseStage
 from synthesis.sentences.preparation import Prepared
 from synthesis.shards.stage import Progress, close_stage, run_stage
+from synthesis.triplet_recipe import close_scored
 from tests.synthesis.commands import rows_of
 from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
@@ -32,13 +33,13 @@ def sentences(count, longest=12):
 def test_probabilities_are_those_of_a_plain_forward_pass(family):
     """One pair after the other, without padding: softmax over the logits of true and false at the first position."""
     model = generator(family)
-    ids = PromptIds(PROMPTS, model.tokenizer)
+    score = Discriminator(model, PROMPTS, max_pair_tokens=30)
     pairs = [*itertools.pairwise(sentences(20)), ("a man", ""), ("", "a man"), ("the cat " * 100, "the mat")]
     pairs += pairs[:3]
-    found = Discriminator(model, ids, max_pair_tokens=30)(pairs)
+    found = score(pairs)
     yes, no = (model.tokenizer(word)["input_ids"][0] for word in ("true", "false"))
     for (premise, hypothesis), p in zip(pairs, found, strict=True):
-        [wanted] = ids.discrimination([premise], [hypothesis], 30)
+        [wanted] = score.ids.discrimination([premise], [hypothesis], 30)
         with torch.no_grad():
             logits = model.model(input_ids=torch.tensor([wanted]), decoder_input_ids=torch.tensor([[0]])).logits[0, 0]
         assert p == pytest.approx(float(logits[[yes, no]].softmax(0)[0]), abs=6e-7)
@@ -50,17 +51,13 @@ def stage_of(folder, texts, *, shard_size=4, rows=None, token_budget=32_768, can
     (folder / "in.txt").write_text("".join(text + "\n" for text in texts), encoding="utf-8")
     how = decoding(max_new_tokens=12, top_k=20, ban_eos=False, stop="", rows=rows, token_budget=token_budget)
     given = Prepared(folder / "in.txt", {"kept": len(texts)})
-    plan = Plan(candidates, max_source_tokens=30, max_pair_tokens=30)
-    return GenseStage(folder, "gense", how, len(texts), shard_size, {"kind": "scored"}, {}, plan, PROMPTS, given)
-
-
-def close(stage):
-    stage.store.write_manifest(stage.manifest(complete=True))
+    size, identity = len(texts), {"kind": "scored"}
+    return GenseStage(folder, "gense", size, shard_size, identity, {}, how, PROMPTS, given, candidates, 30, 30)
 
 
 def written(stage, model, ranks=Ranks()):  # noqa: B008  a tuple
     run_stage(stage, model, ranks, Progress())
-    close_stage(stage, close)
+    close_stage(stage, close_scored)
     return rows_of(stage.folder)
 
 
@@ -74,7 +71,7 @@ def test_rows_hold_every_candidate_with_its_probability(tmp_path, model):
     stage = stage_of(tmp_path, texts, candidates=3)
     rows = written(stage, model)
     assert [row["premise"] for row in rows] == texts
-    score = Discriminator(model, PromptIds(PROMPTS, model.tokenizer), 30)
+    score = Discriminator(model, PROMPTS, 30)
     for row in rows:
         for direction in DIRECTIONS:
             assert len(row[direction]) == 3
@@ -153,16 +150,10 @@ def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused(tmp_path, mod
         run_stage(stage, model, Ranks(), Progress())
 
 
-@pytest.mark.parametrize("name", Plan._fields)
-def test_settings_that_mean_nothing_are_refused(name):
-    with pytest.raises(InputError, match=f"{name}=0"):
-        Plan(**{name: 0}).check()
-
-
 def test_at_work_the_numbers_stay_what_they_were():
     """Linear layers compute by another library there, where it is faster."""
     model = generator("t5-v1.1", dtype=torch.float32)
-    score = Discriminator(model, PromptIds(PROMPTS, model.tokenizer), 30)
+    score = Discriminator(model, PROMPTS, 30)
     pairs = list(itertools.pairwise(sentences(30)))
     plain = score(pairs)
     with model.at_work():

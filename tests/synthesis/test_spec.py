@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from contracts import InputError
-from synthesis.recipes.spec import parse_spec, read_spec_file
+from synthesis.task_spec import parse_spec, read_spec_file
 
 RECIPES = Path(__file__).resolve().parents[2] / "configs" / "recipe"
 MEAN = "Task: Write two sentences that mean the same thing."

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from contracts import InputError
-from synthesis.recipes.dino_stage import sieve
+from synthesis.rules.filters import sieve
 from synthesis.shards import store as store_module
 from synthesis.shards.store import ShardStore, read_entries, read_manifest
 

@@ -1,14 +1,16 @@
 """Which rows become triplets, against the published filter read slowly, line by line."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from synthesis.recipes.gense_filter import filter_shards, find_scored
-from synthesis.rules.triplet_rules import COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, Rules, Tally, judge
+from synthesis.rules.triplet_rules import COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, Tally, judge
+from synthesis.rules.triplets import filter_shards, find_scored
+from tests.synthesis.settings import rules
 
 EIGHT = "one two three four five six seven eight"
 FIVE = "nine ten eleven twelve thirteen"
@@ -61,57 +63,57 @@ probabilities = st.one_of(st.sampled_from([0.0, 0.1, 0.100001, 0.5, 0.899999, 0.
 @example(EIGHT, "one two three four fivE", FIVE_MORE, 1.0, 0.0)
 def test_decisions_are_the_published_ones(s0, s1, s2, p1, p2):
     p1, p2 = round(p1, 6), round(p2, 6)
-    verdict = judge(row(s0, s1, s2, p1, p2), Rules())
+    verdict = judge(row(s0, s1, s2, p1, p2), rules())
     assert (not verdict.broken) == published(s0, s1, s2, p1, p2)
 
 
 def test_each_rule_is_a_switch_of_its_own():
-    off = Rules(agree=False, threshold=None, min_premise_words=0, min_hypothesis_words=0, drop_near_copies=False)
+    off = rules(agree=False, threshold=None, min_premise_words=0, min_hypothesis_words=0, drop_near_copies=False)
     worst = row("a b", "a", "a b", 0.2, 0.9, closed=False)
     assert not judge(worst, off).broken
-    assert judge(worst, off._replace(agree=True)).broken == {"discriminator disagrees"}
-    assert judge(worst, off._replace(threshold=0.9)).broken == {THRESHOLD}
-    assert judge(worst, off._replace(min_premise_words=8)).broken == {PREMISE}
-    assert judge(worst, off._replace(min_hypothesis_words=5)).broken == {HYPOTHESIS}
-    assert judge(worst, off._replace(drop_near_copies=True)).broken == {COPY}
-    assert judge(worst, off._replace(drop_cut=True)).broken == {"cut off"}
+    assert judge(worst, replace(off, agree=True)).broken == {"discriminator disagrees"}
+    assert judge(worst, replace(off, threshold=0.9)).broken == {THRESHOLD}
+    assert judge(worst, replace(off, min_premise_words=8)).broken == {PREMISE}
+    assert judge(worst, replace(off, min_hypothesis_words=5)).broken == {HYPOTHESIS}
+    assert judge(worst, replace(off, drop_near_copies=True)).broken == {COPY}
+    assert judge(worst, replace(off, drop_cut=True)).broken == {"cut off"}
     assert judge(row(entailment=""), off).broken == {EMPTY}, "nobody can learn from it"
 
 
 def test_the_surest_candidate_that_is_no_copy_stands_for_a_row():
     copy = EIGHT + "!"
-    verdict = judge(row(entailment=[FIVE, copy, FIVE_MORE], p_e=[0.91, 0.999, 0.95]), Rules())
+    verdict = judge(row(entailment=[FIVE, copy, FIVE_MORE], p_e=[0.91, 0.999, 0.95]), rules())
     assert (verdict.triplet["entailment"], verdict.triplet["p_entailment"]) == (FIVE_MORE, 0.95)
-    verdict = judge(row(contradiction=[FIVE, FIVE_MORE], p_c=[0.001, 0.2], entailment="w v x y z"), Rules())
+    verdict = judge(row(contradiction=[FIVE, FIVE_MORE], p_c=[0.001, 0.2], entailment="w v x y z"), rules())
     assert (verdict.triplet["contradiction"], verdict.triplet["p_contradiction"]) == (FIVE, 0.999)
-    without = judge(row(entailment=[FIVE, copy], p_e=[0.91, 0.999]), Rules(drop_near_copies=False))
+    without = judge(row(entailment=[FIVE, copy], p_e=[0.91, 0.999]), rules(drop_near_copies=False))
     assert without.triplet["entailment"] == copy
-    only = judge(row(entailment=[copy, "x"], p_e=[0.7, 0.6]), Rules())
+    only = judge(row(entailment=[copy, "x"], p_e=[0.7, 0.6]), rules())
     assert only.broken == {COPY, THRESHOLD}
 
 
 def test_counts_say_what_every_rule_leaves_out():
     tally = Tally()
     for p in (0.3, 0.6, 0.85, 0.9, 0.99, 1.0):
-        tally.add(judge(row(p_e=p), Rules()))
-    tally.add(judge(row(premise="short", p_e=0.3), Rules()))
+        tally.add(judge(row(p_e=p), rules()))
+    tally.add(judge(row(premise="short", p_e=0.3), rules()))
     assert (tally.rows, tally.accepted) == (7, 3)
     assert tally.rejected == {"discriminator disagrees": 2, THRESHOLD: 2}
     assert tally.broken == {"discriminator disagrees": 2, THRESHOLD: 4, PREMISE: 1}
     assert {place: n for place, n in enumerate(tally.sureties) if n} == {30: 1, 60: 1, 85: 1, 90: 1, 95: 2}
 
 
-@pytest.mark.parametrize("rules", [{"threshold": 1.1}, {"threshold": -0.1}, {"min_premise_words": -1}])
-def test_settings_that_mean_nothing_are_refused(rules):
-    with pytest.raises(InputError, match=next(iter(rules))):
-        Rules(**rules).check()
+@pytest.mark.parametrize("wrong", [{"threshold": 1.1}, {"threshold": -0.1}, {"min_premise_words": -1}])
+def test_settings_that_mean_nothing_are_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        rules(**wrong).check()
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "{}", '{"premise": "a", "entailment": [{}], "contradiction": []}', '"x"'])
 def test_a_line_that_is_no_scored_row_is_named(tmp_path, line):
     (tmp_path / "shard-00000.jsonl").write_text(json.dumps(row()) + "\n" + line + "\n")
     with pytest.raises(InputError, match=r"shard-00000.jsonl, line 2: wanted a scored row"):
-        filter_shards(tmp_path, tmp_path / "out", Rules(), [0], workers=1)
+        filter_shards(tmp_path, tmp_path / "out", rules(), [0], workers=1)
 
 
 def test_another_folder_is_no_scored_data_set(tmp_path):

@@ -1,40 +1,74 @@
-"""A sentence into another language and back, by any two translation models of transformers.
+"""Pairs by back-translation: a sentence into another language and back, by any two translation models of transformers.
 
 Models are decoded by transformers' own beam search, as each family (Marian, M2M-100, NLLB, mBART, T5) has positions and
 start tokens of its own.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
+from command.devices import device_of
 from contracts import InputError
 from encoders.backbones import from_pretrained, load_whole
 from synthesis.decoding.generator import PRECISIONS, by_length
+from synthesis.shards.provenance import identify_generator
+from synthesis.triplet_recipe import Baseline, Found, FromSentences, Opened
 
 
-class Language(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Language:
     """One direction."""
 
-    model: str  # folder or hub id
-    prefix: str = ""  # before every sentence: "translate English to German: " (T5), ">>fra<< " (some of Marian)
-    source: str | None = None  # codes as the tokenizer has them: M2M-100, NLLB, mBART
-    target: str | None = None
+    model: str | None  # folder or hub id
+    prefix: str  # before every sentence: "translate English to German: " (T5), ">>fra<< " (some of Marian)
+    source: str | None  # codes as the tokenizer has them: M2M-100, NLLB, mBART
+    target: str | None
 
 
-class Search(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Search:
     """How a translation is looked for, and how long it may be."""
 
-    beams: int = 5
-    max_tokens: int = 128  # of a sentence and of its translation
+    beams: int
+    max_tokens: int  # of a sentence and of its translation
 
     def check(self) -> None:
         """InputError for settings that mean nothing."""
-        for name, value in self._asdict().items():
+        for name, value in asdict(self).items():
             if value < 1:
                 raise InputError(f"search.{name}={value}: wanted at least 1.")
+
+
+@dataclass(kw_only=True)
+class BackTranslation(Baseline, FromSentences):
+    """``python -m synthesis recipe=gense_back_translation``."""
+
+    there: Language
+    back: Language
+    search: Search
+
+    def method(self) -> dict[str, Any]:
+        identity: dict[str, Any] = {"search": asdict(self.search)}
+        for where, language in (("there", self.there), ("back", self.back)):
+            if language.model is None:
+                raise InputError(
+                    f"{where}.model is not set: folder or hub id of a translation model. Say {where}.model=..."
+                )
+            weights = identify_generator(language.model, None, f"{where}.model")
+            identity[where] = {**asdict(language), "model": weights}
+        return {**identity, "input": self.given}
+
+    def open(self) -> Opened:
+        prepared = self.prepared()
+        models = [
+            Translator(where, language, self.search, precision=self.precision, device=device_of(self.device))
+            for where, language in (("there", self.there), ("back", self.back))
+        ]
+        return Opened(prepared.number, prepared.counts, Translated(list(prepared), *models))
 
 
 class Translation(NamedTuple):
@@ -51,7 +85,7 @@ class Translator:
 
     def __init__(self, where: str, language: Language, search: Search, *, precision: str, device: str) -> None:
         self.where, self.language, self.search = where, language, search
-        name, setting = language.model, f"{where}.model"
+        name, setting = str(language.model), f"{where}.model"
         config = from_pretrained(AutoConfig, name, setting=setting)
         if type(config) not in AutoModelForSeq2SeqLM._model_mapping:
             raise InputError(
@@ -117,3 +151,19 @@ class Translator:
                     " ".join(other.split()), len(ids[text]) <= most and bool(self.ends & {*ids_T})
                 )
         return [found[text] for text in texts]
+
+
+class Translated:
+    """One candidate that should follow, and none that contradicts."""
+
+    def __init__(self, sentences: Sequence[str], there: Translator, back: Translator) -> None:
+        self.sentences, self.there, self.back = sentences, there, back
+
+    def __call__(self, first: int, last: int) -> list[Found]:
+        premises = self.sentences[first:last]
+        pivots = self.there(premises)
+        returned = self.back([one.text for one in pivots])
+        return [
+            Found(premise, {"entailment": [(one.text, one.whole and pivot.whole)]}, {"pivot": pivot.text})
+            for premise, pivot, one in zip(premises, pivots, returned, strict=True)
+        ]

@@ -61,6 +61,54 @@ class TaskSpec(NamedTuple):
         return {"task_name": self.task_name, "labels": labels}
 
 
+class Tasks(NamedTuple):
+    """What is written: first sentences, second ones, or both."""
+
+    x1: TaskSpec | None
+    x2: TaskSpec | None
+
+
+def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
+    """The recipe's tasks, or those of the user's file: a spec, or several under x1 and x2.
+
+    Raises:
+        InputError: neither is given, they do not fit, or a spec is wrong.
+    """
+    if spec is None:
+        if recipe["name"] is None:
+            raise InputError(
+                "recipe is not set: say recipe=dino_x1 (first sentences), dino_x2 (second ones for input=FILE), "
+                "dino_x1x2 (both), or spec=FILE for a task of your own."
+            )
+        return _tasks({key: recipe[key] for key in ("x1", "x2") if recipe.get(key)}, f"recipe {recipe['name']}")
+    found = read_spec_file(spec)
+    own = found if set(found) <= {"name", "x1", "x2"} and {"x1", "x2"} & set(found) else None
+    if own is None:
+        parsed = parse_spec(found, f"spec={spec}")
+        own = {"x2" if parsed.takes_input else "x1": found}
+    tasks = _tasks({key: own[key] for key in ("x1", "x2") if key in own}, f"spec={spec}")
+    if recipe["name"] and {key for key in ("x1", "x2") if recipe.get(key)} != set(own) - {"name"}:
+        raise InputError(
+            f"spec={spec} writes {' and '.join(sorted(set(own) - {'name'}))}, which is not what "
+            f"recipe={recipe['name']} writes. Leave recipe out: the spec replaces it."
+        )
+    return tasks
+
+
+def _tasks(found: Mapping[str, Any], where: str) -> Tasks:
+    specs = {}
+    for key, value in found.items():
+        if not isinstance(value, Mapping):
+            raise InputError(f"{where}: {key} is {value!r}; wanted a task spec with task_name and labels.")
+        specs[key] = parse_spec(value, where if len(found) == 1 else f"{where}, {key}")
+        if specs[key].takes_input != (key == "x2"):
+            raise InputError(
+                f"{where}: the instructions of {key} {'hold' if key == 'x1' else 'do not hold'} <X1>. First "
+                "sentences are written without it, second ones with it."
+            )
+    return Tasks(specs.get("x1"), specs.get("x2"))
+
+
 def read_spec_file(path: str | Path) -> dict[str, Any]:
     """What a YAML or JSON file holds.
 

@@ -1,4 +1,6 @@
-"""The sentences of a corpus that are most like a given one, by BM25 (bm25s, an optional extra).
+"""Triplets by retrieval: nothing is written, candidates are the sentences of the same input that BM25 finds alike.
+
+BM25 is that of bm25s, an optional extra.
 
 The index and the sentences are held in memory, by every process: about 60 bytes per word. Each sentence is compared
 with all others, so the time grows with the square of their number.
@@ -6,19 +8,23 @@ with all others, so the time grows with the square of their number.
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from contracts import InputError
+from prompts import DIRECTIONS
+from synthesis.triplet_recipe import Baseline, Found, FromSentences, Opened
 
 WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their weight is small in any language
 
 
-class Bm25(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Bm25:
     """Settings. k1 and b are Lucene's names for them."""
 
-    top: int = 20  # sentences per sentence
-    k1: float = 1.5  # how soon a word that comes again counts no more
-    b: float = 0.75  # how far long sentences are held back
+    top: int  # sentences per sentence
+    k1: float  # how soon a word that comes again counts no more
+    b: float  # how far long sentences are held back
 
     def check(self) -> None:
         """InputError for settings that mean nothing, or where the library is not installed."""
@@ -29,6 +35,41 @@ class Bm25(NamedTuple):
         if not 0 <= self.b <= 1:
             raise InputError(f"bm25.b={self.b}: wanted 0 to 1.")
         _library()
+
+
+@dataclass(kw_only=True)
+class Retrieval(Baseline, FromSentences):
+    """``python -m synthesis recipe=gense_retrieval``."""
+
+    bm25: Bm25
+    required: ClassVar[dict[str, str]] = {
+        **FromSentences.required,
+        "generator": "the folder or hub id of a GenSE generator, which tells what follows from a sentence among what "
+        "is retrieved for it. Say generator=...",
+    }
+
+    def method(self) -> dict[str, Any]:
+        return {"bm25": asdict(self.bm25), "input": self.given}
+
+    def open(self) -> Opened:
+        prepared = self.prepared()
+        return Opened(prepared.number, prepared.counts, Retrieved(list(prepared), self.bm25))
+
+
+class Retrieved:
+    """The same neighbours for both directions: the discriminator tells which they belong to."""
+
+    def __init__(self, sentences: Sequence[str], how: Bm25) -> None:
+        self.neighbours = Neighbours(sentences, how)
+
+    def __call__(self, first: int, last: int) -> list[Found]:
+        places = range(first, last)
+        return [
+            Found(
+                self.neighbours.sentences[place], {direction: [(one, True) for one in some] for direction in DIRECTIONS}
+            )
+            for place, some in zip(places, self.neighbours.of(places), strict=True)
+        ]
 
 
 class Neighbours:

@@ -1,0 +1,146 @@
+"""GenSE's generator as its own discriminator: which is meant, how it wants to be asked, what it says of a pair."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import torch
+from transformers import AutoConfig
+from transformers.utils.hub import cached_file
+
+from contracts import InputError
+from encoders.backbones import from_pretrained
+from prompts import GENERATOR_FILE, PromptIds, Prompts, parse_prompts, read_generator_prompts
+from synthesis.decoding.continuations import Text
+from synthesis.decoding.encoder_decoder import EncoderDecoder, check_family
+from synthesis.decoding.generator import by_length
+from synthesis.shards.provenance import identify_generator
+
+AT_ONCE = 256  # sentences tokenised together, and pairs scored together
+DIGITS = 6  # of a probability as it is kept and compared; batches change more distant ones
+
+Pair = tuple[str, str]  # premise, hypothesis
+
+log = logging.getLogger(__name__)
+
+
+class Candidate(TypedDict):
+    """One text that was written."""
+
+    text: str
+    p_true: float | None  # P("true") of {"true", "false"}, that it follows from the premise; None: it was not judged
+    closed: bool  # it ended by itself, and was not cut after max_new_tokens
+
+
+class Discriminator:
+    """P("true") that the second sentence of a pair follows from the first."""
+
+    def __init__(self, generator: EncoderDecoder, prompts: Prompts, max_pair_tokens: int) -> None:
+        try:
+            self.ids = PromptIds(prompts, generator.tokenizer)
+        except InputError as error:
+            raise InputError(f"generator={generator.name}: {error}") from None
+        self.generator, self.most = generator, max_pair_tokens
+        self.answers = list(self.ids.answers())
+
+    @torch.inference_mode()
+    def __call__(self, pairs: Sequence[Pair]) -> list[float]:
+        """One per pair; equal pairs are read once, pairs of similar length together."""
+        wanted = list(dict.fromkeys(pairs))
+        rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
+        ids_of: dict[Text, list[int]] = {tuple(ids): ids for ids in rows}
+        found: dict[Text, float] = {}
+        for texts in by_length(ids_of):
+            logits_R2 = self.generator.first_logits([ids_of[text] for text in texts])[:, self.answers]
+            for text, p in zip(texts, logits_R2.double().softmax(1)[:, 0].tolist(), strict=True):
+                found[text] = p
+        if any(p != p for p in found.values()):
+            raise InputError(
+                f"generator={self.generator.name}: its logits are not finite. In fp16 they overflow: take "
+                "precision=bf16 or fp32; otherwise its weights are damaged."
+            )
+        of = {pair: round(found[tuple(ids)], DIGITS) for pair, ids in zip(wanted, rows, strict=True)}
+        return [of[pair] for pair in pairs]
+
+
+class NamedGenerator(NamedTuple):
+    """One that is not loaded yet."""
+
+    source: str  # folder or hub id
+    name: str
+    weights: dict[str, Any]  # what identifies them
+    prompts: Prompts
+
+
+def name_generator(recipe: Any) -> NamedGenerator:
+    """What can be known, and be wrong, before it is loaded; by the keys of a recipe.
+
+    Raises:
+        InputError: there is no such model, or it is no T5-like encoder-decoder, or its prompts are damaged.
+    """
+    source = find_generator(recipe.generator)
+    weights = identify_generator(source, recipe.revision)
+    options = {"revision": recipe.revision} if recipe.revision else {}
+    check_family(source, from_pretrained(AutoConfig, source, setting="generator", **options))
+    prompts = choose_prompts(source, recipe.prompts, recipe.prompt_assembly, recipe.revision)
+    return NamedGenerator(source, Path(source).resolve().name if Path(source).is_dir() else source, weights, prompts)
+
+
+def find_generator(name: str) -> str:
+    """A training run's folder stands for the generator in it.
+
+    Raises:
+        InputError: a folder without one.
+    """
+    folder = Path(name)
+    if not folder.is_dir() or (folder / "config.json").is_file():
+        return name
+    for inner in sorted(folder.glob(f"*/{GENERATOR_FILE}")):
+        return str(inner.parent)
+    if (folder / "encoder").is_dir():
+        what = "a run that left an encoder, which writes nothing"
+    elif (folder / "checkpoints").is_dir():
+        what = "a run that is not finished; the command that began it goes on"
+    else:
+        what = "a folder with neither config.json nor a run's generator/ in it"
+    raise InputError(
+        f"generator={name}: wanted a folder of transformers, or a run of model=gense_generator; got {what}. Name one "
+        "of these."
+    )
+
+
+def choose_prompts(
+    generator: str, published: Mapping[str, Any], assembly: str | None, revision: str | None = None
+) -> Prompts:
+    """Those that the generator was trained with; where it does not say, the published ones, as pieces.
+
+    Raises:
+        InputError: ``assembly`` is given, and is another one than the generator's.
+    """
+    kept = read_generator_prompts(folder) if (folder := _folder_of(generator, revision)) else None
+    if kept is None:
+        chosen = parse_prompts(published, assembly or "pieces", "prompts")
+        log.info("%s has no %s: it is asked as the published one, by %s", generator, GENERATOR_FILE, chosen.assembly)
+        return chosen
+    if assembly not in (None, kept.assembly):
+        raise InputError(
+            f"prompt_assembly={assembly}, but generator={generator} was trained with {kept.assembly}, as its "
+            f"{GENERATOR_FILE} says. Leave prompt_assembly out."
+        )
+    return kept
+
+
+def _folder_of(generator: str, revision: str | None) -> Path | None:
+    """Where its ``generator.json`` may lie; on the hub, where there is one."""
+    if Path(generator).is_dir():
+        return Path(generator)
+    found = cached_file(
+        generator,
+        GENERATOR_FILE,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        _raise_exceptions_for_gated_repo=False,
+    )
+    return Path(found).parent if found else None

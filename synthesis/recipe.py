@@ -1,0 +1,140 @@
+"""A recipe: its keys, and the four verbs that ``python -m synthesis`` calls one after the other.
+
+The keys are the fields of its class; their defaults stand in ``configs/recipe/NAME.yaml``. ``plan`` checks them and
+looks at the input, ``claim`` asks whose the folder is, ``write`` writes the shards that are missing, ``finish`` does
+what is left when all are there.
+"""
+
+import logging
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from command.processes import Ranks
+from contracts import InputError
+from synthesis.decoding.generator import Generator
+from synthesis.shards.progress import choose_progress
+from synthesis.shards.stage import DataSet, Stage, Watch, close_stage, leave_unfinished, run_stage
+
+log = logging.getLogger(__name__)
+
+Precision = Literal["fp32", "bf16", "fp16"]
+InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
+
+
+@dataclass(kw_only=True)
+class Recipe(ABC):
+    """What every recipe has."""
+
+    has_labels: ClassVar[bool] = False  # which a person can give, too
+    recipe: dict[str, Any]  # its name, and what is written by which instructions
+    generator: str | None
+    input: str | Sequence[str] | None
+    output: str
+    overwrite: bool
+    quiet: bool
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.output)
+
+    @property
+    def processes(self) -> int:
+        """How many are to be started."""
+        return 1
+
+    @property
+    def home(self) -> Path:
+        """Where processes see each other's signs of life."""
+        return self.folder
+
+    @abstractmethod
+    def plan(self) -> None:
+        """Check all that can be checked before a model is loaded.
+
+        Raises:
+            InputError: a value, the input or the generator's folder is wrong.
+        """
+
+    @abstractmethod
+    def claim(self, writer: bool) -> bool:
+        """Whether all is there already. One process is the ``writer``, which may change the folder.
+
+        Raises:
+            InputError: the folder is another data set's.
+        """
+
+    def claimed(self, *, alone: bool) -> AbstractContextManager[Callable[[int], int]]:
+        """Around all that follows; it is told by which exit status the processes ended that were started in there."""
+        return nullcontext(lambda status: status)
+
+    def write(self, ranks: Ranks, watch: Watch) -> None:  # noqa: B027  a recipe may write no shards
+        """Write what is missing, as this process among all. ``watch`` raises when one that is waited for is lost."""
+
+    def finish(self) -> None:  # noqa: B027
+        """Do what is left, if all shards are there."""
+
+    def require(self, key: str, why: str) -> None:
+        """InputError where the key is not set."""
+        if getattr(self, key) is None:
+            raise InputError(f"{key} is not set: {why}")
+
+    def require_at_least(self, **least: int) -> None:
+        for name, number in least.items():
+            if getattr(self, name) < number:
+                raise InputError(f"{name}={getattr(self, name)}: wanted at least {number}.")
+
+
+@dataclass(kw_only=True)
+class ModelRecipe(Recipe):
+    """A recipe that runs a model, on one device or several."""
+
+    revision: str | None
+    precision: Precision
+    device: str
+    devices: int
+    shard_size: int
+
+    @property
+    def processes(self) -> int:
+        return self.devices
+
+
+def decode_shards(
+    stage: Stage,
+    generator: Generator,
+    ranks: Ranks,
+    close: Callable[[Stage], None],
+    *,
+    quiet: bool,
+    watch: Watch | None = None,
+) -> None:
+    """Shards and manifest of texts that a model writes. With ``watch`` it returns when the others are done too."""
+
+    def run() -> None:
+        spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=quiet))
+        if spent.row_steps:
+            log.info("%.1f %% of the rows decoded were finished ones", 100 * spent.wasted_row_steps / spent.row_steps)
+
+    write_shards(stage, run, ranks, close, watch)
+
+
+def write_shards(
+    data_set: DataSet, run: Callable[[], None], ranks: Ranks, close: Callable[[Any], None], watch: Watch | None = None
+) -> None:
+    """``run``, then ``close`` when all is there. Cut short, it leaves the shards that are whole, and a manifest that
+    says so."""
+    try:
+        run()
+        close_stage(data_set, close, watch)
+    except (KeyboardInterrupt, SystemExit):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        leave_unfinished(data_set)
+        if ranks.rank == 0:
+            log.info("%s: interrupted. What is whole is there; the same command goes on.", data_set.folder)
+        raise

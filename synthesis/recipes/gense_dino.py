@@ -1,0 +1,100 @@
+"""Triplets of DINO's pairs: texts of one label follow from the first sentence, those of another contradict it."""
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar
+
+from contracts import InputError
+from prompts import Direction
+from synthesis.shards.store import read_entries, read_manifest
+from synthesis.triplet_recipe import Baseline, Found, Opened
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """Which of DINO's."""
+
+    entailment: str | float  # 0.5 on a command line is a number
+    contradiction: str | float
+
+    def by_direction(self) -> dict[Direction, str]:
+        return {"entailment": str(self.entailment), "contradiction": str(self.contradiction)}
+
+
+@dataclass(kw_only=True)
+class GenseDino(Baseline):
+    """``python -m synthesis recipe=gense_dino``."""
+
+    labels: Labels
+    manifest: dict[str, Any] = field(init=False)  # of the pairs
+    required: ClassVar[dict[str, str]] = {"input": "the folder of a finished data set of DINO's pairs. Say input=..."}
+
+    @property
+    def pairs(self) -> Path:
+        return Path(str(self.input))
+
+    def method(self) -> dict[str, Any]:
+        if not isinstance(self.input, str) or not self.pairs.is_dir():
+            raise InputError(
+                f"input={self.input}: wanted the output folder of recipe=dino_x2, which writes DINO's pairs."
+            )
+        self.manifest = _read_pairs(self.pairs)
+        if self.folder.resolve() == self.pairs.resolve():
+            raise InputError(f"output={self.folder} holds the pairs themselves. Choose another output.")
+        known = list(self.manifest["identity"]["spec"]["labels"])
+        for direction, label in self.labels.by_direction().items():
+            if label not in known:
+                raise InputError(
+                    f"labels.{direction}={label!r}: {self.pairs} has the labels {', '.join(map(repr, known))}."
+                )
+        shards = [one["sha256"] for one in self.manifest["shards"]]
+        given = {"identity": self.manifest["identity"], "shards": shards}
+        return {"input": given, "labels": self.labels.by_direction()}
+
+    def open(self) -> Opened:
+        source = Pairs(self.pairs, self.labels.by_direction())
+        number, inputs = len(source.rows), int(self.manifest["counts"]["inputs"])
+        if not number:
+            raise InputError(f"input={self.pairs}: it holds no pair. Its report.md says why.")
+        left_out = {"without any accepted text": inputs - number} if inputs > number else {}
+        counts = {"texts": inputs, "sentences": inputs, "kept": number, "left_out": left_out}
+        return Opened(number, counts, source)
+
+
+def _read_pairs(folder: Path) -> dict[str, Any]:
+    """The manifest of a finished data set of pairs.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except InputError as error:
+        message = str(error).replace("output=", "input=", 1)
+        raise InputError(f"{message} recipe=gense_dino reads what recipe=dino_x2 wrote.") from None
+    kind = manifest["identity"].get("kind")
+    if kind != "x2":
+        raise InputError(
+            f"input={folder}: wanted DINO's pairs (recipe=dino_x2 or dino_x1x2); this is a data set of kind {kind}."
+        )
+    if not manifest["complete"]:
+        raise InputError(f"input={folder}: it is not finished. Finish it first: the command that began it goes on.")
+    return manifest
+
+
+class Pairs:
+    """A finished data set of DINO's pairs as candidates."""
+
+    def __init__(self, folder: Path, labels: dict[Direction, str]) -> None:
+        direction_of = {label: direction for direction, label in labels.items()}
+        self.rows: list[Found] = []
+        for x1, entries in groupby(read_entries(folder), key=lambda entry: entry["text_a"]):
+            row = Found(x1, {direction: [] for direction in labels})
+            for entry in entries:
+                if entry["label"] in direction_of and entry["text_b"] is not None:
+                    row.texts[direction_of[entry["label"]]].append((entry["text_b"], True))
+            self.rows.append(row)
+
+    def __call__(self, first: int, last: int) -> list[Found]:
+        return self.rows[first:last]

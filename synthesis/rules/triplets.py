@@ -1,0 +1,124 @@
+"""From scored rows to triplets, shard by shard on all cores, without a model: any number of times, with other rules."""
+
+import json
+import multiprocessing
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from contracts import InputError
+from synthesis.rules.triplet_rules import Rules, Tally, Triplet, judge
+from synthesis.shards.store import ShardStore, read_manifest, shard_name
+
+SCORED = "scored"  # within a folder of triplets, what they were taken from
+LABEL = "triplet"
+FEW = 8  # shards that are not worth starting a process for
+
+
+def find_scored(folder: Path) -> Path:
+    """The scored data set that a folder is or holds, checked.
+
+    Raises:
+        InputError: there is none, or it is not finished, or shards are missing.
+    """
+    if not folder.is_dir():
+        got = "a file" if folder.exists() else "nothing of that name"
+        raise InputError(f"input={folder}: wanted the output folder of recipe=gense, got {got}. Name that folder.")
+    found = folder / SCORED if (folder / SCORED).is_dir() else folder
+    try:
+        manifest = read_manifest(found)
+    except InputError as error:
+        message = str(error).replace("output=", "input=", 1)
+        raise InputError(f"{message} recipe=gense_filter reads what recipe=gense wrote.") from None
+    if manifest["identity"].get("kind") != SCORED:
+        raise InputError(
+            f"input={folder}: wanted the output of recipe=gense, which holds {SCORED}/; this is a data set of kind "
+            f"{manifest['identity'].get('kind')}."
+        )
+    if not manifest["complete"]:
+        raise InputError(f"input={folder}: it is not finished. Finish it first: the command that began it goes on.")
+    store, shards = ShardStore(found), range(manifest["shards_planned"])
+    if lost := [number for number in shards if not store.is_done(number)]:
+        raise InputError(
+            f"input={folder}: {len(lost)} of its {len(shards)} shards are not there, or not whole; the first is "
+            f"{found / shard_name(lost[0])}. The command that wrote them writes them again."
+        )
+    return found
+
+
+def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    """What decides the triplets: the rules, and what decided the scored rows."""
+    return {"kind": "triplets", "rules": asdict(rules), SCORED: dict(scored)}
+
+
+def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int], workers: int | None = None) -> None:
+    """Write these shards of triplets. ``workers`` processes; None: as many as there are cores.
+
+    Raises:
+        InputError: a line is no scored row.
+    """
+    tasks = [(source, folder, rules, number) for number in shards]
+    if workers is None:
+        workers = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, len(tasks) // FEW)
+    if workers <= 1:
+        for task in tasks:
+            _filter_shard(task)
+        return
+    # spawn: a process with threads of torch must not be forked
+    with multiprocessing.get_context("spawn").Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        for _ in pool.imap_unordered(_filter_shard, tasks, chunksize=4):
+            pass
+
+
+def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
+    source, folder, rules, number = task
+    tally = Tally()
+    kept = list(_triplets(source / shard_name(number), rules, tally))
+    record = ShardStore(source).record(number)
+    counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
+    about = {
+        "first": record["first"] if record else 0,
+        "inputs": tally.rows,
+        "tokens": 0,
+        "labels": {LABEL: counts},
+        "broken": dict(tally.broken),
+        "sureties": tally.sureties,
+    }
+    ShardStore(folder).write(number, kept, about, sync=False)
+
+
+def _triplets(path: Path, rules: Rules, tally: Tally) -> Iterator[Triplet]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line_number, line in enumerate(file, start=1):
+            try:
+                verdict = judge(json.loads(line), rules)
+            except (ValueError, KeyError, TypeError, AttributeError, UnboundLocalError) as error:
+                raise InputError(
+                    f"{path}, line {line_number}: wanted a scored row (premise, and entailment and contradiction as "
+                    f"lists of text, p_true, closed), got {line[:60]!r} ({type(error).__name__}). Write it again."
+                ) from None
+            tally.add(verdict)
+            if not verdict.broken:
+                yield verdict.triplet
+
+
+def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
+    """The manifest of the triplets; it also counts how many rows each rule alone would leave out, none included."""
+    store = ShardStore(folder)
+    broken, sureties = Counter[str](), Counter[int]()
+    for record in store.records(shards):
+        own: Any = record
+        broken.update(own["broken"])
+        sureties.update(dict(enumerate(own["sureties"])))
+    curve = {
+        f"{threshold / 100:.2f}": sum(count for place, count in sureties.items() if place >= threshold)
+        for threshold in (50, 60, 70, 75, 80, 85, 90, 95, 96, 97, 98, 99, 100)
+    }
+    manifest = store.manifest(header, shards, complete=complete)
+    on = Rules(**header["identity"]["rules"]).switched_on()
+    counted = dict(broken.most_common()) | {reason: broken[reason] for reason in on}
+    return {**manifest, "broken": counted, "accepted_at_threshold": curve}

@@ -1,0 +1,269 @@
+"""Recipes of triplets: candidates are judged and kept as scored rows in ``OUTPUT/scored``; triplets are taken from it.
+
+Recipes differ in their candidates alone: GenSE's generator writes them, and the baselines of the paper (Chen et al.
+2022, table 8) have a *source* that says for some sentences what may follow from each and what may contradict it.
+"""
+
+import logging
+import os
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+from filelock import FileLock
+
+from command.devices import device_of
+from command.processes import Ranks
+from contracts import InputError
+from prompts import DIRECTIONS, Assembly, Direction
+from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, NamedGenerator, name_generator
+from synthesis.decoding.encoder_decoder import EncoderDecoder, load_encoder_decoder
+from synthesis.recipe import InputType, ModelRecipe, write_shards
+from synthesis.recipes.gense_claim import claim_triplets, free_again
+from synthesis.report.gense_card import method_of
+from synthesis.report.gense_report import write_triplet_report
+from synthesis.rules.triplet_rules import Rules
+from synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
+from synthesis.sentences.inputs import Inputs, open_inputs
+from synthesis.sentences.preparation import Preparation, Prepared, identify, prepare, read_preparation
+from synthesis.shards.provenance import versions
+from synthesis.shards.stage import DataSet, Watch
+from synthesis.shards.store import ABOUT, MANIFEST, LabelCounts, ShardStore, read_manifest
+
+EVERY = 20.0  # seconds between lines of the log
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class TripletRecipe(ModelRecipe):
+    """GenSE's generator judges, where there is one."""
+
+    rules: Rules
+    workers: int | None
+    prompts: dict[str, Any]
+    prompt_assembly: Assembly | None
+    max_pair_tokens: int
+    judge: NamedGenerator | None = field(init=False, default=None)
+    identity: dict[str, Any] = field(init=False)  # of the scored rows
+    scored: DataSet = field(init=False)
+    required: ClassVar[dict[str, str]]  # keys that must be set, and what they are
+
+    @property
+    def home(self) -> Path:
+        return self.folder / SCORED
+
+    def plan(self) -> None:
+        self.require_at_least(shard_size=1, devices=1, max_pair_tokens=1)
+        for key, what in self.required.items():
+            self.require(key, what)
+        self.judge = name_generator(self) if self.generator is not None else None
+        check_judged(self.judge, self.rules)
+        self.identity = {"kind": SCORED, **self.identify()}
+
+    @abstractmethod
+    def identify(self) -> dict[str, Any]:
+        """What decides the scored rows."""
+
+    def claim(self, writer: bool) -> bool:
+        return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite, writer=writer)
+
+    def claimed(self, *, alone: bool) -> AbstractContextManager[Callable[[int], int]]:
+        return free_again(self.folder, overwrite=self.overwrite, alone=alone)
+
+    def load_generator(self) -> EncoderDecoder:
+        assert self.judge is not None
+        device = device_of(self.device)
+        return load_encoder_decoder(
+            self.judge.source, precision=self.precision, device=device, revision=self.revision
+        )  # fmt: skip
+
+    def about(self, counts: dict[str, Any]) -> dict[str, Any]:
+        """What the manifest says besides; ``counts`` are of the sentences."""
+        judge = self.judge
+        return {
+            "generator": {"name": judge and judge.name, "weights": judge and judge.weights},
+            "versions": versions(),
+            "sentences": counts,
+        }
+
+    def finish(self) -> None:
+        if self.scored.is_complete():
+            take_triplets(self.home, self.folder, self.rules, self.workers)
+
+
+@dataclass(kw_only=True)
+class FromSentences(TripletRecipe):
+    """Candidates are found for the sentences of files."""
+
+    input_type: InputType
+    input_column: str
+    input_kind: Literal["sentences", "documents"]
+    sentences: dict[str, Any]
+    inputs: Inputs = field(init=False)
+    preparation: Preparation = field(init=False)
+    given: dict[str, Any] = field(init=False)  # what decides the sentences
+    required: ClassVar[dict[str, str]] = {"input": "sentences, or documents. Say input=..."}
+
+    def plan(self) -> None:
+        if self.input is not None:
+            self.preparation = read_preparation(self)
+            self.inputs = open_inputs(self.input, self.input_type, self.input_column, output=self.folder)
+            self.given = identify(self.inputs, self.preparation)
+        super().plan()
+
+    def prepared(self) -> Prepared:
+        return prepare(self.inputs, self.preparation, self.home, self.given)
+
+
+def check_judged(judge: object, rules: Rules) -> None:
+    """InputError for rules that ask a discriminator where there was none."""
+    if judge is None and rules.asks():
+        raise InputError(
+            "rules.agree and rules.threshold ask what a discriminator said, but nothing was judged. Say "
+            "rules.agree=false rules.threshold=null; or write the data set with generator=..., a GenSE generator."
+        )
+
+
+def close_scored(data_set: DataSet) -> None:
+    """The triplets beside it have the report."""
+    data_set.store.write_manifest(data_set.manifest(complete=True))
+
+
+def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
+    """Shards, report and manifest, where they are not there yet; one process at a time."""
+    scored = read_manifest(source)
+    shards = int(scored["shards_planned"])
+    header = {
+        "identity": filter_identity(scored["identity"], rules),
+        **{key: scored[key] for key in ("generator", "versions", "sentences")},
+    }
+    store = ShardStore(folder)
+    (folder / ABOUT).mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ABOUT / "lock"):
+        there = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
+        if there.get("complete") and all(store.is_done(number) for number in range(shards)):
+            return
+        store.write_manifest(filter_manifest(folder, header, shards, complete=False))
+        filter_shards(source, folder, rules, range(shards), workers)
+        os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
+        manifest = filter_manifest(folder, header, shards, complete=True)
+        store.write_manifest({**manifest, **write_triplet_report(folder, manifest)})
+    counts, rows = manifest["counts"], method_of(scored["identity"]).rows
+    log.info(
+        "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",
+        folder, f"{counts['accepted']:,}", rows, f"{counts['samples']:,}", 100 * counts["yield"],
+    )  # fmt: skip
+    if not counts["accepted"]:
+        log.warning("%s: nothing was accepted. report.md says which rules they broke.", folder)
+
+
+# ------------------------------------------------------------------------------- the baselines
+
+
+class Found(NamedTuple):
+    """What there is for a sentence."""
+
+    premise: str
+    texts: dict[Direction, list[tuple[str, bool]]]  # text, whether it is whole; of a direction that is absent nothing
+    about: dict[str, str] = {}  # what the row says besides
+
+
+class Source(Protocol):
+    """Called with parts of a range of places, in order; the answer depends on the places alone."""
+
+    def __call__(self, first: int, last: int) -> list[Found]: ...
+
+
+class Opened(NamedTuple):
+    """What is needed to work."""
+
+    number: int
+    counts: dict[str, Any]  # of the sentences
+    source: Source
+
+
+@dataclass(kw_only=True)
+class Baseline(TripletRecipe):
+    """Candidates are not written by GenSE's generator."""
+
+    @abstractmethod
+    def method(self) -> dict[str, Any]:
+        """What decides the candidates."""
+
+    @abstractmethod
+    def open(self) -> Opened:
+        """Load what finds them."""
+
+    def identify(self) -> dict[str, Any]:
+        return {
+            "method": self.recipe["name"],
+            "generator": self.judge and self.judge.weights,
+            "prompts": self.judge and self.judge.prompts.to_json(),
+            "precision": self.precision,
+            "max_pair_tokens": self.max_pair_tokens,
+            "shard_size": self.shard_size,
+            **self.method(),
+        }
+
+    def write(self, ranks: Ranks, watch: Watch) -> None:
+        judge = self.judge
+        score = Discriminator(self.load_generator(), judge.prompts, self.max_pair_tokens) if judge else None
+        number, counts, source = self.open()
+        about, name = self.about(counts), self.recipe["name"]
+        rows = JudgedCandidates(self.home, name, number, self.shard_size, self.identity, about, source, score)
+        self.scored = rows
+        write_shards(rows, lambda: rows.write(ranks), ranks, close_scored)
+
+
+@dataclass
+class JudgedCandidates(DataSet):
+    """A shard is made at once: nothing is under way between two of them."""
+
+    source: Source
+    score: Discriminator | None  # None: nothing is judged
+
+    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """The triplets beside it have the report."""
+        return {}
+
+    def write(self, ranks: Ranks) -> None:
+        """The shards of this process that are missing."""
+        missing = self.missing(ranks)
+        if not missing:
+            return
+        self.store.write_manifest(self.manifest(complete=False))  # a folder that a kill leaves says what it is
+        began = said = time.monotonic()
+        for done, number in enumerate(missing, start=1):
+            first, last = number * self.shard_size, min((number + 1) * self.shard_size, self.number)
+            rows = [
+                row for begin in range(first, last, AT_ONCE) for row in self._rows(begin, min(begin + AT_ONCE, last))
+            ]
+            about = {"first": first, "inputs": last - first, "tokens": 0, "labels": count_candidates(rows)}
+            self.store.write(number, rows, about)
+            if (now := time.monotonic()) - said > EVERY:
+                said = now
+                log.info("%s: %d of %d shards, %.1f s each", self.title, done, len(missing), (now - began) / done)
+
+    def _rows(self, first: int, last: int) -> Iterator[dict[str, Any]]:
+        found = self.source(first, last)
+        pairs = [(one.premise, text) for one in found for texts in one.texts.values() for text, _ in texts]
+        p_true = iter(self.score(pairs) if self.score else [None] * len(pairs))
+        for one in found:
+            judged: dict[str, Any] = {
+                direction: [Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts]
+                for direction, texts in one.texts.items()
+            }
+            yield {"premise": one.premise, **one.about, **judged}
+
+
+def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
+    """All are kept; the rules choose later."""
+    numbers = {direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS}
+    return {
+        direction: LabelCounts(samples=number, accepted=number, rejected={}) for direction, number in numbers.items()
+    }
