@@ -42,9 +42,11 @@ def test_the_files_are_found():
         *GROUPS,
         "hydra",
         "callbacks",
+        "instructions",
         "prompts",
         "race",
         "recipe",
+        "recipe_keys",
         "sweeps",
     }
     assert len(choices("experiment")) >= 3

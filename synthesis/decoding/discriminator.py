@@ -39,10 +39,10 @@ class Discriminator:
     def __init__(self, generator: EncoderDecoder, prompts: Prompts, max_pair_tokens: int) -> None:
         try:
             self.ids = PromptIds(prompts, generator.tokenizer)
+            self.answers = list(self.ids.answers())
         except InputError as error:
             raise InputError(f"generator={generator.name}: {error}") from None
         self.generator, self.most = generator, max_pair_tokens
-        self.answers = list(self.ids.answers())
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:

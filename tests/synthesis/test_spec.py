@@ -9,14 +9,14 @@ import yaml
 from contracts import InputError
 from synthesis.task_spec import parse_spec, read_spec_file
 
-RECIPES = Path(__file__).resolve().parents[2] / "configs" / "recipe"
+INSTRUCTIONS = Path(__file__).resolve().parents[2] / "configs" / "instructions"
 MEAN = "Task: Write two sentences that mean the same thing."
 SIMILAR = "Task: Write two sentences that are somewhat similar."
 DIFFERENT = "Task: Write two sentences that are on completely different topics."
 
 
-def recipe(name, kind):
-    return parse_spec(yaml.safe_load((RECIPES / f"{name}.yaml").read_text())[kind], name)
+def published(name):
+    return parse_spec(yaml.safe_load((INSTRUCTIONS / f"{name}.yaml").read_text()), name)
 
 
 def spec_of(**labels):
@@ -24,7 +24,7 @@ def spec_of(**labels):
 
 
 def test_x2_prompts_are_the_published_ones():
-    spec = recipe("dino_x2", "x2")
+    spec = published("sts_x2")
     x1 = 'He said <X1> & "hi".'
     expected = {
         label: f'{task}\nSentence 1: "{x1}"\nSentence 2: "'
@@ -38,7 +38,7 @@ def test_x2_prompts_are_the_published_ones():
 
 
 def test_x1_prompts_are_the_published_ones():
-    spec = recipe("dino_x1", "x1")
+    spec = published("sts_x1")
     assert [spec.prompt(label, None) for label in spec.labels] == [
         f'{task}\nSentence 1: "' for task in (MEAN, SIMILAR, DIFFERENT)
     ]
