@@ -24,7 +24,14 @@ PACKAGES = [name for name in PYPROJECT["tool"]["setuptools"]["packages"] if name
 # Where it is not the name of the distribution
 IMPORT_NAMES = {"hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn", "umap-learn": "umap"}
 NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
-OPTIONAL = ("sentence-transformers", "onnx", "mteb", "retrieval", "umap")  # extras whose import fails with advice
+OPTIONAL = (
+    "sentence-transformers",
+    "onnx",
+    "mteb",
+    "retrieval",
+    "sweep",
+    "umap",
+)  # extras whose import fails with advice
 COMES_WITH = {  # two packages in one distribution; what wandb itself cannot do without
     "lightning_fabric": "pytorch_lightning",
     "google": "wandb",

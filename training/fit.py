@@ -67,10 +67,11 @@ def fit(
         checkpoints,
     ]
     trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
-    data.trainer = trainer
-    data.setup()
-    data.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
-    trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    loader: Any = data  # Lightning's part of it
+    loader.trainer = trainer
+    loader.setup()
+    loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
+    trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0

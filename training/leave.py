@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -47,7 +47,7 @@ def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitte
         version=RESULTS_VERSION,
         objective=model.objective,
         backbone=cfg.backbone,
-        recipe=OmegaConf.to_container(cfg, resolve=True),
+        recipe=cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True)),
         scores=scores.values,
         intervals={name: list(interval) for name, interval in scores.intervals.items()},
         best_step=fitted.final.best_step,
@@ -66,7 +66,7 @@ def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitte
         "baselines": suite.baselines(),
         "not_as_published": suite.not_as_published,
     }
-    return results | {name: value for name, value in where_there_are_some.items() if value}
+    return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
 
 
 def finish_stages(cfg: DictConfig, stages: Sequence[Stage]) -> bool:

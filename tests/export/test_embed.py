@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hydra import compose, initialize_config_dir
 
 from contracts import InputError
 from encoders import load_encoder
-from export.embed import run
+from export.embed import Keys, run
+from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
@@ -35,8 +35,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"
 
 
 def command(*words) -> None:
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        run(compose("export.embed", overrides=[str(word) for word in words]))
+    run_here("export.embed", run, Keys, words)
 
 
 def lines(path: Path, texts: list[str], end: str = "\n") -> Path:

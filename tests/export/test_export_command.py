@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
 from contracts import InputError
 from encoders import load_encoder
 from encoders.pooling import POOLERS
-from export.__main__ import run
+from export.__main__ import Keys, run
 from export.sentence_transformers import export_encoder
 from export.transformers_folder import export_transformers, use_of_transformers
 from tests.export.texts import TORTURE
+from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = """
@@ -41,8 +41,7 @@ numpy.save(sys.argv[3], model.encode(texts, show_progress_bar=False))
 
 def command(*words: str) -> None:
     """What the command line does, in this process."""
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        run(compose("export", overrides=[str(word) for word in words]))
+    run_here("export", run, Keys, words)
 
 
 def alone(script: str, folder: Path, texts: list[str], tmp_path: Path) -> np.ndarray:

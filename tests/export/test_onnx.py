@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
 from contracts import InputError
 from encoders import load_encoder
 from encoders.pooling import POOLERS, TanhHead
-from export.__main__ import run
+from export.__main__ import Keys, run
 from export.onnx_graph import GRAPH, SMALL, check_onnx, export_onnx, use_of_onnx
 from tests.export.texts import TORTURE
+from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_onnx = pytest.mark.skipif(
@@ -27,8 +27,7 @@ needs_onnx = pytest.mark.skipif(
 
 
 def command(*words: str) -> None:
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        run(compose("export", overrides=[str(word) for word in words]))
+    run_here("export", run, Keys, words)
 
 
 def by_the_example(folder: Path, code: str, graph: str = GRAPH):

@@ -7,20 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-
 import synthesis.__main__ as command
+from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def here(*words):
     """In this process, which has imported torch already."""
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose("synthesis", overrides=list(words))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert command.run(cfg) == 0
+        assert run_here("synthesis", command.run, command.Keys, words) == 0
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
