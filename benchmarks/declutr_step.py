@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from benchmarks import bare_loop, materials
+from benchmarks.materials import objective
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from datamodules.documents import DocumentSpans
-from tests.objectives import built
 from training.callbacks.checkpoints import RunCheckpoints
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
@@ -78,7 +78,7 @@ def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback) -
 def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
     """Seconds of the timed steps, and the weights they led to."""
     marks = Marks(work.clock)
-    model = built("declutr", work.backbone, lr=LR, weight_decay=DECAY, lr_schedule="constant", token_budget=BUDGET)
+    model = objective("declutr", work.backbone, lr=LR, weight_decay=DECAY, lr_schedule="constant", token_budget=BUDGET)
     trainer = trainer_of_a_run(work.folder, work.steps + 1, work.precision == "bf16", marks)
     trainer.fit(model, datamodule=work.data)
     return marks.times[-1] - marks.times[0], model.encoder.transformer.state_dict()

@@ -21,9 +21,9 @@ from transformers import AutoTokenizer, RobertaConfig, RobertaForMaskedLM
 
 from benchmarks import materials
 from benchmarks.declutr_step import trainer_of_a_run
+from benchmarks.materials import objective
 from benchmarks.sides import Line, arguments, report
 from contracts import IGNORED_LABEL, SpanBatch
-from tests.objectives import built
 
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
@@ -90,7 +90,7 @@ def wait(device: torch.device) -> None:
 def measure(backbone: Path, folder: Path, case: Case, steps: int, warmup: int) -> Meter:
     """Train ``warmup`` + ``steps`` steps."""
     data = materials.span_data(folder, backbone, case.documents, 32, 512)
-    model = built("declutr", backbone, token_budget=case.token_budget, recompute=case.recompute)
+    model = objective("declutr", backbone, token_budget=case.token_budget, recompute=case.recompute)
     meter = Meter(warmup, warmup + steps)
     trainer_of_a_run(folder / "run", warmup + steps, True, meter).fit(model, datamodule=data)
     return meter

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
@@ -17,7 +17,7 @@ from benchmarks.texts import documents, write_documents
 from datamodules.documents import DocumentSpans
 from encoders.tiny import write_tiny_masked_lm
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "data"
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
 def packaged_minilm() -> Path:
@@ -80,11 +80,21 @@ def span_data(folder: Path, backbone: Path, batch_size: int, min_span: int, max_
     return data
 
 
+def objective(name: str, backbone: str | Path, **keys: Any) -> Any:
+    """What ``model=NAME`` of the command line makes on this backbone, with these keys."""
+    return _made("model", name, backbone=backbone, **keys)
+
+
 def data_module(name: str, **keys: Any) -> Any:
     """What ``data=NAME`` of the command line makes, with these keys."""
-    cfg = OmegaConf.create({"seed": 1, "quiet": True, "data": OmegaConf.load(CONFIGS / f"{name}.yaml")})
-    cfg.data.update({key: str(value) if isinstance(value, Path) else value for key, value in keys.items()})
-    return instantiate(cfg.data, _convert_="all")
+    return _made("data", name, quiet=True, **keys)
+
+
+def _made(group: str, name: str, **keys: Any) -> Any:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        chosen = compose("train", [f"{group}={name}"])[group]
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
+    return instantiate(chosen, _convert_="all", **given)
 
 
 def hush() -> None:

@@ -37,7 +37,6 @@ from datamodules.text_rows import TextRows
 from encoders.objective import Objective
 from evaluation.statistics import spearman
 from evaluation.tasks.sts import LAYOUTS, Layout, read_pairs
-from tests.objectives import built
 
 LR, DECAY, EPS, MAX_LENGTH, TEMPERATURE = 2e-5, 0.01, 1e-8, 128, 0.05
 BATCH = {"cosine": 32, "contrastive": 64}
@@ -122,8 +121,8 @@ def prepare(objective: str, backbone: Path, folder: Path, count: int) -> tuple[T
 def our_model(objective: str, backbone: Path) -> Objective:
     common: dict[str, Any] = {"pooling": "mean", "max_length": MAX_LENGTH, "bias_correction": True, **OPTIMIZER}
     if objective == "cosine":
-        return built("sroberta", backbone, **common)
-    return built("simcse", backbone, mlp=False, temperature=TEMPERATURE, **common)
+        return objective("sroberta", backbone, **common)
+    return objective("simcse", backbone, mlp=False, temperature=TEMPERATURE, **common)
 
 
 def ours(work: Work) -> tuple[float, dict[str, Tensor]]:

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, trainer_of_a_run
+from benchmarks.materials import objective
 from benchmarks.pair_training import BATCH, MAX_LENGTH, OPTIMIZER, TEMPERATURE, Work, theirs
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from contracts import TripletBatch
@@ -37,7 +38,6 @@ from datamodules.text_rows import Triplets
 from encoders import chunks
 from encoders.gense import GenSE
 from encoders.tiny import write_tiny_t5
-from tests.objectives import built
 
 SMALL = {"hidden_size": 512, "layers": 6, "heads": 8, "intermediate_size": 2048, "vocab_size": 32_000}
 QUICK = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 32, "vocab_size": 400}
@@ -85,7 +85,7 @@ def data_of(path: Path, backbone: Path) -> Triplets:
 
 def gense(backbone: Path, pooling: str, **options: Any) -> GenSE:
     common: dict[str, Any] = {"max_length": MAX_LENGTH, "temperature": TEMPERATURE, "mask_duplicates": False}
-    return built("gense", backbone, pooling=pooling, **{**common, **options})
+    return objective("gense", backbone, pooling=pooling, **{**common, **options})
 
 
 def batch_of(data: Triplets, count: int) -> TripletBatch:
