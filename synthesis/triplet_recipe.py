@@ -4,11 +4,12 @@ Recipes differ in their candidates alone: GenSE's generator writes them, and the
 2022, table 8) have a *source* that says for some sentences what may follow from each and what may contradict it.
 """
 
+import contextlib
 import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,6 @@ from prompts import DIRECTIONS, Assembly, Direction
 from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, NamedGenerator, name_generator
 from synthesis.decoding.encoder_decoder import EncoderDecoder, load_encoder_decoder
 from synthesis.recipe import InputType, ModelRecipe, write_shards
-from synthesis.recipes.gense_claim import claim_triplets, free_again
 from synthesis.report.gense_card import method_of
 from synthesis.report.gense_report import write_triplet_report
 from synthesis.rules.triplet_rules import Rules
@@ -267,3 +267,51 @@ def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
     return {
         direction: LabelCounts(samples=number, accepted=number, rejected={}) for direction, number in numbers.items()
     }
+
+
+FAILED = (1, 2)  # exit statuses of what was wrong, and not interrupted
+
+
+def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool, writer: bool) -> bool:
+    """Whether all is there already, what the triplets were taken from too, unless that was thrown away.
+
+    Raises:
+        InputError: the folder is another data set's.
+    """
+    store, identity = ShardStore(folder), filter_identity(scored, rules)
+    if not overwrite and (folder / MANIFEST).is_file():
+        before = read_manifest(folder)["identity"]
+        if before.get(SCORED) == identity[SCORED] and before != identity:
+            raise InputError(
+                f"output={folder} holds triplets that were taken by other rules. To take them anew, without "
+                f"writing anew: recipe=gense_filter input={folder} output=ANOTHER_FOLDER rules. ..."
+            )
+    finished = store.claim(identity, overwrite=overwrite, writer=writer)
+    if not overwrite and (folder / SCORED / MANIFEST).is_file():
+        finished = ShardStore(folder / SCORED).claim(scored, overwrite=False) and finished
+    if writer and not finished:  # cut short now, the folder says already what it will be
+        store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
+    return finished
+
+
+@contextlib.contextmanager
+def free_again(folder: Path, *, overwrite: bool, alone: bool) -> Iterator[Callable[[int], int]]:
+    """Inside, a folder that was nobody's is claimed. Where wrong input ends that before the first shard, it is nobody's
+    again: the corrected command, whose identity is another, need not throw anything away.
+
+    Processes that were started in there say how they ended: it is given the exit status, and gives it back. ``alone``:
+    no others are at work there.
+    """
+    free = alone and (overwrite or not (folder / MANIFEST).is_file())
+
+    def ended(status: int) -> int:
+        if free and status in FAILED and folder.is_dir() and not any((folder / SCORED).glob("shard-*")):
+            for place in (folder / SCORED, folder):  # what was prepared stays: it knows what it was prepared from
+                (place / MANIFEST).unlink(missing_ok=True)
+        return status
+
+    try:
+        yield ended
+    except InputError:
+        ended(2)
+        raise

@@ -10,7 +10,7 @@ import pytest
 from transformers import T5EncoderModel
 
 from contracts import InputError
-from synthesis.recipes.gense_claim import free_again
+from synthesis.triplet_recipe import free_again
 from tests.synthesis.commands import here, rows_of
 from tests.synthesis.toy_t5 import WORDS, config_of, save, tokenizer
 
