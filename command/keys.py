@@ -51,14 +51,18 @@ def check_types(node: Mapping[Any, Any], wanted: Mapping[str, Any], prefix: str 
     """Compare every value with its type; a type that has keys of its own stands for the keys below.
 
     Raises:
-        InputError: a value is of another type.
+        InputError: a value is of another type, or a key below is unknown or left out.
     """
     for key, type_ in wanted.items():
         if key not in node:
             continue
         value = node[key]
-        if isinstance(value, DictConfig) and _has_keys(type_):
-            check_types(value, declared(type_), f"{prefix}{key}.")
+        if _has_keys(type_):
+            below = declared(type_)
+            if not isinstance(value, DictConfig) or below.keys() - set(map(str, value)):
+                raise InputError(f"{prefix}{key}={value}: wanted {', '.join(below)}, each with a value.")
+            refuse_unknown(map(str, value), below, f"{prefix}{key}.")
+            check_types(value, below, f"{prefix}{key}.")
             continue
         value = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
         if not _fits(value, type_):
@@ -171,6 +175,15 @@ def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]
         composed = compose(config, overrides=chosen if groups else [])
     yield from groups if config == "train" else ()
     yield from _dotted(composed, "")
+
+
+def choices_with(key: str, config: str) -> list[str]:
+    """GROUP=CHOICE for each choice that brings this key, where a config has one group of them: of another recipe."""
+    groups = GROUPS.get(config, ())
+    if len(groups) != 1:
+        return []
+    names = sorted(path.stem for path in (CONFIGS / groups[0]).glob("*.yaml"))
+    return [f"{groups[0]}={name}" for name in names if key in known_keys(config, [f"{groups[0]}={name}"])]
 
 
 def _dotted(node: Any, prefix: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import NoReturn
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from command.keys import known_keys, nearest
+from command.keys import choices_with, known_keys, nearest
 from command.names import as_used, name_used
 from contracts import InputError
 
@@ -100,8 +100,10 @@ def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
 def _with_nearest_key(message: str, config: str, words: Sequence[str] | None = None) -> str:
     """Hydra says which key it does not know; add the known key that looks most like it."""
     if override := re.search(r"Could not override '([^']+)'", message):
-        near = nearest(override[1], known_keys(config, words), cutoff=0.5)
         command = "python train.py" if config == "train" else f"python -m {config}"
+        if choices := choices_with(override[1], config):
+            return f"there is no key {override[1]!r}. It is one of {', '.join(choices)}: leave it out."
+        near = nearest(override[1], known_keys(config, words), cutoff=0.5)
         advice = f"The nearest key is {near}." if near else f"{command} --help lists the keys."
         return f"there is no key {override[1]!r}. {advice}"
     if group := re.search(r"In '[^']*': Could not find '([^']+)'|Could not find '([^']+)'", message):

@@ -1,5 +1,6 @@
 """What a run is known by: eight hex digits of what decides its result, in its folder's name and in its record."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
@@ -64,8 +66,9 @@ def named_folder(parent: Path, name: str, identity: Identity) -> Path:
 def earlier_folder(folder: Path, words: Sequence[str]) -> Path | None:
     """A folder of the same model and data that the same words made when other defaults held."""
     for record in sorted(folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*/.hydra/overrides.yaml")):
-        if record.parents[1].name != folder.name and list(OmegaConf.load(record)) == list(words):
-            return record.parents[1]
+        with contextlib.suppress(OSError, ValueError, YAMLError):  # a damaged record is its own run's affair
+            if record.parents[1].name != folder.name and list(OmegaConf.load(record)) == list(words):
+                return record.parents[1]
     return None
 
 

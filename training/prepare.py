@@ -17,6 +17,7 @@ from command.processes import from_rank_zero, launched, leave_group_at_exit
 from contracts import InputError
 from encoders.pooling import POOLERS
 from encoders.tiny import TINY_BACKBONES
+from files.whole import write_whole
 from training.folder import claim_folder
 from training.identity import NOTHING_BEFORE, Identity, identity_in
 from training.stages import Stage
@@ -162,9 +163,9 @@ def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: 
 
 def record_config(cfg: DictConfig, words: Sequence[str], folder: Path) -> None:
     """The three files that Hydra would have written, before it knew whose folder this is."""
-    OmegaConf.save(cfg, folder / "config.yaml")
-    OmegaConf.save(HydraConfig.get(), folder / "hydra.yaml")
-    OmegaConf.save(OmegaConf.create(list(words)), folder / "overrides.yaml")
+    records = {"config": cfg, "hydra": HydraConfig.get(), "overrides": OmegaConf.create(list(words))}
+    for name, record in records.items():
+        write_whole(folder / f"{name}.yaml", OmegaConf.to_yaml(record).encode())
 
 
 def write_tiny(stages: Sequence[Stage], folder: Path) -> str:

@@ -281,6 +281,13 @@ def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):
     assert said == "synthesis: there is no key 'decai'. The nearest key is decay.\n"
 
 
+def test_a_key_of_other_recipes_is_said_to_be_theirs(tmp_path):
+    status, said = synthesis("recipe=gense", "decay=100", f"output={tmp_path / 'out'}")
+    assert status == 2
+    assert said.startswith("synthesis: there is no key 'decay'. It is one of recipe=dino, recipe=dino_x1,")
+    assert "gense" not in said
+
+
 def test_the_commands_of_the_front_page(place, tmp_path):
     """As written, but for the generator and the sentences."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")

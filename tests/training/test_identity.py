@@ -64,6 +64,9 @@ def test_a_folder_of_the_same_words_and_other_defaults_is_named(tmp_path):
     record = tmp_path / "m-d-1" / ".hydra" / "overrides.yaml"
     record.parent.mkdir(parents=True)
     OmegaConf.save(OmegaConf.create(["model=m", "data=d"]), record)
+    damaged = tmp_path / "m-d-0" / ".hydra" / "overrides.yaml"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text(": : [")
     assert earlier_folder(tmp_path / "m-d-2", ["model=m", "data=d"]) == Path(tmp_path / "m-d-1")
     assert earlier_folder(tmp_path / "m-d-2", ["model=m", "data=d", "seed=2"]) is None
     assert earlier_folder(tmp_path / "m-d-1", ["model=m", "data=d"]) is None
