@@ -3,22 +3,27 @@
 A trial is a run folder, named by the words of its command line: what is there is found, whatever the record says.
 """
 
+import contextlib
 import hashlib
 import json
+import logging
+import math
 import socket
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from command.keys import nearest
 from comparison.collect import STOPPED
 from comparison.processes import Done, Job
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from contracts import InputError
+from files.claims import hold
 from files.metrics import read_rows
 
 if TYPE_CHECKING:
@@ -26,10 +31,14 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial
 
+log = logging.getLogger("comparison.sweep")
+
 STORAGES = {"sqlite": "sweep.db", "journal": "sweep.journal"}  # a journal is for machines that share the folder
 OLD_RECORD = "trials.jsonl"
 SIGN, GONE_AFTER = ".sweeping", 180.0  # of life, in a trial's folder; seconds after which another machine takes it over
 MACHINE = "machine"
+LOCK = ".sweep.lock"  # of what two machines must not do at once
+HELD = ".sweep.held"  # by the one command that runs a sweep with sqlite
 
 
 class Trials:
@@ -45,9 +54,13 @@ class Trials:
         self.study = _open(sweep, output, sweep.identity(words, seed), storage)
         self._lock = threading.RLock()
         self._running: dict[str, Trial] = {}  # by the name of the job
-        with FileLock(output / ".sweep.lock"):  # of machines that begin at once, one queues
+        self._told_of_the_metric = False
+        with self._sound(), FileLock(output / LOCK):  # of machines that begin at once, one queues
             self._failed_before = {one.number for one in self._all("FAIL") if not self._finished(one.params)}
             self._queue(grid[: self.wanted])
+
+    def _sound(self) -> contextlib.AbstractContextManager[None]:
+        return _sound(self.output / STORAGES[self.storage])
 
     def _all(self, *states: str) -> "list[FrozenTrial]":
         found = self.study.get_trials(deepcopy=False)
@@ -55,23 +68,28 @@ class Trials:
 
     def _queue(self, grid: list[dict[str, Any]]) -> None:
         """Trials of a grid, and those that failed under an earlier command, where they are not there."""
-        others = [one for one in self._all() if one.number not in self._failed_before]
-        there = [one.params or one.system_attrs.get("fixed_params") for one in others]
+        there = self._folders(one for one in self._all() if one.number not in self._failed_before)
         for values in grid or [one.params for one in self._all("FAIL") if one.number in self._failed_before]:
-            if values not in there:
+            if self._folder(values) not in there:
                 self.study.enqueue_trial(values)
-                there.append(values)
+                there.add(self._folder(values))
+
+    def _folders(self, trials: "Iterable[FrozenTrial]") -> set[Path]:
+        """Of those whose values are known: one that a kill left half drawn has them where it was queued."""
+        values = [one.system_attrs.get("fixed_params") or one.params for one in trials]
+        return {self._folder(one) for one in values if set(one) == set(self.sweep.parameters)}
 
     def jobs(self) -> Iterator[Job]:
         """First those that were begun and not finished, then new ones, as many as are wanted in all."""
-        for frozen in self._all("RUNNING"):
-            if job := self._taken_over(frozen):
+        with self._sound():
+            for frozen in self._all("RUNNING"):
+                if job := self._taken_over(frozen.number):
+                    yield job
+            while job := self._next():
                 yield job
-        while job := self._next():
-            yield job
 
     def _next(self) -> Job | None:
-        with self._lock:
+        with self._lock, FileLock(self.output / LOCK):  # of machines that ask at once, one gets the last of a grid
             while True:
                 found = self._all()
                 begun = [one for one in found if one.state.name != "WAITING"]
@@ -84,19 +102,32 @@ class Trials:
                 if job := self._job(trial):
                     return job
 
-    def _taken_over(self, frozen: "FrozenTrial") -> Job | None:
-        """None where another machine is at work on it."""
+    def _taken_over(self, number: int) -> Job | None:
+        """None where another machine is at work on it, or was."""
         from optuna.trial import Trial
 
-        with self._lock, FileLock(self.output / ".sweep.lock"):
-            sign = self._folder(frozen.params) / SIGN
-            alive = sign.exists() and time.time() - sign.stat().st_mtime < GONE_AFTER
+        with self._lock, FileLock(self.output / LOCK):
+            frozen = self._all()[number]
+            drawn = set(frozen.params) == set(self.sweep.parameters)  # not where a kill came while it was drawn
+            sign = self._folder(frozen.params) / SIGN if drawn else None
+            alive = sign is not None and sign.exists() and time.time() - sign.stat().st_mtime < GONE_AFTER
             elsewhere = frozen.user_attrs.get(MACHINE) != socket.gethostname()
-            if self.storage == "journal" and elsewhere and alive:
+            if frozen.state.name != "RUNNING" or (self.storage == "journal" and elsewhere and alive):
                 return None
+            self.study.sampler = self._sampler(number)
             trial = Trial(self.study, frozen._trial_id)
+            self._draw_the_rest(trial, frozen)
             trial.set_user_attr(MACHINE, socket.gethostname())
             return self._job(trial)
+
+    def _draw_the_rest(self, trial: "Trial", frozen: "FrozenTrial") -> None:
+        """What was drawn before a kill is drawn again and thrown away, so that the rest is what it would have been."""
+        queued = frozen.system_attrs.get("fixed_params", {})
+        for name, distribution in self.distributions.items():
+            if name not in frozen.params:
+                trial._suggest(name, distribution)
+            elif name not in queued and not distribution.single():
+                self.study.sampler.sample_independent(self.study, frozen, name, distribution)
 
     def _job(self, trial: "Trial") -> Job | None:
         """None where its run has finished, as the study is told then."""
@@ -167,8 +198,7 @@ class Trials:
         elif done.finished:
             with self._lock:
                 self._report(job)  # what it logged since the last look, which others are judged by
-            results = json.loads((job.folder / "results.json").read_text(encoding="utf-8"))
-            value = results["scores"].get(self.sweep.metric)
+            value = self._score(job)
             state = TrialState.FAIL if value is None else TrialState.COMPLETE
         elif done.failed:
             state = TrialState.FAIL
@@ -176,8 +206,26 @@ class Trials:
             with self._lock:
                 self.study.tell(self._running[job.name], value, state, skip_if_finished=True)
 
+    def _score(self, job: Job) -> float | None:
+        """None where the run left none, which is told."""
+        try:
+            scores = json.loads((job.folder / "results.json").read_text(encoding="utf-8"))["scores"]
+        except (OSError, ValueError, KeyError) as error:
+            log.warning("%s ended without an error, but left no scores in %s (%s).", job.name, job.folder, error)
+            return None
+        value = scores.get(self.sweep.metric)
+        if value is None and self.sweep.metric and not self._told_of_the_metric:
+            self._told_of_the_metric = True
+            near = nearest(self.sweep.metric, scores, cutoff=0.0)
+            advice = f" The nearest is {near}." if near else ""
+            log.warning(
+                "%s: metric.name %s is not among the scores of %s, so there is no best.%s",
+                self.sweep.path, self.sweep.metric, job.name, advice,
+            )  # fmt: skip
+        return None if value is None or math.isnan(value) else value
+
     def finished(self) -> int:
-        return len(self._all("COMPLETE"))
+        return sum((folder / "results.json").exists() for folder in self._folders(self._all()))
 
     def best(self) -> tuple[float, str] | None:
         """The score, and the settings that it is of."""
@@ -190,14 +238,15 @@ class Trials:
 def _open(sweep: Sweep, output: Path, name: str, storage: str) -> "Study":
     """
     Raises:
-        InputError: the folder has a sweep of an earlier release, or its record is damaged.
+        InputError: the folder is none, another command is at work in it, it has a sweep of an earlier release, or its
+            record is damaged.
     """
     import optuna
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
-    from sqlalchemy.exc import DatabaseError
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.getLogger("optuna.storages._rdb").setLevel(logging.ERROR)  # it logs the SQL that failed
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # constant_liar of TPE
     path = output / STORAGES[storage]
     if (output / OLD_RECORD).exists() and not any((output / one).exists() for one in STORAGES.values()):
@@ -206,15 +255,64 @@ def _open(sweep: Sweep, output: Path, name: str, storage: str) -> "Study":
         )
     if other := next((one for one in STORAGES if one != storage and (output / STORAGES[one]).exists()), None):
         raise InputError(f"output={output} holds a sweep with storage={other}. Say storage={other}.")
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        if storage == "sqlite" and not hold(output / HELD):
+            raise InputError(f"output={output}: another command is at work on this sweep. Wait for its end.")
+    except OSError as error:
+        raise InputError(f"output={output}: wanted a folder to write in ({error.strerror}). Choose another.") from error
     rungs = sweep.rungs
     pruner = optuna.pruners.SuccessiveHalvingPruner(rungs.first, rungs.eta) if rungs else optuna.pruners.NopPruner()
-    try:
+    with _sound(path):
+        if storage == "journal":
+            path = path.resolve()  # the link that is Optuna's lock must lead there, or one that a kill left stays
+            _cut_a_torn_line(path)
         return optuna.create_study(
             storage=RDBStorage(f"sqlite:///{path}") if storage == "sqlite"
             else JournalStorage(JournalFileBackend(str(path))),
             study_name=name, load_if_exists=True, pruner=pruner,
             direction="maximize" if sweep.maximize else "minimize",
         )  # fmt: skip
-    except (DatabaseError, ValueError) as error:
-        raise InputError(f"{path}: wanted the record of a sweep, got: {error}. Choose another output.") from error
+
+
+def _cut_a_torn_line(journal: Path) -> None:
+    """A kill while a line is written leaves a part of it, and the next line would go on where it ends.
+
+    Raises:
+        ValueError: it is no journal.
+    """
+    from optuna.storages.journal import JournalFileSymlinkLock
+
+    if not journal.exists():
+        return
+    lock = JournalFileSymlinkLock(str(journal))  # Optuna's own, of each that writes a line
+    lock.acquire()
+    try:
+        content = journal.read_bytes()
+        if content and not content.startswith(b"{"):
+            raise ValueError("a file that is no journal")
+        with journal.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _sound(record: Path) -> Iterator[None]:
+    """
+    Raises:
+        InputError: Optuna could not read the record, or not write it.
+    """
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import DatabaseError
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (DatabaseError, StorageInternalError, RuntimeError, OSError, ValueError, KeyError, TypeError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
+        said = f"nothing called {error}" if isinstance(error, KeyError) else str(cause).partition("\n")[0]
+        raise InputError(
+            f"{record}: wanted the record of a sweep, got: {said.rstrip('.')}. Choose another output."
+        ) from error

@@ -71,6 +71,8 @@ def read_sweep(path: Path) -> Sweep:
     method, metric = found.get("method"), found.get("metric") or {}
     if method not in METHODS:
         raise InputError(f"{path}: method {method!r} is unknown; choose {', '.join(METHODS)}.")
+    if not isinstance(metric, dict):
+        raise InputError(f"{path}: metric {metric!r}: wanted name and goal, as W&B's sweeps have them.")
     goal = metric.get("goal", "maximize")
     if goal not in ("maximize", "minimize"):
         raise InputError(f"{path}: metric.goal {goal!r} is unknown; choose maximize, minimize.")
@@ -79,11 +81,16 @@ def read_sweep(path: Path) -> Sweep:
         raise InputError(f"{path}: wanted a command with ${{args_no_hyphens}}, which is how train.py reads KEY=VALUE.")
     words = [str(word) for word in command if str(word) not in OTHERS_OF_A_COMMAND]
     for name, parameter in found["parameters"].items():
-        if not isinstance(parameter, dict):
-            raise InputError(f"{path}: parameter {name}: wanted value, values, or min and max; got {parameter!r}.")
+        if not isinstance(parameter, dict) or not isinstance(parameter.get("values", []), list):
+            raise InputError(
+                f"{path}: parameter {name}: wanted value, a list of values, or min and max; got {parameter!r}."
+            )
     early = found.get("early_terminate") or None
+    if not metric.get("name") and (early is not None or method == "bayes"):
+        asking = "method bayes" if early is None else "early_terminate"
+        raise InputError(f"{path}: {asking} wants metric.name, the score that trials are judged by.")
     return Sweep(
-        path, method, str(metric.get("name", "")), goal == "maximize", found["parameters"], words,
+        path, method, str(metric.get("name") or ""), goal == "maximize", found["parameters"], words,
         None if early is None else rungs_of(early, path), found.get("run_cap"),
     )  # fmt: skip
 
@@ -115,9 +122,14 @@ def words_of(values: Mapping[str, Any]) -> list[str]:
 
 
 def _choices(parameter: Mapping[str, Any]) -> list[Any]:
-    """Optuna records plain values; a list is recorded as its word of the command line."""
+    """Optuna records plain values; a list is recorded as its word of the command line.
+
+    So are all of them where two that it takes for the same have words of their own, as 1 and True.
+    """
     found = [parameter["value"]] if "value" in parameter else list(parameter.get("values", []))
-    return [one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in found]
+    plain = [one if one is None or isinstance(one, bool | int | float | str) else str(one) for one in found]
+    words = [str(one) for one in plain]
+    return words if len({*plain}) < len({*words}) else plain
 
 
 def _distribution(sweep: Sweep, name: str, parameter: Mapping[str, Any]) -> "BaseDistribution":

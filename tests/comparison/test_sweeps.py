@@ -1,9 +1,13 @@
 """Sweep files are W&B's, every trial of every one composes, and a sweep goes on where it stopped."""
 
+import contextlib
 import json
 import os
+import sqlite3
+import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,7 @@ from comparison.sweep import read_words, run
 from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
 from contracts import InputError
+from training import stages as stages
 from training.checks import check_choice, check_values
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +35,7 @@ count = folder / "attempts"; done = int(count.read_text()) if count.exists() els
 fails = words.get("fails", "").split(",")
 if str(done) in fails: print("it broke"); sys.exit(1)
 if words.get("stops") == str(done): sys.exit(130)
+if words.get("silent"): sys.exit(0)
 if words.get("wrong"): print("no such key"); sys.exit(2)
 steps = int(words.get("max_steps", 10)); each = int(words.get("each", 8))
 results = dict(version=1, objective=words.get("model", "m"), backbone="b", intervals={},
@@ -192,12 +198,187 @@ def test_machines_share_a_journal(tmp_path, monkeypatch):
     assert taken == [first.folder, *(job.folder for job in others)]
 
 
+@pytest.mark.parametrize("drawn", [0, 1], ids=lambda drawn: f"{drawn} drawn")
+@pytest.mark.parametrize("method", ["grid", "random", "bayes"])
+@pytest.mark.parametrize("storage", ["sqlite", "journal"])
+def test_a_kill_while_a_trial_is_drawn_changes_nothing(tmp_path, monkeypatch, storage, method, drawn):
+    """The next start goes on with it, and the trials are those of a sweep that nobody killed."""
+    from optuna.trial import Trial
+
+    lr = {"values": [1, 2]} if method == "grid" else {"min": 0.0, "max": 1.0}
+    path = sweep_file(tmp_path, method=method, parameters={"one": {"value": 7}, "a": lr, "b": lr})
+    whole = [words_of(job) for job in trials_of(path, tmp_path / "whole", trials=3, storage=storage).jobs()]
+    suggest, count = Trial._suggest, iter(range(99))
+
+    def killed(self, name, distribution):
+        if next(count) == 3 + 1 + drawn:  # in the second trial
+            raise KeyboardInterrupt
+        return suggest(self, name, distribution)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trial, "_suggest", killed)
+        with pytest.raises(KeyboardInterrupt):
+            list(trials_of(path, tmp_path / "out", trials=3, storage=storage).jobs())
+    trials = trials_of(path, tmp_path / "out", trials=3, storage=storage)
+    assert [words_of(job) for job in trials.jobs()] == whole
+    assert len(trials.study.get_trials()) == 3
+
+
+def test_the_last_trial_of_a_grid_goes_to_one_machine(tmp_path, monkeypatch):
+    """Two that ask at once do not both get one."""
+    from optuna.study import Study
+
+    path = sweep_file(tmp_path, parameters={"model.lr": {"values": [1]}})
+    machines = [trials_of(path, tmp_path / "out", storage="journal") for _ in range(2)]
+    ask, both, jobs = Study.ask, threading.Barrier(2), list[Job]()
+
+    def ask_at_once(self, distributions):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)
+        return ask(self, distributions)
+
+    monkeypatch.setattr(Study, "ask", ask_at_once)
+    threads = [threading.Thread(target=lambda one=one: jobs.extend(filter(None, [one._next()]))) for one in machines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(jobs) == 1
+    assert len(machines[0].study.get_trials()) == 1
+
+
+def test_a_trial_that_another_machine_has_finished_is_not_taken_over(tmp_path, monkeypatch):
+    """It was running when this machine began, and the turn came to it later."""
+    path = sweep_file(tmp_path)
+    first = trials_of(path, tmp_path / "out", storage="journal")
+    begun = list(first.jobs())
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    for job in begun:
+        os.utime(job.folder / SIGN, (0, 0))
+    taken = trials_of(path, tmp_path / "out", storage="journal").jobs()
+    assert next(taken).folder == begun[0].folder
+    first.record(begun[1], Done(begun[1].name, 1, 1.0, 2, "it broke"))
+    assert [job.folder for job in taken] == [begun[2].folder]
+
+
+def test_a_run_that_ends_well_without_results_is_none(tmp_path, fake_train, caplog):
+    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "silent=1"]
+    assert run(words) == 0
+    assert states(words)[:3] == ["FAIL"] * 3
+    assert "left no scores" in caplog.text
+
+
+def test_a_score_that_is_no_number_is_none(tmp_path):
+    trials = trials_of(sweep_file(tmp_path), tmp_path / "out")
+    job = next(trials.jobs())
+    job.folder.mkdir(parents=True)
+    (job.folder / "results.json").write_text('{"scores": {"stsb/cosine/spearman": NaN}}', encoding="utf-8")
+    trials.record(job, Done(job.name, 0, 1.0, 1, ""))
+    assert trials.study.get_trials()[0].state.name == "FAIL"
+
+
+@pytest.mark.parametrize("metric", [{}, {"name": "stsb/cosine/spearmn"}], ids=["no name", "a typo"])
+def test_trials_without_the_score_are_finished(tmp_path, fake_train, caplog, metric):
+    caplog.set_level("INFO")
+    words = [str(sweep_file(tmp_path, metric=metric)), f"output={tmp_path / 'out'}"]
+    assert [run(words), run(words)] == [0, 0]
+    assert "3 trials, 3 of them finished" in caplog.text
+    assert {attempts(folder) for folder in (tmp_path / "out" / "runs").iterdir()} == {1}
+    assert caplog.text.count("The nearest is stsb/cosine/spearman.") == len(metric)  # told once
+
+
+def test_what_a_kill_leaves_of_a_line_is_cut(tmp_path):
+    path = sweep_file(tmp_path)
+    begun = [words_of(job) for job in trials_of(path, tmp_path, storage="journal").jobs()]
+    journal = tmp_path / "sweep.journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + whole.splitlines()[-1][:20])
+    for _ in range(2):
+        assert [words_of(job) for job in trials_of(path, tmp_path, storage="journal").jobs()] == begun
+    assert journal.read_bytes().startswith(whole)
+    assert all(json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines())
+
+
+def test_the_lock_of_a_journal_leads_to_it(tmp_path, monkeypatch):
+    """Optuna asks for its age, to take one away that a kill has left."""
+    link, ages = os.symlink, list[float]()
+
+    def linked(target, name, **more):
+        link(target, name, **more)
+        ages.append(Path(name).stat().st_mtime)
+
+    monkeypatch.setattr(os, "symlink", linked)
+    monkeypatch.chdir(tmp_path)
+    list(trials_of(sweep_file(tmp_path), Path("out"), storage="journal").jobs())
+    assert ages
+
+
+def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
+    """As long as the first one lives."""
+    words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}"]
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from pathlib import Path; from files.claims import hold\n"
+         "assert hold(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()",
+         tmp_path / "out" / ".sweep.held"],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match="another command is at work"):
+            run(words)
+    assert len(list(trials_of(tmp_path / "sweep.yaml", tmp_path / "out").jobs())) == 3
+
+
+def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
+    """Python and Optuna take 1, True and 1.0 for the same, and train.py does not."""
+    path = sweep_file(tmp_path, parameters={"x": {"values": [1, True, 1.0]}})
+    for _ in range(2):
+        assert [words_of(job)[-1] for job in trials_of(path, tmp_path / "out").jobs()] == ["x=1", "x=True", "x=1.0"]
+
+
+@pytest.mark.parametrize("line", [b"{}", b"3", b"no json"])
+def test_a_damaged_line_of_a_journal_is_told(tmp_path, line):
+    list(trials_of(sweep_file(tmp_path), tmp_path, storage="journal").jobs())
+    journal = tmp_path / "sweep.journal"
+    first, rest = journal.read_bytes().split(b"\n", 1)
+    journal.write_bytes(b"\n".join((first, line, rest)))
+    with pytest.raises(InputError, match="wanted the record of a sweep"):
+        trials_of(tmp_path / "sweep.yaml", tmp_path, storage="journal")
+
+
+@pytest.mark.parametrize("damage", ["torn", "overwritten", "another program's"])
+def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
+    list(trials_of(sweep_file(tmp_path), tmp_path).jobs())
+    path = tmp_path / "sweep.db"
+    content = path.read_bytes()
+    if damage == "another program's":
+        path.unlink()
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("create table trials (a int)")
+    else:
+        path.write_bytes(content[: len(content) // 2] if damage == "torn" else content[:8192] + b"x" * 90000)
+    with pytest.raises(InputError, match="wanted the record of a sweep") as told:
+        list(trials_of(tmp_path / "sweep.yaml", tmp_path).jobs())
+    assert "\n" not in str(told.value)
+    assert "SQL:" not in str(told.value) + capfd.readouterr().err
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("storage", ["sqlite", "journal"])
+def test_an_output_that_is_a_file_is_told(tmp_path, storage, inside):
+    path = sweep_file(tmp_path)
+    with pytest.raises(InputError, match=r"output=.*wanted a folder"):
+        trials_of(path, path / "inside" if inside else path, storage=storage)
+
+
 @pytest.mark.parametrize(
     ("file", "storage", "said"),
     [
         ("trials.jsonl", "sqlite", "sweep of an earlier release"),
         ("sweep.journal", "sqlite", "Say storage=journal"),
         ("sweep.db", "sqlite", "wanted the record of a sweep"),
+        ("sweep.journal", "journal", "no journal"),
     ],
 )
 def test_a_record_that_is_not_ours_is_refused(tmp_path, file, storage, said):
@@ -293,6 +474,10 @@ def test_an_arm_that_train_refuses_ends_the_race(tmp_path, fake_train):
         ({"parameters": {"lr": {"min": 0.1, "max": 1.0}}}, "grid wants value"),
         ({"method": "random", "parameters": {"lr": {"min": 1, "max": 0}}}, "min and max"),
         ({"method": "random", "parameters": {"lr": {"distribution": "beta", "min": 0.1, "max": 1.0}}}, "beta"),
+        ({"parameters": {"lr": {"values": 3}}}, "a list of values"),
+        ({"metric": "stsb"}, "name and goal"),
+        ({"metric": None, "method": "bayes"}, "bayes wants metric.name"),
+        ({"metric": {"goal": "minimize"}, "early_terminate": {"type": "hyperband", "min_iter": 1}}, "wants metric"),
         ({"early_terminate": {"type": "median"}}, "early_terminate"),
         ({"early_terminate": {"type": "hyperband"}}, "min_iter, or max_iter"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 0}}, "min_iter, or max_iter"),
