@@ -25,6 +25,7 @@ GROUPS = {
 }
 Kind = TypeVar("Kind")
 NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 
 
 def declared(reader: type | Callable[..., Any]) -> dict[str, Any]:
@@ -75,6 +76,7 @@ def _fits(value: Any, wanted: Any) -> bool:
         return any(_fits(value, one) for one in typing.get_args(wanted))
     if origin is Literal:
         return value in typing.get_args(wanted)
+    parts = [part for part in typing.get_args(wanted) if part is not Ellipsis]
     wanted = origin or wanted
     if wanted in (None, types.NoneType):
         return value is None
@@ -83,7 +85,8 @@ def _fits(value: Any, wanted: Any) -> bool:
     if wanted in (str, Path):
         return isinstance(value, str)
     if wanted in (Sequence, list, tuple):
-        return isinstance(value, list | tuple)
+        alike = parts[0] if len(parts) == 1 else Any
+        return isinstance(value, list | tuple) and all(_fits(one, alike) for one in value)
     return isinstance(value, wanted) if wanted in (bool, dict) else True
 
 
@@ -95,7 +98,9 @@ def _described(wanted: Any) -> str:
         return ", ".join(map(str, parts))
     if wanted in (None, types.NoneType):
         return "null"
-    return NAMES.get(wanted, "a list" if origin in (Sequence, list, tuple) else str(wanted))
+    if origin in (Sequence, list, tuple):
+        return "a list" if parts[0] not in SEVERAL else f"a list of {SEVERAL[parts[0]]}"
+    return NAMES.get(wanted, str(wanted))
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

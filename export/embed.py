@@ -16,6 +16,7 @@ from command.line import command_line
 from command.processes import exit_on_sigterm, find_ranks, from_rank_zero, several
 from contracts import InputError
 from files.claims import check_output_file
+from files.listing import check_output_apart
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
@@ -54,6 +55,7 @@ def run(cfg: DictConfig) -> None:
     from export.texts_of import open_texts
 
     rank, world = find_ranks()
+    check_output_apart(cfg.input, Path(cfg.output), Path(f"{cfg.output}.json"))
     texts = open_texts(cfg.input, cfg.column)
     check_output_file(Path(cfg.output))
     rows = texts.rows()

@@ -1,8 +1,9 @@
 """Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, or several of them."""
 
 import difflib
+import fnmatch
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from contracts import InputError
 
 FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz behind it
 OF_A_FOLDER = ("manifest.json", "dataset_info.json", "dataset_infos.json", "state.json")  # describe it: no rows
+OF_A_SYNTHESIS = "manifest.json"  # lies beside its shards
 
 
 class TextFile(NamedTuple):
@@ -37,9 +39,8 @@ def list_files(
         InputError: there is nothing to read, or a file that is none of ours; ``key`` names who asked for it.
     """
     files: list[TextFile] = []
-    for given in [paths] if isinstance(paths, str | Path) else paths:
-        path = Path(given).expanduser()
-        matches = [path] if path.exists() else [Path(one) for one in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207
+    for path in _given(paths, key):
+        matches = _matches(path)
         if not matches:
             raise InputError(_missing(path, key))
         for match in matches:
@@ -57,6 +58,52 @@ def list_files(
     return _only_shards(files)
 
 
+def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path, key: str = "input") -> None:
+    """What is written must not become input: the first of ``outputs`` is named, the others are written beside it.
+
+    Raises:
+        InputError: one of them lies in a folder of ``paths``, or a pattern of them finds it.
+    """
+    for path in _given(paths, key):
+        there, rest = _there(path)
+        for output in outputs:
+            whole, folder = output.expanduser().resolve(), there.resolve()
+            if whole.is_relative_to(folder) and _finds(rest, whole.relative_to(folder).parts):
+                raise InputError(
+                    f"output={outputs[0]} lies in {key}={path}, and would be read as input. Choose one beside it."
+                )
+
+
+def _given(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[Path]:
+    for given in [paths] if isinstance(paths, str | Path) else paths:
+        if not str(given).strip():
+            raise InputError(f"{key} is empty: wanted a name. Pass {key}=FILE_OR_FOLDER.")
+        yield Path(given).expanduser()
+
+
+def _there(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """The longest leading part that exists, brackets in its name or not, and what follows it: names or patterns."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    return there, path.relative_to(there).parts
+
+
+def _matches(path: Path) -> list[Path]:
+    there, rest = _there(path)
+    if not rest:
+        return [path]
+    found = sorted(glob.glob(str(Path(*rest)), root_dir=there, recursive=True))  # noqa: PTH207  # pathlib finds hidden ones
+    return [there / one for one in found if (there / one).exists()]  # a link may lead nowhere
+
+
+def _finds(pattern: Sequence[str], parts: Sequence[str]) -> bool:
+    """Whether a pattern finds what has these parts, or a folder that it lies in."""
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_finds(pattern[1:], parts[place:]) for place in range(len(parts) + 1))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _finds(pattern[1:], parts[1:])
+
+
 def _walk(folder: Path) -> list[Path]:
     everything = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     visible = [path for path in everything if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
@@ -68,12 +115,11 @@ def _walk(folder: Path) -> list[Path]:
 
 
 def _missing(path: Path, key: str) -> str:
-    if glob.has_magic(str(path)):
+    parent, rest = _there(path)
+    if glob.has_magic(str(Path(*rest))):
         return f"{path}: no file has such a name (seen from {Path.cwd()}). Check {key}."
-    parent = path.parent
-    while not parent.exists():
-        path, parent = parent, parent.parent
-    siblings = [sibling.name for sibling in parent.iterdir()] if parent.is_dir() else []
+    path = parent / rest[0]
+    siblings = [sibling.name for sibling in parent.iterdir() if sibling.exists()] if parent.is_dir() else []
     close = difflib.get_close_matches(path.name, siblings, n=3)
     hint = f" Did you mean {' or '.join(str(parent / name) for name in close)}?" if close else f" Check {key}."
     return f"{path}: no such file or folder (seen from {Path.cwd()}).{hint}"
@@ -81,6 +127,7 @@ def _missing(path: Path, key: str) -> str:
 
 def _only_shards(files: list[TextFile]) -> list[TextFile]:
     sharded = {file.path.parent for file in files if file.in_folder and file.path.name.startswith("shard-")}
+    sharded = {folder for folder in sharded if (folder / OF_A_SYNTHESIS).is_file()}
 
     def belongs(file: TextFile) -> bool:
         outermost = next((folder for folder in reversed(file.path.parents) if folder in sharded), None)

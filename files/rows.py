@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import shutil
 import tempfile
 import zlib
@@ -50,6 +51,8 @@ Piece = tuple[int, Any]  # a line and what stands there, not decoded yet: passin
 
 class Form:
     """How one kind of file is read: ``pieces`` finds where rows begin, ``row`` makes one of a piece."""
+
+    blank = re.compile(rb"(?!)")  # a line without values; a .txt has none
 
     def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
         self.path, self.columns = path, columns
@@ -145,11 +148,10 @@ def _pieces(reader: Form) -> Iterator[Piece | BadRow]:
 def _filled(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[tuple[Form, Piece]]:
     for path in paths:
         reader = _open(path, columns)
-        all_count = isinstance(reader, Lines)
         for piece in _pieces(reader):
             if isinstance(piece, BadRow):
                 sound(piece, path)
-            elif all_count or (piece[1].strip() if isinstance(piece[1], bytes) else piece[1] != []):
+            elif not (reader.blank.fullmatch(piece[1]) if isinstance(piece[1], bytes) else piece[1] in ([], {})):
                 yield reader, piece
 
 
@@ -213,7 +215,9 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 class JsonLines(Form):
-    """Reads .jsonl: a JSON object per line."""
+    """Reads .jsonl: a JSON object per line. One without values is a blank row, as a blank line is."""
+
+    blank = re.compile(rb"\s*(?:\{\s*\}\s*)?")
 
     def row(self, line: int, piece: bytes) -> Row | BadRow:
         text = decoded(piece, line)
@@ -228,7 +232,7 @@ class JsonLines(Form):
 
 
 def _json_row(found: Any, line: int) -> Row | BadRow:
-    if type(found) is dict and found:
+    if type(found) is dict:
         return Row(found, line)
     if isinstance(found, _Repeated):
         return BadRow("the JSON object names a value twice. Rename one of them", line)
@@ -269,6 +273,7 @@ class TabTable(Form):
     """Reads .tsv: the first line names the columns. Quotation marks are text, as the published sets hold lone ones."""
 
     header: Sequence[str] = ()
+    blank = re.compile(rb"[^\S\t]*")
 
     def pieces(self) -> Iterator[Piece | BadRow]:
         return self.below_header(lines_of(self.path))
@@ -292,7 +297,7 @@ class TabTable(Form):
         text = decoded(piece, line)
         if isinstance(text, BadRow):
             return text
-        cells = text.split("\t") if text else []
+        cells = [] if self.blank.fullmatch(piece) else text.split("\t")
         return _cells(self.header, cells[: len(STSB)] if self.header is STSB else cells, line)
 
 
@@ -358,6 +363,8 @@ class CommaTable(TabTable):
 
 
 def _bad_header(header: Sequence[str]) -> BadRow | None:
+    if len(header) == 1 and "\t" in header[0]:
+        return BadRow("there are tabs between the columns, not commas. Rename the file to .tsv", 1)
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         return BadRow(f"the header names {', '.join(map(repr, twice))} twice. Rename one of the columns", 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError
-from files.listing import form_of, list_files
+from files.listing import check_output_apart, form_of, list_files
 from files.manifest import sha256_of, sha256_of_all
 from files.rows import EMPTY, LINE, BadRow, Row, read_rows, sound, text_in
 
@@ -127,16 +127,15 @@ def open_inputs(
 ) -> Inputs:
     """Find the files of a path, several, folders or patterns, as `list_files` does, and how each is read.
 
-    ``kind="auto"`` goes by the name, and takes a name that says nothing for lines of text; another takes of folders
-    the files of this kind. What is written to ``output`` must not become input.
+    ``kind="auto"`` goes by the name, knows STS-B's tables by what they hold, and takes a name that says nothing for
+    lines of text; another takes of folders the files of this kind. What is written to ``output`` must not become input.
 
     Raises:
         InputError: there is no such file, or it is empty, or ``output`` is in the folder.
     """
     given = [path] if isinstance(path, str) else list(path)
-    for one in given:
-        if output is not None and Path(one).is_dir() and output.resolve().is_relative_to(Path(one).resolve()):
-            raise InputError(f"output={output} lies in input={one}, and would be read as input. Choose one beside it.")
+    if output is not None:
+        check_output_apart(given, output)
     found = list_files(given, "input", any_name=True)
     if kind != "auto":
         found = [file for file in found if not file.in_folder or form_of(file.path) in FORMS[kind]]
@@ -153,5 +152,7 @@ def open_inputs(
 def _input_file(path: Path, kind: str, column: str) -> InputFile:
     form = form_of(path) or ".txt"
     by_name = next(name for name, forms in FORMS.items() if form in forms)
-    file = InputFile(path, by_name if kind == "auto" else kind, column)
-    return InputFile(path, "stsb", column) if file.kind in ("csv", "tsv") and file.is_stsb() else file
+    if kind != "auto":
+        return InputFile(path, kind, column)
+    file = InputFile(path, by_name, column)
+    return InputFile(path, "stsb", column) if by_name in ("csv", "tsv") and file.is_stsb() else file

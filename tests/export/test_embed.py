@@ -134,6 +134,27 @@ def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_w
     assert len(np.load(tmp_path / "o.npy")) == len(TEXTS) - 1
 
 
+def test_an_output_inside_the_input_is_refused_at_once(tmp_path):
+    lines(tmp_path / "t.txt", TEXTS)
+    for given in (tmp_path, tmp_path / "*"):
+        with pytest.raises(InputError, match=r"o\.npy lies in input=.*Choose one beside it"):
+            command("encoder=nowhere", f"input={given}", f"output={tmp_path / 'o.npy'}")
+    assert [one.name for one in tmp_path.iterdir()] == ["t.txt"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("[1]", r"^input=\[1\]: wanted a text or a list of texts or null, got list\.$"),
+        ("[a.txt,null]", r"^input=\['a.txt', None\]: wanted a text or a list of texts"),
+        ("''", r"^input is empty"),
+    ],
+)
+def test_an_input_that_names_nothing_is_refused(tmp_path, given, message):
+    with pytest.raises(InputError, match=message):
+        command("encoder=nowhere", f"input={given}", f"output={tmp_path / 'o.npy'}")
+
+
 def started(*words, processes: int = 1) -> subprocess.Popen:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command = [sys.executable, *(launcher if processes > 1 else []), "-m", "export.embed", *map(str, words)]

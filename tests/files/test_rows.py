@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import tracemalloc
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from files.listing import form_of, list_files
+from files.listing import check_output_apart, form_of, list_files
 from files.rows import BadRow, count_rows, read_rows, read_windows, text_in
 
 KINDS = ["jsonl", "json", "csv", "tsv", "parquet"]
@@ -177,7 +178,6 @@ WRONG = {  # name of the file: its content, the line, and words of the message
     "digits.jsonl": (GOOD + '{"q": ' + "9" * 5000 + "}", 2, ["broken JSON", "4300 digits"]),
     "deep.jsonl": (GOOD + "[" * 100_000, 2, ["broken JSON"]),
     "list.jsonl": (GOOD + "[1, 2]", 2, ["wanted a JSON object with named values, got list"]),
-    "nothing.jsonl": (GOOD + "{}", 2, ["wanted a JSON object with named values, got dict"]),
     "twice.jsonl": (GOOD + '{"q": "1", "a": "2", "q": "3"}', 2, ["names a value twice"]),
     "byte.jsonl": (GOOD.encode() + b'{"q": "\xff"}', 2, ["wanted UTF-8, got byte 0xff"]),
     "twice.json": ('[\n{"q": "1", "q": "2"}]', 2, ["names a value twice"]),
@@ -192,6 +192,7 @@ WRONG = {  # name of the file: its content, the line, and words of the message
     "open.csv": ('q,a\nx,"two\nlines"\n"never,closed\n', 4, ["broken CSV"]),
     "quote.csv": ('q,a\nx,"b"c\n', 2, ["broken CSV", "quotation marks inside doubled"]),
     "byte.csv": (b'q,a\nx,"b\n\xff"\n', 3, ["wanted UTF-8"]),
+    "tabs.csv": ("q\ta\nx,y\tz\n", 1, ["tabs between the columns", "Rename the file to .tsv"]),
     "twice.tsv": ("q\ta\tq\n", 1, ["the header names 'q' twice"]),
     "cells.tsv": ("q\ta\na\tb\tc\n", 2, ["wanted 2 columns as in the header, got 3"]),
     "stsb.csv": (STSB + "a\tb\n", 3, ["wanted 7 columns", "got 2"]),
@@ -211,6 +212,21 @@ def test_wrong_input_is_named_with_its_place(tmp_path, name):
     with pytest.raises(InputError) as caught:
         list(read_windows([path], "sentence1" if name == "stsb.csv" else "q", 1000, lambda _: True, " Say so."))
     assert str(caught.value).startswith(f"{path}:{bad[0].line}: {bad[0].message}.")
+
+
+def test_rows_without_values_are_blank_and_not_counted(tmp_path):
+    for name, data in {
+        "a.jsonl": '{"q": "1"}\n{}\n { } \n \n{"q": "2"}\n',
+        "a.json": '[{"q": "1"}, {}, {"q": "2"}]',
+        "a.tsv": "q\ta\n1\tb\n   \n\n2\tc\n",
+        "a.csv": "q,a\n1,b\n\n2,c\n",
+    }.items():
+        path = written(tmp_path / name, data)
+        assert [row.values["q"] for row in read_rows(path) if row.values] == ["1", "2"]
+        assert count_rows([path]) == 2
+        assert list(read_windows([path], "q", 9, lambda _: True)) == [(0, ["1", "2"])]
+    tabs = written(tmp_path / "tabs.tsv", "q\ta\n\t\n")
+    assert ([row.values for row in read_rows(tabs)], count_rows([tabs])) == ([{"q": "", "a": ""}], 1)
 
 
 def test_rows_behind_a_bad_one_are_read(tmp_path):
@@ -254,9 +270,12 @@ def test_files_folders_and_patterns_in_order(tmp_path):
 
 
 def test_of_a_synthesis_only_the_shards_are_meant(tmp_path):
-    for name in ("shard-00001.jsonl", "shard-00000.jsonl", "dropped.jsonl", "annotation.csv", "x1/shard-00000.jsonl"):
+    names = ["annotation.csv", "dropped.jsonl", "shard-00000.jsonl", "shard-00001.jsonl", "x1/shard-00000.jsonl"]
+    for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         written(tmp_path / name, "x")
+    assert listed(tmp_path) == [Path(name).name for name in names], "a folder whose files are called so is none"
+    written(tmp_path / "manifest.json", "{}")
     assert listed(tmp_path) == ["shard-00000.jsonl", "shard-00001.jsonl"]
     assert listed(tmp_path / "dropped.jsonl", tmp_path / "shard-00001.jsonl") == ["dropped.jsonl", "shard-00001.jsonl"]
 
@@ -281,3 +300,36 @@ def test_what_is_not_there_suggests_its_neighbours(tmp_path):
         list_files(tmp_path)
     with pytest.raises(InputError, match=r"list of paths is empty. Pass input="):
         list_files([], "input")
+    for empty in ("", [" ", "a.txt"]):
+        with pytest.raises(InputError, match=r"^input is empty"):
+            list_files(empty, "input")
+
+
+def test_a_link_that_leads_nowhere_is_no_file(tmp_path):
+    written(tmp_path / "a.txt", "x")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
+    assert listed(tmp_path) == listed(tmp_path / "*.txt") == ["a.txt"]
+    with pytest.raises(InputError, match=r"b\.txt: no such file or folder"):
+        list_files(tmp_path / "b.txt")
+
+
+def test_brackets_in_the_name_of_a_folder_are_no_pattern(tmp_path):
+    folder = tmp_path / "br[1]"
+    folder.mkdir()
+    for name in ("corpus.txt", "n1.csv", "n2.csv"):
+        written(folder / name, "x")
+    assert listed(folder / "*.txt") == ["corpus.txt"]
+    assert listed(folder / "n[1].csv") == ["n1.csv"]
+    with pytest.raises(InputError, match=r"Did you mean .*br\[1\]/corpus\.txt"):
+        list_files(folder / "corpsu.txt")
+
+
+def test_an_output_that_would_be_read_as_input_is_refused(tmp_path):
+    (tmp_path / "br[1]" / "sub").mkdir(parents=True)
+    output = tmp_path / "br[1]" / "sub" / "o.npy"
+    beside = output.with_name("o.npy.json")
+    for path in ("", "br[1]", "br[1]/sub", "br[1]/*", "br[1]/**/*.json", "*", "br[1]/sub/o.npy.*"):
+        with pytest.raises(InputError, match=r"^output=.*o\.npy lies in input=.*Choose one beside it"):
+            check_output_apart(tmp_path / path, output, beside)
+    for path in ("br[1]/*.json", "br[1]/sub/*.txt", "br[1]/sub/t.txt", "other", "br[2]/**"):
+        check_output_apart([tmp_path / path], output, beside)

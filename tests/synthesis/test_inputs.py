@@ -61,6 +61,16 @@ def test_the_type_may_be_said(tmp_path):
         open_inputs(str(tmp_path), "parquet")
 
 
+def test_a_type_that_is_said_holds_against_the_header_of_stsb(tmp_path):
+    data = "sentence1\tsentence2\tscore\nA.\tB.\t5\n"
+    path = written(tmp_path / "a.tsv", data)
+    inputs = open_inputs(path, "tsv", "sentence2")
+    assert (list(inputs), inputs.kind) == (["B."], "tsv")
+    assert list(open_inputs(path, "stsb")) == list(open_inputs(path)) == ["A.", "B."]
+    with pytest.raises(InputError, match=r":2: text_a is missing.*input_column="):
+        list(open_inputs(path, "tsv"))
+
+
 @pytest.mark.skipif(not (SHARED / "eval").is_dir(), reason="SHARED_DATA is not there")
 def test_the_real_stsb_has_two_inputs_per_pair():
     path = SHARED / "eval" / "STSBenchmark" / "train.tsv"
