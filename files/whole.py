@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def whole_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """An empty file to write into, which takes the name of ``path`` when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = unfinished(path)
+    _remove_unless(stat.S_ISREG, part)
     with _locked(part, FILE) as handle:
         os.ftruncate(handle, 0)
         try:
@@ -56,7 +58,9 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     """An empty folder to write into, which takes the name and the place of ``folder`` when the block ends well."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     part, replaced = unfinished(folder), unfinished(folder.with_name(f"{folder.name}.old"))
+    _remove_unless(stat.S_ISDIR, part)
     with _locked(part, FOLDER):
+        _put_back(replaced, folder)  # a kill may have come between the two renames
         for stale in part.iterdir():
             remove(stale)
         try:
@@ -68,6 +72,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
                 part.rename(folder)
                 remove(replaced)
         except BaseException:
+            _put_back(replaced, folder)
             remove(part)
             raise
 
@@ -99,7 +104,7 @@ def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callabl
 def link_whole(source: Path, target: Path) -> None:
     """Give a file a second name at once, as a copy where the file system has no hard links."""
     part = unfinished(target)
-    part.unlink(missing_ok=True)
+    remove(part)
     try:
         os.link(source, part)
     except OSError:
@@ -118,6 +123,18 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _put_back(replaced: Path, folder: Path) -> None:
+    if replaced.exists() and not folder.exists():
+        replaced.rename(folder)
+
+
+def _remove_unless(is_kind: Callable[[int], bool], part: Path) -> None:
+    """What was left there may be of another kind, or a link: nothing can be written into that."""
+    with contextlib.suppress(FileNotFoundError):
+        if not is_kind(part.lstat().st_mode):
+            remove(part)
 
 
 def _sync(path: Path) -> None:

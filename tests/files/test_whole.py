@@ -62,6 +62,59 @@ def test_what_a_kill_left_is_begun_anew(tmp_path, whole, content):
     assert content is None or [one.name for one in path.iterdir()] == [content]
 
 
+def test_a_kill_between_the_two_renames_takes_nothing(tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path; from files.whole import whole_folder\n"
+        "rename = Path.rename\n"
+        "Path.rename = lambda path, to: os._exit(9) if path.name == '.name.part' else rename(path, to)\n"
+        "with whole_folder(Path(sys.argv[1])) as part:\n"
+        "    (part / 'inside').write_text('new')\n"
+    )
+    path = tmp_path / "name"
+    with whole_folder(path) as part:
+        fill(part, "inside", "old")
+    died = subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=False)
+    assert (died.returncode, path.exists()) == (9, False)
+    with contextlib.suppress(KeyboardInterrupt), whole_folder(path):
+        assert text_of(path, "inside") == "old"
+        raise KeyboardInterrupt
+    assert [one.name for one in tmp_path.iterdir()] == ["name"]
+
+
+def test_a_rename_that_fails_puts_the_folder_back(tmp_path, monkeypatch):
+    path = tmp_path / "name"
+    with whole_folder(path) as part:
+        fill(part, "inside", "old")
+    rename = Path.rename
+
+    def fail(one, to):
+        if one == unfinished(path):
+            raise OSError(5, "Input/output error")
+        return rename(one, to)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="Input/output"), whole_folder(path) as part:
+        fill(part, "inside", "new")
+    assert text_of(path, "inside") == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["name"]
+
+
+@KINDS
+@pytest.mark.parametrize("stale", ["file", "folder", "link"])
+def test_a_part_of_another_kind_is_removed(tmp_path, whole, content, stale):
+    part = unfinished(tmp_path / "name")
+    if stale == "file":
+        part.write_text("left")
+    elif stale == "folder":
+        (part / "deep").mkdir(parents=True)
+    else:
+        part.symlink_to(tmp_path / "gone")
+    with whole(tmp_path / "name") as part:
+        fill(part, content, "new")
+    assert text_of(tmp_path / "name", content) == "new"
+    assert [one.name for one in tmp_path.iterdir()] == ["name"]
+
+
 def write_often(path, letter, content):
     for _ in range(20):
         if content is None:
