@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
@@ -99,6 +100,15 @@ SLURM = {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_NODELIST": "a[03-05,7]
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}
 
 
+@pytest.fixture
+def environ():
+    """That of a process that nobody launched; what Lightning writes into it goes, too."""
+    with mock.patch.dict(os.environ):
+        for name in {*SLURM, *TORCHRUN, "SLURM_JOB_NAME", "SLURM_NNODES", "MASTER_ADDR"}:
+            os.environ.pop(name, None)
+        yield os.environ
+
+
 @pytest.mark.parametrize(
     ("variables", "ranks", "others", "address"),
     [
@@ -112,18 +122,15 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_W
     ],
     ids=["alone", "srun", "two machines", "a shell", "torchrun", "torchrun by srun", "by hand"],
 )
-def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, others, address, monkeypatch):
-    for name in {*SLURM, *TORCHRUN, "SLURM_JOB_NAME", "SLURM_NNODES", "MASTER_ADDR"}:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, others, address, environ):
+    environ.update(variables)
     assert processes.find_ranks() == ranks
     assert processes.launched() == others
     if address is None:
         assert list(processes.from_rank_zero(lambda first: [first])) == [ranks[0] == 0]
         return
     assert processes._main_address() == address
-    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")  # else Lightning refuses
+    environ["SLURM_NTASKS_PER_NODE"] = "4"  # else Lightning refuses
     environment = TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in variables else SLURMEnvironment()
     assert (environment.global_rank(), environment.world_size()) == ranks
     assert (environment.main_address, environment.main_port) == address
