@@ -8,8 +8,8 @@ from evaluation.catalogue import has_form
 from evaluation.statistics import Estimate, average
 from evaluation.tasks.labelled import PROBING
 from evaluation.tsv import SENTEVAL
+from files.page import Section, in_markdown
 from files.tables import CODE, Cell, Column, Table, columns
-from files.tables import markdown as in_markdown
 
 MOST_COLUMNS = 12  # of a terminal of usual width; a wider table is turned
 PROTOCOLS = ("default", "fast", "sklearn")  # of the classifiers; {protocol} in a name stands for one
@@ -185,10 +185,11 @@ def terminal(results: Results) -> Iterator[Table | str]:
 def markdown(results: Results) -> str:
     """The same as a page; the encoder and how it was scored on top."""
     encoder = results["recipe"].get("encoder_description", {})
-    parts = [f"# {results['backbone']}", ", ".join(f"{name}: {value}" for name, value in encoder.items())]
-    for table in (*tables(results["scores"]), all_scores(results, "score", "All scores")):
-        parts += [f"## {table.title}", in_markdown(table)]
-    return "".join(f"{part}\n\n" for part in (*parts, *_remarks(results))).removesuffix("\n")
+    about = ", ".join(f"{name}: {value}" for name, value in encoder.items())
+    shown = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
+    sections = [Section(table.title, [table._replace(title="", note="")]) for table in shown]
+    sections[-1] = sections[-1]._replace(parts=[*sections[-1].parts, *_remarks(results)])
+    return in_markdown(results["backbone"], sections, [about] if about else [])
 
 
 def _shown(name: str, value: float) -> str:

@@ -4,14 +4,13 @@ Only facts of the run are written. Folders of the training machine are not: a ca
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCardData
-
 from contracts import Results
+from export.front_matter import front_matter, of_run
+from files.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
 
 INTENDED = (
     "Vectors of sentences and short paragraphs, compared by their cosine: search for similar texts, clustering, "
@@ -54,7 +53,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
     sections = [
         of_run(results, library),
         f"# A sentence encoder trained with {results['objective']}",
-        f"Backbone: {_shown(results['backbone'])}. The vectors are those of step {results['best_step']}. "
+        f"Backbone: {_text(results['backbone'])}. The vectors are those of step {results['best_step']}. "
         f"{OBJECTIVES.get(results['objective'], '')}".rstrip(),
         use or USE,
         "## Intended use",
@@ -66,9 +65,9 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         "## Overlap with the test texts",
         _overlap(results["overlap"]),
         "## What it took",
-        _table(("", ""), _spent(results)),
+        _table(_spent(results)),
         "## Recipe",
-        _table(("key", "value"), _flat(results["recipe"])),
+        _table(_flat(results["recipe"]), "key", "value"),
         "## Limits",
         _limits(results),
     ]
@@ -83,10 +82,10 @@ def card_of_folder(
     sections = [
         front_matter(library, base_model=name),
         "# A sentence encoder",
-        f"Exported from {_shown(name)}. How it was trained, on what, and under which licence: see there.",
+        f"Exported from {_text(name)}. How it was trained, on what, and under which licence: see there.",
         use or USE,
         "## Settings",
-        _table(("", ""), known),
+        _table(known),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -96,26 +95,23 @@ def _scores(results: Results) -> str:
         return "None: the run had no evaluation data."
     before, baselines = results.get("scores_before", {}), results.get("baselines", {})
     rows = [
-        (f"`{name}`", f"{score:.2f}", _interval(results["intervals"].get(name)), _score(before.get(name)))
+        (Cell(name, mark=CODE), score, _interval(results["intervals"].get(name)), before.get(name))
         for name, score in sorted(results["scores"].items())
     ]
-    text = (
+    about = (
         "On a scale of 0 to 100. A name is task, split, protocol and metric; no split means the test split. "
-        "The interval is at 95 %, over the test items; it says nothing about other seeds.\n\n"
+        "The interval is at 95 %, over the test items; it says nothing about other seeds."
     )
     protocols = {name.split("/")[1] for name in results["scores"] if name.count("/") == 2}
-    text += "".join(f"- `{name}`: {meaning}\n" for name, meaning in PROTOCOLS.items() if name in protocols) + "\n"
-    text += _table(("score", "value", "interval", "before training"), rows)
+    meanings = [f"- {code(name)}: {meaning}" for name, meaning in PROTOCOLS.items() if name in protocols]
+    heads = [
+        Column("score"), Column("value", ".2f"), Column("interval", right=True), Column("before training", ".2f"),
+    ]  # fmt: skip
+    parts = [about, *(["\n".join(meanings)] if meanings else []), markdown(Table(heads, rows))]
     if baselines:
-        text += "\n\nBaselines:\n\n"
-        text += _table(
-            ("baseline", "value"), ((f"`{name}`", f"{score:.2f}") for name, score in sorted(baselines.items()))
-        )
-    return text
-
-
-def _score(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+        rows_of = [(Cell(name, mark=CODE), score) for name, score in sorted(baselines.items())]
+        parts += ["Baselines:", markdown(Table([Column("baseline"), Column("value", ".2f")], rows_of))]
+    return "\n\n".join(parts)
 
 
 def _interval(bounds: Sequence[float] | None) -> str:
@@ -125,13 +121,13 @@ def _interval(bounds: Sequence[float] | None) -> str:
 def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
     if not manifests:
         return "Not recorded."
-    return "\n\n".join(f"{_table(('manifest', ''), _flat(manifest))}\n\n{_licence(manifest)}" for manifest in manifests)
+    return "\n\n".join(f"{_table(_flat(manifest), 'manifest', '')}\n\n{_licence(manifest)}" for manifest in manifests)
 
 
 def _licence(manifest: Mapping[str, Any]) -> str:
     known = manifest.get("licence") or manifest.get("license")
     if known:
-        return f"Licence: {_shown(known)}."
+        return f"Licence: {_text(known)}."
     where = f" See https://huggingface.co/datasets/{manifest['id']}." if manifest.get("kind") == "hub" else ""
     return f"Licence: not recorded by the run. Find it out before you publish this encoder.{where}"
 
@@ -140,10 +136,10 @@ def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> str:
     if not overlap:
         return "Not counted: no test texts were scored."
     rows = [(task, counts["checked"], counts["found"]) for task, counts in sorted(overlap.items())]
-    return _table(("task", "sentences checked", "found word for word in the training text"), rows)
+    return _table(rows, "task", "sentences checked", "found word for word in the training text")
 
 
-def _spent(results: Results) -> Iterator[tuple[str, Any]]:
+def _spent(results: Results) -> Iterator[tuple[str, str]]:
     spent = results["spent"]
     yield from ((name.replace("_", " "), f"{spent[name]:,}") for name in ("steps", "examples", "real_tokens"))
     yield (
@@ -192,77 +188,9 @@ def _shown(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-def _table(header: Sequence[str], rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+def _text(value: Any) -> str:
+    return escaped(_shown(value))
 
 
-def _cell(value: Any) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")
-
-
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-SCORE = re.compile(r"(?P<task>[\w+]+)(-(?P<split>dev))?/(?P<protocol>\w+)/(?P<metric>\w+)")
-OF_THE_COSINE = ("all", "cosine")  # protocols
-TAGS = {
-    "sentence-transformers": ["sentence-transformers", "sentence-similarity", "feature-extraction"],
-    "transformers": ["feature-extraction", "sentence-similarity"],
-    "onnx": ["onnx", "sentence-similarity", "feature-extraction"],
-}
-
-
-def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = "", **fields: Any) -> str:
-    """YAML between two lines of ---; ``fields`` are those of ModelCardData."""
-    data = ModelCardData(
-        library_name=library,
-        pipeline_tag="sentence-similarity",
-        tags=[*TAGS[library], *tags],
-        base_model=base_model if is_hub_id(base_model) else None,
-        **fields,
-    )
-    return f"---\n{data.to_yaml()}\n---"
-
-
-def of_run(results: Results, library: str) -> str:
-    """With base model, data sets and scores of a run."""
-    hub_data = [source["id"] for source in results["data"] if source.get("kind") == "hub" and is_hub_id(source["id"])]
-    scores = list(_eval_results(results["scores"]))
-    return front_matter(
-        library,
-        tags=(results["objective"],),
-        base_model=results["backbone"],
-        datasets=hub_data or None,
-        eval_results=scores or None,
-        model_name=f"sentence encoder by {results['objective']}" if scores else None,
-    )
-
-
-def is_hub_id(name: str) -> bool:
-    """``tiny`` means random weights; what exists as a folder was read from there."""
-    return name != "tiny" and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
-
-
-def _eval_results(scores: Mapping[str, float]) -> Iterator[EvalResult]:
-    """Correlations of the cosine as sentence-transformers names and scales them (-1..1), and accuracies (0..1)."""
-    for name, value in sorted(scores.items()):
-        found = SCORE.fullmatch(name)
-        if found is None:
-            continue
-        metric = found["metric"]
-        if metric in ("spearman", "pearson") and found["protocol"] in OF_THE_COSINE:
-            task, metric = ("semantic-similarity", "Semantic Similarity"), f"{metric}_cosine"
-        elif metric == "accuracy":
-            task = ("text-classification", "Text Classification")
-        else:
-            continue
-        split = found["split"] or "test"
-        yield EvalResult(
-            task_type=task[0],
-            task_name=task[1],
-            dataset_type=found["task"],
-            dataset_name=found["task"].upper() if split == "test" else f"{found['task'].upper()} {split}",
-            dataset_split=split,
-            metric_type=metric,
-            metric_name=name,
-            metric_value=round(value / 100, 6),
-        )
+def _table(rows: Iterable[Sequence[Any]], *headings: str) -> str:
+    return markdown(Table(columns(*(headings or ("", ""))), list(rows)))

@@ -8,6 +8,7 @@ from contracts import Results
 from export.folder import export_folder
 from export.model_card import model_card
 from export.sentence_transformers import export_encoder, parts_of
+from files.tables import Column, Table, markdown
 from prompts import write_generator_prompts
 
 
@@ -31,18 +32,14 @@ def _write_generator(folder: Path, model: Any, results: Results) -> None:
 
 
 def _generator_card(results: Results) -> str:
-    scores = [f"| {name} | {value:.2f} |" for name, value in sorted(results["scores"].items())]
-    return "\n".join(
-        [
-            f"# A generator and discriminator trained with {results['objective']}",
-            "",
-            "It writes sentences that follow from a sentence or contradict it, and says of two sentences whether the "
-            "second follows from the first. Prompts: `generator.json`. To synthesise with it: "
-            "`python -m synthesis recipe=gense generator=THIS_FOLDER input=FILE output=FOLDER`.",
-            "",
-            *(["| on held-out triplets | |", "|---|---|", *scores, ""] if scores else []),
-            f"Best step {results['best_step']}, {results['spent']['examples']:,} instances seen. Without pretraining "
-            "or with little data, what it writes is not to be trusted: look at the accuracy.",
-            "",
-        ]
-    )
+    scores = Table([Column("on held-out triplets"), Column("", ".2f")], sorted(results["scores"].items()))
+    parts = [
+        f"# A generator and discriminator trained with {results['objective']}",
+        "It writes sentences that follow from a sentence or contradict it, and says of two sentences whether the "
+        "second follows from the first. Prompts: `generator.json`. To synthesise with it: "
+        "`python -m synthesis recipe=gense generator=THIS_FOLDER input=FILE output=FOLDER`.",
+        *([markdown(scores)] if scores.rows else []),
+        f"Best step {results['best_step']}, {results['spent']['examples']:,} instances seen. Without pretraining "
+        "or with little data, what it writes is not to be trusted: look at the accuracy.",
+    ]
+    return "\n\n".join(parts) + "\n"

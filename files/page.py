@@ -5,11 +5,14 @@ The same sections make the report in Markdown; pictures are drawn by matplotlib.
 
 import base64
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
-from files.tables import Table, markdown
+from files.tables import Table, code, escaped, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,25 +54,29 @@ def page(
 
 
 def environment(folder: Path) -> Any:
-    """Jinja's, over the templates of a folder; every text is escaped."""
+    """Jinja's, over the templates of a folder: every text of a page is escaped, one of Markdown by a filter."""
     from jinja2 import Environment, FileSystemLoader
 
-    return Environment(loader=FileSystemLoader(folder), autoescape=True)
+    loader = FileSystemLoader(folder)
+    found = Environment(loader=loader, trim_blocks=True, autoescape=lambda name: str(name).endswith(".html.j2"))
+    found.filters |= {"escaped": escaped, "code": code, "json": partial(json.dumps, ensure_ascii=False)}
+    return found
 
 
 def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = ()) -> str:
     """The same report; pictures that have a name are linked, as ``pictures/NAME.png``."""
-    blocks = [f"# {title}", *lead]
+    blocks = [f"# {escaped(title)}", *map(escaped, lead)]
     for section in sections:
-        blocks.append(f"## {section.title}")
+        blocks.append(f"## {escaped(section.title)}")
         for part in section.parts:
             if isinstance(part, Table):
-                about = f"**{part.title}.** {part.note}".rstrip() if part.title else part.note
-                blocks += [*([about] if about else []), markdown(part)]
+                about = [f"**{escaped(part.title)}.**"] * bool(part.title) + [escaped(part.note)] * bool(part.note)
+                blocks += [*([" ".join(about)] if about else []), markdown(part)]
             elif isinstance(part, Picture):
-                blocks += [f"![{part.caption or part.title}](pictures/{part.name}.png)"] if part.name else []
+                about_it = escaped(part.caption or part.title)
+                blocks += [f"![{about_it}](pictures/{quote(part.name)}.png)"] if part.name else []
             elif not hasattr(part, "__html__"):
-                blocks.append(part)
+                blocks.append(escaped(part))
     return "\n\n".join(blocks) + "\n"
 
 

@@ -6,6 +6,7 @@ The page of a report shows the same tables (``files/page.py``).
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
@@ -30,7 +31,7 @@ class Cell(NamedTuple):
     text: str
     sort: float | str | None = None  # None: by the text
     mark: str = ""  # a class of the page's style sheet: best, differs, warn, code
-    links: tuple[tuple[str, str], ...] = ()  # names and targets, in the place of the text
+    links: tuple[tuple[str, str], ...] = ()  # names and files (from where the report lies), in the place of the text
 
 
 class Table(NamedTuple):
@@ -69,7 +70,16 @@ def markdown(table: Table) -> str:
 
 def escaped(text: str) -> str:
     """On one line, so that Markdown shows every letter of it as it is."""
-    return re.sub(r"([|\\*_`<>\[\]])", r"\\\1", " ".join(text.split()))
+    line = re.sub(r"([|\\*_`<>\[\]&~$#])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"^(\d*)([-+.)])(?=[- ]|$)", r"\1\\\2", line)  # what would begin a list, or be a rule
+
+
+def code(text: str) -> str:
+    """On one line, as Markdown shows a name of the program's."""
+    line = " ".join(text.split())
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    edge = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{edge}{line}{edge}{fence}" if line else ""
 
 
 def on_terminal(table: Table) -> "TerminalTable":
@@ -86,24 +96,25 @@ def on_terminal(table: Table) -> "TerminalTable":
 
 
 def _cell(value: Any, column: Column) -> Cell:
+    """Among the others of its column a number that is none (NaN) stands where an empty cell does."""
     if isinstance(value, Cell):
-        return value
+        return value._replace(sort=EMPTY) if value.sort != value.sort else value
     if value is None:
         return Cell("", EMPTY)
     if isinstance(value, str) or not column.number:
         return Cell(str(value))
-    return Cell(format(value, column.number), float(value))
+    return Cell(format(value, column.number), float(value) if value == value else EMPTY)
 
 
 def _value(cell: Cell) -> float | str | None:
     if not isinstance(cell.sort, float | int):
         return cell.text
-    return None if cell.text == "" or abs(cell.sort) == float("inf") or cell.sort != cell.sort else cell.sort
+    return None if cell.text == "" or abs(cell.sort) == float("inf") else cell.sort
 
 
 def _in_markdown(cell: Cell) -> str:
     if cell.links:
-        return ", ".join(f"[{escaped(name)}]({target})" for name, target in cell.links)
-    if cell.mark == CODE and "`" not in cell.text:
-        return "`" + " ".join(cell.text.split()).replace("|", "\\|") + "`"
+        return ", ".join(f"[{escaped(name)}]({quote(target)})" for name, target in cell.links)
+    if cell.mark == CODE:
+        return code(cell.text).replace("|", "\\|")
     return escaped(cell.text)

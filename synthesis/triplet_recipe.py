@@ -24,7 +24,7 @@ from prompts import DIRECTIONS, Assembly, Direction
 from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, NamedGenerator, name_generator
 from synthesis.decoding.encoder_decoder import EncoderDecoder, load_encoder_decoder
 from synthesis.recipe import InputType, ModelRecipe, write_shards
-from synthesis.report.gense_card import method_of
+from synthesis.report.cards import method_of
 from synthesis.report.gense_report import write_triplet_report
 from synthesis.rules.triplet_rules import Rules
 from synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
@@ -153,7 +153,7 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
         manifest = filter_manifest(folder, header, shards, complete=True)
         store.write_manifest({**manifest, **write_triplet_report(folder, manifest)})
-    counts, rows = manifest["counts"], method_of(scored["identity"]).rows
+    counts, rows = manifest["counts"], method_of(manifest).rows
     log.info(
         "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",
         folder, f"{counts['accepted']:,}", rows, f"{counts['samples']:,}", 100 * counts["yield"],

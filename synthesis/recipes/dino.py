@@ -20,7 +20,7 @@ from contracts import InputError
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled
 from synthesis.decoding.generator import Generator, load_generator
 from synthesis.recipe import InputType, ModelRecipe, decode_shards, log
-from synthesis.report.data_card import write_data_card
+from synthesis.report.cards import write_label_card
 from synthesis.report.measures import as_json
 from synthesis.report.report import write_report
 from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters, NearDuplicates, sieve
@@ -268,7 +268,7 @@ class DinoStage(Stage):
 
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
         measured = write_report(self.folder, manifest)
-        write_data_card(self.folder, manifest)
+        write_label_card(self.folder, manifest)
         return {"measures": as_json(measured)}
 
 

@@ -11,9 +11,10 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from contracts import InputError
+from files.tables import Cell, Column, Table, columns, markdown
 from files.whole import write_whole
 from synthesis.shards.store import Entry, read_entries
 
@@ -178,16 +179,12 @@ def _as_label(given: str, allowed: Sequence[str]) -> str | None:
 
 def agreement_table(agreement: Agreement) -> str:
     """Markdown, in the form of the paper's table 3."""
-    lines = [
-        "# Agreement with a person",
-        "",
-        "Percent of the pairs that were written for a label (columns) to which a person gave each label (rows).",
-        f"{sum(agreement.items.values())} pairs were labelled, {agreement.unlabelled} were left blank.",
-        "",
-        "| human \\ DINO | " + " | ".join(agreement.labels) + " |",
-        "| --- |" + " ---: |" * len(agreement.labels),
-    ]
-    for human, row in agreement.percent.items():
-        lines.append(f"| {human} | " + " | ".join(f"{row[dino]:.0f}" for dino in agreement.labels) + " |")
-    lines.append("| pairs | " + " | ".join(str(agreement.items[dino]) for dino in agreement.labels) + " |")
-    return "\n".join(lines) + "\n"
+    counted = sum(agreement.items.values())
+    about = (
+        "Percent of the pairs that were written for a label (columns) to which a person gave each label (rows).\n"
+        f"{counted} pairs were labelled, {agreement.unlabelled} were left blank."
+    )
+    rows: list[list[Any]] = [[human, *by_label.values()] for human, by_label in agreement.percent.items()]
+    pairs = [Cell(str(agreement.items[label])) for label in agreement.labels]
+    table = Table([Column("human \\ DINO"), *columns(*agreement.labels, number=".0f")], [*rows, ["pairs", *pairs]])
+    return f"# Agreement with a person\n\n{about}\n\n{markdown(table)}\n"

@@ -1,16 +1,15 @@
-"""The plots of a report as PNGs in data URLs. Labels of any script: in a font found here that has it, or as numbers."""
+"""The plots of a report. Labels of any script: in a font found here that has it, or as numbers."""
 
-import base64
-import functools
-import html
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from files.page import Picture, draw
 from synthesis.report.measures import BINS, Measured
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIZE = (7, 3.6)  # inches
 WITHOUT_LETTERS = ("Last Resort", "Emoji")  # fonts of boxes, and of pictures that matplotlib cannot draw
 
 
@@ -26,29 +25,43 @@ class Names(NamedTuple):
 
 
 def names_of(labels: Sequence[str]) -> Names:
-    """Find fonts for the labels' letters among those installed; those of matplotlib come first."""
-    import matplotlib
+    """Find fonts for the labels' letters among those that matplotlib knows; its own come first."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import findfont, fontManager
 
-    wanted = {letter for label in labels for letter in label if not letter.isspace()}
-    fonts = [str(matplotlib.rcParams["font.sans-serif"][0])]
-    wanted -= {letter for letter in wanted if ord(letter) in _letters_of(_path_of(fonts[0]))}
-    for name, path in _others():
-        if not wanted:
-            break
-        if found := {letter for letter in wanted if ord(letter) in _letters_of(path)}:
+    own = str(rcParams["font.sans-serif"][0])
+    missing = {letter for label in labels for letter in label if not letter.isspace()} - _letters_of(findfont(own))
+    fonts = [own]
+    for name, path in sorted((font.name, font.fname) for font in fontManager.ttflist if _is_plain(font)):
+        if missing and (found := missing & _letters_of(path)):
             fonts.append(name)
-            wanted -= found
+            missing -= found
     shown = {
-        label: f"#{place}" if wanted & set(label) or label.startswith("_") else label  # _: not in matplotlib's legends
+        label: f"#{place}" if missing & set(label) or label.startswith("_") else label  # _: not in matplotlib's legends
         for place, label in enumerate(labels, start=1)
     }
     return Names(fonts, shown)
 
 
+def _is_plain(font: Any) -> bool:
+    regular = font.style == "normal" and font.weight in (400, "normal", "regular", "book")
+    return regular and not any(word in font.name for word in WITHOUT_LETTERS)
+
+
+def _letters_of(path: str) -> set[str]:
+    """None of a file that is no sound font."""
+    from matplotlib.font_manager import get_font
+
+    try:
+        return set(map(chr, get_font(path).get_charmap()))
+    except (OSError, RuntimeError):
+        return set()
+
+
 def draw_plots(
     measured: Mapping[str, Measured], counts: Mapping[str, Any], names: Names, *, pairs: bool
-) -> Iterator[str]:
-    """``img`` elements. ``counts`` are a manifest's."""
+) -> list[Picture]:
+    """Of texts that were written for labels. ``counts`` are a manifest's."""
     labels = list(measured)
 
     def fates(axes: Any) -> None:
@@ -64,20 +77,15 @@ def draw_plots(
         axes.set(xlabel="label", ylabel="sampled texts")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
 
-    drawn: list[tuple[str, Callable[[Any], None]]] = [
-        ("What became of the sampled texts", fates),
-        ("Lengths", partial(_lengths, measured, names.shown)),
-    ]
-    drawn += [("Lexical overlap", partial(_overlaps, measured, names.shown))] if pairs else []
-    for title, draw in drawn:
-        yield f'<img alt="{html.escape(title)}" src="{_picture(title, draw, names.fonts)}">'
+    overlaps = [_overlaps(measured, names)] if pairs else []
+    return [_picture("What became of the sampled texts", fates, names), _lengths(measured, names), *overlaps]
 
 
 def draw_triplet_plots(
     measured: Mapping[str, Measured], broken: Mapping[str, int], curve: Mapping[str, int], rows: int
-) -> Iterator[str]:
-    """``img`` elements. ``broken`` and ``curve`` are a manifest's; ``curve`` is empty where nothing was judged."""
-    fonts = names_of([]).fonts
+) -> list[Picture]:
+    """``broken`` and ``curve`` are a manifest's; ``curve`` is empty where nothing was judged."""
+    names = names_of(list(measured))
 
     def thresholds(axes: Any) -> None:
         axes.plot([float(one) for one in curve], [number / max(rows, 1) for number in curve.values()], marker="o")
@@ -88,71 +96,38 @@ def draw_triplet_plots(
         axes.invert_yaxis()
         axes.set(xlabel="share of the sentences that break it", xlim=(0, 1))
 
-    shown = {direction: direction for direction in measured}
-    drawn = [("Accepted at other thresholds", thresholds)] if curve else []
-    drawn += [("Rules", rules)] if broken else []
-    drawn += [
-        ("Lengths", partial(_lengths, measured, shown)),
-        ("Lexical overlap", partial(_overlaps, measured, shown)),
-    ]
-    for title, draw in drawn:
-        yield f'<img alt="{html.escape(title)}" src="{_picture(title, draw, fonts)}">'
+    return [
+        *([_picture("Accepted at other thresholds", thresholds, names)] if curve else []),
+        *([_picture("Rules", rules, names)] if broken else []),
+        _lengths(measured, names), _overlaps(measured, names),
+    ]  # fmt: skip
 
 
-def _lengths(measured: Mapping[str, Measured], shown: Mapping[str, str], axes: Any) -> None:
-    for label, one in measured.items():
-        axes.plot([count / max(one.texts, 1) for count in one.words], label=shown[label])
-    axes.set(xlabel="words", ylabel="share of the texts")
-    axes.legend(title="label")
+def _lengths(measured: Mapping[str, Measured], names: Names) -> Picture:
+    def paint(axes: Any) -> None:
+        for label, one in measured.items():
+            axes.plot([count / max(one.texts, 1) for count in one.words], label=names.shown[label])
+        axes.set(xlabel="words", ylabel="share of the texts")
+        axes.legend(title="label")
+
+    return _picture("Lengths", paint, names)
 
 
-def _overlaps(measured: Mapping[str, Measured], shown: Mapping[str, str], axes: Any) -> None:
-    places = [(place + 0.5) / BINS for place in range(BINS)]
-    for label, one in measured.items():
-        axes.plot(places, [count / max(one.texts, 1) for count in one.overlaps], label=shown[label])
-    axes.set(xlabel="lexical overlap of the two sentences (Jaccard)", ylabel="share of the texts")
-    axes.legend(title="label")
+def _overlaps(measured: Mapping[str, Measured], names: Names) -> Picture:
+    def paint(axes: Any) -> None:
+        middles = [(place + 0.5) / BINS for place in range(BINS)]
+        for label, one in measured.items():
+            axes.plot(middles, [count / max(one.texts, 1) for count in one.overlaps], label=names.shown[label])
+        axes.set(xlabel="lexical overlap of the two sentences (Jaccard)", ylabel="share of the texts")
+        axes.legend(title="label")
+
+    return _picture("Lexical overlap", paint, names)
 
 
-def _picture(title: str, draw: Callable[[Any], None], fonts: Sequence[str]) -> str:
-    """A PNG as a data URL."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    data = io.BytesIO()
-    with matplotlib.rc_context({"text.parse_math": False, "font.family": list(fonts)}):  # a label may hold $
-        figure = Figure(figsize=(7, 3.6), layout="constrained")
-        FigureCanvasAgg(figure)
+def _picture(title: str, paint: Callable[[Any], None], names: Names) -> Picture:
+    def on_figure(figure: "Figure") -> None:
         axes = figure.subplots()
         axes.set_title(title)
-        draw(axes)
-        figure.savefig(data, format="png", dpi=110, metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+        paint(axes)
 
-
-def _path_of(name: str) -> str:
-    from matplotlib import font_manager
-
-    return str(font_manager.findfont(name))
-
-
-def _others() -> Iterator[tuple[str, str]]:
-    """Name and file of the other fonts here, in a fixed order."""
-    from matplotlib import font_manager
-
-    for font in sorted(font_manager.fontManager.ttflist, key=lambda font: (font.name, font.fname)):
-        plain = font.style == "normal" and font.weight in (400, "normal", "regular", "book")
-        if plain and not any(word in font.name for word in WITHOUT_LETTERS) and Path(font.fname).is_file():
-            yield font.name, font.fname
-
-
-@functools.cache
-def _letters_of(path: str) -> frozenset[int]:
-    """Code points; none of a file that is no sound font."""
-    from matplotlib import ft2font
-
-    try:
-        return frozenset(ft2font.FT2Font(path).get_charmap())
-    except (OSError, RuntimeError):
-        return frozenset()
+    return Picture(title, draw(on_figure, SIZE, settings={"font.family": names.fonts})[0])

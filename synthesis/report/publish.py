@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from contracts import InputError
 from files.manifest import sha256_of
 from files.whole import whole_folder
+from synthesis.report.cards import CARD
 from synthesis.shards.store import MANIFEST, PUBLISHED, X1, read_entries, read_manifest
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 ROWS_OF_A_GROUP = 10_000  # in memory at a time
 GROUPS_OF_A_FILE = 50
-CARD = "README.md"  # names the files in its front matter
 BESIDE = ("report.md", "report.html", "annotation.md")  # what a person reads
 
 

@@ -1,14 +1,19 @@
 """A table says the same in Markdown, on a terminal, in a page and to a program; a page shows texts, and runs none."""
 
+import html
 import io
+import math
+import re
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pytest
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 from rich.console import Console
 
 from files.page import Picture, Section, draw, in_markdown, page
-from files.tables import CODE, Cell, Column, Table, columns, markdown, on_terminal
+from files.tables import CODE, Cell, Column, Table, columns, escaped, markdown, on_terminal
 
 TABLE = Table(
     [Column("name"), *columns("first", "second", number=",.1f")],
@@ -27,6 +32,36 @@ def test_markdown_aligns_formats_and_escapes():
     linked = Table([Column("runs")], [[Cell("", links=(("a_b", "../a_b"),))]])
     assert markdown(linked).endswith(r"| [a\_b](../a_b) |")
     assert markdown(Table([Column("a")], [])) == "None."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# a", "#1 is b", "- a", "-", "--- ", "+ 1", "1. a", "12) a", "-1.5", "*a* _b_ __c__", "`a` ``b``", "<b>&lt;&#60;",
+     "[a](b) ![c](d) [e]", "a|b \\| c\\", "~~a~~", "> a", "$x$", "a\n# b"],
+)  # fmt: skip
+def test_markdown_shows_every_letter(text):
+    """As markdown-it reads it, by the rules of GitHub's tables."""
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    line = " ".join(text.split())
+    assert parser.render(escaped(text)) == f"<p>{html.escape(line, quote=False)}</p>\n"
+    shown = parser.render(markdown(Table(columns("a"), [[text], [Cell(text, mark=CODE)]])))
+    cells = re.findall("<td>(?:<code>)?(.*?)(?:</code>)?</td>", shown)
+    assert [html.unescape(cell) for cell in cells] == [line, line]
+
+
+def test_a_link_leads_to_its_file():
+    name = "a b (1) #2?%20|<x>.y"
+    table = Table(columns("a"), [[Cell("", links=((name, f"../{name}"),))]])
+    [written] = re.findall('href="(.*?)"', MarkdownIt("commonmark").enable("table").render(markdown(table)))
+    [on_page] = re.findall('<td .*?href="(.*?)"|<th scope="row".*?href="(.*?)"', page("T", [Section("S", [table])]))
+    assert unquote(written) == unquote("".join(on_page)) == f"../{name}"
+    assert not set(" #?|<") & set(written + "".join(on_page))
+
+
+def test_no_number_sorts_as_an_empty_cell():
+    [row] = Table(columns("a", "b", "c", number=".1f"), [[math.nan, None, Cell("nan", math.nan)]]).cells()
+    assert [cell.sort for cell in row] == [-math.inf] * 3
+    assert [cell.text for cell in row] == ["nan", "", "nan"]
 
 
 def test_a_terminal_shows_brackets_as_they_are():
@@ -56,5 +91,5 @@ def test_a_page_escapes_texts_and_needs_nothing_beside_it(interactive):
     assert text.count("<details>") == 1
     written = in_markdown("T", sections, ["lead"])
     assert "bold" not in written
-    assert written.startswith("# T\n\nlead\n\n## A & b\n\n<script>\n\n**Title.** Note.\n\n| name |")
+    assert written.startswith("# T\n\nlead\n\n## A \\& b\n\n\\<script\\>\n\n**Title.** Note.\n\n| name |")
     assert "![caption](pictures/p.png)" in written

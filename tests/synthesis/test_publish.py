@@ -14,7 +14,7 @@ from datamodules.record_kinds import PAIRS
 from datamodules.records import RecordSource
 from synthesis.report import publish as publish_module
 from synthesis.report.afterwards import Afterwards
-from synthesis.report.data_card import write_data_card
+from synthesis.report.cards import write_label_card
 from synthesis.report.publish import publish
 from synthesis.shards.store import ShardStore, read_manifest
 
@@ -35,7 +35,7 @@ def data_set(folder, entries, kind="x2", shard=4):
     manifest = store.manifest({"identity": identity, "generator": {"name": "toy"}}, number + 1, complete=True)
     store.write_manifest(manifest)
     (folder / "report.md").write_text("# Report")
-    write_data_card(folder, manifest)
+    write_label_card(folder, manifest)
     return folder
 
 

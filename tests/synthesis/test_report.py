@@ -7,12 +7,14 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager, ft2font
 
 from contracts import InputError
 from synthesis.report.annotate import KEY, agreement_table, read_agreement, write_sheet
-from synthesis.report.data_card import write_data_card
+from synthesis.report.cards import write_label_card
 from synthesis.report.measures import draw_examples, measure
-from synthesis.report.plots import names_of
 from synthesis.report.report import write_report
 from synthesis.shards.store import ShardStore
 
@@ -52,27 +54,32 @@ def data_set(folder, pairs, kind="x2", labels=LABELS):
     return manifest
 
 
-@pytest.mark.filterwarnings("error")
-def test_labels_of_any_script_and_sign_can_be_plotted(tmp_path, monkeypatch):
-    labels = ["矛盾", r"$\nothing{$", "нет", "_other"]
-    monkeypatch.setattr(
-        "synthesis.report.plots._others", lambda: iter(())
-    )  # a machine that has only matplotlib's own fonts
-    write_report(tmp_path, data_set(tmp_path, [("A.", "B.", label) for label in labels], labels=labels))
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+@pytest.mark.filterwarnings("error")  # matplotlib's, of a letter that no font has
+@pytest.mark.parametrize("font_has_it", [False, True])
+def test_labels_of_any_script_and_sign_can_be_plotted(tmp_path, monkeypatch, font_has_it):
+    labels = ["矛", r"$\nothing{$", "нет", "_other"]
+    save_font(tmp_path / "font.ttf", "矛")
+    others = [font_manager.ttfFontProperty(ft2font.FT2Font(tmp_path / "font.ttf"))] if font_has_it else []
+    own = [font for font in font_manager.fontManager.ttflist if "mpl-data" in font.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own + others)
+    write_report(tmp_path / "set", data_set(tmp_path / "set", [("A.", "B.", label) for label in labels], labels=labels))
+    page = (tmp_path / "set" / "report.html").read_text(encoding="utf-8")
     assert page.count("<img") == 3
-    assert "In the plots #1 is 矛盾; #4 is _other." in page
+    assert ("In the plots #4 is _other." if font_has_it else "In the plots #1 is 矛; #4 is _other.") in page
 
 
-def test_a_font_that_has_the_letters_draws_them(monkeypatch):
-    """The first that has one; fonts that have none are not asked for."""
-    monkeypatch.setattr("synthesis.report.plots._others", lambda: iter([("Without", "none"), ("With", "all")]))
-    monkeypatch.setattr(
-        "synthesis.report.plots._letters_of", lambda path: {ord("矛"), ord("盾")} if path == "all" else {97}
-    )
-    names = names_of(["a", "矛盾"])
-    assert names.fonts[1:] == ["With"]
-    assert names.shown == {"a": "a", "矛盾": "矛盾"}
+def save_font(path, letter):
+    """A font of one letter, a triangle."""
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0)), pen.lineTo((500, 0)), pen.lineTo((250, 500)), pen.closePath()
+    font = FontBuilder(1000, isTTF=True)
+    font.setupGlyphOrder([".notdef", "letter"])
+    font.setupCharacterMap({ord(letter): "letter"})
+    font.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "letter": pen.glyph()})
+    font.setupHorizontalMetrics({".notdef": (500, 0), "letter": (500, 0)})
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": "Single", "styleName": "Regular"})
+    font.setupOS2(), font.setupPost(), font.save(path)
 
 
 def test_measures_are_those_of_counting_by_hand():
@@ -102,7 +109,7 @@ class Tags(HTMLParser):
         self.open, self.text, self.images = [], [], []
 
     def handle_starttag(self, tag, attrs):
-        if tag in ("img", "meta"):
+        if tag in ("img", "meta", "link"):
             self.images += [dict(attrs)["src"]] if tag == "img" else []
         else:
             self.open.append(tag)
@@ -119,7 +126,8 @@ def test_both_reports_hold_the_counts_the_reasons_and_the_texts(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert "4 of 6 sampled texts were accepted (66.7%)" in text
     assert "| newline | 2 | 0 | 0 | 2 |" in text
-    assert "A cat \\| sleeps &lt;b>long&lt;/b>" in text
+    assert r"A cat \| sleeps \<b\>long\</b\>" in text
+    assert r"by toy \<lm\>." in text
     for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
     page = Tags()
@@ -150,7 +158,7 @@ def test_the_data_card_makes_the_folder_loadable(tmp_path):
     folder = tmp_path / "set"
     manifest = data_set(folder, PAIRS)
     write_report(folder, manifest)
-    write_data_card(folder, manifest)
+    write_label_card(folder, manifest)
     write_sheet(folder, 3, LABELS, 42)  # a CSV beside the shards
     found = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
     assert [tuple(row[key] for key in ("text_a", "text_b", "label")) for row in found] == PAIRS
