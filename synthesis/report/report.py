@@ -26,8 +26,8 @@ def write_report(folder: Path, manifest: dict[str, Any]) -> dict[str, Measured]:
     )
     names = names_of(labels)
     key = "; ".join(f"{number} is {label}" for number, label in names.numbered().items())
-    drawn = draw_plots(measured, counts, names, pairs=manifest["identity"]["kind"] == "x2")
-    plots = [*([f"In the plots {key}."] if key else []), *drawn]
+    plots: list[str | Picture] = [f"In the plots {key}."] if key else []
+    plots += draw_plots(measured, counts, names, pairs=manifest["identity"]["kind"] == "x2")
     sections = [_yields(counts, labels), _measures(measured), _reasons(counts, labels)]
     examples = draw_examples(read_entries(folder), labels, EXAMPLES, SEED)
     write_both(folder, f"Data set {spec['task_name']}", lead, sections, plots, examples)
