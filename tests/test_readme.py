@@ -7,7 +7,6 @@ and a small corpus in the place of the reader's.
 import gzip
 import importlib.util
 import json
-import os
 import re
 import shlex
 import shutil
@@ -21,6 +20,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from command.config_files import CONFIGS
+from tests.forks import run_command
 from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,9 +52,9 @@ def train_arguments(command: str) -> list[str]:
 
 
 def run(arguments: list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        arguments, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=300
-    )
+    if arguments[0] == sys.executable:
+        return run_command(arguments[1:], cwd, **env)
+    return subprocess.run(arguments, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
 
 
 def train(arguments: list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +115,7 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, tmp_
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     launcher = [sys.executable, "-m", *(several if words[0] == "torchrun" else []), "evaluation"]
     source = [f"source={tmp_path}"] if fetches else []
-    done = run([*launcher, *kept, *filled, *source], tmp_path, PYTHONPATH=str(ROOT), GLOO_SOCKET_IFNAME="lo")
+    done = run([*launcher, *kept, *filled, *source], tmp_path)
     # the small tables are not the official ones, and the mirror is empty: found out, and said
     assert done.returncode == (2 if fetches or "action=check" in arguments else 0), done.stderr
     assert "Traceback" not in done.stderr
@@ -135,7 +135,7 @@ def test_export_commands_run(command, tiny_mlm, tmp_path):
         write_texts(tmp_path / given["input"], given.get("column", "text"))
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     launcher = [sys.executable, "-m", *(several if words[0] == "torchrun" else []), module]
-    done = run([*launcher, *map("=".join, given.items())], tmp_path, PYTHONPATH=str(ROOT), GLOO_SOCKET_IFNAME="lo")
+    done = run([*launcher, *map("=".join, given.items())], tmp_path)
     if "push" in given:
         assert done.returncode == 2
         assert "HF_HUB_OFFLINE is set" in done.stderr
@@ -174,7 +174,7 @@ def test_the_command_of_mteb_runs(command, small_tables, small_word_vectors, tmp
     lines = [json.dumps({"sentence1": a, "sentence2": b, "score": float(score)}) for a, b, score in rows]
     (tmp_path / "mteb" / "stsbenchmark-sts" / "test.jsonl").write_text("\n".join(lines))
     words = shlex.split(command.replace("outputs/quickstart", str(small_word_vectors)))[1:]
-    done = run([sys.executable, *words], tmp_path, PYTHONPATH=str(ROOT), HF_HOME=str(tmp_path / "home"))
+    done = run([sys.executable, *words], tmp_path, HF_HOME=str(tmp_path / "home"))
     assert done.returncode == 0, done.stderr
     assert "STSBenchmark/mteb/cosine_spearman" in done.stdout
     assert (tmp_path / "mteb.json").is_file()

@@ -1,9 +1,6 @@
 """Folders in, a report out: who is ranked where, what is left out, and what is said of it."""
 
 import json
-import os
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from comparison.contrasts import choose_headline
 from comparison.report import compare, sections, write_report
 from comparison.upload import upload
 from contracts import InputError
+from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,10 +214,7 @@ def test_a_folder_of_wandb_is_told(tmp_path):
 
 
 def _command(words, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "comparison", *words],
-        cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    return run_command(["-m", "comparison", *words], cwd)
 
 
 def test_a_score_that_is_missing_is_told(run_folder, tmp_path):

@@ -6,15 +6,15 @@ words behind those of the page.
 
 import gzip
 import json
-import os
 import random
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/comparison.md")
@@ -74,10 +74,7 @@ def write(path: Path, rows: list[dict]) -> None:
 
 
 def run(command: str, desk: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, *shlex.split(command)[1:], *more], cwd=desk, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}, timeout=600,
-    )  # fmt: skip
+    done = run_command([*shlex.split(command)[1:], *more], desk, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -1,34 +1,23 @@
 """``python -m evaluation`` as a user types it."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from contracts import Results
 from files.results import read_results
+from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = "suite=[sts,mr,trec,biosses,stsb-regressor]"
 
 
 def evaluate(*arguments: str, processes: int = 1, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m"]
-    if processes > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
-    return subprocess.run(
-        [*launcher, "evaluation", *arguments],
-        cwd=cwd or ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return run_command([*(launcher if processes > 1 else []), "-m", "evaluation", *arguments], cwd or ROOT)
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,14 @@
-"""Whole runs of train.py, as a command of its own or, far quicker, in a fork of a process that has all imports."""
-
-# ruff: noqa: F401 (a fixture imports what its forks will need)
+"""Whole runs of train.py, as a command of its own or, far quicker, in a fork of this process."""
 
 import json
-import multiprocessing
-import os
 import random
-import runpy
-import signal
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-TRAIN = Path(__file__).resolve().parents[2] / "train.py"
+from tests.forks import TRAIN, Outcome, Started
+
 SIZES = [
     "tiny.vocab_size=400",
     "tiny.hidden_size=32",
@@ -32,79 +24,10 @@ NO_RULES += ["rules.drop_near_copies=false", "sentences.min_words=1", "max_new_t
 SPANS = ["data.min_span=4", "data.max_span=16", "batch_size=6"]
 
 
-class Outcome(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-class Started:
-    """A train.py that runs in a forked process of its own group."""
-
-    def __init__(self, args: Sequence[str], logs: Path, env: dict[str, str]) -> None:
-        self.logs = logs
-        self.process = multiprocessing.get_context("fork").Process(target=_as_command, args=(args, logs, env))
-        self.process.start()
-
-    def kill(self, number: int) -> None:
-        os.kill(self.process.pid, number)
-
-    def finish(self, timeout: float = 100) -> Outcome:
-        self.process.join(timeout)
-        if self.process.is_alive():
-            self.kill(signal.SIGKILL)
-            pytest.fail(f"hangs: {(self.logs / 'err').read_text()[-2000:]}")
-        return Outcome(self.process.exitcode, *((self.logs / name).read_text() for name in ("out", "err")))
-
-    def wait_for(self, done: Callable[[], bool], timeout: float = 60) -> None:
-        end = time.monotonic() + timeout
-        while self.process.is_alive() and not done():
-            assert time.monotonic() < end, f"it did not come to that: {(self.logs / 'err').read_text()[-2000:]}"
-            time.sleep(0.002)
-
-
-def _as_command(args: Sequence[str], logs: Path, env: dict[str, str]) -> None:
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    os.environ |= {"CUDA_VISIBLE_DEVICES": "", **env}
-    import logging
-    import warnings
-
-    logging.getLogger().handlers.clear()  # pytest's
-    warnings.simplefilter("default")
-    sys.argv = [str(TRAIN), *args]
-    try:
-        runpy.run_path(str(TRAIN), run_name="__main__")
-    finally:
-        if wandb := sys.modules.get("wandb"):
-            wandb.teardown()  # which it does at exit, but a fork leaves without: the last records are written then
-
-
 @pytest.fixture(scope="session")
-def _imported() -> None:
-    """What a fork then need not import again."""
-    import matplotlib.backends.backend_agg
-    import pytorch_lightning
-    import torchmetrics
-    import transformers.models.roberta.modeling_roberta
-
-    import datamodules.documents
-    import datamodules.text_rows
-    import encoders.declutr
-    import encoders.gense
-    import encoders.gense_generator
-    import encoders.sbert_nli
-    import encoders.simcse
-    import encoders.sroberta
-    import export.sentence_transformers
-    import training.run
-
-
-@pytest.fixture(scope="session")
-def start(_imported, tmp_path_factory) -> Callable[..., Started]:
+def start() -> Callable[..., Started]:
     """``start("model=declutr", ...)`` begins a run; ``.finish()`` waits for its outcome."""
-    return lambda *args, **env: Started([str(arg) for arg in args], tmp_path_factory.mktemp("logs"), env)
+    return lambda *args, **env: Started(TRAIN, [str(arg) for arg in args], **env)
 
 
 @pytest.fixture(scope="session")

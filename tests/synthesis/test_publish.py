@@ -17,6 +17,7 @@ from synthesis.report.afterwards import Afterwards
 from synthesis.report.cards import write_label_card
 from synthesis.report.publish import publish
 from synthesis.shards.store import ShardStore, read_manifest
+from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [' A "quoted"\u2028 one ', "Ä\n", "矛盾", "", "x" * 2000, "NA"]
@@ -162,13 +163,13 @@ def test_triplets_too_but_nobody_labels_them(tmp_path):
 
 
 def test_from_the_command_line(source, tmp_path):
-    command = [sys.executable, "-m", "synthesis", f"output={source}", f"publish={tmp_path / 'hub'}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = ["-m", "synthesis", f"output={source}", f"publish={tmp_path / 'hub'}"]
+    done = run_command(command)
     assert (done.returncode, done.stderr) == (
         0,
         f"{tmp_path / 'hub'} holds 14 rows as Parquet, with a data card in README.md.\n",
     )
     assert json.loads((tmp_path / "hub" / "manifest.json").read_text())["published"] == "parquet"
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    again = run_command(command)
     assert again.returncode == 2
     assert again.stderr.count("\n") == 1

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,7 +12,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from contracts import InputError
-from tests.synthesis.commands import ROOT, environment, here, start
+from tests.forks import TRAIN, run_command
+from tests.synthesis.commands import ROOT, here, start
 
 TEXTS = ["A man is playing.", "The dog runs.", 'She said "no".', "Ein Häuschen.", "A dog", "x", "A man is playing."]
 
@@ -297,14 +296,7 @@ def test_the_commands_of_the_front_page(place, tmp_path):
     for line in lines:
         words = [word.partition("=") for word in line[3:]]
         filled = [f"{key}={put.get(key, value)}" for key, _, value in words]
-        done = subprocess.run(
-            [sys.executable, "-m", "synthesis", *filled],
-            cwd=tmp_path,
-            env=environment(PYTHONPATH=str(ROOT)),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_command(["-m", "synthesis", *filled], tmp_path)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "dino-x2" / "annotation.csv").is_file()
     assert (tmp_path / "dino-x2-parquet" / "shard-00000.parquet").is_file()
@@ -314,9 +306,6 @@ def test_the_commands_of_the_front_page(place, tmp_path):
 def test_training_reads_the_folder_as_it_is(straight, tmp_path):
     words = ["model=sroberta", "data=dino", f"data.path={straight}", "backbone=tiny", "max_steps=2", "batch_size=8"]
     more = [f"output_dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path / 'cache'}"]
-    command = [sys.executable, "train.py", *words, *more]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=300
-    )
+    done = run_command([TRAIN, *words, *more])
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "results.json").is_file()

@@ -1,0 +1,99 @@
+"""Commands as a user types them, in a fork of this process: far quicker than one that imports torch again."""
+
+import importlib
+import logging
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAIN = str(ROOT / "train.py")
+# What most forks would import otherwise, each anew; a fork sets its own signals and loggers
+WANTED = """matplotlib.backends.backend_agg pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
+    datamodules.documents datamodules.text_rows encoders.load export.sentence_transformers synthesis.recipe
+    training.run evaluation.catalogue""".split()
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+class Started:
+    """A command of ours that runs in a fork, what it prints in files: ``train.py``'s path or a module, and words."""
+
+    def __init__(self, target: str, words: Sequence[str], cwd: Path | None = None, **env: str) -> None:
+        for name in WANTED:
+            importlib.import_module(name)
+        self._folder = tempfile.TemporaryDirectory(prefix="contrastive-encoders-tests-")
+        self.logs = Path(self._folder.name)
+        self.process = multiprocessing.get_context("fork").Process(
+            target=_as_command, args=(target, words, self.logs, cwd, env)
+        )
+        self.process.start()
+
+    def kill(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def finish(self, timeout: float = 100) -> Outcome:
+        self.process.join(timeout)
+        if self.process.is_alive():
+            self.kill(signal.SIGKILL)
+            pytest.fail(f"hangs: {self._read('err')[-2000:]}")
+        return Outcome(self.process.exitcode, self._read("out"), self._read("err"))
+
+    def wait_for(self, done: Callable[[], bool], timeout: float = 60) -> None:
+        end = time.monotonic() + timeout
+        while self.process.is_alive() and not done():
+            assert time.monotonic() < end, f"it did not come to that: {self._read('err')[-2000:]}"
+            time.sleep(0.002)
+
+    def _read(self, name: str) -> str:
+        return (self.logs / name).read_text(encoding="utf-8")
+
+
+def run_command(
+    words: Sequence[object], cwd: Path = ROOT, timeout: float = 300, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """What ``python WORDS`` leaves; a command of ours that no launcher starts runs in a fork."""
+    first, *rest = map(str, words)
+    target = rest.pop(0) if first == "-m" else first
+    if target == TRAIN or (first == "-m" and (ROOT / target.partition(".")[0]).is_dir()):
+        outcome = Started(target, rest, cwd, **env).finish(timeout)
+        return subprocess.CompletedProcess([target, *rest], *outcome)
+    return subprocess.run(
+        [sys.executable, *map(str, words)], cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        timeout=timeout, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def _as_command(target: str, words: Sequence[str], logs: Path, cwd: Path | None, env: Mapping[str, str]) -> None:
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", **env}
+    if cwd is not None:
+        os.chdir(cwd)
+    logging.getLogger().handlers.clear()  # pytest's
+    warnings.simplefilter("default")
+    sys.argv = [target, *words]
+    try:
+        if target == TRAIN:
+            runpy.run_path(target, run_name="__main__")
+        else:
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+    finally:
+        if wandb := sys.modules.get("wandb"):
+            wandb.teardown()  # which it does at exit, but a fork leaves without: the last records are written then
