@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import huggingface_hub.constants
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +85,10 @@ def _as_command(target: str, words: Sequence[str], logs: Path, cwd: Path | None,
         os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     os.environ |= {"CUDA_VISIBLE_DEVICES": "", **env}
+    for name in [name for name, value in os.environ.items() if not value and name.startswith("HF_")]:
+        del os.environ[name]
+    importlib.reload(huggingface_hub.constants)  # it has read the environment
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has its children ignore
     if cwd is not None:
         os.chdir(cwd)
     logging.getLogger().handlers.clear()  # pytest's

@@ -4,9 +4,6 @@ import gzip
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ import pytest
 from contracts import InputError
 from encoders import load_encoder
 from export.embed import Keys, run
+from tests.forks import Started, run_command
 from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +29,6 @@ TEXTS = [
     "🐦 jade",
     *(f"coal {n} sand" for n in range(60)),
 ]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def command(*words) -> None:
@@ -155,19 +152,6 @@ def test_an_input_that_names_nothing_is_refused(tmp_path, given, message):
         command("encoder=nowhere", f"input={given}", f"output={tmp_path / 'o.npy'}")
 
 
-def started(*words, processes: int = 1) -> subprocess.Popen:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command = [sys.executable, *(launcher if processes > 1 else []), "-m", "export.embed", *map(str, words)]
-    return subprocess.Popen(
-        command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_ctrl_c
-    )
-
-
-def heed_ctrl_c():
-    """A shell that starts the tests in the background has them ignore SIGINT, and their children would inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def marks(path: Path) -> int:
     return path.read_bytes().split(b"\n", 1)[1].count(b"\1") if path.is_file() else 0
 
@@ -175,33 +159,30 @@ def marks(path: Path) -> int:
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(6000)]
+    texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(2000)]
     path, output = lines(tmp_path / "t.txt", texts), tmp_path / "o.npy"
-    words = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "window=64"]
-    job = started(*words)
-    while marks(tmp_path / "o.npy.progress") < 5 and job.poll() is None:
-        time.sleep(0.01)
-    job.send_signal(sent)
-    job.communicate()
-    assert job.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[sent]
+    words = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "window=20"]
+    job = Started("export.embed", words)
+    job.wait_for(lambda: marks(tmp_path / "o.npy.progress") >= 5)
+    job.kill(sent)
+    assert job.finish().status == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[sent]
     assert not output.exists()
     before = marks(tmp_path / "o.npy.progress")
-    assert 5 <= before < 94
-    again = started(*words)
-    told = again.communicate()[1]
-    assert again.returncode == 0, told
-    assert f"{before * 64} of 6000 are there already" in told
-    command(*words[:2], f"output={tmp_path / 'whole.npy'}", "window=64")
+    assert 5 <= before < 100
+    status, _, told = Started("export.embed", words).finish()
+    assert status == 0, told
+    assert f"{before * 20} of 2000 are there already" in told
+    command(*words[:2], f"output={tmp_path / 'whole.npy'}", "window=20")
     np.testing.assert_array_equal(np.load(output), np.load(tmp_path / "whole.npy"))
 
 
 def test_several_processes_make_the_same_file_and_go_on_for_one(tmp_path, tiny_mlm):
     texts = [f"{'salt ' * (i % 40)}{i}" for i in range(1500)]
     path = lines(tmp_path / "t.txt", texts)
-    words = [f"encoder={tiny_mlm}", f"input={path}", "window=64"]
-    job = started(*words, f"output={tmp_path / 'two.parquet'}", processes=2)
-    told = job.communicate()[1]
-    assert job.returncode == 0, told
+    words = [f"encoder={tiny_mlm}", f"input={path}", "window=20"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = run_command([*launcher, "-m", "export.embed", *words, f"output={tmp_path / 'two.parquet'}"])
+    assert done.returncode == 0, done.stderr
     command(*words, f"output={tmp_path / 'one.parquet'}")
     two, one = (pyarrow.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("two", "one"))
     assert two.equals(one)
@@ -209,19 +190,18 @@ def test_several_processes_make_the_same_file_and_go_on_for_one(tmp_path, tiny_m
 
 def test_devices_starts_so_many_processes(tmp_path, small_word_vectors):
     path = lines(tmp_path / "t.txt", TEXTS)
-    job = started(
-        f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "devices=2", "window=8"
-    )
-    told = job.communicate()[1]
-    assert job.returncode == 0, told
+    words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "devices=2", "window=8"]
+    done = run_command(["-m", "export.embed", *words])
+    assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), load_encoder(small_word_vectors).embed(TEXTS).numpy())
 
 
 def test_of_several_processes_one_tells_what_is_wrong(tmp_path):
     path = lines(tmp_path / "t.txt", TEXTS)
-    job = started(f"encoder={tmp_path / 'nowhere'}", f"input={path}", f"output={tmp_path / 'o.npy'}", "devices=2")
-    told = job.communicate()[1]
-    assert job.returncode == 2
+    words = [f"encoder={tmp_path / 'nowhere'}", f"input={path}", f"output={tmp_path / 'o.npy'}", "devices=2"]
+    done = run_command(["-m", "export.embed", *words])
+    told = done.stderr
+    assert done.returncode == 2
     assert told.count("no such file or folder") == 1
     assert "Traceback" not in told
 

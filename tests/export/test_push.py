@@ -3,14 +3,13 @@
 import base64
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,15 +81,10 @@ def hub():
 
 
 def export(server, folder, backbone, *words, **environment):
-    kept = {key: value for key, value in os.environ.items() if key not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
     address = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(folder / "home")}
-    switches = {"HF_HUB_DISABLE_XET": "1", "HF_TOKEN": "hf_secret", "PYTHONPATH": str(ROOT), "no_proxy": "127.0.0.1"}
-    command = [sys.executable, "-m", "export", f"run={backbone}", f"output={folder / 'out'}", *words]
-    environment = {**kept, **address, **switches, **environment}
-    environment = {key: value for key, value in environment.items() if value}
-    return subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=120
-    )
+    switches = {"HF_HUB_OFFLINE": "", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": "hf_secret", "no_proxy": "127.0.0.1"}
+    command = ["-m", "export", f"run={backbone}", f"output={folder / 'out'}", *words]
+    return run_command(command, folder, **(address | switches | environment))
 
 
 def test_everything_of_the_folder_is_committed_once_and_private(hub, tiny_mlm, tmp_path):

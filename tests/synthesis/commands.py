@@ -1,13 +1,11 @@
 """``python -m synthesis``, in this process or in one of its own, and the rows that it left."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import synthesis.__main__ as command
+from tests.forks import Started, run_command
 from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,27 +21,15 @@ def here(*words):
             signal.signal(number, handler)
 
 
-def start(*words, launcher=(), **variables):
-    return subprocess.Popen(
-        [sys.executable, *launcher, "-m", "synthesis", *words],
-        cwd=ROOT,
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=_interruptible,
-    )
+def start(*words, **variables):
+    return Started("synthesis", words, ROOT, **variables)
 
 
-def environment(**more):
-    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", **more}
-    left_out = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "HYDRA_FULL_ERROR")
-    return {**{key: value for key, value in os.environ.items() if key not in left_out}, **own}
-
-
-def _interruptible():
-    """A shell that starts the tests in the background has them ignore SIGINT, and their children would inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def by_two(*words):
+    """The exit status and what was printed by two processes of one command."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = run_command([*launcher, "-m", "synthesis", *words])
+    return done.returncode, done.stdout + done.stderr
 
 
 def rows_of(folder):

@@ -3,7 +3,7 @@
 import gzip
 import json
 import random
-import time
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from contracts import InputError
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import RecordSource
 from prompts import read_generator_prompts
-from tests.synthesis.commands import ROOT, here, rows_of, start
+from tests.synthesis.commands import ROOT, by_two, here, rows_of, start
 from tests.synthesis.toy_t5 import WORDS, save
 
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false"]  # a random model pleases nobody
@@ -128,15 +128,11 @@ def test_a_kill_and_two_processes_change_nothing(whole, place, tmp_path):
     """Texts are the same; their probabilities to the digits that float32 gives whatever the batch."""
     output = tmp_path / "out"
     process = start(*words_for(place, output))
-    limit = time.monotonic() + 120
-    while process.poll() is None and not list((output / "scored").glob("shard-*")) and time.monotonic() < limit:
-        time.sleep(0.005)
-    process.kill()
-    process.communicate()
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    two = start(*words_for(place, output), launcher=launcher)
-    _, err = two.communicate(timeout=300)
-    assert two.returncode == 0, err
+    process.wait_for(lambda: list((output / "scored").glob("shard-*")))
+    process.kill(signal.SIGKILL)
+    process.finish()
+    status, said = by_two(*words_for(place, output))
+    assert status == 0, said
     assert texts_of(output) == texts_of(whole)
     assert json.loads((output / "manifest.json").read_text())["complete"]
     assert [row["premise"] for row in rows_of(output)] == [row["premise"] for row in rows_of(whole)]

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from contracts import InputError
 from tests.forks import TRAIN, run_command
-from tests.synthesis.commands import ROOT, here, start
+from tests.synthesis.commands import ROOT, by_two, here, start
 
 TEXTS = ["A man is playing.", "The dog runs.", 'She said "no".', "Ein Häuschen.", "A dog", "x", "A man is playing."]
 
@@ -66,9 +65,8 @@ def place(tmp_path_factory):
 
 
 def synthesis(*words, **more):
-    process = start(*words, **more)
-    out, err = process.communicate(timeout=300)
-    return process.returncode, out + err
+    status, out, err = start(*words, **more).finish(300)
+    return status, out + err
 
 
 def x2(place, output, *words):
@@ -123,11 +121,9 @@ def test_killed_and_continued_is_as_if_never_killed(place, tmp_path):
     out, kept = tmp_path / "killed", {}
     for wanted in (2, 7):
         process = start(*x2(place, out, *words))
-        while len(shards(out)) < wanted and process.poll() is None:
-            time.sleep(0.02)
-        assert process.poll() is None, "it should be under way: " + process.communicate()[1]
-        process.kill()
-        process.communicate()
+        process.wait_for(lambda wanted=wanted: len(shards(out)) >= wanted)
+        process.kill(signal.SIGKILL)
+        assert process.finish().status == -signal.SIGKILL, "it should be under way"
         there = {path: path.stat().st_mtime_ns for path in out.glob("shard-*")}
         assert kept.items() <= there.items(), "a shard was written again"
         kept = there
@@ -143,11 +139,10 @@ def test_interrupted_it_leaves_what_is_whole(place, tmp_path):
     many = place / "more.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(400)))
     process = start(*x2(place, tmp_path / "out", f"input={many}", "shard_size=4"))
-    while len(shards(tmp_path / "out")) < 2 and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 130, said
+    process.wait_for(lambda: len(shards(tmp_path / "out")) >= 2)
+    process.kill(signal.SIGINT)
+    status, _, said = process.finish()
+    assert status == 130, said
     assert "Traceback" not in said
     found = manifest(tmp_path / "out")
     assert not found["complete"]
@@ -173,18 +168,17 @@ def test_interrupted_when_the_first_process_is_done_it_leaves_what_is_whole(plac
         here(*words)
     process = start(*words, RANK="1", WORLD_SIZE="2")
     first = len(shards(tmp_path))
-    while len(shards(tmp_path)) < first + 2 and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    assert "Traceback" not in process.communicate(timeout=120)[1]
-    assert process.returncode == 130
+    process.wait_for(lambda: len(shards(tmp_path)) >= first + 2)
+    process.kill(signal.SIGINT)
+    status, _, said = process.finish()
+    assert "Traceback" not in said
+    assert status == 130
     assert [one["file"] for one in manifest(tmp_path)["shards"]] == list(shards(tmp_path))
     assert "not finished" in (tmp_path / "README.md").read_text()
 
 
 def test_two_processes_write_what_one_does(place, straight, tmp_path):
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    status, said = synthesis(*x2(place, tmp_path / "two"), launcher=launcher)
+    status, said = by_two(*x2(place, tmp_path / "two"))
     assert status == 0, said
     assert shards(tmp_path / "two") == shards(straight)
     assert manifest(tmp_path / "two") == manifest(straight)

@@ -1,10 +1,11 @@
 """Whose folder it is, where a run goes on, and that two processes never train in one folder."""
 
-import os
+import multiprocessing
 import shutil
 import signal
 import subprocess
 import sys
+from inspect import getsource
 from pathlib import Path
 
 import pytest
@@ -16,15 +17,7 @@ from training.callbacks.checkpoints import RunCheckpoints
 from training.folder import claim_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-HOLD = """
-import sys, time
-from pathlib import Path
-from training.folder import claim_folder
-for folder in sys.argv[1:]:
-    claim_folder(Path(folder), "abc", resume="auto", overwrite=False, writer=True)
-print("held", flush=True)
-time.sleep(60)
-"""
+FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
@@ -33,16 +26,23 @@ def holder():
     started = []
 
     def hold(*folders):
-        words = [sys.executable, "-c", HOLD, *map(str, folders)]
-        started.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True))
-        assert started[-1].stdout.readline() == "held\n"
+        held = FORK.Event()
+        started.append(FORK.Process(target=claim_and_stay, args=(held, *folders)))
+        started[-1].start()
+        assert held.wait(60)
         return started[-1]
 
     yield hold
     for process in started:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.join()
+
+
+def claim_and_stay(held, *folders):
+    for folder in folders:
+        claim(folder)
+    held.set()
+    signal.pause()
 
 
 def claim(folder, resume="auto", overwrite=False, writer=True):
@@ -129,8 +129,8 @@ def test_the_other_ranks_of_the_run_are_let_in(tmp_path, holder):
 
 def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
     process = holder(tmp_path / "run")
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert claim(tmp_path / "run") == (False, None)
 
 
@@ -145,8 +145,9 @@ def test_one_process_holds_several_folders_and_may_come_back(tmp_path, holder):
 def test_overwriting_keeps_the_others_out(tmp_path):
     claim(tmp_path / "run")
     claim(tmp_path / "run", overwrite=True)
-    words = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
-    refused = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    code = f"from training.folder import claim_folder\n{getsource(claim)}\n"
+    code += f"from pathlib import Path\nclaim(Path({str(tmp_path / 'run')!r}))"
+    refused = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert refused.returncode != 0
     assert "another process is training in this folder" in refused.stderr
 
