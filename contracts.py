@@ -51,10 +51,11 @@ class SpanBatch(NamedTuple):
 
 
 class SentenceBatch(NamedTuple):
-    """Single texts: unsupervised SimCSE."""
+    """Single texts: unsupervised SimCSE; TSDAE, which has them damaged as well."""
 
     sentences: Ragged
     rows: "np.ndarray"  # (N,) int64 rows of the store, to name a batch in a message; the same below
+    damaged: Ragged | None = None  # what is left of each where words are deleted
 
 
 class ScoredPairBatch(NamedTuple):

@@ -17,6 +17,7 @@ from datamodules.text_data import TextData
 from datamodules.text_to_ids import WholeRows
 from datamodules.token_store import Source, TokenStore
 from datamodules.tokenizer import special_tokens
+from datamodules.word_deletion import WordDeletion
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +75,30 @@ class TextRows(StoredRows):
         return found | {"rows_per_batch": self.batch_size, "max_length": self.sequences.longest}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Sentences(TextRows):
-    """Single texts: a line each, or a column "text"."""
+    """Single texts: a line each, or a column "text". ``deletion`` is the share of their words that is taken out of a
+    second copy; None makes no copy.
+    """
 
     yields = SentenceBatch
     kind = SENTENCES
+
+    deletion: float | None
+
+    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        if self.deletion is not None:
+            self.delete_words = WordDeletion(tokenizer, self.deletion, seed=self.seed)
+        return super().ready(store, tokenizer)
+
+    def batch(self, pass_index: int, examples: np.ndarray) -> SentenceBatch:
+        whole: SentenceBatch = super().batch(pass_index, examples)
+        if self.deletion is None:
+            return whole
+        left = [self.delete_words(self.store.text(row), pass_index, row) for row in whole.rows.tolist()]
+        ends = np.cumsum([len(ids) for ids in left])
+        starts = np.concatenate([[0], ends[:-1]])
+        return whole._replace(damaged=self.sequences.framed(np.concatenate(left), starts, ends))
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> SentenceBatch:
         return SentenceBatch(self.sequences(store, rows, 0), rows)
@@ -140,7 +160,10 @@ class Sequences:
 
     def __call__(self, store: TokenStore, rows: np.ndarray, column: int) -> Ragged:
         """(N,) rows -> N sequences."""
-        starts, ends = store.bounds(rows, column)
+        return self.framed(store.ids, *store.bounds(rows, column))
+
+    def framed(self, flat: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Ragged:
+        """Cut N slices of (tokens,) ids to their length, and put the special tokens around them."""
         kept = np.minimum(ends - starts, self.room)
         starts = ends - kept if self.keeps_end else starts
         lengths = kept + (len(self.before) + len(self.after))
@@ -150,7 +173,7 @@ class Sequences:
         ids[firsts[:, None] + np.arange(len(self.before))] = self.before
         ids[lasts[:, None] - np.arange(len(self.after), 0, -1)] = self.after
         within = np.arange(int(kept.sum())) - np.repeat(np.cumsum(kept) - kept, kept)
-        ids[np.repeat(firsts + len(self.before), kept) + within] = store.ids[np.repeat(starts, kept) + within]
+        ids[np.repeat(firsts + len(self.before), kept) + within] = flat[np.repeat(starts, kept) + within]
         return Ragged(torch.from_numpy(ids), lengths)
 
 

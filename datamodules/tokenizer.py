@@ -103,8 +103,8 @@ def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
         return lambda token: token.startswith("▁")  # SentencePiece BPE, as Llama's, spells out what Metaspace does
     raise InputError(
         f"{type(tokenizer).__name__}: cannot tell where its words begin: wanted a WordPiece, byte-level or "
-        f"SentencePiece tokenizer, got a {model.get('type')} model with {sorted(parts) or 'no'} parts. Switch "
-        "whole-word masking off."
+        f"SentencePiece tokenizer, got a {model.get('type')} model with {sorted(parts) or 'no'} parts. Take "
+        "another backbone, or switch off what goes by whole words."
     )
 
 

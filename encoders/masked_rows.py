@@ -9,7 +9,7 @@ Shape letters: B sequences, T tokens, D width, M chosen tokens, V vocabulary.
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -29,6 +29,19 @@ def _only_rows(trunk: nn.Module, pooler: Pooler, mask_BT: Tensor, chosen_BT: Ten
     handle = trunk.register_forward_hook(hook, with_kwargs=True)
     try:
         yield pooled
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def head_sees(model: PreTrainedModel, mask_BT: Tensor) -> Iterator[None]:
+    """Inside, the product with the vocabulary is given the states of these places alone, whatever was done to them
+    before it: the logits of ``model`` are (M, V).
+    """
+    head = cast(nn.Module, model.get_output_embeddings())
+    handle = head.register_forward_pre_hook(lambda module, args: (args[0][mask_BT], *args[1:]))
+    try:
+        yield
     finally:
         handle.remove()
 

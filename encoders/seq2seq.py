@@ -4,8 +4,7 @@ Shape letters: N pairs of source and target, B pairs of a chunk, S tokens of its
 target, M target tokens without padding, V vocabulary, A answers.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -16,6 +15,7 @@ from contracts import InputError, Ragged
 from encoders.backbones import check_vocabulary, load_tokenizer, load_whole, run_folder
 from encoders.chunks import Chunk, check_recompute, chunk_cost, computed, padded, places_in, plan_chunks, recomputes
 from encoders.faster_layers import fast_linears
+from encoders.masked_rows import head_sees
 from encoders.sentence_encoder import affordable_tokens, attention_for
 from losses.tokens import token_losses
 
@@ -69,7 +69,7 @@ class Seq2Seq(nn.Module):
         """(B,) losses and (B, A) logits of the answers: no collective, nothing random but dropout."""
         start = self.transformer.config.decoder_start_token_id
         shifted_BT = torch.cat([target_BT.new_full((len(target_BT), 1), start), target_BT[:, :-1]], dim=1)
-        with attention_for(source_BS), fast_linears(self.transformer), self._head_sees(target_mask_BT):
+        with attention_for(source_BS), fast_linears(self.transformer), head_sees(self.transformer, target_mask_BT):
             output = self.transformer(
                 input_ids=source_BS,
                 attention_mask=source_mask_BS.long(),
@@ -83,16 +83,6 @@ class Seq2Seq(nn.Module):
         lengths_B = target_mask_BT.sum(1)
         first_B = lengths_B.cumsum(0) - lengths_B
         return losses_B, logits_MV[first_B][:, self.answers].float()
-
-    @contextlib.contextmanager
-    def _head_sees(self, mask_BT: Tensor) -> Iterator[None]:
-        """Inside, the language-model head is given the states of these places alone, whatever scales them before it."""
-        head = cast(nn.Module, self.transformer.get_output_embeddings())
-        handle = head.register_forward_pre_hook(lambda module, args: (args[0][mask_BT], *args[1:]))
-        try:
-            yield
-        finally:
-            handle.remove()
 
 
 def load_seq2seq(backbone: str) -> PreTrainedModel:

@@ -69,6 +69,11 @@ class SimCSE(Objective):
 
     def _views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
         """Two views, or three with hard negatives; of one length each."""
+        if isinstance(batch, SentenceBatch) and batch.damaged is not None:
+            raise InputError(
+                "model=simcse reads sentences whole, and data.deletion takes words out of them: set "
+                "data.deletion=null, or take model=tsdae."
+            )
         if isinstance(batch, SentenceBatch):
             if self.training and not has_dropout(self.encoder):
                 raise InputError(

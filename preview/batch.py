@@ -70,7 +70,7 @@ def sequences_of(batch: Any) -> list[Sequences]:
     if isinstance(batch, SpanBatch):
         roles = {"anchor": batch.anchors, "positive": batch.positives}
     elif isinstance(batch, SentenceBatch):
-        roles = {"sentence": batch.sentences}
+        roles = {"sentence": batch.sentences, "damaged sentence": batch.damaged}
     elif isinstance(batch, ScoredPairBatch):
         roles = {"left": batch.left, "right": batch.right}
     elif isinstance(batch, NLIBatch):
@@ -106,7 +106,7 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
             parts += [_part("easy negative", columns[1].ids[other], tokenizer) for other in _others(~same.numpy())]
             twins = int(same.sum()) - 1
             name += f", its anchor is there {twins} more times" if twins else ""
-        elif isinstance(batch, SentenceBatch):
+        elif isinstance(batch, SentenceBatch) and batch.damaged is None:
             others = np.arange(len(batch.rows)) != row
             parts += [_part("easy negative", columns[0].ids[other], tokenizer) for other in _others(others)]
             name += ", its own positive under another dropout mask"

@@ -35,6 +35,11 @@ def sentences(model, rank, world):
     return SentenceBatch(*texts(model, rank, world, LEFT), np.arange(6))
 
 
+def damaged(model, rank, world):
+    whole, left = texts(model, rank, world, LEFT, [text.rpartition(" ")[2] for text in LEFT])
+    return SentenceBatch(whole, np.arange(6), left)
+
+
 def pairs(model, rank, world):
     groups = share(torch.tensor([4, 0, 4, 2, 0, 5]), rank, world)
     return TripletBatch(*texts(model, rank, world, LEFT, RIGHT), None, groups, np.arange(6))
@@ -53,6 +58,8 @@ CASES = {
     "sroberta": ("sroberta", {}, sroberta),
     "sroberta recomputed": ("sroberta", {"token_budget": 20, "recompute": "on"}, sroberta),
     "sbert_nli": ("sbert_nli", {}, sbert_nli),
+    "tsdae": ("tsdae", {}, damaged),
+    "tsdae recomputed": ("tsdae", {"token_budget": 20, "recompute": "on"}, damaged),
     "simcse unsupervised": ("simcse", {"temperature": 0.5, "pooling": "mean"}, sentences),
     "simcse pairs": ("simcse", SUPERVISED | {"exclude_same_anchor": True}, pairs),
     "simcse triplets": ("simcse", SUPERVISED | {"hard_negative_weight": 1.0}, triplets),

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from contracts import InputError, NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, TripletBatch
 from export.sentence_transformers import export_encoder
@@ -14,6 +15,7 @@ from tests.objectives import built
 LEFT = ["The ferry leaves the harbour.", "Rain fell on the orchard for three days.", "Bread rises.", "Old maps.", "A"]
 RIGHT = ["A ferry left.", "It rained.", "Dough in a cold kitchen rises slowly today.", "The choir sings.", "B c"]
 THIRD = ["Nobody left the harbour.", "The sun shone.", "The bread is burnt and flat.", "A new map is drawn.", "d"]
+DAMAGED = ["ferry the harbour.", "Rain on for days", "rises", "Old maps.", "A"]
 SCORES = torch.tensor([0.9, 0.5, 0.9, 0.1, 0.0])
 LABELS = torch.tensor([0, 2, 1, 2, 0])
 ROWS = np.arange(5)
@@ -104,6 +106,51 @@ def test_sbert_nli_is_the_librarys_softmax_loss(tiny_bert, tmp_path):
     torch.testing.assert_close(gradients["classifier.bias"], softmax.classifier.bias.grad)
 
 
+@pytest.mark.parametrize("family", ["tiny_bert", "tiny_mlm"])
+def test_tsdae_is_the_librarys_denoising_auto_encoder(family, request, tmp_path):
+    """On the same damaged texts; what no checkpoint has, cross-attention and head, is copied from ours."""
+    model = built("tsdae", request.getfixturevalue(family), **OFF).eval()
+    losses, other = oracle(model, tmp_path)
+    library = losses.DenoisingAutoEncoderLoss(other, tie_encoder_decoder=True).eval()
+    library.decoder.load_state_dict(model.decoder.state_dict())
+    damaged, whole = ragged(model, DAMAGED, LEFT)
+    found, gradients = step(model, SentenceBatch(whole, ROWS, damaged))
+    loss = library([other.tokenize(DAMAGED), other.tokenize(LEFT)], None)
+    loss.backward()
+    torch.testing.assert_close(found["loss"], loss, atol=1e-5, rtol=1e-5)
+    theirs = {name: weight.grad for name, weight in library.decoder.named_parameters()}
+    assert any("crossattention" in name for name in theirs)
+    assert {f"decoder.{name}" for name in theirs} | set(gradients) == {f"decoder.{name}" for name in theirs} | {
+        name for name in gradients if name.startswith("encoder.transformer.")
+    }
+    tied = dict(model.decoder.named_parameters())
+    for name, expected in theirs.items():
+        torch.testing.assert_close(tied[name].grad, expected, atol=1e-5, rtol=1e-5, msg=name)
+    assert sum(float(grad.norm()) > 1e-4 for grad in theirs.values()) > 20
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "bart", "t5"])
+def test_tsdae_refuses_a_family_that_cannot_be_its_own_decoder(kind, tiny_bert, tmp_path):
+    small = {
+        "distilbert": lambda: transformers.DistilBertModel(
+            transformers.DistilBertConfig(vocab_size=1000, dim=32, n_layers=1, n_heads=2, hidden_dim=32)
+        ),
+        "bart": lambda: transformers.BartModel(
+            transformers.BartConfig(
+                vocab_size=1000, d_model=32, encoder_layers=1, decoder_layers=1,
+                encoder_ffn_dim=32, decoder_ffn_dim=32, encoder_attention_heads=2, decoder_attention_heads=2,
+            )
+        ),
+        "t5": lambda: transformers.T5Model(
+            transformers.T5Config(vocab_size=1000, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+        ),
+    }[kind]()  # fmt: skip
+    small.save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=rf"model=tsdae needs a family .* a {kind} model cannot\. Take BERT"):
+        built("tsdae", tmp_path)
+
+
 def by_the_book(anchors, positives, negatives, temperature, weight):
     """SimCSE's loss with its hard negative weight as its code has it: a logit on the own hard negative."""
     total = 0.0
@@ -169,14 +216,16 @@ def test_first_weights_come_from_the_seed_alone(tiny_bert):
     drawn = []
     for seed, noise in ((1, 5), (1, 6), (2, 5)):
         torch.manual_seed(noise)
-        models = built("simcse", tiny_bert, seed=seed), built("sbert_nli", tiny_bert, seed=seed)
-        drawn.append((models[0].mlp.linear.weight, models[1].classifier.weight))
+        models = [built(name, tiny_bert, seed=seed) for name in ("simcse", "sbert_nli", "tsdae")]
+        cross = models[2].decoder.base_model.encoder.layer[0].crossattention.self.value.weight
+        drawn.append((models[0].mlp.linear.weight, models[1].classifier.weight, cross))
     for first, second, third in zip(*drawn, strict=True):
         assert torch.equal(first, second)
         assert not torch.equal(first, third)
 
 
 MODELS = {
+    "tsdae": ("tsdae", {}, lambda m: SentenceBatch(ragged(m, LEFT)[0], ROWS, ragged(m, DAMAGED)[0])),
     "sroberta": ("sroberta", {}, lambda m: ScoredPairBatch(*ragged(m, LEFT, RIGHT), SCORES, ROWS)),
     "sbert_nli": ("sbert_nli", {}, lambda m: NLIBatch(*ragged(m, LEFT, RIGHT), LABELS, ROWS)),
     "simcse": ("simcse", {}, lambda m: SentenceBatch(*ragged(m, LEFT), ROWS)),
@@ -210,7 +259,9 @@ def test_chunks_have_the_loss_and_gradient_of_the_whole_batch(tiny_bert, tiny_ml
 
 
 def _lengths(name, model):
-    columns = {"simcse": [LEFT, LEFT], "simcse_sup": [LEFT, RIGHT, THIRD]}.get(name, [LEFT, RIGHT])
+    columns = {"tsdae": [DAMAGED, LEFT], "simcse": [LEFT, LEFT], "simcse_sup": [LEFT, RIGHT, THIRD]}.get(
+        name, [LEFT, RIGHT]
+    )
     return [len(ids) for column in columns for ids in model.encoder.tokenizer(column)["input_ids"]]
 
 
@@ -218,6 +269,15 @@ def test_single_sentences_without_dropout_are_refused(tiny_bert):
     model = built("simcse", tiny_bert).train()
     with pytest.raises(InputError, match=r"needs dropout.*hidden_dropout_prob"):
         model.training_step(SentenceBatch(*ragged(model, LEFT), ROWS), 0)
+
+
+def test_damaged_sentences_are_for_tsdae_alone(tiny_bert, tiny_mlm_with_dropout):
+    model = built("tsdae", tiny_bert)
+    with pytest.raises(InputError, match=r"data\.deletion=null leaves them whole.*data\.deletion=0\.6"):
+        model.training_step(SentenceBatch(*ragged(model, LEFT), ROWS), 0)
+    model = built("simcse", tiny_mlm_with_dropout)
+    with pytest.raises(InputError, match=r"simcse reads sentences whole.*data\.deletion=null"):
+        model.training_step(SentenceBatch(ragged(model, LEFT)[0], ROWS, ragged(model, DAMAGED)[0]), 0)
 
 
 def test_a_weight_without_hard_negatives_is_refused(tiny_bert):
@@ -240,7 +300,7 @@ def test_a_sequence_may_be_as_short_as_its_special_tokens(tiny_bert):
     assert found["loss"].item() == pytest.approx(0.5, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["sroberta", "simcse", "sbert_nli"])
+@pytest.mark.parametrize("name", ["sroberta", "simcse", "sbert_nli", "tsdae"])
 def test_dropout_is_on_from_the_first_step(tiny_bert, name):
     """from_pretrained returns a model in evaluation mode, and Lightning trains in the mode it finds."""
     model = built(name, tiny_bert)

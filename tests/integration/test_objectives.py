@@ -33,6 +33,7 @@ COLUMNS = {
 RUNS = {
     "sroberta": ["model=sroberta", "data=dino", "data.postprocess=off"],
     "sbert_nli": ["model=sbert_nli", "data=nli"],
+    "tsdae": ["model=tsdae", "data=sentences"],
     "simcse_unsup": ["model=simcse", "data=sentences"],
     "gense": ["model=gense", "data=triplets", 'model.prompt=" It is:"', "model.hard_negative_weight=0.5"],
     "st5": ["model=gense", "data=triplets", 'model.prompt=" It is:"', "model.pooling=mean", "model.optimizer=adamw"],
@@ -104,6 +105,9 @@ BAD = [
     (["model=declutr", "data=triplets"], ["model=declutr learns from SpanBatch"]),
     (["model=simcse", "data=triplets", "model.temperature=0"], ["model.temperature=0", "above 0"]),
     (["model=simcse", "data=sentences", "model.hard_negative_weight=1"], ["no hard negatives"]),
+    (["model=tsdae", "data=triplets"], ["model=tsdae learns from SentenceBatch"]),
+    (["model=tsdae", "data=sentences", "deletion=1"], ["data.deletion=1", "between 0 and 1", "0.6"]),
+    (["model=tsdae", "data=sentences", "data.deletion=null"], ["data.deletion=null leaves them whole"]),
     (["model=simcse", "data=sentences", "tiny.dropout=0"], ["needs dropout"]),
     (["model=sroberta", "data=dino", "model.pooling=sum"], ["model.pooling='sum'", "avg_top2"]),
     (["model=sroberta", "data=dino", "model.lr_schedule=cosine"], ["model.lr_schedule='cosine'"]),

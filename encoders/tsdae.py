@@ -1,0 +1,135 @@
+"""TSDAE (Wang, Reimers and Gurevych, Findings of EMNLP 2021): most words of a text are deleted, and from the one vector
+of what is left the whole text is written again.
+
+The decoder has the encoder's weights, under causal attention, and cross-attention of its own to the vector; it is
+thrown away after training.
+
+Shape letters: N texts, D width, B texts of a chunk, T tokens of its longest, M tokens to write.
+"""
+
+import logging
+from typing import Unpack, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from contracts import InputError, Ragged, SentenceBatch, StepOutput
+from encoders.backbones import from_pretrained, run_folder
+from encoders.chunks import chunk_cost, computed, padded, plan_chunks, recomputes
+from encoders.faster_layers import fast_linears
+from encoders.masked_rows import head_sees
+from encoders.objective import EncoderSettings, Objective
+from encoders.sentence_encoder import attention_for
+from losses.gather import global_mean
+from losses.tokens import masked_lm_sum
+
+CROSS_ATTENTION = "BERT, RoBERTa, XLM-RoBERTa or ELECTRA"  # families that have it, for messages
+
+log = logging.getLogger(__name__)
+
+
+class TSDAE(Objective):
+    """Loss = mean over the tokens of the whole texts, from the second on, of -log p given those before and the vector.
+
+    ``seed`` draws the first weights of the cross-attention, which no checkpoint has.
+    """
+
+    objective = "tsdae"
+    consumes = SentenceBatch
+
+    def __init__(self, *, seed: int, **settings: Unpack[EncoderSettings]) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        self.encoder = self.make_encoder()
+        if not self.encoder.tokenizer.num_special_tokens_to_add():
+            raise InputError(
+                f"backbone={settings['backbone']}: its tokenizer puts no special token before a text, so there is "
+                f"nothing to write the first word behind. Take {CROSS_ATTENTION}."
+            )
+        self.decoder = tied_decoder(settings["backbone"], self.encoder.transformer, seed).train()
+
+    def training_step(self, batch: SentenceBatch, batch_idx: int) -> StepOutput:
+        damaged, whole = self._damaged(batch), batch.sentences
+        encoded = self.encoder.encode(damaged)
+        summed, padding = self._write(encoded.vectors, whole)
+        spent = {
+            "examples": len(batch.rows),
+            "real_tokens": int(damaged.lengths.sum() + whole.lengths.sum()),
+            "padded_tokens": encoded.padded_tokens + padding,
+        }
+        loss = global_mean(summed, int((whole.lengths - 1).sum()))
+        return {"loss": loss, "metrics": {}, "spent": spent}
+
+    def check_batch(self, batch: SentenceBatch) -> None:
+        self._damaged(batch)
+
+    def _damaged(self, batch: SentenceBatch) -> Ragged:
+        if batch.damaged is None:
+            raise InputError(
+                "model=tsdae writes texts again from what is left of them, and data.deletion=null leaves them whole. "
+                "Set the share of the words to delete: data.deletion=0.6 is published."
+            )
+        return batch.damaged
+
+    def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
+        """The summed loss of the texts given their vectors, and the padding that was computed along."""
+        device, encoder = texts.ids.device, self.encoder
+        chunks = plan_chunks(texts.lengths, encoder.token_budget, chunk_cost(device))
+        again = recomputes(encoder.recompute, chunks, encoder.token_budget)
+        laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
+        sums = []
+        for chunk, (ids_BT, mask_BT) in zip(chunks, laid_out, strict=True):
+            vectors_BD = vectors_ND[torch.from_numpy(chunk.rows).to(device)]
+            sums.append(computed(self._write_chunk, vectors_BD, ids_BT, mask_BT, again=again))
+        padding = sum(chunk.padded_tokens for chunk in chunks) - int(texts.lengths.sum())
+        return torch.stack(sums).sum(), padding
+
+    def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """No collective, nothing random but dropout. Padding lies behind what is real, where no real token looks."""
+        wanted_BT, is_wanted_BT = ids_BT[:, 1:], mask_BT[:, 1:]
+        with attention_for(ids_BT), fast_linears(self.decoder), head_sees(self.decoder, is_wanted_BT):
+            output = self.decoder(
+                input_ids=ids_BT[:, :-1], encoder_hidden_states=vectors_BD.unsqueeze(1), use_cache=False
+            )
+        return masked_lm_sum(output.logits, wanted_BT[is_wanted_BT])
+
+
+def tied_decoder(backbone: str, encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """The backbone as a decoder with cross-attention, in float32. ``encoder`` is given its weights in place of its own:
+    one parameter for both wherever the names are the same.
+
+    What the checkpoint lacks is drawn from ``seed``: the cross-attention, and the language-model head where the
+    backbone was saved without.
+
+    Raises:
+        InputError: the family has no cross-attention.
+    """
+    name = run_folder(backbone) or backbone
+    config = from_pretrained(AutoConfig, name)
+    if type(config) not in AutoModelForCausalLM._model_mapping or config.is_encoder_decoder:
+        raise _no_cross_attention(backbone, config.model_type)
+    config.is_decoder = config.add_cross_attention = True
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        decoder, info = from_pretrained(
+            AutoModelForCausalLM, name, config=config, dtype=torch.float32, output_loading_info=True
+        )
+    trunk = cast(nn.Module, decoder.base_model)
+    own, shared = dict(trunk.named_parameters()), dict(encoder.named_parameters())
+    if not shared.keys() < own.keys():
+        raise _no_cross_attention(backbone, config.model_type)
+    head = [key for key in info["missing_keys"] if not key.startswith(f"{decoder.base_model_prefix}.")]
+    if head:
+        log.info("backbone=%s was saved without its language-model head: it begins from random weights", backbone)
+    for key in shared:
+        module, _, attribute = key.rpartition(".")
+        setattr(encoder.get_submodule(module), attribute, own[key])
+    return cast(PreTrainedModel, decoder)
+
+
+def _no_cross_attention(backbone: str, kind: str) -> InputError:
+    return InputError(
+        f"backbone={backbone}: model=tsdae needs a family that can be its own decoder, with cross-attention, and a "
+        f"{kind} model cannot. Take {CROSS_ATTENTION}, or model=simcse."
+    )
