@@ -1,4 +1,6 @@
-"""Triplets by retrieval: nothing is written, candidates are the sentences of the same input that BM25 finds alike.
+"""Pairs by retrieval: nothing is written, candidates are the sentences of the same input that BM25 finds alike.
+
+Those that follow are kept, as the paper's baseline has it; those that contradict only where they are asked for.
 
 BM25 is that of bm25s, an optional extra.
 
@@ -9,10 +11,10 @@ with all others, so the time grows with the square of their number.
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from contracts import InputError
-from prompts import DIRECTIONS
+from prompts import DIRECTIONS, Direction
 from synthesis.triplet_recipe import Baseline, Found, FromSentences, Opened
 
 WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their weight is small in any language
@@ -42,6 +44,7 @@ class Retrieval(Baseline, FromSentences):
     """``python -m synthesis recipe=gense_retrieval``."""
 
     bm25: Bm25
+    contradictions: Literal["none", "retrieved"]
     required: ClassVar[dict[str, str]] = {
         **FromSentences.required,
         "generator": "the folder or hub id of a GenSE generator, which tells what follows from a sentence among what "
@@ -49,24 +52,28 @@ class Retrieval(Baseline, FromSentences):
     }
 
     def method(self) -> dict[str, Any]:
-        return {"bm25": asdict(self.bm25), "input": self.given}
+        # Folders of the time when contradictions were always retrieved do not name them
+        pairs = {"contradictions": "none"} if self.contradictions == "none" else {}
+        return {"bm25": asdict(self.bm25), "input": self.given, **pairs}
 
     def open(self) -> Opened:
         prepared = self.prepared()
-        return Opened(prepared.number, prepared.counts, Retrieved(list(prepared), self.bm25))
+        directions = DIRECTIONS if self.contradictions == "retrieved" else DIRECTIONS[:1]
+        return Opened(prepared.number, prepared.counts, Retrieved(list(prepared), self.bm25, directions))
 
 
 class Retrieved:
-    """The same neighbours for both directions: the discriminator tells which they belong to."""
+    """The same neighbours for all directions: the discriminator tells which they belong to."""
 
-    def __init__(self, sentences: Sequence[str], how: Bm25) -> None:
-        self.neighbours = Neighbours(sentences, how)
+    def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
+        self.neighbours, self.directions = Neighbours(sentences, how), directions
 
     def __call__(self, first: int, last: int) -> list[Found]:
         places = range(first, last)
         return [
             Found(
-                self.neighbours.sentences[place], {direction: [(one, True) for one in some] for direction in DIRECTIONS}
+                self.neighbours.sentences[place],
+                {direction: [(one, True) for one in some] for direction in self.directions},
             )
             for place, some in zip(places, self.neighbours.of(places), strict=True)
         ]

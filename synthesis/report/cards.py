@@ -25,11 +25,12 @@ class Method(NamedTuple):
     warning: str = "No person wrote or checked these texts."
 
 
-METHODS = {
+FOUND = "found among the same sentences by BM25"
+UNCHECKED = "No person checked what follows from what."
+METHODS = {  # and what is said about contradictions, where they may be left out
     "gense": Method("written by GenSE's generator"),
-    "gense_retrieval": Method(
-        "found among the same sentences by BM25", warning="No person checked what follows from what."
-    ),
+    "gense_retrieval": Method(FOUND, warning=UNCHECKED),
+    "gense_retrieval none": Method(FOUND, "pairs", ("entailment",), UNCHECKED),
     "gense_back_translation": Method("translated there and back", "pairs", ("entailment",)),
     "gense_dino": Method("taken from DINO's pairs"),
 }
@@ -37,7 +38,8 @@ METHODS = {
 
 def method_of(manifest: Mapping[str, Any]) -> Method:
     """How the candidates of triplets came about."""
-    return METHODS[manifest["identity"]["scored"].get("method", "gense")]
+    scored = manifest["identity"]["scored"]
+    return METHODS[" ".join([scored.get("method", "gense"), *filter(None, [scored.get("contradictions")])])]
 
 
 def write_label_card(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -101,8 +101,25 @@ def p_true(place, premise, hypothesis):
     return logits[list(ids.answers())].softmax(0)[0].item()
 
 
-def test_retrieval_trains_as_it_is(place, tmp_path):
-    here(*words_for("gense_retrieval", place, tmp_path / "out"))
+def test_retrieval_keeps_what_follows_whether_or_not_anything_contradicts(place, tmp_path):
+    """The paper's baseline is pairs. This random model never says "false": no sentence has a contradiction."""
+    answers = ["rules.threshold=0.66"]
+    here(*words_for("gense_retrieval", place, tmp_path / "pairs", *answers))
+    here(*words_for("gense_retrieval", place, tmp_path / "triplets", *answers, "contradictions=retrieved"))
+    scored, pairs, triplets = (rows_of(tmp_path / one) for one in ("pairs/scored", "pairs", "triplets"))
+    expected = [row["premise"] for row in scored if any(one["p_true"] >= 0.66 for one in row["entailment"])]
+    assert [row["premise"] for row in pairs] == expected
+    assert all(row.keys() == {"premise", "entailment", "p_entailment"} for row in pairs)
+    assert triplets == []
+    assert 0 < len(pairs) < len(scored)
+    assert next(iter(RecordSource(tmp_path / "pairs", TRIPLETS))).texts == (pairs[0]["premise"], pairs[0]["entailment"])
+    assert "# Pairs" in (tmp_path / "pairs" / "README.md").read_text()
+    with pytest.raises(InputError, match=r"contradictions"):
+        here(*words_for("gense_retrieval", place, tmp_path / "pairs", *answers, "contradictions=retrieved"))
+
+
+def test_retrieved_triplets_train_as_they_are(place, tmp_path):
+    here(*words_for("gense_retrieval", place, tmp_path / "out", "contradictions=retrieved"))
     scored, rows = rows_of(tmp_path / "out" / "scored"), rows_of(tmp_path / "out")
     corpus = (place / "in.txt").read_text().splitlines()
     assert [row["premise"] for row in scored] == corpus
@@ -253,6 +270,7 @@ def test_the_page_has_plots(place, tmp_path):
         ("gense_retrieval", ["generator=null"], "generator is not set"),
         ("gense_retrieval", ["input=null"], "input is not set"),
         ("gense_retrieval", ["bm25.top=0"], "bm25.top=0: wanted at least 1"),
+        ("gense_retrieval", ["contradictions=some"], "contradictions='some'"),
         ("gense_retrieval", ["bm25.b=2"], "bm25.b=2"),
         ("gense_retrieval", ["bm25.k1=x"], "bm25.k1='x': wanted a number"),
         ("gense_retrieval", ["top_p=0.5"], "Could not override 'top_p'"),
