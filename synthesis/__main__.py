@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from command.config_files import CONFIGS
 from command.keys import settings
 from command.line import command_line
 from command.processes import exit_on_sigterm, find_ranks, from_rank_zero, run_child, several
 from contracts import InputError
 from synthesis.report.afterwards import Afterwards
+from synthesis.report.annotate import Item
 from synthesis.shards.store import Heartbeat, SynthesisFailed, disk_errors
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -47,9 +49,18 @@ def do(cfg: DictConfig) -> int:
     afterwards.check(folder, overwrite=cfg.overwrite)
     finished = afterwards.asked() and not any((cfg.generator, cfg.recipe.name, cfg.get("spec")))
     status = 0 if finished else write(cfg, afterwards.asked())
-    if status == 0 and (shown := afterwards.do(folder, seed=cfg.get("seed", 0), overwrite=cfg.overwrite)):
-        print(shown)
+    if status == 0:
+        shown = afterwards.do(folder, seed=cfg.get("seed", 0), overwrite=cfg.overwrite, as_trained=as_trained)
+        print(shown, end="\n" if shown else "")
     return status
+
+
+def as_trained(folder: Path) -> list[Item]:
+    """The pairs of a data set as data=dino makes them, with its published steps, before any are held out."""
+    data = OmegaConf.load(CONFIGS / "data" / "dino.yaml")
+    unread = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0}  # nothing is tokenised or drawn
+    pairs = hydra.utils.instantiate(data, path=str(folder), dev_share=0, quiet=False, **unread)
+    return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
 
 
 def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:

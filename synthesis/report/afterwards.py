@@ -1,13 +1,13 @@
 """What is done with a data set that is there: a sheet for a person, what came back of it, the form for a hub."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError
 from files.whole import write_whole
-from synthesis.report.annotate import TABLE, agreement_table, read_agreement, write_sheet
+from synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
 from synthesis.report.publish import check_target, publish
 from synthesis.shards.store import read_manifest
 
@@ -33,21 +33,21 @@ class Afterwards(NamedTuple):
         if self.publish is not None:
             check_target(Path(self.publish), folder, overwrite=overwrite)
 
-    def do(self, folder: Path, *, seed: int, overwrite: bool) -> str:
-        """What is to be shown; empty where there is nothing."""
+    def do(self, folder: Path, *, seed: int, overwrite: bool, as_trained: Callable[[Path], Iterable[Item]]) -> str:
+        """What is to be shown; empty where there is nothing. ``as_trained`` reads pairs as training does."""
         table = ""
         if self.annotations is not None:
             table = take_back(folder, Path(self.annotations))
         elif self.annotate is not None:
-            hand_out(folder, self.annotate, seed)
+            hand_out(folder, self.annotate, seed, as_trained)
         if self.publish is not None:
             rows = publish(folder, Path(self.publish), overwrite=overwrite)
             log.info("%s holds %s rows as Parquet, with a data card in README.md.", self.publish, f"{rows:,}")
         return table
 
 
-def hand_out(folder: Path, number: int, seed: int) -> None:
-    sheet, allowed = write_sheet(folder, number, labels_of(folder), seed)
+def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Iterable[Item]]) -> None:
+    sheet, allowed = write_sheet(folder, number, labels_of(folder), seed, as_trained)
     log.info(
         "%s is written: fill in its column label with one of %s, then say annotations=%s.",
         sheet, ", ".join(allowed), sheet,

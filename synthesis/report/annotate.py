@@ -1,22 +1,22 @@
 """A blind sheet for a person to label, and the comparison with the labels that the texts were written for.
 
-As table 3 of the paper: of the pairs that were written for a label, how many percent a person gives which label. With
-similarities as labels (0, 0.5, 1) they are smoothed as for training (0.1, 0.5, 0.9), and pairs with a random second
-sentence are added under 0.0.
+As table 3 of the paper: of the pairs that were written for a label, how many percent a person gives which label. Pairs
+whose labels are similarities (0, 0.5, 1) are drawn as they are trained on: without copies, smoothed (0.1, 0.5, 0.9),
+with random second sentences under 0.0; others as they were written. All are drawn at random, whatever their label.
 """
 
 import csv
 import io
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from contracts import InputError
 from files.tables import Cell, Column, Table, columns, markdown
 from files.whole import write_whole
-from synthesis.shards.store import Entry, read_entries
+from synthesis.shards.store import read_entries
 
 SHEET, KEY, TABLE = "annotation.csv", "annotation-key.json", "annotation.md"
 COLUMNS = ("id", "text_a", "text_b", "label")
@@ -32,8 +32,10 @@ class Item(NamedTuple):
     label: str
 
 
-def write_sheet(folder: Path, number: int, labels: Sequence[str], seed: int) -> tuple[Path, list[str]]:
-    """Random items, as many of each label, in random order; the key lies in another file.
+def write_sheet(
+    folder: Path, number: int, labels: Sequence[str], seed: int, as_trained: Callable[[Path], Iterable[Item]]
+) -> tuple[Path, list[str]]:
+    """Random items in random order; the key lies in another file. ``as_trained`` reads pairs as training does.
 
     Returns the sheet and the labels that a person may give.
 
@@ -43,66 +45,37 @@ def write_sheet(folder: Path, number: int, labels: Sequence[str], seed: int) -> 
     sheet = folder / SHEET
     if sheet.exists():
         raise InputError(f"{sheet} is there already, perhaps with a person's labels. Move it away to draw another.")
-    pool = list(_pool(folder, labels, number, seed))
-    items = draw_items(pool, number, labels, seed)
+    first = next(read_entries(folder), None)
+    # The labels of first sentences name an instruction, whatever they look like
+    similar = set(labels) <= set(SIMILARITIES) and first is not None and first["text_b"] is not None
+    items = draw_items(as_trained(folder) if similar else _as_written(folder), number, seed)
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     writer.writerows((place, item.text_a, item.text_b, "") for place, item in enumerate(items, start=1))
-    allowed = names(labels, are_similarities(labels, pool))
+    allowed = [RANDOM, *sorted(SIMILARITIES[label] for label in labels)] if similar else list(labels)
     key = {"labels": allowed, "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
     write_whole(folder / KEY, json.dumps(key, indent=1).encode())
     write_whole(sheet, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
     return sheet, allowed
 
 
-def are_similarities(labels: Sequence[str], pool: Sequence[Entry]) -> bool:
-    """Of pairs; the labels of first sentences name an instruction, whatever they look like."""
-    return set(labels) <= set(SIMILARITIES) and any(entry["text_b"] is not None for entry in pool)
+def draw_items(pool: Iterable[Item], number: int, seed: int) -> list[Item]:
+    """So many of them, each as likely as any other; one pass, in the memory of those."""
+    draw, chosen, seen = random.Random(f"{seed}/annotation"), list[Item](), 0
+    for seen, item in enumerate(pool, start=1):
+        if seen <= number:
+            chosen.append(item)
+        elif (place := draw.randrange(seen)) < number:
+            chosen[place] = item
+    if seen < number:
+        raise InputError(f"annotate={number}: the data set has only {seen} texts to draw from. Ask for fewer.")
+    draw.shuffle(chosen)
+    return chosen
 
 
-def names(labels: Sequence[str], similar: bool) -> list[str]:
-    """What a person may write into the column label."""
-    if similar:
-        return [RANDOM, *sorted(SIMILARITIES[label] for label in labels)]
-    return list(labels)
-
-
-def draw_items(pool: Sequence[Entry], number: int, labels: Sequence[str], seed: int) -> list[Item]:
-    draw = random.Random(f"{seed}/annotation")
-    similar = are_similarities(labels, pool)
-    strata = [*labels, *([RANDOM] if similar else [])]
-    if len(pool) < number:
-        raise InputError(f"annotate={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer.")
-    items = []
-    for place, label in enumerate(strata):
-        wanted = number // len(strata) + (place < number % len(strata))
-        own = [entry for entry in pool if label == RANDOM or entry["label"] == label]
-        for entry in draw.sample(own, min(wanted, len(own))):
-            second = entry["text_b"] or ""
-            if label == RANDOM and similar:
-                others = [other["text_b"] or "" for other in pool if other["text_a"] != entry["text_a"]]
-                second = draw.choice(others) if others else second
-            items.append(Item(entry["text_a"], second, SIMILARITIES[label] if similar and label != RANDOM else label))
-    draw.shuffle(items)
-    return items
-
-
-def _pool(folder: Path, labels: Sequence[str], number: int, seed: int) -> Iterator[Entry]:
-    """Random entries of each label, many times as many as are wanted; one pass, in bounded memory."""
-    draw = random.Random(f"{seed}/annotation pool")
-    size = max(100, 5 * number)
-    pools: dict[str, list[Entry]] = {label: [] for label in labels}
-    seen = dict.fromkeys(labels, 0)
-    for entry in read_entries(folder):
-        label = entry["label"]
-        seen[label] += 1
-        if len(pools[label]) < size:
-            pools[label].append(entry)
-        elif (place := draw.randrange(seen[label])) < size:
-            pools[label][place] = entry
-    for pool in pools.values():
-        yield from pool
+def _as_written(folder: Path) -> Iterator[Item]:
+    return (Item(one["text_a"], one["text_b"] or "", one["label"]) for one in read_entries(folder))
 
 
 class Agreement(NamedTuple):

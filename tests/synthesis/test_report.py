@@ -12,7 +12,8 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager, ft2font
 
 from contracts import InputError
-from synthesis.report.annotate import KEY, agreement_table, read_agreement, write_sheet
+from synthesis.__main__ import as_trained
+from synthesis.report.annotate import KEY, Item, agreement_table, draw_items, read_agreement, write_sheet
 from synthesis.report.cards import write_label_card
 from synthesis.report.measures import draw_examples, measure
 from synthesis.report.report import write_report
@@ -159,7 +160,7 @@ def test_the_data_card_makes_the_folder_loadable(tmp_path):
     manifest = data_set(folder, PAIRS)
     write_report(folder, manifest)
     write_label_card(folder, manifest)
-    write_sheet(folder, 3, LABELS, 42)  # a CSV beside the shards
+    write_sheet(folder, 3, LABELS, 42, as_trained)  # a CSV beside the shards
     found = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
     assert [tuple(row[key] for key in ("text_a", "text_b", "label")) for row in found] == PAIRS
 
@@ -179,40 +180,54 @@ def filled_in(sheet, label_of):
     return rows
 
 
-def test_the_sheet_is_blind_even_and_holds_random_pairs(tmp_path):
-    data_set(tmp_path, MANY)
-    sheet, _ = write_sheet(tmp_path, 100, LABELS, 42)
+COPIED = [(f"first {n}", f"first {n}", "1") for n in range(40)]
+
+
+def test_the_sheet_is_blind_and_drawn_from_what_is_trained_on(tmp_path):
+    """Section 4: no copies, two of a label for a sentence, two random ones; 0.1, 0.5, 0.9 and 0. All of them here."""
+    data_set(tmp_path, [*MANY, *COPIED, *MANY, *((a, f"{b} again", label) for a, b, label in MANY + MANY)])
+    sheet, allowed = write_sheet(tmp_path, 40 * 8, LABELS, 42, as_trained)
     rows = filled_in(sheet, lambda row: "")
     key = json.loads((tmp_path / KEY).read_text())["key"]
-    assert Counter(key.values()) == {"0.0": 25, "0.1": 25, "0.5": 25, "0.9": 25}
+    assert allowed == ["0.0", "0.1", "0.5", "0.9"]
     assert list(rows[0]) == ["id", "text_a", "text_b", "label"]
-    true = {(a, b): {"1": "0.9", "0.5": "0.5", "0": "0.1"}[label] for a, b, label in MANY}
-    for row in rows:
-        assert true.get((row["text_a"], row["text_b"]), "0.0") == key[row["id"]]
+    found = Counter((row["text_a"], row["text_b"], key[row["id"]]) for row in rows)
+    smoothed = {"1": "0.9", "0.5": "0.5", "0": "0.1"}
+    written = {(a, f"{b}{again}", smoothed[label]) for a, b, label in MANY for again in ("", " again")}
+    assert {one: count for one, count in found.items() if one[2] != "0.0"} == dict.fromkeys(written, 1)
+    strangers = [(a, b) for (a, b, label), count in found.items() if label == "0.0" for _ in range(count)]
+    assert Counter(a for a, _ in strangers) == {f"first {n}": 2 for n in range(40)}
+    assert all(a.removeprefix("first ") != b.split()[1] for a, b in strangers)
     order = [key[row["id"]] for row in rows]
     assert order != sorted(order)
     with pytest.raises(InputError, match="there already"):
-        write_sheet(tmp_path, 100, LABELS, 42)
+        write_sheet(tmp_path, 100, LABELS, 42, as_trained)
+
+
+def test_items_are_drawn_whatever_their_label():
+    """Nine of a label to one of another are nine to one on the sheet; each item as often as any other."""
+    pool = [Item(str(n), "", "rare" if n < 20 else "often") for n in range(200)]
+    drawn = Counter(item for seed in range(400) for item in draw_items(pool, 50, seed))
+    assert all(60 < drawn[item] < 140 for item in pool), "400 x 50 / 200 = 100 each, standard deviation 8.7"
+    share = sum(count for item, count in drawn.items() if item.label == "rare") / drawn.total()
+    assert share == pytest.approx(0.1, abs=0.01)
 
 
 def test_what_a_person_says_comes_back_as_table_3(tmp_path):
     data_set(tmp_path, MANY)
-    sheet, _ = write_sheet(tmp_path, 100, LABELS, 42)
+    sheet, _ = write_sheet(tmp_path, 100, LABELS, 42, as_trained)
     key = json.loads((tmp_path / KEY).read_text())["key"]
     said, seen = {}, Counter()
-    for item, dino in key.items():  # of each column of 25: the first 5 as 0.5, the next 10 right, the others blank
+    for item, dino in key.items():  # of each column: the first 2 as 0.5, the next 4 right, the others blank
         seen[dino] += 1
-        said[item] = "0,5" if seen[dino] <= 5 else dino if seen[dino] <= 15 else ""
+        said[item] = "0,5" if seen[dino] <= 2 else dino if seen[dino] <= 6 else ""
+    assert min(seen.values()) >= 6
     filled_in(sheet, lambda row: said[row["id"]])
     found = read_agreement(tmp_path, sheet)
-    assert found.items == {"0.0": 15, "0.1": 15, "0.5": 15, "0.9": 15}
-    assert found.unlabelled == 40
-    assert found.percent["0.5"] == {
-        "0.0": pytest.approx(100 / 3),
-        "0.1": pytest.approx(100 / 3),
-        "0.5": 100.0,
-        "0.9": pytest.approx(100 / 3),
-    }
+    assert found.items == dict.fromkeys(["0.0", "0.1", "0.5", "0.9"], 6)
+    assert found.unlabelled == 76
+    third = pytest.approx(100 / 3)
+    assert found.percent["0.5"] == {"0.0": third, "0.1": third, "0.5": 100.0, "0.9": third}
     assert found.percent["0.0"]["0.0"] == pytest.approx(200 / 3)
     assert sum(row["0.9"] for row in found.percent.values()) == pytest.approx(100)
     assert "| 0.5 | 33 | 33 | 100 | 33 |" in agreement_table(found)
@@ -229,7 +244,7 @@ def test_what_a_person_says_comes_back_as_table_3(tmp_path):
 )
 def test_a_sheet_that_is_not_ours(tmp_path, old, new, words):
     data_set(tmp_path, MANY)
-    sheet, _ = write_sheet(tmp_path, 8, LABELS, 42)
+    sheet, _ = write_sheet(tmp_path, 8, LABELS, 42, as_trained)
     text = sheet.read_bytes().decode("utf-8-sig")
     assert old in text
     sheet.write_bytes(text.replace(old, new).encode())
@@ -239,19 +254,19 @@ def test_a_sheet_that_is_not_ours(tmp_path, old, new, words):
 
 def test_a_sheet_needs_enough_texts(tmp_path):
     data_set(tmp_path, PAIRS)
-    with pytest.raises(InputError, match="only 4 texts"):
-        write_sheet(tmp_path, 5, LABELS, 42)
+    with pytest.raises(InputError, match="only 7 texts"):  # a copy goes, two for each of two sentences come
+        write_sheet(tmp_path, 8, LABELS, 42, as_trained)
 
 
 def test_labels_that_are_words_stay_words(tmp_path):
     data_set(tmp_path, [(f"f{n}", f"s{n}", "good") for n in range(9)], labels=["bad", "good"])
-    sheet, _ = write_sheet(tmp_path, 4, ["bad", "good"], 42)
+    sheet, _ = write_sheet(tmp_path, 4, ["bad", "good"], 42, as_trained)
     filled_in(sheet, lambda row: "bad")
     assert read_agreement(tmp_path, sheet).percent["bad"]["good"] == 100
 
 
 def test_labels_of_first_sentences_are_no_similarities(tmp_path):
     data_set(tmp_path, [(f"f{n}", None, LABELS[n % 3]) for n in range(9)], kind="x1")
-    _, allowed = write_sheet(tmp_path, 6, LABELS, 42)
+    _, allowed = write_sheet(tmp_path, 9, LABELS, 42, as_trained)
     assert allowed == LABELS
     assert set(json.loads((tmp_path / KEY).read_text())["key"].values()) == set(LABELS)
