@@ -69,7 +69,9 @@ def run(cfg: DictConfig) -> int:
     if cfg.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
     from comparison.race import plan, train_all
+    from comparison.report import check_replaceable
 
+    check_replaceable(output)  # not after hours
     race = plan(OmegaConf.to_container(cfg.race, resolve=True), cfg.budget, cfg.seeds, output)  # type: ignore[arg-type]
     failed = train_all(race, output, parallel=cfg.parallel, quiet=cfg.quiet)
     status = compare(cfg, [str(output / "runs" / "*")], output, race.budget_said())
@@ -80,10 +82,11 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     from comparison.arms import arms_of
     from comparison.collect import collect
     from comparison.contrasts import choose_headline
-    from comparison.report import compare, sections, write_report
+    from comparison.report import check_replaceable, compare, sections, write_report
     from comparison.selection import select
 
     began = time.perf_counter()
+    check_replaceable(output)
     runs, left_out = collect(patterns)
     runs, not_compared = select(runs, cfg.headline)
     for one in not_compared:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 from command.processes import INTERRUPTED, TERMINATED, end_with_parent, exit_on_sigterm
+from files.manifest import damage_of
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,12 @@ class Done(NamedTuple):
         if self.status in ENDED:
             return "interrupted"
         return "done" if self.finished else f"failed with status {self.status}"
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run has left its results there; damaged ones it writes again, and says so."""
+    path = folder / "results.json"
+    return path.exists() and not damage_of(path)
 
 
 class Running:
@@ -122,7 +129,7 @@ def run_all(
     running, lock = Running(), threading.Lock()
 
     def one(job: Job) -> Done | None:
-        if (job.folder / "results.json").exists():
+        if is_finished(job.folder):
             return Done(job.name, 0, 0.0, 0, "")
         place = free.get()
         try:

@@ -14,9 +14,12 @@ from comparison.drawing import Picture, Rendered, render
 from comparison.probes import Probe, neighbours
 from comparison.sweep_plots import sweep_pictures
 from files import page
+from files.claims import MARK, leave_mark, refuse_others
+from files.manifest import Damaged, read_record
 from files.tables import Table
 from files.whole import write_whole
 
+PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 TITLE = "Objectives head to head"
 STYLE = "tbody th { min-width: 13rem; }"
 
@@ -69,25 +72,45 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
 
 
 def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[str, Path]:
-    """report.html, report.md, comparison.json and pictures/; what was written, by its name."""
+    """report.html, report.md, comparison.json and pictures/; what was written, by its name.
+
+    Raises:
+        InputError: a file of another's has one of these names.
+    """
     pictures = output / "pictures"
-    pictures.mkdir(parents=True, exist_ok=True)
     whole = sections(one, output, neighbours_of)
+    names = [f"pictures/{picture.name}.png" for section in whole for picture in section.pictures]
+    check_replaceable(output, names)
+    leave_mark(output, [PAGE, MARKDOWN, NUMBERS, *names])
     drawn = {picture.name: render(picture) for section in whole for picture in section.pictures}
     written = dict[str, Path]()
     for name, rendered in drawn.items():
         written[name] = pictures / f"{name}.png"
-        written[name].write_bytes(rendered.png)
+        write_whole(written[name], rendered.png, sync=False)
     when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
     on_page = [_of_page(section, drawn) for section in whole]
     for name, text in (
-        ("report.html", page.page(TITLE, on_page, [*lead(one), when], style=STYLE, interactive=True)),
-        ("report.md", page.in_markdown(TITLE, [_of_markdown(section) for section in whole], lead(one))),
-        ("comparison.json", json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
+        (PAGE, page.page(TITLE, on_page, [*lead(one), when], style=STYLE, interactive=True)),
+        (MARKDOWN, page.in_markdown(TITLE, [_of_markdown(section) for section in whole], lead(one))),
+        (NUMBERS, json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
     ):
         written[name] = output / name
         write_whole(written[name], text)
     return written
+
+
+def check_replaceable(output: Path, pictures: Sequence[str] = ()) -> None:
+    """Check that what the report replaces is an earlier one's: by its mark, or by the numbers that all have left.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        before = read_record(output / NUMBERS)
+    except (OSError, Damaged):
+        before = {}
+    earlier = not (output / MARK).exists() and {"headline", "arms", "ranking"} <= before.keys()
+    refuse_others("output", output, (PAGE, MARKDOWN, NUMBERS, *pictures), known=lambda name: earlier)
 
 
 def _of_page(section: Section, drawn: dict[str, Rendered]) -> page.Section:

@@ -20,10 +20,11 @@ from filelock import FileLock
 
 from command.keys import nearest
 from comparison.collect import STOPPED
-from comparison.processes import Done, Job
+from comparison.processes import Done, Job, is_finished
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from contracts import InputError
 from files.claims import hold
+from files.manifest import read_record
 from files.metrics import read_rows
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Trials:
         return self.output / "runs" / digest
 
     def _finished(self, values: dict[str, Any]) -> bool:
-        return (self._folder(values) / "results.json").exists()
+        return is_finished(self._folder(values))
 
     def _sampler(self, place: int) -> "BaseSampler":
         """Trial i is the same however many are drawn; machines that share a journal draw different ones."""
@@ -209,8 +210,8 @@ class Trials:
     def _score(self, job: Job) -> float | None:
         """None where the run left none, which is told."""
         try:
-            scores = json.loads((job.folder / "results.json").read_text(encoding="utf-8"))["scores"]
-        except (OSError, ValueError, KeyError) as error:
+            scores = dict(read_record(job.folder / "results.json")["scores"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("%s ended without an error, but left no scores in %s (%s).", job.name, job.folder, error)
             return None
         value = scores.get(self.sweep.metric)
@@ -222,10 +223,10 @@ class Trials:
                 "%s: metric.name %s is not among the scores of %s, so there is no best.%s",
                 self.sweep.path, self.sweep.metric, job.name, advice,
             )  # fmt: skip
-        return None if value is None or math.isnan(value) else value
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def finished(self) -> int:
-        return sum((folder / "results.json").exists() for folder in self._folders(self._all()))
+        return sum(is_finished(folder) for folder in self._folders(self._all()))
 
     def best(self) -> tuple[float, str] | None:
         """The score, and the settings that it is of."""

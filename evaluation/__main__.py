@@ -76,7 +76,7 @@ def score(cfg: DictConfig) -> int:
         suite = Suite(chosen.tasks)
         encoder = load(cfg)
         if cfg.output:
-            check_output_file(Path(cfg.output))  # not after hours
+            check_output(Path(cfg.output))  # not after hours
         store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
         found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
         if rank == 0:
@@ -111,7 +111,7 @@ def score_by_mteb(cfg: DictConfig) -> int:
     check_data(tasks)
     details = Path(cfg.output).with_suffix(".mteb") if cfg.output else None
     if details is not None:
-        check_output_file(Path(cfg.output))
+        check_output(Path(cfg.output))
         if details.exists() and not (details.is_dir() and os.access(details, os.W_OK)):
             reason = "no permission" if details.is_dir() else "it is a file"
             raise InputError(
@@ -134,6 +134,23 @@ def check_names(cfg: DictConfig) -> None:
         raise InputError(
             f"output={cfg.output}: wanted a name that ends in .json; a Markdown table is written beside it."
         )
+
+
+def check_output(path: Path) -> None:
+    """Check that the results can be written, in the place of earlier ones alone."""
+    from files.manifest import Damaged, read_record
+
+    check_output_file(path)
+    try:
+        earlier = {"version", "scores"} <= read_record(path).keys()
+    except (OSError, Damaged):
+        earlier = False
+    for there in (path, path.with_suffix(".md")):
+        if not earlier and there.exists() and (there.is_dir() or there.stat().st_size):
+            raise InputError(
+                f"output={path}: {there} is there already, and {path.name} holds no scores of ours, which alone are "
+                "replaced. Name another file, or move that away."
+            )
 
 
 def load(cfg: DictConfig) -> "LoadedEncoder":

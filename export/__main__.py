@@ -45,7 +45,8 @@ def run(cfg: DictConfig) -> None:
 
     source = open_source(cfg.run, pooling=cfg.pooling, prompt=cfg.prompt, max_length=cfg.max_length)
     write(cfg, source, output)
-    log.info("%s is written: %s.", output, ", ".join(sorted(path.name for path in output.iterdir())))
+    written = sorted(path.name for path in output.iterdir() if not path.name.startswith("."))
+    log.info("%s is written: %s.", output, ", ".join(written))
     if cfg.push is not None:
         from export.push import push
 
@@ -54,8 +55,7 @@ def run(cfg: DictConfig) -> None:
 
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
-    from export.folder import MARKS
-    from files.claims import strangers
+    from export.folder import check_replaceable
 
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
@@ -63,8 +63,7 @@ def check_output(cfg: DictConfig, output: Path) -> None:
     if output.is_file():
         raise InputError(f"output={output}: wanted a folder, but this is a file. Choose another output.")
     if output.is_dir() and any(output.iterdir()):
-        if foreign := strangers(output, MARKS):
-            raise InputError(f"output={output} holds {foreign[0]}; name a new folder.")
+        check_replaceable(output)
         if not cfg.overwrite:
             raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
     there = output.absolute()

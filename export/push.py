@@ -9,6 +9,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError  # the latter of th
 from transformers.utils.hub import is_offline_mode
 
 from contracts import InputError
+from files.claims import MARK
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 HUB = "https://huggingface.co"
@@ -42,7 +43,9 @@ def push(folder: Path, name: str, *, private: bool) -> str:
     hub = HfApi(endpoint=_endpoint())
     try:
         hub.create_repo(name, private=private, exist_ok=True)
-        commit = hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Add the exported encoder")
+        commit = hub.upload_folder(
+            repo_id=name, folder_path=folder, commit_message="Add the exported encoder", ignore_patterns=[MARK]
+        )
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "?"
         advice = {401: "Is the token right?", 403: "May the token write there?"}.get(status, "")

@@ -47,12 +47,15 @@ class VectorFile:
             OSError: it cannot be written.
         """
         if overwrite:
+            self._refuse_others()
             for path in (self.output, self.about, self.progress, self.part):
                 path.unlink(missing_ok=True)
         if self.output.exists():
             self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
             self.progress.unlink(missing_ok=True)  # the last thing that a finished job removes
             return True
+        if not self.progress.is_file():
+            self._refuse_others()
         if self.progress.is_file() and self.part.is_file():
             self._check(self.progress, self.progress.read_bytes().split(b"\n", 1)[0])
             return False
@@ -62,6 +65,15 @@ class VectorFile:
             self._reserve(file, file.tell() + self.rows * self._row_bytes)
         write_whole(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
         return False
+
+    def _refuse_others(self) -> None:
+        """Check that what will be replaced is such a job's: beside its files lies what it is of."""
+        for path, record in ((self.output, self.about), (self.part, self.progress), (self.about, self.about)):
+            if os.path.lexists(path) and "encoder" not in _identity_in(record):
+                raise InputError(
+                    f"output={self.output}: {path.name} is there already, and {record.name} does not say that it is a "
+                    "file of vectors of this project, which alone is replaced. Choose another output, or move it away."
+                )
 
     def _reserve(self, file: IO[bytes], size: int) -> None:
         try:
@@ -155,13 +167,26 @@ class VectorFile:
         return self.width * self.dtype.itemsize
 
     def _check(self, path: Path, header: bytes) -> None:
-        try:
-            before = json.loads(header)
-        except ValueError:
-            before = {}
+        before = _as_identity(header)
         differing = differences(before, self.identity, shown=str) if before else "it does not say of which"
         if differing:
             raise InputError(
                 f"output={self.output}: {path.name} is of another job: {differing}. Choose another output, or say "
                 "overwrite=true to throw it away."
             )
+
+
+def _identity_in(path: Path) -> dict[str, Any]:
+    """Which job's record it is, of a finished one or of one under way; nothing where it is none."""
+    if not path.is_file():
+        return {}
+    found = path.read_bytes()
+    return _as_identity(found) or _as_identity(found.partition(b"\n")[0])
+
+
+def _as_identity(record: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(record)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,7 +1,8 @@
-"""Whose an output folder is: known by the marks that a command leaves, compared by what decides its content.
+"""Whose an output is: known by the marks that a command leaves, compared by what decides its content.
 
-One process on a host holds a folder by a file lock; processes on several hosts that share one give each other signs of
-life.
+What a command wrote carries a mark, and only that is replaced: ``MARK`` lists the files of a folder that are ours, and
+runs and data sets are known by records that they always held. One process on a host holds a folder by a file lock;
+processes on several hosts that share one give each other signs of life.
 """
 
 import itertools
@@ -16,8 +17,10 @@ from typing import Any, Self
 from filelock import BaseFileLock, FileLock, Timeout
 
 from contracts import InputError
+from files.manifest import Damaged, read_record, write_record
 from files.whole import remove, unfinished
 
+MARK = ".contrastive-encoders.json"  # in a folder: which of its files are ours
 MOST_DIFFERENCES = 3  # that are told
 EVERY = 5.0  # seconds between signs of life
 SILENCE = 180.0  # seconds after which a process counts as lost
@@ -34,6 +37,63 @@ def strangers(folder: Path, marks: Sequence[str], known: Callable[[str], bool] =
     if is_ours(folder, marks) or not folder.is_dir():
         return []
     return sorted(path.name for path in folder.iterdir() if not known(path.name))
+
+
+def leave_mark(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Say of these files, or of all that there are, that they are ours; what was said before still holds."""
+    write_record(folder / MARK, {"ours": sorted({*_marked(folder), *(_files(folder) if names is None else names)})})
+
+
+def others(
+    folder: Path, names: Iterable[str] | None = None, known: Callable[[str], bool] = lambda name: False
+) -> list[str]:
+    """Of these files, or of all that there are, those that neither carry our mark nor are ``known`` to be ours."""
+    ours = {MARK, *_marked(folder)}
+    there = _files(folder) if names is None else (name for name in names if os.path.lexists(folder / name))
+    return sorted(name for name in there if name not in ours and not known(name))
+
+
+def refuse_others(
+    key: str, folder: Path, names: Iterable[str] | None = None, known: Callable[[str], bool] = lambda name: False
+) -> None:
+    """Check that what will be replaced is ours: ``names`` in the folder, or all of the folder.
+
+    Raises:
+        InputError: something of another's would be lost, or the folder is one that is never thrown away.
+    """
+    if names is None and (what := _never(folder)):
+        raise InputError(f"{key}={folder} is {what}, which is never replaced. Name a new folder.")
+    if found := others(folder, names, known):
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        raise InputError(
+            f"{key}={folder} holds {found[0]}{more}, which no command of this project wrote; only what carries our "
+            "mark is replaced. Name another, or move that away."
+        )
+
+
+def _never(folder: Path) -> str:
+    place = folder.resolve()
+    if (folder / ".git").exists():
+        return "a checkout"
+    for inside, what in ((Path.home(), "your home"), (Path.cwd(), "the folder you are in")):
+        if inside.resolve().is_relative_to(place):
+            return what if inside.resolve() == place else f"above {what}"
+    return "a root" if place.parent == place or folder.is_mount() else ""
+
+
+def _marked(folder: Path) -> set[str]:
+    try:
+        listed = read_record(folder / MARK).get("ours")
+    except (OSError, Damaged):
+        return set()
+    return {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """All below it but folders, as names within it; a link is one, wherever it leads."""
+    for path in folder.rglob("*") if folder.is_dir() else ():
+        if path.is_symlink() or not path.is_dir():
+            yield str(path.relative_to(folder))
 
 
 def clear(folder: Path, patterns: Sequence[str], keep: Sequence[Path] = ()) -> None:

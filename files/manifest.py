@@ -1,11 +1,64 @@
-"""What is written down about the files that something was made of: their sizes and sha256."""
+"""What is written down about files: a JSON record that notices its own damage, sizes and sha256 of what was read."""
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from files.whole import write_whole
+
 MOST_FILES_LISTED = 100  # one by one; the sum is over all
+CHECKSUM = "checksum"  # the entry of a record that is over all others
+
+
+class Damaged(ValueError):
+    """A record is not what was written; it says in a few words what is wrong with it."""
+
+
+def write_record(path: Path, entries: Mapping[str, Any], *, sync: bool = True, **options: Any) -> None:
+    """Write JSON with a sum over it; ``options`` are those of json.dumps. The file appears at once.
+
+    Raises:
+        ValueError: a number is NaN or infinite, which JSON has no name for.
+    """
+    plain = json.loads(json.dumps(entries, allow_nan=False))
+    plain.pop(CHECKSUM, None)
+    summed = {**plain, CHECKSUM: _checksum(plain)}
+    write_whole(path, json.dumps(summed, ensure_ascii=False, **({"indent": 1} | options)) + "\n", sync=sync)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read such a record, without the sum; one of an earlier release has none, and is taken as it is.
+
+    Raises:
+        Damaged: it is no JSON object, or its sum is another.
+        OSError: it cannot be read.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8
+        raise Damaged(f"cut short or damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise Damaged(f"wanted an object, got {type(found).__name__}")
+    if found.pop(CHECKSUM, None) not in (None, _checksum(found)):
+        raise Damaged(f"changed since it was written; where you meant to change it, take out its {CHECKSUM!r}")
+    return found
+
+
+def damage_of(path: Path) -> str:
+    """Why a record is not what was written, in a few words; empty where it is sound, or is not there."""
+    try:
+        read_record(path)
+    except FileNotFoundError:
+        return ""
+    except (OSError, Damaged) as error:
+        return str(error)
+    return ""
+
+
+def _checksum(plain: Mapping[str, Any]) -> str:
+    return f"sha256:{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()}"
 
 
 def sha256_of(path: Path) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 110
+SIGNS = (b'content="contrastive-encoders"', b"--ink: #16181d")  # of a page of ours; the latter of earlier releases
 
 
 class Picture(NamedTuple):
@@ -51,6 +52,13 @@ def page(
     """The HTML; light and dark. ``style``: more CSS. ``interactive``: tables can be sorted and filtered (a script)."""
     template = environment(Path(__file__).parent).get_template("page.html.j2")
     return template.render(title=title, sections=sections, lead=lead, style=style, interactive=interactive) + "\n"
+
+
+def is_page(path: Path) -> bool:
+    """Whether a page of ours lies there, which another may replace."""
+    with path.open("rb") as file:
+        begin = file.read(4096)
+    return any(sign in begin for sign in SIGNS)
 
 
 def environment(folder: Path) -> Any:

@@ -1,7 +1,6 @@
 """``results.json``: what a finished run found, what it cost, and what it was made with."""
 
 import importlib.metadata
-import json
 import math
 import platform
 import resource
@@ -14,7 +13,7 @@ from typing import Any, TypedDict, cast
 import torch
 
 from contracts import RESULTS_VERSION, InputError, Results, Spent
-from files.whole import write_whole
+from files.manifest import Damaged, read_record, write_record
 
 PROJECT = "contrastive-encoders"  # the distribution's name in pyproject.toml
 PACKAGES = ("torch", "transformers", "pytorch-lightning")
@@ -42,8 +41,7 @@ def write_results(path: str | Path, results: Results) -> None:
         ValueError: a number is NaN or infinite; JSON has no such thing, and no score may be one.
     """
     _refuse_unfinite(results, "results")
-    text = json.dumps(results, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    write_whole(Path(path), text + "\n")
+    write_record(Path(path), results, indent=2, sort_keys=True)
 
 
 def read_results(path: str | Path) -> Results:
@@ -54,10 +52,10 @@ def read_results(path: str | Path) -> Results:
     """
     path = Path(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_record(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file. Name the results.json of a finished run.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, Damaged) as error:
         raise InputError(f"{path}: wanted the JSON that a run writes, got: {error}. Run it again.") from error
     _check(path, found)
     return cast(Results, found)

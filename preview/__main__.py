@@ -22,6 +22,8 @@ from command.line import log_to_terminal
 from command.names import as_used
 from command.statuses import exit_statuses
 from contracts import InputError, Seq2SeqBatch
+from files.claims import check_output_file
+from files.whole import write_whole
 from training.stages import STAGE_WORD, chosen, forced, stages_of
 
 BATCH = 16  # where no model says it
@@ -88,6 +90,8 @@ def _with_model(words: list[str]) -> list[str]:
 def run(words: Sequence[str]) -> int:
     """Exit status."""
     asked = read_words(words)
+    if asked.own.output:
+        check_output(Path(asked.own.output).expanduser())
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
         if asked.cfg.backbone == "tiny":
             asked.cfg.backbone = write_tokenizer(asked.cfg, Path(folder) / "backbone")
@@ -98,14 +102,8 @@ def run(words: Sequence[str]) -> int:
 
     console = Console()
     if asked.own.output:
-        path = Path(asked.own.output).expanduser()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(as_page(preview, f"python -m preview {shlex.join(words)}"), encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                f"output={path}: cannot be written ({error.strerror or error}); name another file."
-            ) from error
+        page = as_page(preview, f"python -m preview {shlex.join(words)}")
+        write_whole(Path(asked.own.output).expanduser(), page)
     if not asked.own.quiet:
         if asked.stage:
             console.print(f"Stage {asked.stage}; only_stage=NAME shows another.", highlight=False)
@@ -113,6 +111,15 @@ def run(words: Sequence[str]) -> int:
         if asked.own.output:
             console.print(f"{asked.own.output} is written.", highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def check_output(path: Path) -> None:
+    """Check that the page can be written, in the place of an earlier one alone."""
+    from files.page import is_page
+
+    check_output_file(path)
+    if path.exists() and path.stat().st_size and not is_page(path):
+        raise InputError(f"output={path} is there already, and is no page of ours, which alone are replaced.")
 
 
 def write_tokenizer(cfg: DictConfig, folder: Path) -> str:

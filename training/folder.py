@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts import InputError
-from files.claims import clear, hold, strangers
+from export.folder import check_replaceable
+from files.claims import clear, hold, is_ours, others, refuse_others, strangers
+from files.manifest import damage_of
 from files.whole import remove, write_whole
-from training.callbacks.checkpoints import find_resumable
+from training.callbacks.checkpoints import OWN, find_resumable
+from training.identity import identity_in
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +28,9 @@ OURS = (  # besides .hydra/
 )
 WORTH_KEEPING = ("metrics.csv", "checkpoints", "results.json", "encoder", "generator")
 STAGES = "stage-*"  # folders like this one, each of a stage
-IDENTITY, LOCK = ".hydra/identity", ".hydra/lock"
+RECORDS = ("identity", "lock", "config.yaml", "hydra.yaml", "overrides.yaml")  # in .hydra/
+IDENTITY, LOCK = MARKS = (".hydra/identity", ".hydra/lock")
+EXPORTS = ("encoder", "generator", "backbone")
 
 
 class Claim(NamedTuple):
@@ -43,18 +48,21 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
     given = _given(resume)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output_dir={folder}: wanted a folder, but this is a file. Choose another output_dir.")
-    if not overwrite and strangers(folder, (IDENTITY, LOCK)):
+    if not overwrite and strangers(folder, MARKS):
         raise InputError(
             f"output_dir={folder} is not empty and was not made by a run. Choose another output_dir, or "
-            "overwrite=true to write into it (only what a run itself leaves is replaced)."
+            "overwrite=true to write beside what is there."
         )
+    if overwrite and writer:
+        _refuse_to_lose(folder)
     # before anything is judged by what another process may just be writing
-    if writer and (overwrite or not (folder / "results.json").is_file()) and not hold(folder / LOCK):
+    finished = not overwrite and _is_finished(folder, writer)
+    if writer and not finished and not hold(folder / LOCK):
         raise InputError(
             f"output_dir={folder}: another process is training in this folder. Wait until it has ended, or choose "
             "another output_dir."
         )
-    other = identity_in(folder)
+    other = None if overwrite else identity_in(folder)
     # a run that never came to its first step, for instance because a key was wrong, is thrown away too
     if overwrite or (other is not None and not _holds_work(folder)):
         if writer:
@@ -66,17 +74,39 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
             f"output_dir={folder} holds another run (config {other}, this one is {identity}). Choose another "
             "output_dir, or overwrite=true to throw that run away."
         )
-    if (folder / "results.json").is_file():
+    if finished:
         return Claim(True, None)
-    if writer:
+    for name in EXPORTS if writer else ():
+        check_replaceable(folder / name, "output_dir")  # at its end the run writes it, and should not fail there
+    if writer and other is None:
         write_whole(folder / IDENTITY, f"{identity}\n")
     return Claim(False, _continued(folder, resume) or given)  # PATH is where the run began, not where it is now
 
 
-def identity_in(folder: Path) -> str | None:
-    """Whose folder it is; None where it is nobody's."""
-    marker = folder / IDENTITY
-    return marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
+def _is_finished(folder: Path, writer: bool) -> bool:
+    """Whether its results are there; damaged ones are written again from the last checkpoint."""
+    path = folder / "results.json"
+    why = damage_of(path)
+    if why and writer:
+        log.warning("%s: %s. The run goes on from its last checkpoint, and writes it again.", path, why)
+    return path.is_file() and not why
+
+
+def _refuse_to_lose(folder: Path) -> None:
+    """Check that what ``overwrite`` throws away is a run's.
+
+    Raises:
+        InputError: something of another's lies among it.
+    """
+    if not is_ours(folder, MARKS):
+        stages = [path.name for path in folder.glob(STAGES)] if folder.is_dir() else []
+        refuse_others("output_dir", folder, (".hydra", *OURS, *stages))
+        return
+    refuse_others("output_dir", folder / "checkpoints", known=lambda name: OWN.fullmatch(name) is not None)
+    for name in EXPORTS:
+        check_replaceable(folder / name, "output_dir")
+    for stage in folder.glob(STAGES):
+        _refuse_to_lose(stage)
 
 
 def _holds_work(folder: Path) -> bool:
@@ -110,7 +140,9 @@ def _given(resume: str | None) -> str | None:
 
 def _clear(folder: Path) -> None:
     # the lock on a file that is deleted would keep nobody out
-    clear(folder, [".hydra/*", *OURS], keep=[folder / LOCK])
+    clear(folder, [*(f".hydra/{name}" for name in RECORDS), *OURS], keep=[folder / LOCK])
     for stage in folder.glob(STAGES):
-        if (stage / ".hydra").is_dir():
-            remove(stage)
+        if is_ours(stage, MARKS):
+            _clear(stage)
+            if not others(stage, known=lambda name: name == LOCK):
+                remove(stage)

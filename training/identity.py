@@ -3,12 +3,15 @@
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
+
+from contracts import InputError
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
@@ -38,8 +41,10 @@ class Identity(NamedTuple):
 
     def found_in(self, folder: Path) -> str:
         """That by which the folder is known already, else ``now``."""
-        found = identity_in(folder)
-        return found if found in self else self.now
+        with contextlib.suppress(InputError):  # damaged: whoever claims the folder says so
+            found = identity_in(folder)
+            return found if found in self else self.now
+        return self.now
 
 
 NOTHING_BEFORE = Identity("", "")
@@ -52,9 +57,21 @@ def identity_of(cfg: DictConfig) -> Identity:
 
 
 def identity_in(folder: Path) -> str | None:
-    """Whose folder it is; None where it is nobody's."""
+    """Whose folder it is; None where it is nobody's.
+
+    Raises:
+        InputError: its record is damaged.
+    """
     marker = folder / ".hydra" / "identity"
-    return marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
+    if not marker.is_file():
+        return None
+    found = marker.read_text(encoding="utf-8", errors="replace").strip()
+    if not re.fullmatch("[0-9a-f]+", found):
+        raise InputError(
+            f"{marker}: wanted eight hexadecimal digits, which say whose run this is, got {found[:20]!r}. The file is "
+            "damaged: copy a good one there, choose another output_dir, or overwrite=true to throw that run away."
+        )
+    return found
 
 
 def named_folder(parent: Path, name: str, identity: Identity) -> Path:

@@ -4,7 +4,7 @@ The folder appears whole or not at all. It holds what ``datasets`` and ``data=di
 and nothing that a synthesis goes on from: that stays where it was written.
 """
 
-import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contracts import InputError
-from files.manifest import sha256_of
+from files.claims import MARK, leave_mark, refuse_others
+from files.manifest import Damaged, read_record, sha256_of, write_record
 from files.whole import whole_folder
 from synthesis.report.cards import CARD
 from synthesis.shards.store import MANIFEST, PUBLISHED, X1, read_entries, read_manifest
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 ROWS_OF_A_GROUP = 10_000  # in memory at a time
 GROUPS_OF_A_FILE = 50
+FILES = re.compile(rf"({X1}/)?(shard-\d+\.parquet|README\.md|report\.md|report\.html|annotation\.md|manifest\.json)")
 BESIDE = ("report.md", "report.html", "annotation.md")  # what a person reads
 
 
@@ -37,6 +39,7 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
         rows = _write(folder, part, manifest)
         if (folder / X1 / MANIFEST).is_file():
             _write(folder / X1, part / X1, read_manifest(folder / X1))
+        leave_mark(part)
     return rows
 
 
@@ -47,10 +50,14 @@ def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
         raise InputError(f"publish={target} and output={folder} are one within the other. Choose a folder beside it.")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    manifest = target / MANIFEST
-    earlier = manifest.is_file() and f'"{PUBLISHED}": "parquet"'.encode() in manifest.read_bytes()
+    try:
+        earlier = PUBLISHED in read_record(target / MANIFEST)
+    except (OSError, Damaged):
+        earlier = False
     if not earlier:
         raise InputError(f"publish={target} is there already, and is no publication. Choose a new folder.")
+    # one of an earlier release has no mark
+    refuse_others("publish", target, known=lambda name: not (target / MARK).exists() and bool(FILES.fullmatch(name)))
     if not overwrite:
         raise InputError(
             f"publish={target} is there already. Choose a new folder, or replace it by a command that only publishes "
@@ -79,7 +86,7 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
     card = (folder / CARD).read_text(encoding="utf-8")
     (target / CARD).write_text(card.replace("shard-*.jsonl", "shard-*.parquet"), encoding="utf-8")
     about = {**manifest, PUBLISHED: "parquet", "shards": files}
-    (target / MANIFEST).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_record(target / MANIFEST, about)
     return rows
 
 

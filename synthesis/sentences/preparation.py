@@ -4,7 +4,7 @@ Done once, before anything is written for them, by one process; the others wait.
 counts of what was left out. Both are renamed into place when whole. Any number of sentences takes constant memory.
 """
 
-import json
+import logging
 import re
 import shutil
 import unicodedata
@@ -18,13 +18,14 @@ from filelock import FileLock
 
 from command.keys import settings
 from contracts import InputError
-from files.manifest import sha256_of
-from files.whole import write_whole
+from files.manifest import Damaged, read_record, sha256_of, write_record
 from synthesis.sentences.duplicates import Duplicates
 from synthesis.sentences.inputs import Inputs, open_inputs
 from synthesis.sentences.split import clean, has_letters, split
+from synthesis.shards.store import SENTENCES
 
-FOLDER = ".sentences"
+log = logging.getLogger(__name__)
+
 TEXTS, COUNTS = "sentences.txt", "counts.json"
 KINDS = ("sentences", "documents")
 NOT_BARE = re.compile(r"[\W_]+")
@@ -131,14 +132,14 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
     Raises:
         InputError: the file cannot be read, or no sentence is left.
     """
-    place, wanted = folder / FOLDER, dict(identity or identify(inputs, how))
+    place, wanted = folder / SENTENCES, dict(identity or identify(inputs, how))
     place.mkdir(parents=True, exist_ok=True)
     with FileLock(place / "lock"):
         counts = _counted(place, wanted)
         if counts is None:
             (place / COUNTS).unlink(missing_ok=True)
             counts = _write(inputs, how, place)
-            write_whole(place / COUNTS, json.dumps({"of": wanted, **counts}, indent=1).encode())
+            write_record(place / COUNTS, {"of": wanted, "texts_sha256": sha256_of(place / TEXTS), **counts})
     if not counts["kept"]:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number in counts["left_out"].items())
         raise InputError(
@@ -149,11 +150,18 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
 
 
 def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The counts of the sentences there; None where these are not there, or not the wanted ones."""
+    """The counts of the sentences there; None where these are not there, not the wanted ones, or damaged."""
     try:
-        found = json.loads((place / COUNTS).read_text(encoding="utf-8"))
-        return found if found.pop("of") == wanted and (place / TEXTS).is_file() else None
-    except (FileNotFoundError, ValueError, KeyError, AttributeError):
+        found = read_record(place / COUNTS)
+        if found.pop("of", None) != wanted or not (place / TEXTS).is_file():
+            return None
+        if found.pop("texts_sha256", None) not in (None, sha256_of(place / TEXTS)):  # None: of an earlier release
+            raise Damaged(f"{TEXTS} has changed since it was written")
+        return found
+    except FileNotFoundError:
+        return None
+    except Damaged as error:
+        log.warning("%s: %s. The sentences are prepared again.", place, error)
         return None
 
 

@@ -7,6 +7,7 @@ anew, and comes out the same. A shard in which nothing was accepted has no file:
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import logging
@@ -16,19 +17,21 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from contracts import InputError
-from files.claims import SignsOfLife, clear, differences, is_ours, strangers
-from files.whole import remove, write_whole
+from files.claims import SignsOfLife, clear, differences, strangers
+from files.manifest import Damaged, read_record, sha256_of, write_record
+from files.whole import write_whole
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
 ABOUT = ".shards"
+SENTENCES = ".sentences"  # within a folder that is written for sentences, these
 PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
 WITHIN = (X1, "scored")  # the latter within triplets: all that was written for them
 # In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
 # says to the end whose folder it is
-MARKS = (MANIFEST,)
-OURS = (ABOUT, "shard-*.jsonl", "report.md", "report.html", "README.md", "annotation*", ".*.part", MANIFEST)
+SHEETS = ("annotation.csv", "annotation-key.json", "annotation.md")
+OURS = (ABOUT, "shard-[0-9]*.jsonl", "report.md", "report.html", "README.md", *SHEETS, MANIFEST)
 
 log = logging.getLogger(__name__)
 
@@ -113,17 +116,18 @@ class ShardStore:
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"output={self.folder}: wanted a folder, but this is a file. Choose another output.")
-        if foreign := strangers(self.folder, MARKS, lambda name: name in WITHIN or name.startswith(".")):
+        ours = made_by_us(self.folder)
+        marks = (MANIFEST,) if ours else ()
+        if foreign := strangers(self.folder, marks, lambda name: name in WITHIN or name.startswith(".")):
             raise InputError(
                 f"output={self.folder}: wanted a new folder or one of the same synthesis, but it holds {foreign[0]} "
-                f"and no {MANIFEST}. Choose another output."
+                f"and no {MANIFEST} of one. Choose another output."
             )
         if overwrite and writer:
             for name in WITHIN:
-                if (self.folder / name / MANIFEST).is_file() or (self.folder / name / ".sentences").is_dir():
-                    remove(self.folder / name)
+                _throw_away(self.folder / name)
             clear(self.folder, OURS)
-        if overwrite or not is_ours(self.folder, MARKS):
+        if overwrite or not (self.folder / MANIFEST).is_file():
             return False
         before = read_manifest(self.folder)
         if differing := differences(before["identity"], identity):
@@ -134,16 +138,19 @@ class ShardStore:
         return bool(before["complete"]) and all(self.is_done(number) for number in range(before["shards_planned"]))
 
     def is_done(self, number: int) -> bool:
-        """Whether a shard is there, and as long as when it was written."""
+        """Whether a shard is there, and byte for byte as it was written."""
         record = self.record(number)
         shard = self.folder / shard_name(number)
-        return record is not None and (shard.stat().st_size if shard.is_file() else 0) == record["bytes"]
+        if record is None or not shard.is_file():
+            return record is not None and record["bytes"] == 0
+        about = shard.stat()
+        return about.st_size == record["bytes"] and _is_sound(shard, record["sha256"], about.st_mtime_ns)
 
     def record(self, number: int) -> ShardRecord | None:
         path = self.folder / ABOUT / f"{number:05d}.json"
         try:
-            return cast(ShardRecord, json.loads(path.read_text(encoding="utf-8")))
-        except (FileNotFoundError, json.JSONDecodeError):
+            return cast(ShardRecord, read_record(path))
+        except (FileNotFoundError, Damaged):
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
@@ -168,7 +175,7 @@ class ShardStore:
                 "sha256": hashlib.sha256(data).hexdigest(),
             },
         )
-        write_whole(self.folder / ABOUT / f"{number:05d}.json", json.dumps(record).encode(), sync=sync)
+        write_record(self.folder / ABOUT / f"{number:05d}.json", record, sync=sync, indent=None)
         if data:
             write_whole(self.folder / shard_name(number), data, sync=sync)
         else:
@@ -189,7 +196,31 @@ class ShardStore:
         }
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        write_whole(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
+        write_record(self.folder / MANIFEST, manifest)
+
+
+@functools.lru_cache(maxsize=1 << 16)  # who waits for others asks again and again
+def _is_sound(shard: Path, sha256: str, changed: int) -> bool:
+    if sha256_of(shard) == sha256:
+        return True
+    log.warning("%s has changed since it was written. It is written again.", shard)
+    return False
+
+
+def made_by_us(folder: Path) -> bool:
+    """Whether a synthesis has written there: a manifest of ours, or where that is damaged what lies beside it."""
+    try:
+        return (folder / ABOUT).is_dir() or "identity" in read_record(folder / MANIFEST)
+    except (OSError, Damaged):
+        return False
+
+
+def _throw_away(folder: Path) -> None:
+    """What was written for a data set, in a folder within its own; what is another's stays, and the folder with it."""
+    if made_by_us(folder) or (folder / SENTENCES).is_dir():
+        clear(folder, (*OURS, SENTENCES))
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def shard_name(number: int) -> str:
@@ -226,14 +257,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Raises InputError where there is none, or none of ours."""
     path = folder / MANIFEST
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_record(path)
     except FileNotFoundError:
         raise InputError(f"output={folder}: there is no {MANIFEST}. Name the folder of a synthesis.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, Damaged) as error:
         raise InputError(
             f"{path}: wanted the JSON of a synthesis, got: {error}. Say overwrite=true to begin anew."
         ) from None
-    if not isinstance(found, dict) or found.get("version") != MANIFEST_VERSION or "identity" not in found:
+    if found.get("version") != MANIFEST_VERSION or "identity" not in found:
         raise InputError(
             f"{path}: wanted the manifest of a synthesis, version {MANIFEST_VERSION}. Choose another output, or say "
             "overwrite=true."

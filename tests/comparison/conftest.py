@@ -10,6 +10,7 @@ import torch
 from contracts import RESULTS_VERSION, ItemScores, Results, Spent
 from evaluation.statistics import average, spearman
 from files.items import write_items
+from files.manifest import read_record, write_record
 from files.results import write_results
 
 TASKS = ("sts12", "stsb")
@@ -68,8 +69,7 @@ def race_folder(tmp_path_factory) -> Path:
     text = (damaged / "results.json").read_text(encoding="utf-8")
     (damaged / "results.json").write_text(text[: len(text) // 2], encoding="utf-8")
     other = make_run(root / "other-release", "good", 4, 0.15)
-    text = (other / "results.json").read_text(encoding="utf-8")
-    (other / "results.json").write_text(text.replace('"version": 1', '"version": 99'), encoding="utf-8")
+    write_record(other / "results.json", read_record(other / "results.json") | {"version": 99})
     (root / "unfinished").mkdir()
     (root / "unfinished" / "metrics.csv").write_text("step\n1\n", encoding="utf-8")
     return root

@@ -14,12 +14,12 @@ from comparison.report import compare, write_report
 from comparison.selection import select
 from contracts import InputError
 from files.items import read_items
+from files.manifest import read_record, write_record
 
 
 def change(folder: Path, **entries) -> None:
     path = folder / "results.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**found, **entries}), encoding="utf-8")
+    write_record(path, {**read_record(path), **entries})
 
 
 def taken(patterns, headline=None):

@@ -12,6 +12,7 @@ import yaml
 from contracts import InputError
 from datamodules.record_kinds import PAIRS
 from datamodules.records import RecordSource
+from files.claims import MARK
 from synthesis.report import publish as publish_module
 from synthesis.report.afterwards import Afterwards
 from synthesis.report.cards import write_label_card
@@ -65,7 +66,7 @@ def test_datasets_loads_both_configurations(source, tmp_path):
     found = {str(path.relative_to(tmp_path / "hub")) for path in (tmp_path / "hub").rglob("*") if path.is_file()}
     parquet = {"shard-00000.parquet", "shard-00001.parquet", "shard-00002.parquet", "x1/shard-00000.parquet"}
     beside = {"README.md", "manifest.json", "report.md"}
-    assert found == parquet | beside | {f"x1/{name}" for name in beside}
+    assert found == parquet | beside | {f"x1/{name}" for name in beside} | {MARK}
     front = yaml.safe_load((tmp_path / "hub" / "README.md").read_text(encoding="utf-8").split("---\n")[1])
     assert [one["data_files"][0]["path"] for one in front["configs"]] == ["shard-*.parquet", "x1/shard-*.parquet"]
 

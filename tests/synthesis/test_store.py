@@ -9,6 +9,7 @@ from contracts import InputError
 from synthesis.rules.filters import sieve
 from synthesis.shards import store as store_module
 from synthesis.shards.store import ShardStore, read_entries, read_manifest
+from tests.damage import flip
 
 ABOUT = {"first": 0, "inputs": 2, "tokens": 9}
 IDENTITY = {"spec": {"task_name": "t"}, "decoding": {"top_p": 0.9}}
@@ -48,15 +49,18 @@ def test_a_shard_is_lines_of_json_with_its_hash_in_the_manifest(tmp_path):
 @pytest.mark.parametrize("survives", [0, 1])
 def test_a_kill_between_the_record_and_the_shard_leaves_it_missing(tmp_path, monkeypatch, survives):
     store, written = ShardStore(tmp_path), []
-    real = store_module.write_whole
 
-    def until_killed(path, data, **how):
-        if len(written) == survives:
-            raise KeyboardInterrupt
-        written.append(path)
-        real(path, data, **how)
+    def until_killed(real):
+        def write(path, data, **how):
+            if len(written) == survives:
+                raise KeyboardInterrupt
+            written.append(path)
+            real(path, data, **how)
 
-    monkeypatch.setattr(store_module, "write_whole", until_killed)
+        return write
+
+    for name in ("write_record", "write_whole"):
+        monkeypatch.setattr(store_module, name, until_killed(getattr(store_module, name)))
     with pytest.raises(KeyboardInterrupt):
         write(store, 0, "A")
     monkeypatch.undo()
@@ -72,6 +76,20 @@ def test_a_shard_that_was_cut_short_is_missing(tmp_path):
     path = tmp_path / "shard-00000.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
     assert not store.is_done(0)
+
+
+def test_a_byte_that_flips_is_noticed(tmp_path, caplog):
+    store = ShardStore(tmp_path)
+    write(store, 0, "A", "B")
+    store.write_manifest(store.manifest({"identity": IDENTITY}, 1, complete=True))
+    flip(tmp_path / "shard-00000.jsonl")
+    assert not store.is_done(0)
+    assert "It is written again" in caplog.text
+    flip(tmp_path / "manifest.json")
+    with pytest.raises(InputError, match=r"damaged|changed since it was written"):
+        read_manifest(tmp_path)
+    assert not store.claim(IDENTITY, overwrite=True), "what lies beside a damaged manifest says whose folder it is"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_shard_without_entries_is_done_and_has_no_file(tmp_path):
@@ -114,14 +132,17 @@ def test_overwrite_removes_what_is_ours_alone(tmp_path):
     ("name", "text", "word"),
     [
         ("a.txt", "x", "it holds a.txt"),
-        ("manifest.json", "{", "JSON"),
-        ("manifest.json", "{}", "manifest of a synthesis"),
+        ("manifest.json", "{", "it holds manifest.json"),
+        ("manifest.json", '{"name": "a web page"}', "it holds manifest.json"),
     ],
 )
-def test_a_folder_of_other_things_is_refused(tmp_path, name, text, word):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_other_things_is_refused(tmp_path, name, text, word, overwrite):
     (tmp_path / name).write_text(text)
+    (tmp_path / "report.md").write_text("mine")
     with pytest.raises(InputError, match=word):
-        ShardStore(tmp_path).claim(IDENTITY, overwrite=False)
+        ShardStore(tmp_path).claim(IDENTITY, overwrite=overwrite)
+    assert (tmp_path / "report.md").read_text() == "mine"
 
 
 def test_a_file_is_no_folder(tmp_path):

@@ -6,6 +6,7 @@ reduction per step lets all ranks agree on whether to save now (the clock is ran
 
 import math
 import pickle
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from training.failures import TrainingFailed
 from training.metrics_csv import MetricsCSV
 
 LAST, BEST, PREVIOUS = "last.ckpt", "best.ckpt", "previous.ckpt"
+OWN = re.compile(r"(last|best|previous)\.ckpt|\.(last|best)\.ckpt\.part|writing\.part")  # what it leaves in its folder
 BETTER = {"max": lambda new, old: new > old, "min": lambda new, old: new < old}
 NEEDED = ("state_dict", "loops", "global_step", "optimizer_states", "callbacks")
 UNREADABLE = (RuntimeError, OSError, EOFError, pickle.UnpicklingError, KeyError, ValueError)
