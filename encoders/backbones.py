@@ -26,6 +26,7 @@ from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
 from encoders.hub import only_local
+from files.models import located, run_folder
 
 T5_FAMILY = ("t5", "mt5", "umt5")
 
@@ -38,7 +39,7 @@ def load_tokenizer(backbone: str, *, pad_with_end: bool = False) -> Tokenizer:
     Raises:
         InputError: there is none, or it has no pad token.
     """
-    tokenizer = from_pretrained(AutoTokenizer, run_folder(backbone) or backbone)
+    tokenizer = from_pretrained(AutoTokenizer, backbone)
     if pad_with_end and tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
@@ -59,7 +60,7 @@ def load_masked_lm(backbone: str, *, lm_head: bool, decoder: bool = False) -> Pr
     """
     run = run_folder(backbone)
     if not lm_head:
-        return load_states(run or backbone, decoder=decoder)
+        return load_states(backbone, decoder=decoder)
     if run:
         return _from_run(Path(backbone), run)
     config = from_pretrained(AutoConfig, backbone)
@@ -125,14 +126,6 @@ def check_vocabulary(
         )
 
 
-def run_folder(backbone: str) -> str | None:
-    """The ``encoder/`` or ``generator/`` folder when ``backbone`` is the folder of a finished run, else None."""
-    if not (Path(backbone) / "checkpoints" / "best.ckpt").is_file():
-        return None
-    parts = [Path(backbone) / name for name in ("encoder", "generator")]
-    return str(next((part for part in parts if part.is_dir()), parts[0]))
-
-
 def _from_run(folder: Path, encoder: str) -> PreTrainedModel:
     state = torch.load(folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True, mmap=True)
     weights = {
@@ -164,14 +157,24 @@ def _no_head(backbone: str, why: str) -> InputError:
 
 
 def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **options: Any) -> Any:
-    """A config, tokenizer or model of transformers; ``setting`` is what the message calls a name that does not load."""
+    """A config, tokenizer or model of transformers; ``setting`` is what the message calls a name that does not load.
+
+    The weights of a GGUF file are unpacked into the type asked for: they are trained and saved like any other.
+    """
+    found = located(name, setting)
     verbosity = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()  # its loading report lists keys that we drop on purpose
     transformers_logging.disable_progress_bar()  # of a few milliseconds
     try:
-        return factory.from_pretrained(name, trust_remote_code=False, local_files_only=only_local(name), **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError) as error:
+        options |= found.options
+        if found.gguf_file and factory not in (AutoConfig, AutoTokenizer):
+            from transformers import GgufConfig  # of newer versions of transformers, which the extra gguf asks for
+
+            options["quantization_config"] = GgufConfig(dequantize=True)
+        local = only_local(found.name)
+        return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **options)
+    except NOT_LOADED as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"{setting}={name} could not be loaded: {reason} Pass the id of a model on the Hugging Face hub, or a "
@@ -183,6 +186,7 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
             transformers_logging.enable_progress_bar()
 
 
+NOT_LOADED = (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError)
 UNREADABLE = (RuntimeError, OSError, EOFError, UnpicklingError, KeyError, ValueError)
 OF_OUR_ENCODER = "encoder.transformer."  # what the weights' names begin with in a checkpoint
 OF_ITS_HEAD = "encoder.head."

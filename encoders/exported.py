@@ -18,6 +18,7 @@ from contracts import InputError
 from encoders.appended_prompt import read_template
 from encoders.hub import only_local
 from encoders.pooling import LAST_LAYER, POOLERS, TanhHead
+from files.models import GGUF
 
 LIBRARY = "sentence_transformers."
 KNOWN = ("Transformer", "WeightedLayerPooling", "Pooling", "Dense", "Normalize")  # modules, in this order
@@ -98,7 +99,9 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
 
 
 def read_json(name: str, path: str) -> Any:
-    """The content of a JSON file of a folder or hub id, None where there is no such file."""
+    """The content of a JSON file of a folder or hub id, None where there is no such file, as beside a GGUF file."""
+    if name.endswith(GGUF):
+        return None
     try:
         found = cached_file(name, path, local_files_only=only_local(name), _raise_exceptions_for_missing_entries=False)
     except OSError as error:

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
-from encoders.backbones import T5_FAMILY, from_pretrained, load_tokenizer, run_folder
+from encoders.backbones import T5_FAMILY, from_pretrained, load_tokenizer
 from encoders.objective import Objective, Settings, check_choice
 from encoders.optim import T5Optimizer
 from encoders.seq2seq import Seq2Seq
@@ -110,7 +110,7 @@ class GenSEGenerator(Objective):
 
 def check_family(backbone: str) -> None:
     """InputError for a model that synthesis could not write with, once it is trained."""
-    kind = from_pretrained(AutoConfig, run_folder(backbone) or backbone).model_type
+    kind = from_pretrained(AutoConfig(backbone) or backbone).model_type
     if kind not in T5_FAMILY:
         raise InputError(
             f"backbone={backbone}: a {kind} model. Sentences are written by encoder-decoders of T5's kind alone, whose "

@@ -1,7 +1,7 @@
 """``load_encoder``: whatever makes vectors of texts, by its name.
 
-A run or checkpoint of ours, a sentence-transformers folder or hub id, any other transformers folder or hub id, or a
-file of word vectors.
+A run or checkpoint of ours, a sentence-transformers folder or hub id, any other transformers folder or hub id, a GGUF
+file, or a file of word vectors.
 """
 
 import logging
@@ -21,6 +21,7 @@ from encoders.exported import BeyondUs, Exported, head_of, not_found, read_expor
 from encoders.pooling import POOLERS, TanhHead
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.word_vectors import WordVectors, is_word_vector_file
+from files.models import GGUF
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ USUAL_LENGTH = 512
 AS_LONG_AS_POSSIBLE = 10**9
 WANTED = (
     "Wanted one of: a run's folder (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers "
-    "folder (modules.json), a transformers folder (config.json), a hub id, or word vectors "
+    "folder (modules.json), a transformers folder (config.json), a hub id, a GGUF file, or word vectors "
     "(*.txt, *.vec, or either with .gz)."
 )
 
@@ -68,6 +69,8 @@ def load_encoder(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     options = _Options(pooling, prompt, max_length, precision, torch.device(device), prompt_suffix)
     _check(options)
+    if name.endswith(GGUF):
+        return _from_transformers(name, options)
     if Path(name).is_file():
         return _from_file(Path(name), options)
     if Path(name).is_dir():
@@ -145,7 +148,7 @@ def _from_transformers(
         log.info("encoder=%s goes through the sentence-transformers library: %s.", name, reason)
         return _from_library(name, options, str(reason))
     if exported is None:
-        if not Path(name).is_dir() and read_json(name, "config.json") is None:
+        if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
         kind, exported = "transformers", Exported(name, "mean", False, USUAL_LENGTH, False, "")
     # padding is masked and never pooled, so that any token will do

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from contracts import InputError, Ragged
-from encoders.backbones import check_vocabulary, load_tokenizer, load_whole, run_folder
+from encoders.backbones import check_vocabulary, load_tokenizer, load_whole
 from encoders.chunks import Chunk, check_recompute, chunk_cost, computed, padded, places_in, plan_chunks, recomputes
 from encoders.faster_layers import fast_linears
 from encoders.masked_rows import head_sees
@@ -98,7 +98,7 @@ def load_seq2seq(backbone: str) -> PreTrainedModel:
             "google-t5/t5-base."
         )
 
-    model = load_whole(AutoModelForSeq2SeqLM, run_folder(backbone) or backbone, refused, dtype=torch.float32)
+    model = load_whole(AutoModelForSeq2SeqLM(backbone) or backbone, refused, dtype=torch.float32)
     if model.config.decoder_start_token_id is None:
         raise InputError(
             f"backbone={backbone}: its config names no decoder_start_token_id, so nothing begins a text. Set it in "

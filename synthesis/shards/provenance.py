@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,20 @@ from files.results import version_of
 
 WHOLE = 64 << 20  # bytes; of larger files the beginning, the end and the size are looked at
 END = 1 << 20
-OF_A_MODEL = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja"}
+OF_A_MODEL = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".gguf"}
 PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
 
 
 def identify_generator(name: str, revision: str | None, setting: str = "generator") -> dict[str, Any]:
-    """Its commit on the hub, or a sha256 over the files of its folder: moving the folder changes nothing.
+    """Its commit on the hub, or a sha256 over its file or those of its folder: moving them changes nothing.
 
     Raises:
         InputError: there is no such model.
     """
-    folder = Path(name)
-    if folder.is_dir():
+    path = Path(name)
+    if path.exists():
         from_pretrained(AutoConfig, name, setting=setting)  # an empty folder is refused in words
-        return {"sha256": _of_folder(folder)}
+        return {"sha256": _of_files(path.iterdir() if path.is_dir() else [path])}
     options = {"revision": revision} if revision else {}
     config = from_pretrained(AutoConfig, name, setting=setting, **options)
     return {"id": name, "revision": getattr(config, "_commit_hash", None) or revision}
@@ -35,9 +36,9 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{package: version_of(package) for package in PACKAGES}}
 
 
-def _of_folder(folder: Path) -> str:
+def _of_files(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.suffix in OF_A_MODEL and path.is_file()):
+    for path in sorted(path for path in paths if path.suffix in OF_A_MODEL and path.is_file()):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
         with path.open("rb") as file:

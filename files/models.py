@@ -1,0 +1,55 @@
+"""What the name of a model means: the folder of a run of ours, a GGUF file, or what transformers loads by its name."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts import InputError
+
+GGUF = ".gguf"
+_ON_THE_HUB = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
+
+
+class Located(NamedTuple):
+    """Where transformers finds a model."""
+
+    name: str  # a folder or hub id
+    gguf_file: str | None = None  # the file in it, where the weights are llama.cpp's
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What ``from_pretrained`` is told besides the name."""
+        return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
+
+
+def located(name: str, setting: str = "backbone") -> Located:
+    """Where the model is that ``name`` means: a run's folder has it in a folder of its own, and ``FILE.gguf`` or
+    ``hub/repo:FILE.gguf`` is one file of a folder or hub id.
+
+    Raises:
+        InputError: the file is not there, or what reads it is not installed; ``setting`` is the key that named it.
+    """
+    if not name.endswith(GGUF):
+        return Located(run_folder(name) or name)
+    path = Path(name).expanduser()
+    on_the_hub = None if path.is_file() else _ON_THE_HUB.fullmatch(name)
+    if not path.is_file() and not on_the_hub:
+        raise InputError(
+            f"{setting}={name}: no such file. Give the path of a GGUF file, or one of the hub as ORG/REPO:FILE.gguf."
+        )
+    for package in ("gguf", "accelerate"):
+        if find_spec(package) is None:
+            raise InputError(
+                f"{setting}={name}: a GGUF file needs the package {package}. Install it: "
+                "pip install 'contrastive-encoders[gguf]'."
+            )
+    return Located(on_the_hub["repo"], on_the_hub["file"]) if on_the_hub else Located(str(path.parent), path.name)
+
+
+def run_folder(name: str) -> str | None:
+    """The ``encoder/`` or ``generator/`` folder when ``name`` is the folder of a finished run, else None."""
+    if not (Path(name) / "checkpoints" / "best.ckpt").is_file():
+        return None
+    parts = [Path(name) / part for part in ("encoder", "generator")]
+    return str(next((part for part in parts if part.is_dir()), parts[0]))
