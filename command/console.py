@@ -17,8 +17,9 @@ def main() -> None:
         sys.stderr.write(f"{CONSOLE}: there is no command {name!r}; there are {', '.join(COMMANDS)}.\n")
         sys.exit(2)
     module = COMMANDS[name][0]
-    if name == "race" and not any(word.startswith("race=") for word in words):
-        words = ["race=head_to_head", *words]
+    if name == "race":
+        chosen = any(word.startswith("race=") for word in words)
+        words = ["hydra/help=race", *([] if chosen else ["race=head_to_head"]), *words]
     # Lightning starts its other processes by this path; beside it they find our modules, wherever the user is
     sys.argv = [str(ROOT / f"{module.replace('.', '/')}.py"), *words]
     use(name)

@@ -175,9 +175,12 @@ def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]
     """All keys of the config that the group choices among the words (of the command line) lead to, dotted."""
     GlobalHydra.instance().clear()
     groups = GROUPS.get(config, ())
-    chosen = [word for word in (sys.argv[1:] if words is None else words) if re.match(rf"({'|'.join(groups)})=", word)]
+    words = sys.argv[1:] if words is None else words
+    chosen = [word for word in words if groups and re.match(rf"({'|'.join(groups)})=", word)]
+    folders = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(words), flags=re.MULTILINE)
+    searched = [f"hydra.searchpath={[f'file://{Path(one).absolute()}' for one in folders]}"] if folders else []
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = compose(config, overrides=chosen if groups else [])
+        composed = compose(config, overrides=[*searched, *chosen])
     yield from groups if config == "train" else ()
     yield from _dotted(composed, "")
 

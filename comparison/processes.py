@@ -150,9 +150,13 @@ def run_all(
     found, take = dict[int, Done](), _one_at_a_time(jobs, running)
 
     def work() -> None:
-        while (taken := take()) is not None:
-            if done := one(taken[1]):
-                found[taken[0]] = done
+        try:
+            while (taken := take()) is not None:
+                if done := one(taken[1]):
+                    found[taken[0]] = done
+        except BaseException:
+            running.end(TERMINATED)
+            raise
 
     with _terminable(), ThreadPoolExecutor(parallel) as pool:
         workers = [pool.submit(work) for _ in range(parallel)]
@@ -219,15 +223,20 @@ def _attempts(job: Job, place: dict[str, str], running: Running, verdict: Callab
 def _followed(process: "subprocess.Popen[str]", job: Job, verdict: Callable[[Job], str] | None) -> tuple[str, str]:
     """What it wrote until its end, and why it was ended early."""
     early = ""
-    while True:
-        try:
-            output, _ = process.communicate(timeout=ASKED_EVERY if verdict and not early else None)
-        except subprocess.TimeoutExpired:
-            early = verdict(job) if verdict else ""
-            if early:
-                process.terminate()
-        else:
-            return output, early
+    try:
+        while True:
+            try:
+                output, _ = process.communicate(timeout=ASKED_EVERY if verdict and not early else None)
+            except subprocess.TimeoutExpired:
+                early = verdict(job) if verdict else ""
+                if early:
+                    process.terminate()
+            else:
+                return output, early
+    finally:
+        if process.poll() is None:  # nobody could say a verdict
+            process.terminate()
+            process.communicate()
 
 
 def _wait_for_another(job: Job, running: Running) -> None:

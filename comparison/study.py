@@ -137,7 +137,7 @@ class Trials:
         job = Job(f"trial {trial.number}: {said}", self._words(values), self._folder(values))
         self._running[job.name] = trial
         if self._finished(values):
-            self.record(job, Done(job.name, 0, 0.0, 0, ""))
+            self._record(job, Done(job.name, 0, 0.0, 0, ""))
             return None
         self._sign(job.folder)
         return job
@@ -168,8 +168,8 @@ class Trials:
 
     def verdict(self, job: Job) -> str:
         """Why this trial should end, or nothing; asked while it runs."""
-        self._sign(job.folder)
-        with self._lock:
+        with self._sound(), self._lock:
+            self._sign(job.folder)
             return self._report(job) if self.sweep.rungs else ""
 
     def _report(self, job: Job) -> str:
@@ -190,6 +190,10 @@ class Trials:
 
     def record(self, job: Job, done: Done) -> None:
         """What came of it; an interrupted trial stays one that is running."""
+        with self._sound(), self._lock:
+            self._record(job, done)
+
+    def _record(self, job: Job, done: Done) -> None:
         from optuna.trial import TrialState
 
         state, value = None, None
@@ -197,15 +201,13 @@ class Trials:
             (job.folder / STOPPED).write_text(json.dumps({"reason": done.early}) + "\n", encoding="utf-8")
             state = TrialState.PRUNED
         elif done.finished:
-            with self._lock:
-                self._report(job)  # what it logged since the last look, which others are judged by
+            self._report(job)  # what it logged since the last look, which others are judged by
             value = self._score(job)
             state = TrialState.FAIL if value is None else TrialState.COMPLETE
         elif done.failed:
             state = TrialState.FAIL
         if state is not None:
-            with self._lock:
-                self.study.tell(self._running[job.name], value, state, skip_if_finished=True)
+            self.study.tell(self._running[job.name], value, state, skip_if_finished=True)
 
     def _score(self, job: Job) -> float | None:
         """None where the run left none, which is told."""
@@ -226,14 +228,16 @@ class Trials:
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def finished(self) -> int:
-        return sum(is_finished(folder) for folder in self._folders(self._all()))
+        with self._sound():
+            return sum(is_finished(folder) for folder in self._folders(self._all()))
 
     def best(self) -> tuple[float, str] | None:
         """The score, and the settings that it is of."""
-        if not self._all("COMPLETE"):
-            return None
-        one = self.study.best_trial
-        return float(one.value or 0.0), f"trial {one.number}: {' '.join(words_of(one.params))}"
+        with self._sound():
+            if not self._all("COMPLETE"):
+                return None
+            one = self.study.best_trial
+            return float(one.value or 0.0), f"trial {one.number}: {' '.join(words_of(one.params))}"
 
 
 def _open(sweep: Sweep, output: Path, name: str, storage: str) -> "Study":

@@ -135,6 +135,13 @@ def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:
     for module in modules:
         router = read_json(name, f"{module['path']}/router_config.json") if module["path"] else None
         types += list((router or {}).get("types", {}).values())
+        dense = read_json(name, f"{module['path']}/config.json") if str(module["type"]).endswith(".Dense") else None
+        activation = str((dense or {}).get("activation_function", TANH))
+        if not activation.startswith("torch."):  # the library would run Tanh in its place
+            raise InputError(
+                f"encoder={name}: the Dense in {module['path']} has the activation {activation}, which is not torch's. "
+                "It is never run, and without it the vectors would be others; use a model of torch's own functions."
+            )
     foreign = [kind for kind in types if not str(kind).startswith(LIBRARY)]
     if foreign:
         raise InputError(

@@ -29,6 +29,7 @@ ROWS_OF_PARQUET = 1_024  # in memory at a time
 BLOCK = 1 << 18  # bytes read at a time
 BOM = b"\xef\xbb\xbf"
 EMPTY = "the file is empty. Remove it or write it again"
+SPACE = b"(?:%s)" % b"|".join(re.escape(chr(one).encode()) for one in range(0x3001) if chr(one).isspace())
 UNREADABLE = (EOFError, zlib.error, OSError)
 
 
@@ -134,8 +135,8 @@ def text_in(row: Row, name: str) -> str | BadRow:
 
 def _open(path: Path, columns: Sequence[str] = (), form: str = "") -> Form:
     form = form or form_of(path)
-    if form == ".json" and not _is_list(path):
-        form = ".jsonl"
+    if form == ".json":
+        return _json_form(path)(path, columns)
     return FORMS.get(form, Lines)(path, columns)
 
 
@@ -217,14 +218,14 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object)
 class JsonLines(Form):
     """Reads .jsonl: a JSON object per line. One without values is a blank row, as a blank line is."""
 
-    blank = re.compile(rb"\s*(?:\{\s*\}\s*)?")
+    blank = re.compile(rb"%(s)s*(?:\{%(s)s*\}%(s)s*)?" % {b"s": SPACE})
 
     def row(self, line: int, piece: bytes) -> Row | BadRow:
+        if self.blank.fullmatch(piece):
+            return Row({}, line)
         text = decoded(piece, line)
         if isinstance(text, BadRow):
             return text
-        if not text or text.isspace():
-            return Row({}, line)
         try:
             return _json_row(DECODER.decode(text), line)
         except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
@@ -258,12 +259,22 @@ class JsonList(Form):
         return _json_row(piece, line)
 
 
-def _is_list(path: Path) -> bool:
+class JsonObject(Form):
+    """Refuses a .json file that holds one object over several lines, which is neither a list nor one per line."""
+
+    def pieces(self) -> Iterator[Piece | BadRow]:
+        yield BadRow("one JSON object over several lines. Wanted a list of them, [{...}, ...], or one per line", 1)
+
+
+def _json_form(path: Path) -> type[Form]:
     try:
         with _opened(path) as stream:
-            return stream.read(BLOCK).removeprefix(BOM).lstrip().startswith(b"[")
+            begin = stream.read(BLOCK).removeprefix(BOM).lstrip()
     except UNREADABLE:
-        return False  # who reads it says so
+        return JsonLines  # who reads it says so
+    if begin.startswith(b"["):
+        return JsonList
+    return JsonObject if re.match(rb"\{(?:[^\n]*(?:[{\[]|[^}\]],))?\s*\n", begin) else JsonLines
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
@@ -440,7 +451,6 @@ def _seekable(path: Path) -> IO[bytes]:
 FORMS: dict[str, type[Form]] = {
     ".txt": Lines,
     ".jsonl": JsonLines,
-    ".json": JsonList,
     ".csv": CommaTable,
     ".tsv": TabTable,
     ".parquet": Parquet,

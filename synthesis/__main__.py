@@ -65,6 +65,11 @@ def as_trained(folder: Path) -> list[Item]:
 
 def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
     """Call the recipe's verbs."""
+    if "_target_" not in cfg.recipe:
+        raise InputError(
+            f"recipe={cfg.recipe.name}: its file names no class of recipes. One of your own begins as "
+            "configs/recipe/dino_x1.yaml does; or give its task as spec=FILE."
+        )
     kind: type[Recipe] = hydra.utils.get_class(cfg.recipe._target_)
     recipe = settings(kind, cfg, besides=Afterwards._fields)
     ranks = find_ranks()

@@ -74,20 +74,21 @@ def choose_tasks(recipe: Mapping[str, Any], spec: str | None) -> Tasks:
     Raises:
         InputError: neither is given, they do not fit, or a spec is wrong.
     """
+    by_recipe = {key: recipe[key] for key in ("x1", "x2") if recipe.get(key)}
     if spec is None:
-        if recipe["name"] is None:
+        if not by_recipe:
             raise InputError(
-                "recipe is not set: say recipe=dino_x1 (first sentences), dino_x2 (second ones for input=FILE), "
-                "dino_x1x2 (both), or spec=FILE for a task of your own."
+                "nothing says what to write: wanted recipe=dino_x1 (first sentences), dino_x2 (second ones for "
+                "input=FILE) or dino_x1x2 (both), or spec=FILE for a task of your own."
             )
-        return _tasks({key: recipe[key] for key in ("x1", "x2") if recipe.get(key)}, f"recipe {recipe['name']}")
+        return _tasks(by_recipe, f"recipe {recipe['name']}")
     found = read_spec_file(spec)
     own = found if set(found) <= {"name", "x1", "x2"} and {"x1", "x2"} & set(found) else None
     if own is None:
         parsed = parse_spec(found, f"spec={spec}")
         own = {"x2" if parsed.takes_input else "x1": found}
     tasks = _tasks({key: own[key] for key in ("x1", "x2") if key in own}, f"spec={spec}")
-    if recipe["name"] and {key for key in ("x1", "x2") if recipe.get(key)} != set(own) - {"name"}:
+    if by_recipe and by_recipe.keys() != set(own) - {"name"}:
         raise InputError(
             f"spec={spec} writes {' and '.join(sorted(set(own) - {'name'}))}, which is not what "
             f"recipe={recipe['name']} writes. Leave recipe out: the spec replaces it."

@@ -53,6 +53,15 @@ def test_help_is_readable_complete_and_light(command):
         assert f" {group}: {', '.join(known)} " in said
 
 
+def test_a_race_has_a_page_of_its_own_on_the_console():
+    code = "import sys; from command.console import main; sys.argv[1:] = ['race', '--help']; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Train several objectives head to head")
+    assert f"{CONSOLE} race race.texts=FOLDER" in done.stdout
+    assert "name: head_to_head" in done.stdout
+    assert max(map(len, done.stdout.partition("Keys and")[0].splitlines())) <= 100
+
+
 def test_the_console_calls_commands_by_its_own_names(monkeypatch):
     monkeypatch.setattr(names, "_used", ["export"])
     plain = "python -m export.embed x; python -m export y; torchrun --nproc-per-node 8 -m evaluation z; python train.py"

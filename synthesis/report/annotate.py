@@ -19,6 +19,7 @@ from files.whole import write_whole
 from synthesis.shards.store import read_entries
 
 SHEET, KEY, TABLE = "annotation.csv", "annotation-key.json", "annotation.md"
+FORMULA = ("=", "+", "-", "@", "'")  # how a cell begins that a spreadsheet would calculate; behind a ' it is text
 COLUMNS = ("id", "text_a", "text_b", "label")
 RANDOM = "0.0"
 SIMILARITIES = {"0": "0.1", "0.5": "0.5", "1": "0.9"}  # as they are smoothed
@@ -52,12 +53,17 @@ def write_sheet(
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    writer.writerows((place, item.text_a, item.text_b, "") for place, item in enumerate(items, start=1))
+    writer.writerows((place, _cell(item.text_a), _cell(item.text_b), "") for place, item in enumerate(items, start=1))
     allowed = [RANDOM, *sorted(SIMILARITIES[label] for label in labels)] if similar else list(labels)
     key = {"labels": allowed, "key": {str(place): item.label for place, item in enumerate(items, start=1)}}
     write_whole(folder / KEY, json.dumps(key, indent=1).encode())
     write_whole(sheet, text.getvalue().encode("utf-8-sig"))  # a spreadsheet takes it for UTF-8 then
     return sheet, allowed
+
+
+def _cell(text: str) -> str:
+    """As a spreadsheet shows it and does not run it."""
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 
 def draw_items(pool: Iterable[Item], number: int, seed: int) -> list[Item]:
@@ -140,7 +146,9 @@ def _rows(sheet: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _as_label(given: str, allowed: Sequence[str]) -> str | None:
-    """A spreadsheet may have made 0 or 0,0 of 0.0."""
+    """A spreadsheet may have made 0 or 0,0 of 0.0, and a ' may say that a label is text."""
+    if given not in allowed:
+        given = given.removeprefix("'")
     if given in allowed:
         return given
     try:

@@ -387,6 +387,20 @@ def test_a_record_that_is_not_ours_is_refused(tmp_path, file, storage, said):
         trials_of(sweep_file(tmp_path), tmp_path, storage=storage)
 
 
+@pytest.mark.parametrize(("storage", "file"), [("sqlite", "sweep.db"), ("journal", "sweep.journal")])
+def test_a_record_that_is_damaged_meanwhile_ends_the_sweep_in_one_sentence(tmp_path, fake_train, storage, file):
+    path = sweep_file(tmp_path, parameters={"each": {"values": [1, 2, 3, 4]}})
+    trials = trials_of(path, tmp_path / "out", storage=storage)
+
+    def damage(job, done):
+        (tmp_path / "out" / file).write_bytes(b"not a record, and long enough to be looked at " * 500)
+        trials.record(job, done)
+
+    with pytest.raises(InputError, match=rf"{file}: wanted the record of a sweep"):
+        run_all(trials.jobs(), tmp_path / "out" / "trials.jsonl", 2, damage, trials.verdict)
+    assert len(list((tmp_path / "out" / "runs").glob("*/results.json"))) < 4
+
+
 def test_a_failure_is_retried_once_and_recorded(tmp_path, fake_train):
     once, twice = (Job(name, [f"fails={fails}"], tmp_path / name) for name, fails in (("once", "0"), ("twice", "0,1")))
     wrong = Job("wrong", ["wrong=1"], tmp_path / "wrong")

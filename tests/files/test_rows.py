@@ -186,6 +186,8 @@ WRONG = {  # name of the file: its content, the line, and words of the message
     "cut.json": ('[{"q": "1"},\n{"q": "2', 2, ["broken JSON (Unterminated string", "list of JSON objects"]),
     "comma.json": ('[{"q": "1"}\n{"q": "2"}]', 2, ["wanted ',', got '{'"]),
     "more.json": ('[{"q": "1"}]\n[]', 2, ["wanted nothing behind the list, got '['"]),
+    "pretty.json": (json.dumps({"q": "1", "a": ["2"]}, indent=1), 1, ["one JSON object over several lines"]),
+    "broken.json": ('{"q": "1",\n "a": "2"}\n', 1, ["one JSON object over several lines"]),
     "byte.json": (b'[{"q": "1"},\n{"q": "\xff"}]', 2, ["wanted UTF-8, got byte 0xff"]),
     "twice.csv": ("q,a,q\na,b,c\n", 1, ["the header names 'q' twice"]),
     "cells.csv": ("q,a,n\na,b,c\na,b\n", 3, ["wanted 3 columns as in the header, got 2"]),
@@ -216,7 +218,7 @@ def test_wrong_input_is_named_with_its_place(tmp_path, name):
 
 def test_rows_without_values_are_blank_and_not_counted(tmp_path):
     for name, data in {
-        "a.jsonl": '{"q": "1"}\n{}\n { } \n \n{"q": "2"}\n',
+        "a.jsonl": '{"q": "1"}\n{}\n { } \n \n\u00a0\u3000\x1f\n{"q": "2"}\n',
         "a.json": '[{"q": "1"}, {}, {"q": "2"}]',
         "a.tsv": "q\ta\n1\tb\n   \n\n2\tc\n",
         "a.csv": "q,a\n1,b\n\n2,c\n",

@@ -213,6 +213,18 @@ def test_items_are_drawn_whatever_their_label():
     assert share == pytest.approx(0.1, abs=0.01)
 
 
+def test_a_spreadsheet_takes_no_text_for_a_formula(tmp_path):
+    texts = ["=1+1", "+1", "-1 x", "@SUM(A1)", "\t=1", "'quoted'", "plain = text", '=cmd|"/c x"!A1']
+    labels = ["-1", "+1"]
+    data_set(tmp_path, [(text, f"{text}, too", labels[n % 2]) for n, text in enumerate(texts)], labels=labels)
+    sheet, _ = write_sheet(tmp_path, len(texts), labels, 42, as_trained)
+    rows = filled_in(sheet, lambda row: "'+1")
+    cells = [row[column] for row in rows for column in ("text_a", "text_b")]
+    assert not [cell for cell in cells if cell.strip()[0] in "=+-@"]
+    assert {row["text_a"].removeprefix("'") for row in rows} == set(texts)
+    assert read_agreement(tmp_path, sheet).percent == {"-1": {"-1": 0, "+1": 0}, "+1": {"-1": 100, "+1": 100}}
+
+
 def test_what_a_person_says_comes_back_as_table_3(tmp_path):
     data_set(tmp_path, MANY)
     sheet, _ = write_sheet(tmp_path, 100, LABELS, 42, as_trained)
