@@ -135,8 +135,8 @@ def text_in(row: Row, name: str) -> str | BadRow:
 
 def _open(path: Path, columns: Sequence[str] = (), form: str = "") -> Form:
     form = form or form_of(path)
-    if form == ".json":
-        return _json_form(path)(path, columns)
+    if form == ".json" and not _is_list(path):
+        form = ".jsonl"
     return FORMS.get(form, Lines)(path, columns)
 
 
@@ -259,22 +259,14 @@ class JsonList(Form):
         return _json_row(piece, line)
 
 
-class JsonObject(Form):
-    """Refuses a .json file that holds one object over several lines, which is neither a list nor one per line."""
-
-    def pieces(self) -> Iterator[Piece | BadRow]:
-        yield BadRow("one JSON object over several lines. Wanted a list of them, [{...}, ...], or one per line", 1)
-
-
-def _json_form(path: Path) -> type[Form]:
+def _is_list(path: Path) -> bool:
+    """Whether a .json file holds a list, or one object over several lines, which is neither that nor one per line."""
     try:
         with _opened(path) as stream:
             begin = stream.read(BLOCK).removeprefix(BOM).lstrip()
     except UNREADABLE:
-        return JsonLines  # who reads it says so
-    if begin.startswith(b"["):
-        return JsonList
-    return JsonObject if re.match(rb"\{(?:[^\n]*(?:[{\[]|[^}\]],))?\s*\n", begin) else JsonLines
+        return False  # who reads it says so
+    return re.match(rb"\[|\{(?:[^\n]*(?:[{\[]|[^}\]],))?\s*\n", begin) is not None
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
@@ -451,6 +443,7 @@ def _seekable(path: Path) -> IO[bytes]:
 FORMS: dict[str, type[Form]] = {
     ".txt": Lines,
     ".jsonl": JsonLines,
+    ".json": JsonList,
     ".csv": CommaTable,
     ".tsv": TabTable,
     ".parquet": Parquet,
