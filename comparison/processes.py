@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -139,10 +139,7 @@ def run_all(
         if done is None:
             return None
         with lock:
-            record.parent.mkdir(parents=True, exist_ok=True)
-            line = {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")}
-            with record.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            _add_line(record, {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")})
         if told:
             told(job, done)
         return done
@@ -171,6 +168,12 @@ def run_all(
     if running.ended_by:
         raise KeyboardInterrupt
     return [found[place] for place in sorted(found)]
+
+
+def _add_line(record: Path, values: dict[str, Any]) -> None:
+    record.parent.mkdir(parents=True, exist_ok=True)
+    with record.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(values) + "\n")
 
 
 def _one_at_a_time(jobs: Iterable[Job], running: Running) -> Callable[[], tuple[int, Job] | None]:
