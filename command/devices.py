@@ -1,5 +1,8 @@
-"""Which device a command computes on."""
+"""Which device a command computes on, and on how many."""
 
+import os
+
+from command.children import check_number
 from command.processes import local_rank
 from contracts import InputError
 
@@ -20,3 +23,15 @@ def device_of(name: str) -> str:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"device={name}: not usable here ({reason}). Say device=auto, cpu, cuda or cuda:1.") from None
     return name
+
+
+def check_devices(number: int, device: str) -> None:
+    """So many processes, one for each device, may be started; those that were started already are there.
+
+    Raises:
+        InputError: there are not so many GPUs; without any, more than four processes would share a core.
+    """
+    if number > 1 and "WORLD_SIZE" not in os.environ:
+        import torch
+
+        check_number("devices", number, torch.cuda.device_count() if device != "cpu" else 0)

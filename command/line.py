@@ -10,6 +10,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from command.children import begin_process
 from command.config_files import CONFIGS
 from command.keys import check_types, declared
 from command.names import as_used
@@ -40,6 +41,7 @@ def command_line(
             sys.exit(status)
 
     def main() -> None:
+        begin_process()
         with exit_statuses(hydra=True, config=config):
             body()
 

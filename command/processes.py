@@ -1,38 +1,26 @@
-"""The processes of one command: which of several this one is, what rank 0 decides for all, and how others are started.
+"""The processes of one command: which of several this one is, and what rank 0 decides for all.
 
 torchrun and srun say it in environment variables. Lightning's own children need none of this: they start when rank 0
 has decided already.
 """
 
 import atexit
-import ctypes
 import functools
 import itertools
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from command.config_files import finding_our_modules
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     import torch.distributed as dist
 
-INTERRUPTED, TERMINATED = 130, 143  # exit statuses
 TO_CONNECT = timedelta(minutes=5)  # beyond it the address is wrong, as with torchrun --master-port 0
 LONGEST_WAIT = timedelta(days=7)  # rank 0 may have to read a whole corpus, or to write triplets for a domain
 PORT, FIRST_PORT_OF_JOBS = 12910, 15000  # where Lightning meets under srun
-# What a process that torchrun or srun started must not hand on to a command of its own
-OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")  # how the others begin
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _decisions = itertools.count()  # all ranks ask for the same ones, in the same order
 
 
@@ -124,57 +112,6 @@ def leave_group_at_exit() -> None:
             dist.destroy_process_group()
 
     atexit.register(leave)
-
-
-def several(module: str, number: int, once: Sequence[str] = ()) -> list[str]:
-    """This command, ``python -m MODULE WORDS``, as so many processes; without the keys that are for this one alone."""
-    words = [word for word in sys.argv[1:] if word.lstrip("+").partition("=")[0] not in once]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
-    return [sys.executable, *launcher, "-m", module, *words]
-
-
-def run_child(command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None) -> int:
-    """The exit status of a command, run in ``folder``, which finds our modules whatever lies there.
-
-    SIGTERM is passed on to it, and it leaves what is whole before this process goes; it ends with this process.
-    """
-    asked: list[int] = []
-    env = finding_our_modules(os.environ if environment is None else environment)
-    with subprocess.Popen(command, cwd=folder, env=env, preexec_fn=end_with_parent) as started:
-
-        def pass_on(number: int, _: object) -> None:
-            asked.append(128 + number)
-            started.terminate()
-
-        before = signal.signal(signal.SIGTERM, pass_on)
-        try:
-            status = started.wait()
-        except KeyboardInterrupt:  # of a terminal; that one has it too, and is leaving
-            started.wait()
-            status = INTERRUPTED
-        finally:
-            signal.signal(signal.SIGTERM, before)
-    return asked[0] if asked else 128 - status if status < 0 else status  # -9: killed
-
-
-def lone_environment() -> dict[str, str]:
-    """The environment without what torchrun or srun said: a command that gets it is none of their processes."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in OF_A_LAUNCHER and not name.startswith(OF_LAUNCHERS)
-    }
-
-
-def end_with_parent() -> None:
-    """For a child, before it begins: where its parent is killed without a word, it gets SIGTERM (Linux)."""
-    if LIBC is not None:
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def exit_on_sigterm() -> Any:
-    """From now on SIGTERM raises SystemExit(143), so that what is under way is left whole; the handler before."""
-    return signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
 
 
 def _launcher() -> str | None:

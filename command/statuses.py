@@ -56,13 +56,13 @@ def exit_statuses(
 
 
 def _let_rank_zero_speak() -> None:
-    """What is wrong with the words or the data is wrong on every process that torchrun started, and is told by one.
+    """What is wrong with the words or the data is wrong on every process that was started, and is told by one.
 
-    As soon as a process ends with an error, torchrun ends the others. So all but rank 0 stay a while, and what is
+    As soon as a process ends with an error, torchrun and we end the others. So all but rank 0 stay a while, and what is
     wrong here alone is told nevertheless. Later ranks stay longer, so that one tells it in that case too.
     """
     rank = int(os.environ.get("RANK", "0"))
-    if rank > 0 and "TORCHELASTIC_RUN_ID" in os.environ:
+    if rank > 0:
         time.sleep(FOR_RANK_ZERO + rank)
 
 

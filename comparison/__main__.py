@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from omegaconf import DictConfig, OmegaConf
 
+from command.children import check_number
 from command.devices import device_of
 from command.line import command_line
 from contracts import InputError
@@ -71,6 +72,7 @@ def run(cfg: DictConfig) -> int:
     from comparison.race import plan, train_all
     from comparison.report import check_replaceable
 
+    check_number("parallel", cfg.parallel)
     check_replaceable(output)  # not after hours
     race = plan(OmegaConf.to_container(cfg.race, resolve=True), cfg.budget, cfg.seeds, output)  # type: ignore[arg-type]
     failed = train_all(race, output, parallel=cfg.parallel, quiet=cfg.quiet)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from command.processes import INTERRUPTED, TERMINATED, end_with_parent, exit_on_sigterm
+from command.children import INTERRUPTED, TERMINATED, exit_on_sigterm, start
 from files.manifest import damage_of
 
 log = logging.getLogger(__name__)
@@ -79,10 +79,9 @@ class Running:
         with self._lock:
             if self.ended_by:
                 return None
-            process = subprocess.Popen(
+            process = start(
                 [sys.executable, str(TRAIN), *job.words, f"output_dir={job.folder}"],
-                env={**os.environ, **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                preexec_fn=end_with_parent,  # it saves its state
+                {**os.environ, **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
             self._processes.append(process)
             return process

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from command.children import begin_process, check_number
 from command.line import filled, log_to_terminal
 from command.names import as_used
 from command.statuses import exit_statuses
@@ -53,6 +54,7 @@ def read_words(arguments: Sequence[str]) -> Asked:
         if value is not None and not (value.isdigit() and int(value) > 0):
             raise InputError(f"{name}={value}: wanted a number, at least 1.")
         numbers[name] = default if value is None else int(value)
+    check_number("parallel", numbers["parallel"] or 1)
     storage = given.pop("storage", "sqlite")
     if storage not in ("sqlite", "journal"):
         raise InputError(f"storage={storage}: choose sqlite, or journal where several machines share the folder.")
@@ -93,6 +95,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
+    begin_process()
     log_to_terminal()
     with exit_statuses(config="train"):
         if {"-h", "--help"} & set(sys.argv[1:]):

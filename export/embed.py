@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from omegaconf import DictConfig
 
-from command.config_files import finding_our_modules
-from command.devices import device_of
+from command.children import run_ranks, works_for_another
+from command.devices import check_devices, device_of
 from command.line import command_line
-from command.processes import exit_on_sigterm, find_ranks, from_rank_zero, several
+from command.processes import find_ranks, from_rank_zero
 from contracts import InputError
-from files.claims import check_output_file
+from files.claims import check_output_file, hold, work_for
 from files.listing import check_output_apart
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -49,8 +49,8 @@ class Keys(TypedDict):
     quiet: bool
 
 
-def run(cfg: DictConfig) -> None:
-    """Check, load, compute what is missing."""
+def run(cfg: DictConfig) -> int:
+    """Check, load, compute what is missing; the exit status."""
     check_values(cfg)
     from export.texts_of import open_texts
 
@@ -65,18 +65,23 @@ def run(cfg: DictConfig) -> None:
     file, finished = claim(cfg, texts, rows, encoder)
     if finished:
         log.info("%s is finished. overwrite=true computes it again.", cfg.output)
-        return
+        return 0
     if cfg.devices > 1 and world == 1:  # once all is checked: each of them would say what is wrong
-        # in the place of this process, which holds an encoder
-        os.execve(sys.executable, several("export.embed", cfg.devices), finding_our_modules(os.environ))
-    exit_on_sigterm()
+        del encoder
+        status = run_ranks("export.embed", cfg.devices, once=("overwrite",))
+        if status == 0:
+            lock_of(file.output).unlink(missing_ok=True)
+        return status
     file.open()
     try:
         compute(encoder, texts, file, rank, world, None if cfg.quiet or rank else Progress(rows, file.rows_done()))
         if file.finish(texts):
             log.info("%s: %d vectors of %d %s numbers", cfg.output, rows, file.width, file.dtype)
+            if not works_for_another():
+                lock_of(file.output).unlink(missing_ok=True)
     finally:
         file.close()
+    return 0
 
 
 def check_values(cfg: DictConfig) -> None:
@@ -86,6 +91,7 @@ def check_values(cfg: DictConfig) -> None:
     for key in ("window", "devices"):
         if cfg[key] < 1:
             raise InputError(f"{key}={cfg[key]}: wanted at least 1.")
+    check_devices(cfg.devices, cfg.device)
     if not cfg.output.endswith((".npy", ".parquet")):
         raise InputError(f"output={cfg.output}: wanted a name that ends in .npy or .parquet.")
 
@@ -114,8 +120,31 @@ def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") 
         "window": cfg.window,
     }
     file = VectorFile(Path(cfg.output), identity)
-    (finished,) = from_rank_zero(lambda _: [file.claim(overwrite=cfg.overwrite)])
+    lock = lock_of(file.output)
+
+    def decide(writer: bool) -> list[bool]:
+        begins = writer and not works_for_another() and (cfg.overwrite or not file.output.exists())
+        if begins and not hold(lock):
+            raise InputError(
+                f"output={cfg.output}: another process is writing this file. Wait until it has ended, or choose "
+                "another output."
+            )
+        try:
+            return [file.claim(overwrite=cfg.overwrite)]
+        except BaseException:
+            if begins:
+                lock.unlink()
+            raise
+
+    (finished,) = from_rank_zero(decide)
+    if works_for_another():
+        work_for(lock)
     return file, finished
+
+
+def lock_of(output: Path) -> Path:
+    """Of the command that writes this file; gone when it is written."""
+    return output.with_name(f".{output.name}.at-work")
 
 
 def compute(

@@ -1,13 +1,17 @@
 """Whose an output is: known by the marks that a command leaves, compared by what decides its content.
 
 What a command wrote carries a mark, and only that is replaced: ``MARK`` lists the files of a folder that are ours, and
-runs and data sets are known by records that they always held. One process on a host holds a folder by a file lock;
-processes on several hosts that share one give each other signs of life.
+runs and data sets are known by records that they always held. One command on a host holds a folder by a file lock, for
+all of its processes; processes on several hosts that share one give each other signs of life.
 """
 
+import atexit
+import contextlib
 import itertools
 import json
+import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +28,10 @@ MARK = ".contrastive-encoders.json"  # in a folder: which of its files are ours
 MOST_DIFFERENCES = 3  # that are told
 EVERY = 5.0  # seconds between signs of life
 SILENCE = 180.0  # seconds after which a process counts as lost
+TO_LEAVE = 90.0  # seconds that a process whose parent was killed has to end
 _held: dict[Path, BaseFileLock] = {}  # for the life of the process; a multirun trains in several folders
+
+log = logging.getLogger(__name__)
 
 
 def is_ours(folder: Path, marks: Sequence[str]) -> bool:
@@ -128,21 +135,79 @@ def check_output_file(path: Path) -> None:
 
 
 def hold(lock: Path) -> bool:
-    """Keep other processes out until this one ends, however it ends; whether none is there already.
+    """Keep other commands out until this process ends, however it ends; whether none is there already.
 
-    The file stays, the lock on it goes with the process.
+    What worked for one that has ended is waited for: see `work_for`. The file stays, the lock on it goes with the
+    process.
+
+    Raises:
+        InputError: such a process does not end.
     """
-    lock = lock.parent.resolve() / lock.name
-    if lock in _held and _held[lock].is_locked:
+    if not _lock(lock):
+        if _is_there(lock):
+            return False
+        _lock_later(lock)  # processes that it forked have inherited its lock
+    for worker in sorted(lock.parent.glob(f"{lock.name}-*")):
+        if not _lock(worker):
+            _lock_later(worker)
+        _held.pop(_place(worker)).release()
+        worker.unlink(missing_ok=True)
+    return True
+
+
+def work_for(lock: Path) -> None:
+    """Say that this process works for the one that holds ``lock``: until it has ended too, nobody else does."""
+    own = lock.with_name(f"{lock.name}-{socket.gethostname()}-{os.getpid()}")
+    if _place(own) not in _held and _lock(own):
+        atexit.register(own.unlink, missing_ok=True)
+
+
+def _lock(path: Path, timeout: float = 0) -> bool:
+    place = _place(path)
+    if place in _held and _held[place].is_locked:
         return True
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    held = FileLock(lock, blocking=False)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    held = FileLock(place)
     try:
-        held.acquire()
+        held.acquire(timeout=timeout)
     except Timeout:
         return False
-    _held[lock] = held
+    with contextlib.suppress(OSError):  # a disk that is full
+        place.write_text(f"{socket.gethostname()} {os.getpid()}\n")
+    _held[place] = held
     return True
+
+
+def _lock_later(path: Path) -> None:
+    log.info("%s: processes of a command that was ended are leaving; waiting for them", path)
+    if not _lock(path, TO_LEAVE):
+        number = path.read_text().split()[-1:]
+        raise InputError(
+            f"{path.parent}: processes of a command that was ended are still at work there. End them (process "
+            f"{''.join(number)}, or those that it started), then start the same command again."
+        )
+
+
+def is_alive(number: int) -> bool:
+    """Whether there is a process of this number on this host that has not ended."""
+    try:
+        os.kill(number, 0)
+        stat = Path(f"/proc/{number}/stat")
+        return not stat.exists() or stat.read_text().rpartition(") ")[2][0] != "Z"  # ended, and not asked how
+    except PermissionError:
+        return True
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def _is_there(lock: Path) -> bool:
+    """Whether the process that took the lock has not ended, for all that is known here."""
+    host, number = (lock.read_text().split() or ["", "0"])[-2:]
+    return host != socket.gethostname() or is_alive(int(number))
+
+
+def _place(lock: Path) -> Path:
+    return lock.parent.resolve() / lock.name
 
 
 class SignsOfLife:

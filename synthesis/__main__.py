@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, TypedDict
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from command.children import run_ranks, works_for_another
 from command.config_files import CONFIGS
 from command.keys import settings
 from command.line import command_line
-from command.processes import exit_on_sigterm, find_ranks, from_rank_zero, run_child, several
+from command.processes import find_ranks, from_rank_zero
 from contracts import InputError
+from files.claims import hold, work_for
 from synthesis.report.afterwards import Afterwards
 from synthesis.report.annotate import Item
-from synthesis.shards.store import Heartbeat, SynthesisFailed, disk_errors
+from synthesis.shards.store import LOCK, Heartbeat, SynthesisFailed, disk_errors
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.recipe import Recipe
@@ -84,16 +86,29 @@ def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
         )
     recipe.plan()
     with recipe.claimed(alone=ranks.world == 1) as ended:
-        if from_rank_zero(lambda writer: [recipe.claim(writer)])[0]:
+        if from_rank_zero(lambda writer: [claim(recipe, writer)])[0]:
             log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
             return 0
         if recipe.processes > 1 and ranks.world == 1:
-            return ended(run_child(several("synthesis", recipe.processes, once=Afterwards._fields)))
-        exit_on_sigterm()
+            return ended(run_ranks("synthesis", recipe.processes, once=("overwrite", *Afterwards._fields)))
+        if works_for_another():
+            work_for(recipe.folder / LOCK)
         with Heartbeat(recipe.home, *ranks) as heart:
             recipe.write(ranks, heart.watch)
             recipe.finish()
     return 0
+
+
+def claim(recipe: "Recipe", writer: bool) -> bool:
+    """Whether all is there already; if not, nobody else writes there from now on."""
+    if recipe.claim(writer=False):
+        return True
+    if writer and not works_for_another() and not hold(recipe.folder / LOCK):
+        raise InputError(
+            f"output={recipe.folder}: another process is writing this data set. Wait until it has ended, or choose "
+            "another output."
+        )
+    return recipe.claim(writer)
 
 
 main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from command.devices import check_devices
 from command.processes import Ranks
 from contracts import InputError
 from synthesis.decoding.generator import Generator
@@ -102,6 +103,10 @@ class ModelRecipe(Recipe):
     @property
     def processes(self) -> int:
         return self.devices
+
+    def check_devices(self) -> None:
+        self.require_at_least(devices=1)
+        check_devices(self.devices, self.device)
 
 
 def decode_shards(

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from filelock import FileLock
 
+from command.children import check_number
 from command.devices import device_of
 from command.processes import Ranks
 from contracts import InputError
@@ -58,7 +59,9 @@ class TripletRecipe(ModelRecipe):
         return self.folder / SCORED
 
     def plan(self) -> None:
-        self.require_at_least(shard_size=1, devices=1, max_pair_tokens=1)
+        self.require_at_least(shard_size=1, max_pair_tokens=1)
+        self.check_devices()
+        check_number("workers", self.workers or 1)
         for key, what in self.required.items():
             self.require(key, what)
         self.judge = name_generator(self) if self.generator is not None else None

@@ -5,15 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
-from command import processes
+from command import children, processes
 from command import statuses as command_line
-from command.processes import run_child
+from command.children import run_child
 from command.statuses import exit_statuses
 from contracts import InputError
 from tests.processes import Child, statuses
@@ -94,6 +95,56 @@ def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsy
 def test_a_process_that_we_start_finds_our_modules_and_not_the_users(tmp_path):
     (tmp_path / "files.py").write_text("raise SystemExit(5)")
     assert run_child([sys.executable, "-c", "import files.whole"], tmp_path) == 0
+
+
+CHILD = "import sys, time; from command import children; children.begin_process(); print(1, flush=True); time.sleep(60)"
+PARENT = f"""import subprocess, sys
+from command import children
+children.begin_process()
+children.start([sys.executable, "-c", {CHILD!r}]).wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_command_started_ends_with_it_whatever_ends_it(number):
+    """The pipe that the child has inherited from it says so: its end is reached when both have ended."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "1\n"
+    parent.send_signal(number)
+    began = time.monotonic()
+    assert parent.stdout.read() == ""
+    assert time.monotonic() - began < 20
+    assert parent.wait() == {signal.SIGKILL: -9, signal.SIGTERM: 143}[number]
+    parent.stdout.close()
+
+
+def test_sigterm_while_something_is_imported_is_its_exit_status(tmp_path):
+    """Whatever the module makes of an exception that is raised within it."""
+    lines = ["import os, signal", "try:", "    os.kill(os.getpid(), signal.SIGTERM)", "    os.getpid()", "except: pass"]
+    (tmp_path / "slow.py").write_text("\n".join(lines))
+    script = "import sys; from command.children import begin_process; begin_process(); sys.path.append(sys.argv[1]); "
+    command = [sys.executable, "-c", f"{script}import slow", str(tmp_path)]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 143
+
+
+def test_the_first_of_several_processes_that_fails_ends_the_others(tmp_path, monkeypatch, caplog):
+    """Each of these is a script that knows its rank; the second is killed, the first would stay for a minute."""
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\n[ $RANK = 1 ] && kill -KILL $$\nexec sleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    began = time.monotonic()
+    assert children.run_ranks("export.embed", 2) == 128 + signal.SIGKILL
+    assert time.monotonic() - began < 20
+    assert "process 1 of 2 was ended by signal 9" in caplog.text
+
+
+def test_more_processes_than_the_machine_can_run_are_refused():
+    children.check_number("devices", 4 * children.cores())
+    children.check_number("devices", 8, gpus=8)
+    for number, gpus in ((4 * children.cores() + 1, 0), (9, 8)):
+        with pytest.raises(InputError, match=f"devices={number}: this machine has"):
+            children.check_number("devices", number, gpus)
 
 
 SLURM = {"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_NODELIST": "a[03-05,7],b1", "SLURM_JOB_ID": "81234567"}

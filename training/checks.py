@@ -9,8 +9,10 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from command.children import check_number
 from command.config_files import choices
 from command.keys import check_types, declared, nearest
+from command.processes import launched
 from contracts import InputError, TinySizes
 from evaluation.suite import Suite
 from training.callbacks.checkpoints import unreadable
@@ -113,11 +115,15 @@ def check_values(cfg: DictConfig) -> None:
 
 
 def check_device(cfg: DictConfig) -> None:
-    """Lightning would take bf16 in place of fp16 on a CPU, and only warn."""
+    """Lightning would take bf16 in place of fp16 on a CPU, and only warn; and start any number of processes there."""
     accelerator = cfg.trainer.accelerator
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if cfg.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
+    devices = cfg.trainer.devices
+    if isinstance(devices, int) and not launched():
+        check_number("devices", devices, 0 if on_cpu else torch.accelerator.device_count())
+    check_number("data.num_workers", cfg.data.get("num_workers", 0))
 
 
 def check_scoring(cfg: DictConfig, whole: Suite, during: Suite) -> None:

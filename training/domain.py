@@ -14,9 +14,9 @@ from typing import TypedDict
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from command.children import lone_environment, run_child
 from command.config_files import ROOT
 from command.keys import check_types, declared
-from command.processes import lone_environment, run_child
 from contracts import InputError
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite

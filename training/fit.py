@@ -15,6 +15,7 @@ from contracts import DataModule
 from evaluation.callback import FinalScores, ScoreCallback, Suites, choose_suites
 from evaluation.task import Options
 from training.callbacks.checkpoints import BEST, RunCheckpoints
+from training.callbacks.companions import Companions
 from training.callbacks.progress import Progress
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
@@ -54,9 +55,10 @@ def fit(
         monitor=cfg.monitor,
         mode=cfg.monitor_mode or ("min" if cfg.monitor in LESS_IS_BETTER else "max"),
     )
-    interruption, telemetry = Interruption(), Telemetry(cfg.log_every_n_steps)
+    interruption, telemetry, companions = Interruption(), Telemetry(cfg.log_every_n_steps), Companions()
     final = FinalScores(scorer, checkpoints.best_path, skip=lambda: interruption.exit_status is not None)
     callbacks = [
+        companions,
         Reseed(cfg.seed),
         scorer,
         telemetry,
@@ -71,7 +73,8 @@ def fit(
     loader.trainer = trainer
     loader.setup()
     loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
-    trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
+    with companions.named():
+        trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0

@@ -14,10 +14,13 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from command.children import works_for_another
 from command.processes import from_rank_zero
+from files.claims import work_for
 from training.checks import check_checkpoint, check_choice, check_device, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import choose, fit, free_memory, make_loggers, take_weights
+from training.folder import LOCK
 from training.identity import earlier_folder
 from training.leave import finish, finish_stages
 from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
@@ -106,6 +109,8 @@ def run_stage(stage: Stage, before: Path | None = None) -> int:
     start = Start(*from_rank_zero(lambda writer: prepare_folder(stage, writer)))
     if start.finished:
         return _say_finished(folder)
+    if works_for_another():
+        work_for(folder / LOCK)
     cfg.backbone = start.backbone
     data = hydra.utils.instantiate(cfg.data, _convert_="all")
     data.prepare_data()

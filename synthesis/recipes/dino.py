@@ -108,7 +108,8 @@ class Dino(ModelRecipe):
                 "the instructions hold <X1>, in which the sentences of a file are put. Say input=FILE, or take "
                 "recipe=dino_x1x2, which writes first sentences too.",
             )
-        self.require_at_least(num_x1=len(self.tasks.x1.labels) if self.tasks.x1 else 1, shard_size=1, devices=1)
+        self.require_at_least(num_x1=len(self.tasks.x1.labels) if self.tasks.x1 else 1, shard_size=1)
+        self.check_devices()
         if self.tasks.x2 is None and self.samples.per_label is not None:
             raise InputError(
                 f"per_label={self.samples.per_label}: that is second sentences per first one, and none are written "

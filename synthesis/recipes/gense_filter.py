@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from command.children import check_number
 from contracts import InputError
 from synthesis.recipe import Recipe
 from synthesis.rules.triplet_rules import Rules
@@ -21,6 +22,7 @@ class GenseFilter(Recipe):
     def plan(self) -> None:
         if self.generator is not None:
             raise InputError(f"generator={self.generator}: recipe=gense_filter writes no text. Leave generator out.")
+        check_number("workers", self.workers or 1)
         self.require("input", "the output folder of recipe=gense. Say input=FOLDER.")
         if not isinstance(self.input, str):
             raise InputError(f"input={self.input}: wanted one output folder of recipe=gense. Say input=FOLDER.")

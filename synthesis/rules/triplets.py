@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from command.children import cores, end_with
 from contracts import InputError
 from synthesis.rules.triplet_rules import Rules, Tally, Triplet, judge
 from synthesis.shards.store import ShardStore, read_manifest, shard_name
@@ -63,15 +64,20 @@ def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int
     """
     tasks = [(source, folder, rules, number) for number in shards]
     if workers is None:
-        workers = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, len(tasks) // FEW)
+        workers = min(cores(), len(tasks) // FEW)
     if workers <= 1:
         for task in tasks:
             _filter_shard(task)
         return
     # spawn: a process with threads of torch must not be forked
-    with multiprocessing.get_context("spawn").Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    with multiprocessing.get_context("spawn").Pool(workers, _begin_worker, (os.getpid(),)) as pool:
         for _ in pool.imap_unordered(_filter_shard, tasks, chunksize=4):
             pass
+
+
+def _begin_worker(parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with(parent)
 
 
 def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:

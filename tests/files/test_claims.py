@@ -1,7 +1,13 @@
 """Whose a folder is: what is ours goes, what is not stays, and what differs is said."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from contracts import InputError
+from files import claims
 from files.claims import clear, differences, hold, is_ours, strangers
 
 
@@ -50,3 +56,36 @@ def test_who_holds_a_lock_may_come_back(tmp_path):
     """That others may not, tests/training/test_folder.py knows."""
     assert hold(tmp_path / "new" / "lock")
     assert hold(tmp_path / "new" / ".." / "new" / "lock")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+OWNER = """import subprocess, sys
+from pathlib import Path
+from files.claims import hold
+assert hold(Path(sys.argv[1]))
+subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]])
+"""
+WORKER = """import os, sys
+from pathlib import Path
+from files.claims import work_for
+work_for(Path(sys.argv[1]))
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_claim_outlives_its_owner_until_its_workers_are_gone(tmp_path, monkeypatch):
+    lock, pipes = tmp_path / "lock", {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, lock, WORKER], cwd=ROOT, text=True, **pipes)
+    worker = owner.stdout.readline().strip()
+    monkeypatch.setattr(claims, "TO_LEAVE", 0.2)
+    assert not hold(lock), "its owner is there"
+    owner.kill()
+    owner.wait()
+    with pytest.raises(InputError, match=f"process {worker}"):
+        hold(lock)
+    owner.stdin.close()
+    owner.stdout.close()
+    monkeypatch.setattr(claims, "TO_LEAVE", 30)
+    assert hold(lock)
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from command.processes import find_ranks, lone_environment, run_child
+from command.children import lone_environment, run_child
+from command.processes import find_ranks
 from contracts import InputError, PairTask
 from evaluation.tasks.sts import Similarity
 from files.results import read_results

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from command.processes import Ranks, run_child, several
+from command.children import run_ranks
+from command.processes import Ranks
 from files import claims
 from synthesis.decoding.continuations import Sampled
 from synthesis.shards import progress
@@ -99,7 +100,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
     thread = threading.Thread(target=terminate)
     thread.start()
     try:
-        assert run_child(several("synthesis", 2)) == 143
+        assert run_ranks("synthesis", 2) == 143
     finally:
         thread.join()
         signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,71 @@
+"""The other processes of a run: when one of them is gone, what fails here is not what is wrong."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytorch_lightning as pl
+import torch.distributed as dist
+
+from files.claims import is_alive
+from training.failures import TrainingFailed
+
+TO_BE_GONE = 2.0  # seconds from a closed connection to the end of the process behind it
+AGAIN = "The same command continues from the last checkpoint."
+
+
+class Place(NamedTuple):
+    """Where a process is."""
+
+    host: str
+    number: int
+
+
+class Companions(pl.Callback):
+    """All ranks get to know where the others are; `named` tells which of them is gone."""
+
+    def __init__(self) -> None:
+        self.here = Place(socket.gethostname(), os.getpid())
+        self.places: list[Place] = []  # by rank
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if trainer.world_size > 1:
+            places: list[Place] = [self.here] * trainer.world_size
+            dist.all_gather_object(places, self.here)
+            self.places = places
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Around what the processes do together.
+
+        Raises:
+            TrainingFailed: another process has ended, and this one cannot go on; the first of those that are left says
+                which, the others leave with status 1.
+        """
+        try:
+            yield
+        except RuntimeError as error:  # of torch, whatever the backend
+            gone = self._gone()
+            if not gone:
+                raise
+            left = [rank for rank in range(len(self.places)) if rank not in gone]
+            if self.places[left[0]] != self.here:
+                raise SystemExit(1) from error
+            numbers = " and ".join(str(rank) for rank in gone)
+            raise TrainingFailed(
+                f"process {numbers} of {len(self.places)} is gone: it was killed, or said above what was wrong. {AGAIN}"
+            ) from error
+
+    def _gone(self) -> list[int]:
+        """The ranks that have ended, of those on this host."""
+        end = time.monotonic() + TO_BE_GONE
+        while self.places:
+            places = list(enumerate(self.places))
+            gone = [rank for rank, (host, number) in places if host == self.here.host and not is_alive(number)]
+            if gone or time.monotonic() > end:
+                return gone
+            time.sleep(0.05)
+        return []
