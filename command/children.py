@@ -80,7 +80,8 @@ def start(command: Sequence[str], environment: Mapping[str, str] | None = None, 
 
 def run_child(command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None) -> int:
     """The exit status of one of our commands, run in ``folder``. It leaves what is whole before this process goes."""
-    return _wait_for([start(command, environment, cwd=folder)])[0]
+    with _hearing() as heard:
+        return _wait_for([start(command, environment, cwd=folder)], heard)[0]
 
 
 def run_ranks(module: str, number: int, once: Sequence[str] = ()) -> int:
@@ -88,17 +89,11 @@ def run_ranks(module: str, number: int, once: Sequence[str] = ()) -> int:
     are for this one alone; the exit status of all, 0 or that of the first that failed, which ends the others."""
     words = [word for word in sys.argv[1:] if word.lstrip("+").partition("=")[0] not in once]
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // number)))
-    ranks = [
-        start(
-            [sys.executable, "-m", module, *words],
-            {
-                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(number),
-                "OMP_NUM_THREADS": threads,
-            },
-        )
-        for rank in range(number)
-    ]  # fmt: skip
-    status, failed = _wait_for(ranks)
+    own = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(number)} for rank in range(number)]
+    with _hearing() as heard:
+        command = [sys.executable, "-m", module, *words]
+        ranks = [start(command, {**os.environ, **one, "OMP_NUM_THREADS": threads}) for one in own]
+        status, failed = _wait_for(ranks, heard)
     if failed is not None and ranks[failed].returncode < 0:
         log.error(
             "process %d of %d was ended by signal %d, and so were the others. What is whole is there; the same command "
@@ -140,19 +135,18 @@ def check_number(key: str, number: int, gpus: int = 0) -> None:
         raise InputError(f"{key}={number}: this machine has {there}. Wanted {most} processes or fewer.")
 
 
-def _wait_for(started: Sequence[subprocess.Popen[Any]]) -> tuple[int, int | None]:
+def _wait_for(started: Sequence[subprocess.Popen[Any]], heard: list[tuple[int, float]]) -> tuple[int, int | None]:
     """The exit status of all, and whose it is: 0, or that of the first that failed, which ends the others. A signal
     does so too, and is nobody's."""
     told, failed = False, None
-    with _hearing() as heard:
-        while running := [one for one in started if one.poll() is None]:
-            failed = _first_failed(started) if failed is None else failed
-            by_now = time.monotonic() - TO_LEAVE
-            if not told and (failed is not None or any(one != signal.SIGINT or at < by_now for one, at in heard)):
-                told = True
-                for one in running:
-                    one.terminate()
-            time.sleep(LOOK)
+    while running := [one for one in started if one.poll() is None]:
+        failed = _first_failed(started) if failed is None else failed
+        by_now = time.monotonic() - TO_LEAVE
+        if not told and (failed is not None or any(one != signal.SIGINT or at < by_now for one, at in heard)):
+            told = True
+            for one in running:
+                one.terminate()
+        time.sleep(LOOK)
     if heard:
         return 128 + heard[0][0], None
     failed = _first_failed(started) if failed is None else failed

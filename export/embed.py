@@ -15,7 +15,7 @@ from command.devices import check_devices, device_of
 from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
 from contracts import InputError
-from files.claims import check_output_file, hold, work_for
+from files.claims import check_output_file, hold, let_go, work_for
 from files.listing import check_output_apart
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -70,15 +70,14 @@ def run(cfg: DictConfig) -> int:
         del encoder
         status = run_ranks("export.embed", cfg.devices, once=("overwrite",))
         if status == 0:
-            lock_of(file.output).unlink(missing_ok=True)
+            let_go(lock_of(file.output))
         return status
     file.open()
     try:
         compute(encoder, texts, file, rank, world, None if cfg.quiet or rank else Progress(rows, file.rows_done()))
         if file.finish(texts):
             log.info("%s: %d vectors of %d %s numbers", cfg.output, rows, file.width, file.dtype)
-            if not works_for_another():
-                lock_of(file.output).unlink(missing_ok=True)
+            let_go(lock_of(file.output))
     finally:
         file.close()
     return 0
@@ -132,8 +131,7 @@ def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") 
         try:
             return [file.claim(overwrite=cfg.overwrite)]
         except BaseException:
-            if begins:
-                lock.unlink()
+            let_go(lock)
             raise
 
     (finished,) = from_rank_zero(decide)

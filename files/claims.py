@@ -150,9 +150,15 @@ def hold(lock: Path) -> bool:
     for worker in sorted(lock.parent.glob(f"{lock.name}-*")):
         if not _lock(worker):
             _lock_later(worker)
-        _held.pop(_place(worker)).release()
-        worker.unlink(missing_ok=True)
+        let_go(worker)
     return True
+
+
+def let_go(lock: Path) -> None:
+    """Give back what this process holds, if it does, and remove the file."""
+    if held := _held.pop(_place(lock), None):
+        lock.unlink(missing_ok=True)
+        held.release()
 
 
 def work_for(lock: Path) -> None:

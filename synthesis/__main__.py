@@ -1,7 +1,8 @@
 """Make a data set by instructing a language model: ``python -m synthesis recipe=... generator=... output=...``."""
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -14,7 +15,7 @@ from command.keys import settings
 from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
 from contracts import InputError
-from files.claims import hold, work_for
+from files.claims import hold, let_go, work_for
 from synthesis.report.afterwards import Afterwards
 from synthesis.report.annotate import Item
 from synthesis.shards.store import LOCK, Heartbeat, SynthesisFailed, disk_errors
@@ -85,7 +86,7 @@ def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
             f"{afterwards[0]} is for one process. Say it afterwards: python -m synthesis output={recipe.folder} ..."
         )
     recipe.plan()
-    with recipe.claimed(alone=ranks.world == 1) as ended:
+    with _nothing_left_of_a_claim(recipe.folder), recipe.claimed(alone=ranks.world == 1) as ended:
         if from_rank_zero(lambda writer: [claim(recipe, writer)])[0]:
             log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
             return 0
@@ -109,6 +110,19 @@ def claim(recipe: "Recipe", writer: bool) -> bool:
             "another output."
         )
     return recipe.claim(writer)
+
+
+@contextlib.contextmanager
+def _nothing_left_of_a_claim(folder: Path) -> Iterator[None]:
+    """Wrong input may show when the folder is held already, and nothing is written there yet."""
+    try:
+        yield
+    except InputError:
+        let_go(folder / LOCK)
+        for made in ((folder / LOCK).parent, folder):
+            if made.is_dir() and not any(made.iterdir()):
+                made.rmdir()
+        raise
 
 
 main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))

@@ -33,7 +33,7 @@ class Companions(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if trainer.world_size > 1:
-            places: list[Place] = [self.here] * trainer.world_size
+            places = [self.here for _ in range(trainer.world_size)]
             dist.all_gather_object(places, self.here)
             self.places = places
 
