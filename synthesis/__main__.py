@@ -119,9 +119,8 @@ def _nothing_left_of_a_claim(folder: Path) -> Iterator[None]:
         yield
     except InputError:
         let_go(folder / LOCK)
-        for made in ((folder / LOCK).parent, folder):
-            if made.is_dir() and not any(made.iterdir()):
-                made.rmdir()
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
         raise
 
 

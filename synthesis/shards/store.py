@@ -25,14 +25,14 @@ MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
 ABOUT = ".shards"
 SENTENCES = ".sentences"  # within a folder that is written for sentences, these
-LOCK = f"{ABOUT}/at-work"  # of the command that writes here
+LOCK = ".at-work"  # of the command that writes here
 PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
 WITHIN = (X1, "scored")  # the latter within triplets: all that was written for them
 # In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
 # says to the end whose folder it is
 SHEETS = ("annotation.csv", "annotation-key.json", "annotation.md")
-OURS = (f"{ABOUT}/*", "shard-[0-9]*.jsonl", "report.md", "report.html", "README.md", *SHEETS, MANIFEST)
+OURS = (ABOUT, "shard-[0-9]*.jsonl", "report.md", "report.html", "README.md", *SHEETS, MANIFEST)
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class ShardStore:
         if overwrite and writer:
             for name in WITHIN:
                 _throw_away(self.folder / name)
-            clear(self.folder, OURS, keep=[self.folder / LOCK])
+            clear(self.folder, OURS)
         if overwrite or not (self.folder / MANIFEST).is_file():
             return False
         before = read_manifest(self.folder)

@@ -24,6 +24,8 @@ METRIC = "stsb-dev/cosine/spearman"
 # Logs its learning rate as the score; a bad one then waits for the signal, as a long training would.
 SCORER = f"""
 import json, os, pathlib, signal, sys
+from command.children import begin_process
+begin_process()
 words = dict(word.split("=", 1) for word in sys.argv[1:])
 folder = pathlib.Path(words["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
 score = float(words["model.lr"])
@@ -143,7 +145,7 @@ processes.run_all([processes.Job("a", ["model.lr=1"], Path(sys.argv[2]))], Path(
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has gone")
+@pytest.mark.skipif(sys.platform != "linux", reason="it is watched by a descriptor of Linux")
 def test_runs_end_with_a_sweep_that_was_killed(words, tmp_path):
     sweeper = started(tmp_path)
     run_of_it = os.pidfd_open(int((tmp_path / "a" / "pid").read_text(encoding="utf-8")))
