@@ -84,6 +84,7 @@ class TripletBatch(NamedTuple):
     negatives: Ragged | None  # None: the data has two columns
     groups: "Tensor"  # (N,) int64, equal where the anchors are the same text
     rows: "np.ndarray"
+    max_length: int | None = None  # that the texts were cut at, and are with a prompt; None: what the encoder reads
 
 
 class Seq2SeqBatch(NamedTuple):

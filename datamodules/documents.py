@@ -26,8 +26,7 @@ log = logging.getLogger(__name__)
 class DocumentSpans(TextData):
     """Anchors and positives drawn from long documents; a subclass says where these are.
 
-    Lengths are tokens, special tokens not counted, but for ``max_length``, which counts them and is further capped by
-    the tokenizer's own limit.
+    Lengths are tokens, special tokens not counted, but for ``max_length``, which counts them.
 
     ``min_document_length`` null stands for 2 * A * max_span tokens; ``length_unit="words"`` is the published script's
     rule (more than so many whitespace words). ``max_span="auto"`` takes the largest one up to 512 under which 9 of 10
@@ -88,7 +87,7 @@ class DocumentSpans(TextData):
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         lengths = np.diff(store.offsets)
-        specials, longest = special_tokens(tokenizer), min(self.max_length, tokenizer.model_max_length)
+        specials, longest = special_tokens(tokenizer), self.max_length
         if self.max_span == "auto":
             max_span = choose_max_span(lengths, self._length_rule(), longest - specials.number)
             min_span = min(self.min_span, max(1, max_span // 4))

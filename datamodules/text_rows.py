@@ -53,9 +53,7 @@ class StoredRows(TextData):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TextRows(StoredRows):
-    """Each row is an example. ``max_length`` counts tokens of a text, special tokens included, capped by the
-    tokenizer's own limit.
-    """
+    """Each row is an example. ``max_length`` is what a text is cut at, in tokens, special tokens included."""
 
     max_length: int
 
@@ -72,7 +70,7 @@ class TextRows(StoredRows):
 
     def manifest(self) -> dict[str, Any]:
         found = super().manifest()
-        return found | {"rows_per_batch": self.batch_size, "max_length": self.sequences.longest}
+        return found | {"rows_per_batch": self.batch_size, "max_length": self.max_length}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -134,6 +132,7 @@ class Triplets(TextRows):
             self.sequences(store, rows, 2) if store.width == 3 else None,
             text_groups(store, rows, 0),
             rows,
+            self.max_length,
         )
 
 
@@ -149,8 +148,7 @@ class Sequences:
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         specials = special_tokens(tokenizer)
         self.before, self.after = specials.before, specials.after
-        self.longest = int(min(max_length, tokenizer.model_max_length))
-        self.room = self.longest - specials.number
+        self.room = max_length - specials.number
         self.keeps_end = tokenizer.truncation_side == "left"
         if self.room < 1:
             raise InputError(

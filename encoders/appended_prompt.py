@@ -28,9 +28,8 @@ _TEMPLATE = re.compile(
 
 
 class AppendedPrompt:
-    """``appended(sequences)``: (N) sequences with special tokens -> the same with the prompt, cut at ``max_length``.
-
-    ``escape_end`` turns ends of sequence inside texts into the unknown token.
+    """``appended(sequences)``: (N) sequences with special tokens -> the same with the prompt, cut at ``max_length``, or
+    at fewer tokens where the call says so. ``escape_end`` turns ends of sequence inside texts into the unknown token.
 
     Raises:
         InputError: the prompt leaves no room for a text, or grows together with what stands before it.
@@ -51,21 +50,28 @@ class AppendedPrompt:
         at = next(at for at in range(len(whole)) if whole[at : at + len(letter)] == letter)
         self.before, self.after = whole[:at], whole[at + len(letter) :]
         self.ids = self._plain("a" + prompt)[len(letter) :]
-        self.room = max_length - len(self.before) - len(self.ids) - len(self.after)
-        if self.room < 1:
-            raise InputError(
-                f"max_length={max_length}: {len(self.ids)} tokens of the prompt {prompt!r} and "
-                f"{len(self.before) + len(self.after)} special ones leave no room for a text. Wanted "
-                f"{max_length - self.room + 1} or more."
-            )
+        self.max_length = max_length
+        self.room(max_length)
         self._check_seam()
 
-    def __call__(self, sequences: Ragged, *, keep_prompt: bool = True) -> Ragged:
+    def room(self, max_length: int) -> int:
+        """Return the tokens that are left for a text. Raises InputError where there are none."""
+        others = len(self.before) + len(self.after)
+        room = max_length - others - len(self.ids)
+        if room < 1:
+            raise InputError(
+                f"max_length={max_length}: {len(self.ids)} tokens of the prompt {self.prompt!r} and {others} special "
+                f"ones leave no room for a text. Wanted {max_length - room + 1} or more."
+            )
+        return room
+
+    def __call__(self, sequences: Ragged, *, keep_prompt: bool = True, max_length: int | None = None) -> Ragged:
         """``keep_prompt=False`` cuts text and prompt as one string, as the published training code did."""
         before, prompt, after = len(self.before), len(self.ids), len(self.after)
+        room = self.room(max_length or self.max_length)
         text_N = sequences.lengths - before - after
-        kept_N = np.minimum(text_N, self.room if keep_prompt else self.room + prompt)
-        shown_N = np.full_like(kept_N, prompt) if keep_prompt else np.minimum(prompt, self.room + prompt - kept_N)
+        kept_N = np.minimum(text_N, room if keep_prompt else room + prompt)
+        shown_N = np.full_like(kept_N, prompt) if keep_prompt else np.minimum(prompt, room + prompt - kept_N)
         head_N = before + kept_N
         lengths_N = head_N + shown_N + after
         first_N = np.cumsum(sequences.lengths) - sequences.lengths

@@ -199,6 +199,7 @@ class Trained(NamedTuple):
     backbone: str
     pooling: str
     max_length: int
+    is_settled: bool  # what it reads; else, in checkpoints of before, what was asked for and the tokenizer could lower
     head: dict[str, torch.Tensor]  # of a layer behind the pooling that stays with the encoder
     prompt_suffix: str
 
@@ -238,8 +239,9 @@ def read_checkpoint(path: Path) -> Trained:
             f"encoder={path}: wanted a checkpoint of a run here, with the weights of an encoder and its settings; "
             "this one has none. Name checkpoints/best.ckpt of a run, or a folder with config.json and weights."
         )
-    backbone, pooling, length = str(settings["backbone"]), str(settings["pooling"]), int(settings["max_length"])
-    return Trained(weights, backbone, pooling, length, head, str(settings.get("prompt") or ""))
+    backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
+    length = found.get("max_length", settings["max_length"])
+    return Trained(weights, backbone, pooling, length, "max_length" in found, head, suffix)
 
 
 def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str, *, decoder: bool) -> PreTrainedModel:

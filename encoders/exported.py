@@ -114,6 +114,16 @@ def read_json(name: str, path: str) -> Any:
         raise InputError(f"encoder={name}: {path} is no JSON ({error}). Fetch or export it again.") from error
 
 
+def stated_length(name: str) -> int | None:
+    """Return ``max_seq_length`` of a sentence-transformers folder or hub id; None where it says nothing or is none."""
+    try:
+        modules = read_json(name, "modules.json") or []
+        path = next(module["path"] for module in modules if module["type"].endswith(".Transformer"))
+        return _options(str(Path(name) / path) if path else name).get("max_seq_length")
+    except (InputError, StopIteration, KeyError, TypeError):  # a hub out of reach, or no such folder
+        return None
+
+
 def not_found(name: str, reason: str) -> InputError:
     return InputError(
         f"encoder={name} is no file and no folder here, and could not be had from the Hugging Face hub: {reason} "
@@ -155,7 +165,7 @@ def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
     if path and not Path(name).is_dir():
         raise BeyondUs("its transformer lies in a folder of its own")
     folder = str(Path(name) / path) if path else name
-    options: dict[str, Any] = next((found for file in OPTIONS if (found := read_json(folder, file))), {})
+    options = _options(folder)
     unknown = sorted(options.keys() - FOLLOWED)
     if unknown:
         raise BeyondUs(f"its transformer has the option {unknown[0]}")
@@ -186,6 +196,11 @@ def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
     if parsed is None or parsed[1] != decodes:
         raise BeyondUs("its texts go through a chat template of its own")
     return parsed[0]
+
+
+def _options(folder: str) -> dict[str, Any]:
+    """Of the transformer in this folder or hub id."""
+    return next((found for file in OPTIONS if (found := read_json(folder, file))), {})
 
 
 def _pooling(name: str, path: str) -> tuple[str, bool]:

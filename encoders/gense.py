@@ -49,7 +49,8 @@ class GenSE(Objective):
         views = self._views(batch)
         sequences = concatenate(views)
         if self.encoder.appended:
-            sequences = self.encoder.appended(sequences, keep_prompt=self.hparams.truncation == "keep_prompt")
+            keeps = self.hparams.truncation == "keep_prompt"
+            sequences = self.encoder.appended(sequences, keep_prompt=keeps, max_length=batch.max_length)
         encoded = self.encoder.encode(sequences)
         vectors = encoded.vectors.chunk(len(views))
         contrast = info_nce(

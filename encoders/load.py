@@ -18,6 +18,7 @@ from contracts import InputError
 from encoders.backbones import check_vocabulary, load_tokenizer, load_trunk, read_checkpoint, trunk_of_checkpoint
 from encoders.embedding import LoadedEncoder
 from encoders.exported import BeyondUs, Exported, head_of, not_found, read_exported, read_head, read_json
+from encoders.lengths import usual_length
 from encoders.pooling import POOLERS, TanhHead
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.word_vectors import WordVectors, is_word_vector_file
@@ -26,8 +27,6 @@ from files.models import GGUF
 log = logging.getLogger(__name__)
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-USUAL_LENGTH = 512
-AS_LONG_AS_POSSIBLE = 10**9
 WANTED = (
     "Wanted one of: a run's folder (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers "
     "folder (modules.json), a transformers folder (config.json), a hub id, a GGUF file, or word vectors "
@@ -58,8 +57,9 @@ def load_encoder(
 
     ``prompt`` is put before every text as it is, blanks included, ``prompt_suffix`` behind it; "" is none where the
     encoder has one of its own. ``pooling="first_decoder"`` reads a T5's decoder, as GenSE's published folders want.
-    ``max_length`` counts tokens. ``device=None`` is the GPU where there is one. ``precision="bf16"`` holds weights and
-    states in 16 bits; pooling and what comes out stay float32.
+    ``max_length`` counts tokens, up to what the backbone can take, whatever the folder says. ``device=None`` is the GPU
+    where there is one. ``precision="bf16"`` holds weights and states in 16 bits; pooling and what comes out stay
+    float32.
 
     Raises:
         InputError: there is no such encoder, it is damaged, or it does not go with an option.
@@ -128,13 +128,12 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
         )
     decoder = POOLERS[options.pooling or trained.pooling].decodes
     transformer = trunk_of_checkpoint(path, trained, architecture, decoder=decoder)
-    exported = Exported(
-        architecture, trained.pooling, False, trained.max_length, False, "", prompt_suffix=trained.prompt_suffix
-    )
+    tokenizer = load_tokenizer(architecture)
+    length = trained.max_length if trained.is_settled else min(trained.max_length, tokenizer.model_max_length)
+    exported = Exported(architecture, trained.pooling, False, length, False, "", prompt_suffix=trained.prompt_suffix)
     head = None
     if trained.head:
         head = head_of(trained.head, transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling")
-    tokenizer = load_tokenizer(architecture)
     return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)
 
 
@@ -150,12 +149,12 @@ def _from_transformers(
     if exported is None:
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
-        kind, exported = "transformers", Exported(name, "mean", False, USUAL_LENGTH, False, "")
+        kind, exported = "transformers", Exported(name, "mean", False, None, False, "")
     # padding is masked and never pooled, so that any token will do
     transformer = load_trunk(exported.transformer, decoder=POOLERS[options.pooling or exported.pooling].decodes)
     tokenizer = load_tokenizer(exported.transformer, pad_with_end=True)
-    if kind != "transformers" and exported.max_length is not None:
-        tokenizer.model_max_length = exported.max_length  # even where the tokenizer says less, as the library does
+    if kind == "transformers":
+        exported = exported._replace(max_length=usual_length(transformer, tokenizer))
     head = None if exported.head is None else read_head(name, exported.head, transformer.config.hidden_size)
     return _build(transformer, tokenizer, exported, options, kind=kind, backbone=backbone or name, head=head)
 
@@ -195,13 +194,16 @@ def _build(
         tokenizer,
         pooling=options.pooling or exported.pooling,
         head=head if options.pooling in (None, exported.pooling) else None,
-        max_length=options.max_length or exported.max_length or AS_LONG_AS_POSSIBLE,
+        # a folder's own holds even where its tokenizer says less, as in the library
+        max_length=options.max_length or exported.max_length or int(tokenizer.model_max_length),
         prompt=exported.prompt if options.prompt is None else options.prompt,
         prompt_suffix=exported.prompt_suffix if options.prompt_suffix is None else options.prompt_suffix,
         normalize=exported.normalize,
         progress=True,
         origin={"kind": kind, "backbone": backbone},
     )
+    if options.max_length and options.max_length > encoder.longest:
+        log.warning("max_length=%d: %s takes %d tokens; it reads those.", options.max_length, backbone, encoder.longest)
     return encoder.eval().requires_grad_(False).to(options.device, PRECISIONS[options.precision])
 
 

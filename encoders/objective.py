@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from contracts import InputError, Ragged, StepOutput
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
+from encoders.lengths import length_to_train
 from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import Encoded, SentenceEncoder
@@ -39,7 +40,7 @@ class EncoderSettings(Settings):
     """Those of an objective that trains vectors."""
 
     pooling: str
-    max_length: int  # tokens, special tokens included
+    max_length: int | None  # tokens that `embed` reads, special tokens included; null: what the backbone can, up to 512
 
 
 class Objective(pl.LightningModule):
@@ -67,7 +68,7 @@ class Objective(pl.LightningModule):
             tokenizer,
             pooling=hparams.pooling,
             head=head,
-            max_length=hparams.max_length,
+            max_length=length_to_train(hparams.max_length, transformer, tokenizer, hparams.backbone),
             token_budget=hparams.token_budget,
             recompute=hparams.recompute,
             prompt_suffix=hparams.get("prompt") or "",
@@ -111,6 +112,8 @@ class Objective(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["objective"] = self.objective
+        if "max_length" in self.hparams:
+            checkpoint["max_length"] = self.encoder.max_length
 
     def diagnostics(self, left: Tensor, right: Tensor) -> dict[str, Tensor]:
         """Of the pairs of all ranks, at steps that are logged: it takes an eigendecomposition."""

@@ -24,6 +24,7 @@ from encoders.backbones import T5_FAMILY
 from encoders.chunks import check_recompute, chunk_cost, computed, distinct, padded, places_in, plan_chunks, recomputes
 from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
 from encoders.faster_layers import fast_linears, packed_linears, shared_between_chunks
+from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.masked_rows import vectors_and_logits
 from encoders.pooling import POOLERS
 from encoders.single_query import single_query
@@ -57,7 +58,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         *,
         pooling: str = "mean",
         head: nn.Module | None = None,
-        max_length: int = 512,
+        max_length: int = USUAL_LENGTH,
         token_budget: int | None = None,
         recompute: str = "auto",
         prompt: str = "",
@@ -77,7 +78,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
         self.origin = dict(origin or {})
-        self.longest = longest_input(transformer, tokenizer)
+        self.longest = longest_input(transformer)
         self.max_length = min(max_length, self.longest)
         decodes = POOLERS[pooling].decodes
         self.appended = (
@@ -266,11 +267,3 @@ def affordable_tokens(transformer: PreTrainedModel) -> int:
     """
     config = transformer.config
     return max(1, ACTIVATION_BYTES // (68 * int(config.num_hidden_layers) * int(config.hidden_size)))
-
-
-def longest_input(transformer: PreTrainedModel, tokenizer: Tokenizer) -> int:
-    """Tokens that both the position table and the tokenizer allow; RoBERTa's table starts behind the pad id."""
-    positions = getattr(transformer.config, "max_position_embeddings", None) or 10**9
-    if transformer.config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl"):
-        positions -= transformer.config.pad_token_id + 1
-    return int(min(positions, tokenizer.model_max_length))

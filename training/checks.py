@@ -61,7 +61,8 @@ class TrainKeys(TypedDict):
 
 AT_LEAST_ONE = (
     "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
-    "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads", "tiny.intermediate_size", "tiny.max_length",
+    "model.max_length", "data.max_length", "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads",
+    "tiny.intermediate_size", "tiny.max_length",
 )  # fmt: skip
 FROM_ZERO = {"model.lr": math.inf, "model.weight_decay": math.inf, "model.cut_fraction": 1}  # up to this
 

@@ -16,11 +16,14 @@ from contracts import InputError
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
     "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps",
-    "data_licence", "stages", "only_stage",
+    "data_licence", "stages", "only_stage", "training_length",
 )  # fmt: skip
 NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "cache_dir", "num_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
+}
+SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # KEY: (a value of now, what older configs say for the same)
+    "model.max_length": (None, 512),
 }
 FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule
     "datamodules.documents.HubDocuments": "datamodules.documents.from_hub",
@@ -100,6 +103,10 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
             if key in NOT_IDENTITY_WITHIN and isinstance(plain, dict):
                 plain = {name: part for name, part in plain.items() if name not in NOT_IDENTITY_WITHIN[key]}
             kept[key] = plain
+    for key, (now, before) in SAID_BEFORE.items():
+        group, name = key.split(".")
+        if name in (kept.get(group) or {}) and kept[group][name] == now:
+            kept[group][name] = before
     return kept
 
 

@@ -23,6 +23,7 @@ from training.fit import choose, fit, free_memory, make_loggers, take_weights
 from training.folder import LOCK
 from training.identity import earlier_folder
 from training.leave import finish, finish_stages
+from training.lengths import check_lengths, settle_lengths
 from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
 from training.stages import Stage, chosen, lay_out, stages_of
 from training.wandb_login import close_wandb
@@ -50,6 +51,7 @@ def _run(cfg: DictConfig) -> int:
         with stage.named_in_errors():
             check_choice(stage.cfg)
             check_values(stage.cfg)
+            check_lengths(stage.cfg)
             check_device(stage.cfg)
             follow_launcher(stage.cfg)
     name_earlier_folder(Path(cfg.output_dir), stages[-1], words)
@@ -95,6 +97,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     data: Any = hydra.utils.instantiate(cfg.data, num_workers=0, _convert_="all")
     data.prepare_data()
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    settle_lengths(cfg, model, data)
     choose(cfg, model, data)
     data.trainer = hydra.utils.instantiate(cfg.trainer, logger=False)
     data.setup()
@@ -115,6 +118,7 @@ def run_stage(stage: Stage, before: Path | None = None) -> int:
     data = hydra.utils.instantiate(cfg.data, _convert_="all")
     data.prepare_data()
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    settle_lengths(cfg, model, data)
     if start.checkpoint:
         check_checkpoint(start.checkpoint, model)
     elif before:

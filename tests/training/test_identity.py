@@ -10,20 +10,20 @@ from command.config_files import CONFIGS
 from training.identity import Identity, earlier_folder, identity_of, named_folder
 from training.stages import forced, stages_of
 
-FORMERLY = {  # what the commit before named the folders of these words
+FORMERLY = {  # words with the defaults of then, where others hold now: what they named the folder
     "experiment=declutr_base": "f3a81ba5",
-    "experiment=dino_x2": "92421586",
-    "experiment=gense_plus": "cbb70f94",
-    "experiment=gense_qa": "42085a60",
-    "experiment=gense_small_demo": "dcad7fb2",
+    "experiment=dino_x2 model.max_length=128": "92421586",
+    "experiment=gense_plus model.max_length=64": "cbb70f94",
+    "experiment=gense_qa model.max_length=64": "42085a60",
+    "experiment=gense_small_demo model.max_length=64": "dcad7fb2",
     "experiment=quickstart": "533c763f",
-    "experiment=sbert_nli": "c65be92e",
-    "experiment=simcse_sup": "bcc1858a",
-    "experiment=simcse_unsup": "793d1c60",
+    "experiment=sbert_nli model.max_length=128": "c65be92e",
+    "experiment=simcse_sup model.max_length=32": "bcc1858a",
+    "experiment=simcse_unsup model.max_length=32": "793d1c60",
     "model=declutr data=pydocs": "5cc00367",
     "model=declutr data=openwebtext": "ff43242c",
     "model=gense_generator data=nli_generation": "330ae180",
-    "model=sroberta data=dino": "82407dc8",
+    "model=sroberta data=dino model.max_length=128": "82407dc8",
 }
 
 

@@ -1,0 +1,60 @@
+"""``data.max_length`` is what a training text is cut at, ``model.max_length`` what the encoder reads ever after.
+
+Neither follows the other. Where nobody gave the first, it is the objective's published one, or what the backbone reads
+if that is less.
+"""
+
+import logging
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from contracts import InputError
+
+log = logging.getLogger(__name__)
+
+
+def check_lengths(cfg: DictConfig) -> None:
+    """Refuse what needs no backbone to be refused; say what ``model.max_length`` alone no longer does."""
+    read, cut = cfg.model.get("max_length"), cfg.data.get("max_length")
+    if read is None or cut is None:
+        return
+    _refuse_longer(cut, read, f"model.max_length={read}")
+    if _is_default(cfg):
+        log.info(
+            "model.max_length=%d is what the encoder reads in scores and export; it no longer sets the length of "
+            "training texts: they are cut at data.max_length=%d.",
+            read,
+            cut,
+        )
+
+
+def settle_lengths(cfg: DictConfig, model: Any, data: Any) -> None:
+    """The same once the backbone is there; a default of ``data.max_length`` gives way to what it reads.
+
+    Raises:
+        InputError: training texts would be longer than the backbone or the encoder can read, or than a prompt allows.
+    """
+    encoder = getattr(model, "encoder", None)
+    if encoder is None or not hasattr(data, "max_length"):  # a model that writes has lengths of its own
+        return
+    most = min(encoder.longest, encoder.max_length)
+    if data.max_length > most and _is_default(cfg):
+        log.info("data.max_length: %d, all that backbone=%s reads (%d otherwise).", most, cfg.backbone, data.max_length)
+        data.max_length = most
+    _refuse_longer(data.max_length, encoder.longest, f"backbone={cfg.backbone}, which takes {encoder.longest} tokens")
+    _refuse_longer(data.max_length, encoder.max_length, f"the {encoder.max_length} tokens that the encoder reads")
+    if encoder.appended is not None:
+        encoder.appended.room(data.max_length)
+
+
+def _is_default(cfg: DictConfig) -> bool:
+    return OmegaConf.is_interpolation(cfg.data, "max_length")
+
+
+def _refuse_longer(cut: int, most: int, of: str) -> None:
+    if cut > most:
+        raise InputError(
+            f"data.max_length={cut}: training texts would be longer than {of}. Set data.max_length={most}, or a larger "
+            "model.max_length where the backbone takes more."
+        )
