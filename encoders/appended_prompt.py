@@ -50,11 +50,10 @@ class AppendedPrompt:
         at = next(at for at in range(len(whole)) if whole[at : at + len(letter)] == letter)
         self.before, self.after = whole[:at], whole[at + len(letter) :]
         self.ids = self._plain("a" + prompt)[len(letter) :]
-        self.max_length = max_length
-        self.room(max_length)
+        self.room = self.room_in(max_length)
         self._check_seam()
 
-    def room(self, max_length: int) -> int:
+    def room_in(self, max_length: int) -> int:
         """Return the tokens that are left for a text. Raises InputError where there are none."""
         others = len(self.before) + len(self.after)
         room = max_length - others - len(self.ids)
@@ -68,7 +67,7 @@ class AppendedPrompt:
     def __call__(self, sequences: Ragged, *, keep_prompt: bool = True, max_length: int | None = None) -> Ragged:
         """``keep_prompt=False`` cuts text and prompt as one string, as the published training code did."""
         before, prompt, after = len(self.before), len(self.ids), len(self.after)
-        room = self.room(max_length or self.max_length)
+        room = self.room_in(max_length) if max_length else self.room
         text_N = sequences.lengths - before - after
         kept_N = np.minimum(text_N, room if keep_prompt else room + prompt)
         shown_N = np.full_like(kept_N, prompt) if keep_prompt else np.minimum(prompt, room + prompt - kept_N)

@@ -45,7 +45,7 @@ def settle_lengths(cfg: DictConfig, model: Any, data: Any) -> None:
     _refuse_longer(data.max_length, encoder.longest, f"backbone={cfg.backbone}, which takes {encoder.longest} tokens")
     _refuse_longer(data.max_length, encoder.max_length, f"the {encoder.max_length} tokens that the encoder reads")
     if encoder.appended is not None:
-        encoder.appended.room(data.max_length)
+        encoder.appended.room_in(data.max_length)
 
 
 def _is_default(cfg: DictConfig) -> bool:

@@ -139,7 +139,7 @@ def test_the_manifest_says_where_the_rows_came_from(tmp_path, tiny_bert):
     data = make("qa", write_rows(tmp_path / "q.jsonl", records), tiny_bert, tmp_path, max_length=9999)
     manifest = data.manifest()
     json.dumps(manifest)
-    assert (manifest["kept"], manifest["used"], manifest["max_length"]) == (6, 6, 512)
+    assert (manifest["kept"], manifest["used"], manifest["max_length"]) == (6, 6, 9999)
     assert manifest["source"]["other_splits"] == {"valid": 2}
     assert len(manifest["source"]["sha256"]) == 64
     assert data.held_out() == []

@@ -44,7 +44,7 @@ def t5(tmp_path_factory):
 
 
 def model_of(backbone, **options):
-    defaults = {"prompt": PROMPT, "token_budget": 10**6, "recompute": "off"}
+    defaults = {"prompt": PROMPT, "token_budget": 10**6, "recompute": "off", "max_length": 64}
     return built("gense", backbone, **{**defaults, **options}).eval()
 
 

@@ -142,6 +142,17 @@ def test_a_length_beyond_what_the_tokenizer_says_is_the_folders(tmp_path, tiny_m
     assert load_encoder(folder, max_length=10).max_length == 10
 
 
+def test_a_length_that_is_asked_for_is_obeyed_up_to_the_backbones(tmp_path, tiny_mlm, caplog):
+    folder = export(tmp_path / "e", tiny_mlm, max_length=20)
+    long = [" ".join(TEXTS) * 3]
+    found = load_encoder(folder, max_length=200).embed(long)
+    assert not torch.allclose(found, load_encoder(folder).embed(long), atol=1e-3)
+    same(found, load_encoder(tiny_mlm, max_length=200).embed(long))
+    assert caplog.text == ""
+    assert load_encoder(folder, max_length=10_000).max_length == 512
+    assert "takes 512 tokens" in caplog.text
+
+
 def test_prompts(tmp_path, tiny_mlm):
     folder = export(tmp_path / "e", tiny_mlm, prompts={"default": "query: "})
     plain = export(tmp_path / "p", tiny_mlm)
@@ -392,6 +403,16 @@ def test_a_checkpoint_is_the_encoder_that_was_trained(tmp_path, tiny_mlm, lm_hea
         assert encoder.description["kind"] == "checkpoint"
     assert load_encoder(folder).fingerprint == load_encoder(folder / "checkpoints" / "last.ckpt").fingerprint
     assert load_encoder(folder).fingerprint != load_encoder(tiny_mlm, pooling="cls", max_length=30).fingerprint
+
+
+def test_a_checkpoint_of_before_keeps_what_its_tokenizer_made_of_the_length(run):
+    folder, _ = run
+    last = folder / "checkpoints" / "last.ckpt"
+    change(folder / "backbone" / "tokenizer_config.json", model_max_length=20)
+    assert load_encoder(folder).max_length == 20
+    assert load_encoder(folder, max_length=40).max_length == 40
+    torch.save({**torch.load(last, weights_only=True), "max_length": 30}, last)  # as they are written now
+    assert load_encoder(folder).max_length == 30
 
 
 def test_the_best_checkpoint_before_the_last_and_the_export_before_both(run, tiny_mlm):

@@ -113,7 +113,14 @@ BAD = [
     (["model=sroberta", "data=dino", "model.lr_schedule=cosine"], ["model.lr_schedule='cosine'"]),
     (["model=simcse", "data=triplets", "model.mlp=maybe"], ["model.mlp"]),
     (["model=gense", "data=nli"], ["model=gense learns from TripletBatch"]),
-    (["model=gense", "data=triplets", "model.max_length=8"], ["max_length=8", "leave no room for a text"]),
+    (["model=gense", "data=triplets", "data.max_length=8"], ["max_length=8", "leave no room for a text"]),
+    (
+        ["model=simcse", "data=triplets", "model.max_length=16"],
+        ["data.max_length=32: ", "model.max_length=16"],
+    ),
+    (["model=simcse", "data=triplets", "data.max_length=65"], ["data.max_length=65", "which takes 64 tokens"]),
+    (["model=simcse", "data=triplets", "model.max_length=65"], ["model.max_length=65", "takes 64 tokens"]),
+    (["model=simcse", "data=triplets", "model.max_length=0"], ["model.max_length=0: wanted 1 or more"]),
     (["model=gense", "data=triplets", "model.prompt=more"], ["'more'", "Begin the prompt with a blank"]),
     (["model=gense", "data=triplets", "model.truncation=none"], ["model.truncation='none'", "keep_prompt, official"]),
     (
