@@ -95,7 +95,7 @@ def earlier_folder(folder: Path, words: Sequence[str]) -> Path | None:
 def _deciding(cfg: DictConfig) -> dict[str, Any]:
     copy: Any = OmegaConf.create(OmegaConf.to_container(cfg, resolve=False))
     copy.output_dir = ""  # its default is made of what is computed here
-    kept = {}
+    kept: dict[str, Any] = {}
     for key in map(str, copy):
         if key not in NOT_IDENTITY and not OmegaConf.is_missing(copy, key):
             value = copy[key]
@@ -105,7 +105,7 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
             kept[key] = plain
     for key, (now, before) in SAID_BEFORE.items():
         group, name = key.split(".")
-        if name in (kept.get(group) or {}) and kept[group][name] == now:
+        if (kept.get(group) or {}).get(name, before) == now:
             kept[group][name] = before
     return kept
 
