@@ -22,8 +22,9 @@ NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "cache_dir", "num_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }
-SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # KEY: (a value of now, what older configs say for the same)
+SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older configs say for the same; None: nothing
     "model.max_length": (None, 512),
+    "data.deletion": (None, None),
 }
 FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule
     "datamodules.documents.HubDocuments": "datamodules.documents.from_hub",
@@ -105,8 +106,9 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
             kept[key] = plain
     for key, (now, before) in SAID_BEFORE.items():
         group, name = key.split(".")
-        if (kept.get(group) or {}).get(name, before) == now:
-            kept[group][name] = before
+        if name in (kept.get(group) or {}) and kept[group][name] == now:
+            del kept[group][name]
+            kept[group] |= {} if before is None else {name: before}
     return kept
 
 
