@@ -28,7 +28,8 @@ def main() -> None:
 
 def overview() -> str:
     """What ``--help`` prints."""
-    lines = [f"  {name:<11} {does}" for name, (_, _, does) in sorted(COMMANDS.items())]
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}} {does}" for name, (_, _, does) in sorted(COMMANDS.items())]
     return "\n".join(
         [
             "Contrastive sentence encoders: train, score, export and compare them, and make their data.\n",

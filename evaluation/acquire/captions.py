@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.acquire.archives import BadArchive, Members
-from evaluation.acquire.origin import File, Maker, Origin, Place, Rows, Table
+from evaluation.acquire.origin import Maker, Origin, Place, Rows, Table
 from evaluation.tasks.captions import CAPTIONS, IMAGES
+from files.archives import BadArchive, Members
+from files.download import File
 
 _BASE = "https://dl.fbaipublicfiles.com/senteval/coco_r101_feat"
 _ALLOWED = {

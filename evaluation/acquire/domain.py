@@ -5,8 +5,8 @@ import re
 from functools import partial
 from typing import Any
 
-from evaluation.acquire.archives import BadArchive, Members
 from evaluation.acquire.origin import Maker, Origin, Place, Rows, Table, cells, file_at, github, labelled, picked
+from files.archives import BadArchive, Members
 
 _HOST = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation"
 _UNDECIDED = 3  # votes or rating between paraphrase and none

@@ -10,14 +10,17 @@ from typing import BinaryIO
 import numpy as np
 
 from contracts import InputError
-from evaluation.acquire.archives import BadArchive, Members
-from evaluation.acquire.download import FOLDER, Downloads, NotGot
 from evaluation.acquire.origin import FORM, TEXTS, Origin, Place, Rows, Table
 from evaluation.acquire.registry import Report, Row, chosen
 from evaluation.tsv import read_rows
+from files.archives import BadArchive, Members
+from files.download import FOLDER, Downloads, NotGot, in_folder
 from files.whole import whole_file, write_whole
 
 log = logging.getLogger(__name__)
+
+UNPACKED = ("", "downstream", "data", "data/downstream")  # where a SentEval folder keeps its sets
+SETS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
 
 
 def fetch(
@@ -38,13 +41,20 @@ def fetch(
     Raises:
         InputError: an unknown task, a source that is no folder, or a data_root that cannot be made.
     """
-    if source and not source.startswith(("http://", "https://")) and not Path(source).is_dir():
-        raise InputError(f"source={source}: no such folder; wanted a folder with the archives, or an http(s) URL.")
     origins = chosen(tasks)
-    downloads = Downloads(data_root, source, quiet, timeout)
+    downloads = Downloads(data_root, source, quiet, timeout, in_senteval_folder)
     with _no_empty_folders(data_root, [folder for origin in origins for folder in _folders(data_root, origin)]):
         rows = [row for origin in origins for row in _fetch_set(data_root, origin, downloads)]
     return Report(rows, well=not any(row.state == "failed" for row in rows))
+
+
+def in_senteval_folder(folder: Path, name: str) -> Path:
+    """The file in a source folder, or the SentEval folder that stands for ``senteval.tar``."""
+    places = [folder / place for place in UNPACKED]
+    found = [place / name for place in places if (place / name).is_file()]
+    if name == "senteval.tar":
+        found += [place for place in places if any((place / one).is_dir() for one in SETS)]
+    return found[0] if found else in_folder(folder, name)
 
 
 def _folders(root: Path, origin: Origin) -> Iterator[Path]:

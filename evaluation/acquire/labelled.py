@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
-from evaluation.acquire.archives import BadArchive, Members
 from evaluation.acquire.origin import (
     Maker,
     Origin,
@@ -25,6 +24,7 @@ from evaluation.acquire.origin import (
 )
 from evaluation.acquire.text_forms import treebank, unquoted, visible_treebank, windows
 from evaluation.tasks.labelled import PROBING, PROBING_ROWS, PROBING_SPLITS
+from files.archives import BadArchive, Members
 
 _FAIR, _FAIR_NAME = "https://dl.fbaipublicfiles.com/senteval/senteval_data", "SentEval (dl.fbaipublicfiles.com)"
 _KIM, _KIM_NAME = (

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluation.acquire.archives import BadArchive, Members
+from files.archives import BadArchive, Members
+from files.download import File
 
 FORM = ".senteval"
 TEXTS = ("sentence", "sentence1", "sentence2", "premise", "hypothesis", "caption", "title", "text")  # columns
@@ -15,12 +16,6 @@ SIMCSE = "senteval.tar of SimCSE"
 
 Rows = Iterable[Sequence[str]]
 Maker = Callable[[Members], Rows | np.ndarray]  # an array is (vectors, width)
-
-
-class File(NamedTuple):
-    name: str  # under data_root/downloads, in a source folder, and behind a mirror's URL
-    url: str
-    sha256: str | None = None
 
 
 class Table(NamedTuple):

@@ -12,12 +12,12 @@ from evaluation.acquire import captions, domain, labelled, sts
 from evaluation.acquire.origin import FORM, Origin, Table
 from evaluation.catalogue import ENTRIES, SUITES
 from evaluation.tsv import table
+from files.download import RECORD
 from files.manifest import sha256_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-RECORD = "sources.json"  # under data_root: what was got, from where, with which sha256
 _WELL, _WANTING = ("ok", "fetched", "kept", "there"), ("missing", "absent")
 _FAMILIES = (sts.ORIGINS, labelled.ORIGINS, captions.ORIGINS, labelled.PROBING_ORIGINS, domain.ORIGINS)
 ORIGINS: dict[str, Origin] = {origin.name: origin for family in _FAMILIES for origin in family}

@@ -6,7 +6,6 @@ SentEval's form is Moses-tokenised; lower-cased for STS12-16 and the benchmark, 
 import csv
 from functools import partial
 
-from evaluation.acquire.archives import BadArchive, Members
 from evaluation.acquire.origin import (
     File,
     Origin,
@@ -23,6 +22,7 @@ from evaluation.acquire.origin import (
 )
 from evaluation.acquire.text_forms import moses, moses_lower
 from evaluation.tasks.sts import SICK, STSB, YEARS
+from files.archives import BadArchive, Members
 
 _WIKI, _QCRI = "http://ixa2.si.ehu.es/stswiki/images", "http://alt.qcri.org"
 SUBSETS = {

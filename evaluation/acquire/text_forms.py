@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from evaluation.acquire.archives import BadArchive
+from files.archives import BadArchive
 
 _Rule = Callable[[str], str]
 

@@ -7,9 +7,8 @@ import zipfile
 
 import pytest
 
-from evaluation.acquire.archives import BadArchive, Members
-from evaluation.acquire.download import Downloads, NotGot
-from evaluation.acquire.origin import File
+from files.archives import BadArchive, Members
+from files.download import Downloads, File, NotGot
 
 DATA = bytes(range(256)) * 4000
 

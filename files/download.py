@@ -8,25 +8,30 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from evaluation.acquire.origin import File
-from evaluation.acquire.registry import RECORD
+from contracts import InputError
 from files.manifest import sha256_of
 from files.whole import write_whole
 
 log = logging.getLogger(__name__)
 
-FOLDER = "downloads"  # under data_root; may be deleted once the tables are there
+FOLDER = "downloads"  # under the root; may be deleted once all is there
+RECORD = "sources.json"  # under the root: what was got, from where, with which sha256
+SCHEMES = ("http://", "https://", "file://")
 CHUNK = 1 << 20
 ATTEMPTS = 3
 # some hosts refuse Python's own name
-HEADERS = {"User-Agent": "Mozilla/5.0 (contrastive-encoders; data sets for evaluation)", "Accept-Encoding": "identity"}
-UNPACKED = ("", "downstream", "data", "data/downstream")  # where a SentEval folder keeps its sets
-_SETS = ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SNLI")
+HEADERS = {"User-Agent": "Mozilla/5.0 (contrastive-encoders; data sets)", "Accept-Encoding": "identity"}
+
+
+class File(NamedTuple):
+    name: str  # under ROOT/downloads, in a source folder, and behind a mirror's URL
+    url: str
+    sha256: str | None = None
 
 
 class NotGot(ValueError):
@@ -37,12 +42,37 @@ class NoAnswer(NotGot):
     """The host cannot be reached at all."""
 
 
-class Downloads:
-    """Local paths of files, each got once; a host that does not answer is asked once."""
+def in_folder(folder: Path, name: str) -> Path:
+    """A file in a source folder; NotGot where there is none."""
+    if (folder / name).is_file():
+        return folder / name
+    raise NotGot(f"no {name} in {folder}")
 
-    def __init__(self, data_root: Path, source: str | None, quiet: bool, timeout: float = 30) -> None:
-        self.root, self.quiet, self.timeout = data_root, quiet, timeout
-        self.mirror = source.rstrip("/") if source and source.startswith(("http://", "https://")) else None
+
+class Downloads:
+    """Local paths of files, each got once; a host that does not answer is asked once.
+
+    ``source`` is a folder that has the files, in which ``found_in`` finds them, or the URL under which a mirror has
+    them; None: each file's own URL.
+
+    Raises:
+        InputError: a source that is no folder.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        source: str | None,
+        quiet: bool,
+        timeout: float = 30,
+        found_in: Callable[[Path, str], Path] = in_folder,
+    ) -> None:
+        self.root, self.quiet, self.timeout, self.found_in = root, quiet, timeout, found_in
+        self.mirror = source.rstrip("/") if source and source.startswith(SCHEMES) else None
+        if source and not self.mirror and not Path(source).is_dir():
+            raise InputError(
+                f"source={source}: no such folder; wanted a folder with the files, or an http(s) or file URL."
+            )
         self.folder = Path(source) if source and not self.mirror else None
         self._failed: dict[str, str] = {}  # file or host -> why
         self.remarks: dict[str, str] = {}  # file name -> what is odd about it
@@ -50,7 +80,7 @@ class Downloads:
     def get(self, file: File) -> Path:
         """A file, or a folder in its place; NotGot says why there is none."""
         if self.folder:
-            return _in_folder(self.folder, file.name)
+            return self.found_in(self.folder, file.name)
         path = self.root / FOLDER / file.name
         if not path.is_file():
             url = f"{self.mirror}/{urllib.parse.quote(file.name)}" if self.mirror else file.url
@@ -146,15 +176,3 @@ def _open(url: str, headers: dict[str, str], timeout: float) -> Any:
             raise
     plain = {name: value for name, value in headers.items() if name not in ("Range", "If-Range")}
     return urllib.request.urlopen(urllib.request.Request(url, headers=plain), timeout=timeout)
-
-
-def _in_folder(folder: Path, name: str) -> Path:
-    """The file in a source folder, or the SentEval folder that stands for ``senteval.tar``."""
-    for place in UNPACKED:
-        if (folder / place / name).is_file():
-            return folder / place / name
-    if name == "senteval.tar":
-        for place in UNPACKED:
-            if any((folder / place / one).is_dir() for one in _SETS):
-                return folder / place
-    raise NotGot(f"no {name} in {folder}")

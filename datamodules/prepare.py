@@ -1,0 +1,186 @@
+"""Get public corpora to train on, each by its name.
+
+    python -m datamodules.prepare simcse_nli wiki1m output=corpora
+
+Several names are got one after the other. What is there is kept, a download that broke off goes on,
+and rows are counted before a file takes its name: rows=any takes another number than the published
+one. output=FOLDER has them (default: corpora), source=FOLDER or source=URL the files where a host
+cannot be reached; quiet=true draws no bars. Exit status: 0 all is there, 2 something is not.
+"""
+
+import difflib
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from command.line import filled, log_to_terminal
+from command.names import as_used
+from command.statuses import exit_statuses
+from contracts import InputError
+from datamodules.corpora import CORPORA, Corpus, Piece
+from files.archives import BadArchive, Members
+from files.claims import hold
+from files.download import FOLDER, Downloads, File, NotGot
+from files.rows import count_rows
+from files.whole import link_whole, write_whole
+
+log = logging.getLogger("datamodules.prepare")
+
+CHOICES = {"rows": ("published", "any"), "quiet": ("true", "false")}
+KEYS = {"output": "corpora", "source": "", "rows": "published", "quiet": "false"}
+LOCK = ".preparing"  # under output
+
+
+class Asked(NamedTuple):
+    names: list[str]
+    output: Path
+    source: str | None
+    any_rows: bool
+    quiet: bool
+
+
+def read_words(arguments: Sequence[str]) -> Asked:
+    """
+    Raises:
+        InputError: no name or an unknown one, an unknown key, or a value that means nothing.
+    """
+    names = [word for word in arguments if "=" not in word]
+    given = dict(word.split("=", 1) for word in arguments if "=" in word)
+    if unknown := [key for key in given if key not in KEYS]:
+        raise InputError(f"there is no key {unknown[0]!r}; there are {', '.join(KEYS)}.")
+    for name in names:
+        if name not in CORPORA:
+            near = difflib.get_close_matches(name, CORPORA, n=1, cutoff=0.4)
+            said = f" Did you mean {near[0]}?" if near else ""
+            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.{said}")
+    if not names:
+        raise InputError(f"wanted the name of a corpus, got none; there are {', '.join(CORPORA)}.")
+    given = KEYS | given
+    for key, choices in CHOICES.items():
+        if given[key].lower() not in choices:
+            raise InputError(f"{key}={given[key]}: wanted {' or '.join(choices)}.")
+    if not given["output"]:
+        raise InputError("output= is empty: wanted the folder for the corpora, for instance output=corpora.")
+    output = Path(given["output"]).expanduser()
+    any_rows, quiet = given["rows"].lower() == "any", given["quiet"].lower() == "true"
+    return Asked(list(dict.fromkeys(names)), output, given["source"] or None, any_rows, quiet)
+
+
+def prepare(asked: Asked) -> int:
+    """The exit status."""
+    try:
+        asked.output.mkdir(parents=True, exist_ok=True)
+        free = hold(asked.output / LOCK)
+    except OSError as error:
+        raise InputError(
+            f"output={asked.output}: wanted a folder to write in ({error.strerror}). Choose another."
+        ) from None
+    if not free:
+        raise InputError(f"output={asked.output}: another command is at work there. Wait for its end.")
+    downloads = Downloads(asked.output, asked.source, asked.quiet)
+    well = [get(name, CORPORA[name], downloads, asked) for name in asked.names]
+    return 0 if all(well) else 2
+
+
+def get(name: str, corpus: Corpus, downloads: Downloads, asked: Asked) -> bool:
+    """Whether all of its files are there now; what is wrong is told."""
+    folder, wrong = asked.output / name, list[str]()
+    for piece in corpus.pieces:
+        try:
+            log.info("%s: %s", name, made(piece, folder, downloads, any_rows=asked.any_rows))
+        except (NotGot, BadArchive) as error:
+            wrong.append(f"{error}. Where the host cannot be reached: source=FOLDER with {piece.file.name} in it.")
+    for told in dict.fromkeys(wrong):
+        log.error("%s: %s", name, told)
+    if not wrong:
+        log.info("%s: %s; licence: %s", name, corpus.about, corpus.licence)
+        log.info("Then: python train.py %s", corpus.then.replace("FOLDER", str(folder)))
+    return not wrong
+
+
+def made(piece: Piece, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
+    """Get a piece, and say what it is.
+
+    Raises:
+        NotGot: it cannot be had, or has another number of rows than published; nothing then takes its name.
+        BadArchive: its archive cannot be read, or lacks it.
+    """
+    if there := present(piece, folder):
+        return f"{', '.join(map(str, there))} {'was' if len(there) == 1 else 'were'} there"
+    parts = dict(_got(piece, folder, downloads))
+    rows = sum(_rows(path) for path in parts.values())
+    if not rows or (piece.rows not in (None, rows) and not any_rows):
+        names = ", ".join(map(str, parts.values()))
+        raise NotGot(
+            f"{piece.file.url}: {rows:,} rows instead of {piece.rows or 1:,}. Delete {names} to get it again, or say "
+            "rows=any to take it as it is"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for target, part in reversed(parts.items()):  # the first one last: with it all are there
+        link_whole(part, target)
+    official = f"{piece.rows:,} published" if piece.rows else "no number was published"
+    return f"{', '.join(map(str, parts))}: {rows:,} rows, {official}"
+
+
+def present(piece: Piece, folder: Path) -> list[Path]:
+    """Its files, where the first of them has its name: that one is the last to get it."""
+    if not piece.listed:
+        return [path for path in [folder / piece.name] if path.is_file()]
+    first = folder / f"{piece.name}-0.parquet"
+    return sorted(folder.glob(f"{piece.name}-*.parquet")) if first.is_file() else []
+
+
+def _got(piece: Piece, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
+    """Where each file is to be, and where it lies."""
+    path = downloads.get(piece.file)
+    if piece.listed:
+        for number, address in enumerate(_addresses(path)):
+            name = f"{piece.name}-{number}.parquet"
+            yield folder / name, downloads.get(File(name, address))
+    elif piece.member:
+        unpacked = downloads.root / FOLDER / piece.name
+        if not unpacked.is_file():
+            write_whole(unpacked, Members([path]).read(piece.member))
+        yield folder / piece.name, unpacked
+    else:
+        yield folder / piece.name, path
+
+
+def _addresses(path: Path) -> list[str]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+        raise NotGot(f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it")
+    for address in found:
+        if not PurePosixPath(urlsplit(address).path).name.endswith(".parquet"):
+            raise NotGot(f"{path}: wanted addresses of Parquet files, got {address!r}; delete it")
+    return found
+
+
+def _rows(path: Path) -> int:
+    try:
+        return count_rows([path])
+    except InputError as error:
+        raise NotGot(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
+
+
+def main() -> None:
+    log_to_terminal()
+    with exit_statuses():
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            corpora = "\n".join(filled(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
+            sys.stdout.write(as_used(f"{__doc__}\nNames:\n{corpora}\n"))
+            return
+        status = prepare(read_words(sys.argv[1:]))
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Corpora from a server on this machine, from a folder and from file URLs: cut off, gone on, counted, refused."""
+
+import json
+import zipfile
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from contracts import InputError
+from datamodules import corpora, prepare
+from datamodules.corpora import CORPORA, NLI, WIKI, Piece
+from datamodules.prepare import read_words
+from datamodules.record_kinds import QA, SENTENCES, TRIPLETS
+from datamodules.records import RecordSource
+from files.download import File
+
+TEXT = "".join(f"Sentence number {n} of the harbour.\n" for n in range(30_000)).encode()
+CSV = "sent0,sent1,hard_neg\n" + "".join(f'"A, {n}","None",c{n}\n' for n in range(40))
+DOMAINS = ("askubuntu", "cqadupstack", "scidocs", "twitter")
+
+
+@pytest.fixture
+def hosted(tmp_path, server, monkeypatch):
+    """Small files under the published names on a server of this test, and a table that expects their rows."""
+    folder = server.folder
+    (folder / NLI).write_text(CSV)
+    (folder / WIKI).write_bytes(TEXT)
+    with zipfile.ZipFile(folder / "data-train.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in DOMAINS:
+            archive.writestr(f"data-train/{name}/unsupervised/train.txt", f"One of {name}.\nAnother.\n")
+    addresses = []
+    for number, rows in enumerate((3, 2)):
+        table = pyarrow.table({"question": [f"q{n}" for n in range(rows)], "answer": [f"a{n}" for n in range(rows)]})
+        pyarrow.parquet.write_table(table, folder / f"{number}.parquet")
+        addresses.append(f"{server.url}/{number}.parquet")
+    (folder / "list.json").write_text(json.dumps(addresses))
+    at = {NLI: 40, WIKI: 30_000}
+    found = {}
+    for name, corpus in CORPORA.items():
+        pieces = [
+            one._replace(
+                file=File(one.file.name, f"{server.url}/{'list.json' if one.listed else one.file.name}"),
+                rows=5 if one.listed else at.get(one.name),
+            )
+            for one in corpus.pieces
+        ]
+        found[name] = corpus._replace(pieces=tuple(pieces))
+    monkeypatch.setattr(prepare, "CORPORA", found)
+    return tmp_path / "corpora"
+
+
+def got(*words):
+    return prepare.prepare(read_words(["quiet=true", *words]))
+
+
+def test_every_corpus_is_read_by_the_data_of_its_kind(hosted, caplog):
+    caplog.set_level("INFO")
+    assert got(*CORPORA, f"output={hosted}") == 0
+    rows = [one.texts for one in RecordSource(str(hosted / "simcse_nli"), TRIPLETS)]
+    assert rows == [(f"A, {n}", "None", f"c{n}") for n in range(40)]
+    assert len(list(RecordSource(str(hosted / "wiki1m" / WIKI), SENTENCES))) == 30_000
+    for name in DOMAINS:
+        texts = [one.texts for one in RecordSource(str(hosted / "tsdae" / f"{name}.txt"), SENTENCES)]
+        assert texts == [(f"One of {name}.",), ("Another.",)]
+    assert len(list(RecordSource(str(hosted / "qa"), QA))) == 3 * 5
+    assert f"Then: python train.py experiment=simcse_unsup data.path={hosted}/wiki1m/{WIKI}" in caplog.text
+    assert "30,000 rows, 30,000 published" in caplog.text
+    record = json.loads((hosted / "sources.json").read_text())
+    assert {NLI, WIKI, "data-train.zip", "gooaq-0.parquet", "gooaq-1.parquet"} <= set(record)
+
+
+def test_what_broke_off_goes_on_and_what_is_there_is_not_asked_for(hosted, server, caplog):
+    server.break_off_after = [1_000] * 3
+    assert got("wiki1m", f"output={hosted}") == 2
+    assert "ended after 3000 of" in caplog.text
+    assert not (hosted / "wiki1m").exists()
+    assert got("wiki1m", f"output={hosted}") == 0
+    assert server.asked[-1] == (f"/{WIKI}", "bytes=3000-")
+    assert (hosted / "wiki1m" / WIKI).read_bytes() == TEXT
+    asked = len(server.asked)
+    assert got("wiki1m", f"output={hosted}") == 0
+    assert len(server.asked) == asked
+
+
+@pytest.mark.parametrize("how", ["folder", "file URL", "mirror"])
+def test_files_that_somebody_brought(hosted, server, tmp_path, how):
+    """As a folder or under one address, by the names that the message gives."""
+    for name in ("gooaq", "eli5", "yahoo"):
+        (server.folder / f"{name}.json").write_text((server.folder / "list.json").read_text())
+        for number in range(2):
+            (server.folder / f"{name}-{number}.parquet").write_bytes((server.folder / f"{number}.parquet").read_bytes())
+    source = {"folder": server.folder, "file URL": server.folder.as_uri(), "mirror": server.url}[how]
+    asked = len(server.asked)
+    assert got("qa", "tsdae", "wiki1m", f"output={hosted}", f"source={source}") == 0
+    assert (len(server.asked) == asked) == (how != "mirror")
+    assert len(list(RecordSource(str(hosted / "qa"), QA))) == 15
+
+
+def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server, caplog):
+    (server.folder / NLI).write_text(CSV.rpartition('"A')[0])
+    assert got("simcse_nli", f"output={hosted}") == 2
+    assert "39 rows instead of 40" in caplog.text
+    assert not (hosted / "simcse_nli").exists()
+    assert got("simcse_nli", f"output={hosted}", "rows=any") == 0
+    assert len(list(RecordSource(str(hosted / "simcse_nli"), TRIPLETS))) == 39
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        (WIKI, b"", "the file is empty"),
+        ("data-train.zip", b"PK no archive", "no readable archive"),
+        ("list.json", b"<html>", "wanted a JSON list of addresses"),
+        ("list.json", b'["https://host/a.pkl"]', "wanted addresses of Parquet files"),
+        ("0.parquet", b"PAR1 cut", "gooaq-0.parquet"),
+    ],
+)
+def test_what_a_host_sends_instead_is_not_taken(hosted, server, caplog, name, data, says):
+    (server.folder / name).write_bytes(data)
+    assert got(*CORPORA, f"output={hosted}") == 2
+    assert says in caplog.text
+    there = {path.name for path in hosted.glob("*/*") if path.parent.name != "downloads"}
+    lost = {WIKI} if name == WIKI else {f"{one}.txt" for one in DOMAINS} if name == "data-train.zip" else None
+    assert not there & (lost or {"gooaq-0.parquet", "gooaq-1.parquet", "eli5-0.parquet"})
+    assert there >= {NLI}
+
+
+def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
+    with zipfile.ZipFile(server.folder / "data-train.zip", "a") as archive:
+        archive.writestr("../askubuntu/unsupervised/train.txt", "bad")
+    assert got("tsdae", f"output={hosted}") == 2
+    assert caplog.text.count("points outside of the archive") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "wanted the name of a corpus, got none; there are simcse_nli, wiki1m, tsdae, qa"),
+        (["wiki"], "no corpus is named 'wiki'.*Did you mean wiki1m"),
+        (["qa", "outptu=x"], "there is no key 'outptu'; there are output, source, rows, quiet"),
+        (["qa", "quiet=maybe"], "quiet=maybe: wanted true or false"),
+        (["qa", "output="], "output= is empty"),
+        (["qa", "source=/no/such"], "source=/no/such: no such folder"),
+        (["qa", "output=/dev/null/x"], "output=/dev/null/x: wanted a folder to write in"),
+    ],
+)
+def test_wrong_words_are_told(words, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=says):
+        got(*words)
+
+
+def test_the_table_has_published_numbers_and_public_addresses():
+    pieces = [piece for corpus in CORPORA.values() for piece in corpus.pieces]
+    assert {piece.name: piece.rows for piece in pieces if piece.rows} == {
+        NLI: 275_601, WIKI: 1_000_000, "gooaq": 3_012_496, "eli5": 325_475, "yahoo": 681_164,
+    }  # fmt: skip
+    assert all(piece.file.url.startswith("https://") for piece in pieces)
+    assert isinstance(pieces[0], Piece)
+    assert corpora.HUB == "https://huggingface.co"
