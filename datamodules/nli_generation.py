@@ -182,7 +182,7 @@ class NLIGeneration(StoredRows):
             "instances_per_batch": self.batch_size,
             "source_length": self.source_length,
             "target_length": self.target_length,
-            "held_out": {**self.dev_store.manifest, "used": self._dev_rows()},
+            "held_out": {**self.dev_store.account, "used": self._dev_rows()},
             **self.parsed.to_json(),
         }
 

@@ -56,9 +56,12 @@ class BatchStream:
         if self._consumed and not (self._resumed and self._consumed < len(self)):
             self._epoch, self._consumed = self._epoch + 1, 0
         self._resumed = False
-        for batch in self._loader(self._epoch, self._consumed):
-            self._consumed += 1
-            yield batch
+        try:
+            for batch in self._loader(self._epoch, self._consumed):
+                self._consumed += 1
+                yield batch
+        except InputError as error:  # of a worker, it comes with the traceback of that process around it
+            raise InputError(str(error).strip().splitlines()[-1].removeprefix("contracts.InputError: ")) from error
 
     def _loader(self, epoch: int, start: int) -> DataLoader:
         return DataLoader(

@@ -36,6 +36,7 @@ class TextData(pl.LightningDataModule, ABC):
     fraction: float
     cache_dir: str | None
     num_workers: int
+    verify: bool  # read all of the store and compare it with its sums, not only what is drawn from
     quiet: bool
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     def manifest(self) -> dict[str, Any]:
         """The store's account of the source, and what of it is drawn from."""
-        return {**self.store.manifest, "used": self.num_examples, "fraction": self.fraction}
+        return {**self.store.account, "used": self.num_examples, "fraction": self.fraction}
 
     def held_out(self) -> Sequence[Any]:
         return list[RetrievalTask]()
@@ -114,4 +115,6 @@ class TextData(pl.LightningDataModule, ABC):
         return count_overlap(self.store, self.reading(load_tokenizer(self.tokenizer)), sentences)
 
     def open_store(self, source: Source, quiet: bool) -> TokenStore:
-        return build_or_open(source, self.reading(load_tokenizer(self.tokenizer)), self.cache, quiet=quiet)
+        return build_or_open(
+            source, self.reading(load_tokenizer(self.tokenizer)), self.cache, quiet=quiet, verify=self.verify
+        )

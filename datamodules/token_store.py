@@ -3,6 +3,7 @@
 Built for tens of millions of rows: neither writing nor opening holds anything per row in memory.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -17,14 +18,19 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from contracts import InputError
+from datamodules.block_sums import BLOCK, BlockSums, Damaged, Summing, sums_of
 from datamodules.records import Record
 from datamodules.text_to_ids import Reading
+from files.manifest import read_record, sha256_of, write_record
 from files.whole import build_once
 
 STORE_VERSION = 2  # part of the key: raise it when the same input would be stored otherwise
 BATCH_CHARACTERS = 4_000_000  # what one call to the parallel tokenizer gets; a few hundred MB at most while it runs
+AT_ONCE = 1 << 26  # bytes: a store of so many is compared with its sums when it is opened
 OFFSET = np.dtype("<i8")
 LABEL = np.dtype("<f4")
+LABELS = (("labels.bin", LABEL.itemsize),)
+META, SUMS = "meta.json", "sums_of_blocks"
 
 log = logging.getLogger(__name__)
 
@@ -33,36 +39,99 @@ class TokenStore:
     """Tokenised rows on disk, R rows of C texts, without special tokens; a document is a row of one text.
 
     A directory of ``ids.bin`` (flat, row by row), ``offsets.bin``, ``labels.bin`` where rows have labels, and
-    ``meta.json``. InputError if it is not whole.
+    ``meta.json``. Blocks of the files are compared with their sums when they are first read, those of a small store at
+    once. InputError if it is not whole.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, *, verify: bool = False) -> None:
         self.directory = Path(directory)
         try:
-            self.manifest: dict[str, Any] = json.loads((self.directory / "meta.json").read_text())
+            self.manifest: dict[str, Any] = read_record(self.directory / META)
             rows, self.width = int(self.manifest["kept"]), int(self.manifest["texts_per_row"])
-            self.ids = _mapped(self.directory / "ids.bin", np.dtype(self.manifest["dtype"]), self.manifest["tokens"])
-            self.offsets = _mapped(self.directory / "offsets.bin", OFFSET, rows * self.width + 1)  # of all texts
+            dtype = np.dtype(self.manifest["dtype"])
+            self.ids = _mapped(self.directory / "ids.bin", dtype, self.manifest["tokens"])
+            self._offsets = _mapped(self.directory / "offsets.bin", OFFSET, rows * self.width + 1)  # of all texts
             labelled = self.manifest["labelled"]
-            self.labels = _mapped(self.directory / "labels.bin", LABEL, rows) if labelled else None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{directory}: not a whole token store ({error}). Delete it; it is built anew.") from error
+            self._labels = _mapped(self.directory / "labels.bin", LABEL, rows) if labelled else None
+            self._sums = [
+                BlockSums(self.directory / name, width, self.manifest.get(SUMS, {})[name])
+                for name, width in (("ids.bin", dtype.itemsize), ("offsets.bin", OFFSET.itemsize), *LABELS[:labelled])
+                if SUMS in self.manifest  # else of an earlier release, in a folder that cannot be written
+            ]
+            if verify or sum(one.left for one in self._sums) * BLOCK <= AT_ONCE:
+                for one in self._sums:
+                    one.check_all()
+                self._sums = []
+        except (OSError, ValueError, KeyError, TypeError, Damaged) as error:
+            raise InputError(f"{directory}: not a whole token store ({error}).") from error
         self.rows = rows
 
     def __len__(self) -> int:
         return self.rows
 
+    @property
+    def account(self) -> dict[str, Any]:
+        """What a run's results say of it: the manifest without the sums of blocks."""
+        return {name: entry for name, entry in self.manifest.items() if name != SUMS}
+
     def bounds(self, rows: np.ndarray, column: int) -> tuple[np.ndarray, np.ndarray]:
         """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column."""
         places = rows * self.width + column
-        return self.offsets[places], self.offsets[places + 1]
+        if self._sums:
+            self._check_texts(places)
+        return self._offsets[places], self._offsets[places + 1]
 
     def text(self, row: int, column: int = 0) -> np.ndarray:
         """(tokens,) uint16 or uint32 ids: a read-only slice of the map."""
         if not (0 <= row < self.rows and 0 <= column < self.width):
             raise IndexError(f"text {column} of row {row}; there are {self.rows} rows of {self.width} texts")
         place = row * self.width + column
-        return self.ids[self.offsets[place] : self.offsets[place + 1]]
+        if self._sums:
+            self._check_texts(np.array([place]))
+        return self.ids[self._offsets[place] : self._offsets[place + 1]]
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """(texts + 1,) where each text begins in ``ids``, and the end."""
+        self.verify(1)
+        return self._offsets
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """(R,) float32, where rows have labels."""
+        self.verify(2)
+        return self._labels
+
+    def verify(self, *files: int) -> None:
+        """Read all that has not been read yet: of all files, or of ids (0), offsets (1), labels (2).
+
+        Raises:
+            InputError: something has changed since it was written.
+        """
+        try:
+            for place, one in enumerate(self._sums):
+                if place in files or not files:
+                    one.check_all()
+        except Damaged as error:
+            raise self._given_up(error) from error
+
+    def _check_texts(self, places: np.ndarray) -> None:
+        try:
+            self._sums[1].check_each(places, places + 2)
+            self._sums[0].check_each(self._offsets[places], self._offsets[places + 1])
+        except Damaged as error:
+            raise self._given_up(error) from error
+        if not any(one.left for one in self._sums):
+            self._sums = []
+
+    def _given_up(self, error: Damaged) -> InputError:
+        """What is damaged is no store any more: the next command builds it anew."""
+        with contextlib.suppress(OSError):
+            (self.directory / META).unlink(missing_ok=True)
+        return InputError(
+            f"{self.directory}: {error}: the token store is damaged. It is thrown away; start the same command "
+            "again, which builds it anew and goes on from the last checkpoint."
+        )
 
 
 def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
@@ -80,6 +149,7 @@ class StoreWriter:
         names = ["ids.bin", "offsets.bin", *(["labels.bin"] if labelled else [])]
         self._files = [(folder / name).open("wb") for name in names]
         self._hashes = [hashlib.sha256() for _ in names]
+        self._sums = {name: Summing() for name in names}
         self.kept = self.tokens = 0
         self._put(1, np.zeros(1, OFFSET))
 
@@ -100,6 +170,7 @@ class StoreWriter:
         data = values.tobytes()
         self._files[file].write(data)
         self._hashes[file].update(data)
+        [*self._sums.values()][file].update(data)
 
     def totals(self) -> dict[str, Any]:
         """What `TokenStore` needs to know, and sums of the content."""
@@ -112,6 +183,7 @@ class StoreWriter:
             "labelled": self.labelled,
             "ids_sha256": self._hashes[0].hexdigest(),
             "rows_sha256": together.hexdigest(),
+            SUMS: {name: summing.sums() for name, summing in self._sums.items()},
         }
 
     def __enter__(self) -> "StoreWriter":
@@ -140,8 +212,10 @@ class Source(Protocol):
         ...
 
 
-def build_or_open(source: Source, reading: Reading, cache: Path, *, quiet: bool = False) -> TokenStore:
-    """The store of this source under this reading, built if it is not there."""
+def build_or_open(
+    source: Source, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False
+) -> TokenStore:
+    """The store of this source under this reading, built if it is not there, or not whole. ``verify`` reads all."""
     key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     directory = cache / f"tokens-{digest}"
@@ -154,9 +228,9 @@ def build_or_open(source: Source, reading: Reading, cache: Path, *, quiet: bool 
             raise InputError(reading.nothing_kept(found))
         log.info("%s", reading.summary(writer.kept, writer.tokens, found))
         meta = {"source": found, **reading.account(), **writer.totals(), "key": key}
-        (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+        write_record(folder / META, meta)
 
-    build_once(directory, _is_whole, build)
+    build_once(directory, lambda there: _is_whole(there, verify), build)
     return TokenStore(directory)
 
 
@@ -186,12 +260,34 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
-def _is_whole(directory: Path) -> bool:
+def _is_whole(directory: Path, verify: bool) -> bool:
     if not directory.exists():
         return False
     try:
-        TokenStore(directory)
+        _take_over(directory)
+        TokenStore(directory, verify=verify)
     except InputError as error:
-        log.warning("%s", error)
+        log.warning("%s It is built anew.", error)
         return False
     return True
+
+
+def _take_over(directory: Path) -> None:
+    """A store of an earlier release has no sums of blocks: it is compared whole, once, and gets them.
+
+    Raises:
+        InputError: it is not what was written.
+    """
+    try:
+        meta = read_record(directory / META)
+        if SUMS in meta:
+            return
+        names = ["ids.bin", "offsets.bin", *(["labels.bin"] if meta["labelled"] else [])]
+        found = hashlib.sha256(b"".join(bytes.fromhex(sha256_of(directory / name)) for name in names))
+        if found.hexdigest() != meta["rows_sha256"]:
+            raise ValueError("its files have changed since they were written")
+        sums = {name: sums_of(directory / name) for name in names}
+        with contextlib.suppress(OSError):  # a cache that is read alone stays as it is
+            write_record(directory / META, {**meta, SUMS: sums})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{directory}: not a whole token store ({error}).") from error

@@ -26,6 +26,8 @@ from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
 from encoders.hub import only_local
+from files.checkpoint import load_checkpoint
+from files.manifest import Damaged
 from files.models import located, run_folder
 
 T5_FAMILY = ("t5", "mt5", "umt5")
@@ -127,7 +129,11 @@ def check_vocabulary(
 
 
 def _from_run(folder: Path, encoder: str) -> PreTrainedModel:
-    state = torch.load(folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True, mmap=True)
+    best = folder / "checkpoints" / "best.ckpt"
+    try:
+        state = load_checkpoint(best)
+    except Damaged as error:
+        raise InputError(f"backbone={folder}: {best.name} cannot be used ({error}). Copy a good one there.") from error
     weights = {
         name.removeprefix("encoder.transformer."): value
         for name, value in state["state_dict"].items()
@@ -187,7 +193,6 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
 
 
 NOT_LOADED = (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError)
-UNREADABLE = (RuntimeError, OSError, EOFError, UnpicklingError, KeyError, ValueError)
 OF_OUR_ENCODER = "encoder.transformer."  # what the weights' names begin with in a checkpoint
 OF_ITS_HEAD = "encoder.head."
 
@@ -221,15 +226,13 @@ def without_extras(model: PreTrainedModel) -> PreTrainedModel:
 def read_checkpoint(path: Path) -> Trained:
     """Raises InputError where the file is damaged or not one of ours."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except UNREADABLE as error:
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        found = load_checkpoint(path)
+    except (OSError, Damaged) as error:
         raise InputError(
-            f"encoder={path}: wanted a whole checkpoint, got one that cannot be read (cut short or damaged: {reason}). "
+            f"encoder={path}: wanted a whole checkpoint, got one that cannot be read ({error}). "
             "Use another one of its folder, or copy it again."
         ) from error
-    state = found.get("state_dict") if isinstance(found, dict) else None
-    settings = found.get("hyper_parameters") if isinstance(found, dict) else None
+    state, settings = found.get("state_dict"), found.get("hyper_parameters")
     weights, head = (
         {name.removeprefix(prefix): value for name, value in (state or {}).items() if name.startswith(prefix)}
         for prefix in (OF_OUR_ENCODER, OF_ITS_HEAD)

@@ -20,6 +20,8 @@ from evaluation.generator_dev import GeneratorDev
 from evaluation.statistics import Scores
 from evaluation.suite import Suite, suite_of
 from evaluation.task import Options, Task
+from files.checkpoint import load_checkpoint
+from files.manifest import Damaged
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +166,13 @@ class FinalScores(pl.Callback):
                 f"{self.best} is not there: the checkpoint that this run began from is at its last step, so nothing "
                 "was trained. Give more max_steps or max_epochs, or begin anew from its weights: backbone=RUN_FOLDER."
             )
-        checkpoint = torch.load(self.best, map_location="cpu", weights_only=True, mmap=True)
+        try:
+            checkpoint = load_checkpoint(self.best)
+        except Damaged as error:
+            raise InputError(
+                f"{self.best}: wanted the best checkpoint of this run, got one that cannot be used ({error}). Start "
+                "the same command again: it goes on from last.ckpt, and chooses the best anew."
+            ) from error
         pl_module.load_state_dict(checkpoint["state_dict"])
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):

@@ -15,6 +15,7 @@ from command.keys import check_types, declared, nearest
 from command.processes import launched
 from contracts import InputError, TinySizes
 from evaluation.suite import Suite
+from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
 
 LOGGED_BY_EVERY_RUN = ("train/", "throughput/", "time/")
@@ -49,6 +50,7 @@ class TrainKeys(TypedDict):
     output_dir: str
     resume: str | None
     overwrite: bool
+    verify: bool
     quiet: bool
     log_every_n_steps: int
     next_steps: str | None
@@ -165,7 +167,7 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
     """The checkpoint can be read and holds this model."""
     if why := unreadable(path):
         raise InputError(f"resume={path}: wanted a checkpoint of a run, got a file that cannot be used ({why}).")
-    found = torch.load(path, mmap=True, weights_only=True, map_location="cpu")
+    found = load_checkpoint(path)
     objective = found.get("objective")
     if objective != model.objective:
         raise InputError(

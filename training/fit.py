@@ -11,9 +11,11 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
-from contracts import DataModule
+from contracts import DataModule, InputError
 from evaluation.callback import FinalScores, ScoreCallback, Suites, choose_suites
 from evaluation.task import Options
+from files.checkpoint import load_checkpoint
+from files.manifest import Damaged
 from training.callbacks.checkpoints import BEST, RunCheckpoints
 from training.callbacks.companions import Companions
 from training.callbacks.progress import Progress
@@ -101,7 +103,14 @@ def take_weights(model: pl.LightningModule, before: Path) -> None:
 
     The transformer is there already, as the run's folder is the backbone; this brings what stands behind it.
     """
-    saved = torch.load(before / "checkpoints" / BEST, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+    best = before / "checkpoints" / BEST
+    try:
+        saved = load_checkpoint(best)["state_dict"]
+    except (OSError, Damaged) as error:
+        raise InputError(
+            f"{best}: wanted the weights that this stage begins from ({error}). Copy a good checkpoint there, or train "
+            f"the stage before anew: remove {before}."
+        ) from error
     weights = model.state_dict()
     same = {name: weight for name, weight in saved.items() if name in weights and weights[name].shape == weight.shape}
     model.load_state_dict(same, strict=False)

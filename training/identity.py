@@ -15,11 +15,11 @@ from contracts import InputError
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
-    "hydra", "output_dir", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps",
+    "hydra", "output_dir", "verify", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps",
     "data_licence", "stages", "only_stage", "training_length",
 )  # fmt: skip
 NOT_IDENTITY_WITHIN = {
-    "data": ("quiet", "cache_dir", "num_workers"),
+    "data": ("quiet", "verify", "cache_dir", "num_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }
 SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older configs say for the same; None: nothing

@@ -4,19 +4,20 @@ Files appear whole: written beside, synced, renamed; the ``last.ckpt`` before st
 reduction per step lets all ranks agree on whether to save now (the clock is rank 0's) and whether a signal came.
 """
 
+import logging
 import math
-import pickle
 import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
 from contracts import InputError
+from files.checkpoint import load_checkpoint
+from files.manifest import Damaged
 from files.whole import link_whole, sync_folder
 from training import agreement
 from training.callbacks.checkpoint_io import PatientIO, reason
@@ -29,7 +30,9 @@ LAST, BEST, PREVIOUS = "last.ckpt", "best.ckpt", "previous.ckpt"
 OWN = re.compile(r"(last|best|previous)\.ckpt|\.(last|best)\.ckpt\.part|writing\.part")  # what it leaves in its folder
 BETTER = {"max": lambda new, old: new > old, "min": lambda new, old: new < old}
 NEEDED = ("state_dict", "loops", "global_step", "optimizer_states", "callbacks")
-UNREADABLE = (RuntimeError, OSError, EOFError, pickle.UnpicklingError, KeyError, ValueError)
+
+
+log = logging.getLogger(__name__)
 
 
 class RunCheckpoints(Checkpoint):
@@ -61,6 +64,7 @@ class RunCheckpoints(Checkpoint):
         self._saved_step: int | None = None  # of last.ckpt, with the best score of that moment
         self._saved_best_step: int | None = None
         self._last_is_good = False  # a last.ckpt that could not be read must not push out previous.ckpt
+        self._best_is_damaged = False
         self._looked_at: Any = None
         self._clock = time.monotonic()
 
@@ -81,9 +85,9 @@ class RunCheckpoints(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The best so far, unless it is of another score or lies in the folder of another run."""
+        """The best so far, unless it is of another score, lies in the folder of another run, or is damaged."""
         same_score = (state_dict.get("monitor"), state_dict.get("mode")) == (self.monitor, self.mode)
-        if not same_score or not self.best_path.exists():
+        if not same_score or not self.best_path.exists() or self._best_is_damaged:
             return
         self.best_score = state_dict["best_score"]
         self.best_step = state_dict["best_step"]
@@ -98,6 +102,12 @@ class RunCheckpoints(Checkpoint):
         self._last_is_good = resumed == self.last_path.resolve()
         if self._last_is_good:
             self._saved_step = checkpoint["global_step"]
+        why = unreadable(self.best_path) if self.best_path.exists() else None
+        (damaged,) = agreement.maximum([why is not None], trainer.strategy.root_device)
+        self._best_is_damaged = bool(damaged)
+        if damaged and trainer.is_global_zero:
+            log.warning("%s: %s. The best is chosen anew among the steps from here on.", self.best_path, why)
+            link_whole(resumed, self.best_path)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._clock = time.monotonic()
@@ -223,12 +233,12 @@ def find_resumable(folder: str | Path) -> tuple[Path | None, str | None]:
 
 
 def unreadable(path: str | Path) -> str | None:
-    """Why a checkpoint of ours cannot be loaded, in a few words; None if it can. Reads no weights."""
+    """Why a checkpoint of ours cannot be loaded, in a few words; None if it can. Compares all of it with its sums."""
     if not Path(path).exists():
         return "no such file"
     try:
-        found = torch.load(path, mmap=True, weights_only=True, map_location="cpu")
-    except UNREADABLE as error:
-        return f"cut short or damaged: {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}"
-    missing = [name for name in NEEDED if name not in found] if isinstance(found, dict) else list(NEEDED)
+        found = load_checkpoint(path)
+    except Damaged as error:
+        return str(error)
+    missing = [name for name in NEEDED if name not in found]
     return f"no {missing[0]!r} in it" if missing else None
