@@ -21,6 +21,7 @@ from encoders.exported import BeyondUs, Exported, head_of, not_found, read_expor
 from encoders.lengths import usual_length
 from encoders.pooling import POOLERS, TanhHead
 from encoders.sentence_encoder import SentenceEncoder
+from encoders.shipped_pooler import shipped_pooler
 from encoders.word_vectors import WordVectors, is_word_vector_file
 from files.models import GGUF
 
@@ -134,6 +135,8 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     head = None
     if trained.head:
         head = head_of(trained.head, transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling")
+        if (options.pooling, trained.pooling) == ("pooler_output", "cls"):
+            exported = exported._replace(pooling="pooler_output")
     return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)
 
 
@@ -156,6 +159,9 @@ def _from_transformers(
     if kind == "transformers":
         exported = exported._replace(max_length=usual_length(transformer, tokenizer))
     head = None if exported.head is None else read_head(name, exported.head, transformer.config.hidden_size)
+    if POOLERS[options.pooling or exported.pooling].is_shipped:
+        head = shipped_pooler(name if head else exported.transformer, setting="encoder")
+        exported = exported._replace(pooling="pooler_output")
     return _build(transformer, tokenizer, exported, options, kind=kind, backbone=backbone or name, head=head)
 
 

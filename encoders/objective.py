@@ -17,6 +17,7 @@ from encoders.lengths import length_to_train
 from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import Encoded, SentenceEncoder
+from encoders.shipped_pooler import shipped_pooler
 from losses.diagnostics import contrast_diagnostics
 from losses.gather import gather_rows
 
@@ -60,6 +61,8 @@ class Objective(pl.LightningModule):
         """Raises InputError where the backbone cannot be loaded, or an option is unknown."""
         hparams = self.hparams
         decoder = hparams.pooling in POOLERS and POOLERS[hparams.pooling].decodes
+        if hparams.pooling in POOLERS and POOLERS[hparams.pooling].is_shipped and head is None:
+            head = shipped_pooler(hparams.backbone)
         transformer = load_masked_lm(hparams.backbone, lm_head=lm_head, decoder=decoder)
         tokenizer = load_tokenizer(hparams.backbone)
         check_vocabulary(transformer, tokenizer, hparams.backbone)

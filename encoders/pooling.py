@@ -38,6 +38,7 @@ class Pooler(NamedTuple):
     over_tokens: Callable[[Tensor, Tensor], Tensor]
     layers: tuple[int, ...] = LAST_LAYER
     decodes: bool = False  # the states are the decoder's, which is given its start token alone
+    is_shipped: bool = False  # a layer behind it comes with the backbone: `shipped_pooler`
 
     @property
     def options(self) -> dict[str, bool]:
@@ -57,6 +58,7 @@ POOLERS: dict[str, Pooler] = {
     "cls": Pooler(cls),
     "max": Pooler(maximum),
     "cls_before_pooler": Pooler(cls),  # SimCSE's name
+    "pooler_output": Pooler(cls, is_shipped=True),  # SimCSE's --pooler cls
     "avg_top2": Pooler(mean, (-1, -2)),
     "avg_first_last": Pooler(mean, (1, -1)),  # SimCSE since its correction
     "first_decoder": Pooler(cls, decodes=True),  # GenSE, ST5-EncDec

@@ -69,6 +69,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     ) -> None:
         super().__init__()
         check_pooling(pooling, transformer)
+        if POOLERS[pooling].is_shipped and head is None:
+            raise InputError(f"pooling={pooling} is a layer behind [CLS], and this encoder has none. Take pooling=cls.")
         check_recompute(recompute)
         if token_budget is None:
             token_budget = affordable_tokens(transformer)
@@ -144,7 +146,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def settings(self) -> dict[str, str]:
         """What shapes a vector besides the weights and the tokenizer."""
         return {
-            "pooling": self.pooling if self.head is None else f"{self.pooling} + tanh layer",
+            "pooling": self.pooling + (" + tanh layer" if self.head and not POOLERS[self.pooling].is_shipped else ""),
             "normalize": str(self.normalize).lower(),
             "prompt": self.prompt,
             **({"prompt_suffix": self.prompt_suffix} if self.prompt_suffix else {}),

@@ -40,10 +40,11 @@ class SimCSE(Objective):
         super().__init__()
         self.save_hyperparameters(logger=False)
         check_temperature(temperature)
-        if mlp and not mlp_only_train and settings["pooling"] == "cls_before_pooler":
+        kept_out = {"cls_before_pooler": "leaves the MLP out of the encoder", "pooler_output": "has a layer of its own"}
+        if mlp and not mlp_only_train and (why := kept_out.get(settings["pooling"])):
             raise InputError(
-                "model.pooling=cls_before_pooler leaves the MLP out of the encoder, and model.mlp_only_train=false "
-                "keeps it in. Take model.pooling=cls, or model.mlp_only_train=true."
+                f"model.pooling={settings['pooling']} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
+                "model.pooling=cls, or model.mlp_only_train=true."
             )
         self.encoder = self.make_encoder()
         self.mlp = TanhHead(self.encoder.width, seed=seed) if mlp else nn.Identity()

@@ -75,6 +75,7 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
         )
     for before, after in _followers(stages, chosen):
         _refuse_lost_decoder(before, after)
+        _refuse_lost_pooler(before, after)
         _refuse_lost_head(before, after)
     alone = len(chosen) < len(stages)
     if alone and cfg.overwrite:
@@ -130,6 +131,16 @@ def _refuse_lost_decoder(before: Stage, after: Stage) -> None:
         raise InputError(
             f"stages.{after.name}.model.pooling={poolings[1]} reads a decoder, and stage {before.name} with "
             f"model.pooling={poolings[0]} leaves an encoder alone. Take the same pooling in both."
+        )
+
+
+def _refuse_lost_pooler(before: Stage, after: Stage) -> None:
+    """A stage without the backbone's own tanh layer leaves none to one that reads it."""
+    poolings = [str(stage.cfg.model.get("pooling")) for stage in (before, after)]
+    if [one in POOLERS and POOLERS[one].is_shipped for one in poolings] == [False, True]:
+        raise InputError(
+            f"stages.{after.name}.model.pooling={poolings[1]} reads the backbone's tanh layer, and stage {before.name} "
+            f"with model.pooling={poolings[0]} leaves none. Take the same pooling in both."
         )
 
 

@@ -14,10 +14,10 @@ from encoders import load_encoder
 from encoders.backbones import load_masked_lm, load_tokenizer
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
-from export.sentence_transformers import export_encoder
+from export.sentence_transformers import export_encoder, parts_of
 from tests.objectives import built
 
-OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes]
+OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]
 BY_HAND = {  # of hidden states (layers + 1, tokens, width)
     "mean": lambda h: h[-1].mean(0),
     "cls": lambda h: h[-1][0],
@@ -80,14 +80,7 @@ def build(backbone, **options):
 
 
 def export(encoder, folder):
-    return export_encoder(
-        folder,
-        transformer=encoder.trunk,
-        tokenizer=encoder.tokenizer,
-        pooling=encoder.pooling,
-        head=encoder.head,
-        max_length=encoder.max_length,
-    )
+    return export_encoder(folder, **parts_of(encoder))
 
 
 @pytest.mark.parametrize("pooling", OF_THE_TRUNK)
@@ -189,6 +182,86 @@ def test_an_activation_that_is_not_torchs_is_refused(tiny_bert, square, tmp_path
         load_encoder(tmp_path / "encoder")
 
 
-def test_a_pooling_without_the_mlp_cannot_keep_it(tiny_bert):
-    with pytest.raises(InputError, match=r"cls_before_pooler leaves the MLP out.*mlp_only_train=true"):
-        built("simcse", tiny_bert, pooling="cls_before_pooler", mlp_only_train=False)
+@pytest.mark.parametrize("pooling", ["cls_before_pooler", "pooler_output"])
+def test_a_pooling_without_the_mlp_cannot_keep_it(tiny_bert, pooling):
+    with pytest.raises(InputError, match=rf"{pooling} .*and model.mlp_only_train=false.*mlp_only_train=true"):
+        built("simcse", tiny_bert, pooling=pooling, mlp_only_train=False)
+
+
+# ----------------------------------------------------------------- the layer that a checkpoint ships
+
+
+@pytest.fixture(scope="module", params=["bert", "roberta", "albert"])
+def with_pooler(request, tiny_bert, tmp_path_factory):
+    """As SimCSE's are published: a transformers folder whose pooler has weights of its own."""
+    folder = tmp_path_factory.mktemp(request.param)
+    tokenizer = load_tokenizer(str(tiny_bert))
+    config = FAMILIES[request.param]()
+    config.update({"vocab_size": len(tokenizer), "max_position_embeddings": 514})
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model = transformers.AutoModel.from_config(config)
+        for weight in model.pooler.parameters():
+            torch.nn.init.normal_(weight, std=0.5)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def pooler_outputs(folder):
+    model, tokenizer = transformers.AutoModel.from_pretrained(folder).eval(), load_tokenizer(str(folder))
+    with torch.no_grad():
+        inputs = [tokenizer(text, truncation=True, max_length=512, return_tensors="pt") for text in TEXTS]
+        return torch.cat([model(**one).pooler_output for one in inputs])
+
+
+@pytest.mark.parametrize("compat", [None, 3])
+def test_the_shipped_layer_gives_the_pooler_output_of_transformers_and_is_exported(with_pooler, compat, tmp_path):
+    expected = pooler_outputs(with_pooler)
+    encoder = load_encoder(with_pooler, pooling="pooler_output")
+    torch.testing.assert_close(encoder.embed(TEXTS), expected, atol=1e-5, rtol=0)
+    assert encoder.description["pooling"] == "pooler_output"
+    assert (expected - load_encoder(with_pooler, pooling="cls").embed(TEXTS)).abs().max() > 0.1
+    folder = export_encoder(tmp_path / "out", **parts_of(encoder), compat=compat)
+    for pooling in (None, "cls", "pooler_output"):
+        torch.testing.assert_close(load_encoder(folder, pooling=pooling).embed(TEXTS), expected, atol=1e-5, rtol=0)
+    library = pytest.importorskip("sentence_transformers")
+    stock = library.SentenceTransformer(str(folder), device="cpu")
+    assert [type(module).__name__ for module in stock] == ["Transformer", "Pooling", "Dense"]
+    torch.testing.assert_close(stock.encode(TEXTS, convert_to_tensor=True), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("objective", ["simcse", "declutr"])
+def test_training_begins_with_the_shipped_layer_and_keeps_it(tiny_bert, objective, tmp_path):
+    """DeCLUTR's backbone is loaded with its masked-LM head, which has no pooler."""
+    folder = tmp_path / "backbone"
+    model = transformers.BertForPreTraining(transformers.AutoConfig.from_pretrained(tiny_bert))
+    model.save_pretrained(folder)
+    load_tokenizer(str(tiny_bert)).save_pretrained(folder)
+    options = {"mlp": False} if objective == "simcse" else {}
+    model = built(objective, folder, pooling="pooler_output", **options).eval()
+    torch.testing.assert_close(model.encoder.embed(TEXTS), pooler_outputs(folder), atol=1e-5, rtol=0)
+    with torch.no_grad():
+        model.encoder.head.linear.weight.mul_(0.5)
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer.strategy.connect(model)
+    trainer.save_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
+    export_encoder(tmp_path / "encoder", **parts_of(model.encoder))
+    for place in (tmp_path / "checkpoints" / "best.ckpt", tmp_path):
+        torch.testing.assert_close(load_encoder(place).embed(TEXTS), model.encoder.embed(TEXTS), atol=1e-6, rtol=0)
+    again = built(objective, tmp_path, pooling="pooler_output", **options)  # a stage behind it
+    torch.testing.assert_close(again.eval().encoder.embed(TEXTS), model.encoder.embed(TEXTS), atol=1e-6, rtol=0)
+
+
+def test_a_layer_that_is_not_there_is_never_drawn(tiny_bert, tiny_mlm, tmp_path):
+    transformers.BertForMaskedLM.from_pretrained(tiny_bert).save_pretrained(tmp_path)
+    load_tokenizer(str(tiny_bert)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"lacks pooler\.dense.*Take pooling=cls"):
+        load_encoder(tmp_path, pooling="pooler_output")
+    with pytest.raises(InputError, match=r"lacks pooler\.dense.*Take pooling=cls"):
+        built("sroberta", tiny_mlm, pooling="pooler_output")
+    config = FAMILIES["distilbert"]()
+    config.vocab_size = len(load_tokenizer(str(tiny_bert)))
+    transformers.DistilBertModel(config).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"a distilbert, which has no tanh layer"):
+        load_encoder(tmp_path, pooling="pooler_output")
