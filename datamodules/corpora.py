@@ -49,6 +49,12 @@ CORPORA = {
         (Piece(NLI, File(NLI, f"{SIMCSE}/{NLI}"), 275_601),),
         f"experiment=simcse_sup data.path=FOLDER/{NLI}",
     ),
+    "nli_pairs": Corpus(
+        "premise, hypothesis and label of SNLI and MultiNLI, as SBERT trains on them",
+        "SNLI CC BY-SA 4.0; MNLI: several",
+        (_listed("nli", 942_069, "all-nli", "pair-class"),),
+        "experiment=sbert_nli data.path=FOLDER",
+    ),
     "wiki1m": Corpus(
         "sentences of Wikipedia, as unsupervised SimCSE trains on them",
         "none stated (Wikipedia CC BY-SA)",

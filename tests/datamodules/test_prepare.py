@@ -136,7 +136,7 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "wanted the name of a corpus, got none; there are simcse_nli, wiki1m, tsdae, qa"),
+        ([], "wanted the name of a corpus, got none; there are simcse_nli, nli_pairs, wiki1m, tsdae, qa"),
         (["wiki"], "no corpus is named 'wiki'.*Did you mean wiki1m"),
         (["qa", "outptu=x"], "there is no key 'outptu'; there are output, source, rows, quiet"),
         (["qa", "quiet=maybe"], "quiet=maybe: wanted true or false"),
@@ -154,7 +154,7 @@ def test_wrong_words_are_told(words, says, tmp_path, monkeypatch):
 def test_the_table_has_published_numbers_and_public_addresses():
     pieces = [piece for corpus in CORPORA.values() for piece in corpus.pieces]
     assert {piece.name: piece.rows for piece in pieces if piece.rows} == {
-        NLI: 275_601, WIKI: 1_000_000, "gooaq": 3_012_496, "eli5": 325_475, "yahoo": 681_164,
+        NLI: 275_601, WIKI: 1_000_000, "nli": 942_069, "gooaq": 3_012_496, "eli5": 325_475, "yahoo": 681_164,
     }  # fmt: skip
     assert all(piece.file.url.startswith("https://") for piece in pieces)
     assert isinstance(pieces[0], Piece)
