@@ -73,7 +73,7 @@ def test_evaluations(command):
     cfg = composed("evaluation", shlex.split(command)[3:])
     known(cfg.suite)
     assert cfg.data_root == "eval"
-    assert cfg.pooling in {None, *POOLERS, "pooler_output"}
+    assert cfg.pooling in {None, *POOLERS}
     assert (cfg.encoder is None) == (cfg.action == "fetch")
     if cfg.encoder and cfg.encoder.startswith("outputs/"):
         assert any(f"output_dir={cfg.encoder}" in line for line in TRAININGS), "no command of the page makes it"
