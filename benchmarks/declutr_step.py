@@ -67,7 +67,7 @@ def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback) -
         max_epochs=-1,
         gradient_clip_val=1.0,
         use_distributed_sampler=False,
-        callbacks=[Reseed(1), Telemetry(50), Interruption(), NothingSaved(folder), *more],
+        callbacks=[Reseed(1), Telemetry(every_n_steps=50), Interruption(), NothingSaved(folder), *more],
         logger=MetricsCSV(folder),
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -23,9 +23,10 @@ from benchmarks.materials import hush, packaged_minilm
 from benchmarks.senteval_reference import Result, Rules
 from benchmarks.sides import CLOCKS, Line, arguments, report
 from benchmarks.texts import shared_data
+from command.keys import of_defaults
 from encoders import load_encoder
 from evaluation.catalogue import load_tasks
-from evaluation.task import How
+from evaluation.task import How, Options
 from evaluation.tasks.classification import Classification
 from evaluation.tasks.features import features_of
 from evaluation.vectors import Pool
@@ -100,7 +101,7 @@ def main() -> None:
     if data is None:
         raise SystemExit("SHARED_DATA is no folder; wanted one with eval/MR/all.tsv and so on.")
     for name in names:
-        (task,) = load_tasks(data / "eval", name).tasks
+        (task,) = load_tasks(data / "eval", name, of_defaults(Options, "evaluation")).tasks
         assert isinstance(task, Classification)
         one = race(task, vectors(task, folder), outer, CLOCKS[options.clock])
         races.append(one)

@@ -159,6 +159,12 @@ def _settings(kind: type[Kind], given: Mapping[Any, Any], prefix: str) -> Kind:
     return made
 
 
+def of_defaults(kind: type[Kind], config: str, **given: Any) -> Kind:
+    """What the keys of ``configs/CONFIG.yaml`` that are called like its fields make, but for those that are given."""
+    defaults: Any = OmegaConf.load(CONFIGS / f"{config}.yaml")
+    return kind(**{name: defaults[name] for name in _fields(kind)} | given)
+
+
 def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
     """InputError for the first key that is none, as +KEY=... brings one."""
     known = sorted(known)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import check_number
 from command.devices import device_of
+from command.keys import of_defaults
 from command.line import command_line
 from contracts import InputError
 
@@ -152,7 +153,7 @@ def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
         from evaluation.catalogue import load_tasks
         from evaluation.task import Options
 
-        task: Any = load_tasks(root, ["stsb-dev"], Options()).tasks[0]
+        task: Any = load_tasks(root, ["stsb-dev"], of_defaults(Options, "evaluation")).tasks[0]
         found = [text for pair in zip(task.pairs.left, task.pairs.right, strict=True) for text in pair]
     found = list(dict.fromkeys(found))
     step = max(1, len(found) // cfg.sentences)

@@ -202,7 +202,7 @@ class TextDocuments(DocumentSpans):
     split: str
 
     def open_documents(self) -> DocumentSource:
-        return TextSource(self.path, self.document, self.on_error, self.split)
+        return TextSource(self.path, document=self.document, on_error=self.on_error, split=self.split)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -221,13 +221,13 @@ class HubDocuments(DocumentSpans):
     def open_documents(self) -> DocumentSource:
         return HubSource(
             self.id,
-            self.split,
-            self.revision,
-            self.data_files,
-            self.text_column,
-            self.name,
-            self.streaming,
-            self.on_error,
+            split=self.split,
+            revision=self.revision,
+            data_files=self.data_files,
+            text_column=self.text_column,
+            name=self.name,
+            streaming=self.streaming,
+            on_error=self.on_error,
         )
 
 

@@ -32,9 +32,9 @@ class RecordSource:
         path: str | Path | Sequence[str | Path],
         kind: RowKind,
         *,
-        columns: Sequence[str] | None = None,
-        split: str = "train",
-        on_error: Literal["fail", "skip"] = "fail",
+        columns: Sequence[str] | None,
+        split: str,
+        on_error: Literal["fail", "skip"],
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
         self.kind = kind if columns is None else kind._replace(columns=(own_columns(columns, kind),))

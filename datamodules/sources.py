@@ -122,9 +122,10 @@ class TextSource:
     def __init__(
         self,
         path: str | Path | Sequence[str | Path],
-        document: Literal["line", "file"] | None = None,
-        on_error: Literal["fail", "skip"] = "fail",
-        split: str = "train",
+        *,
+        document: Literal["line", "file"] | None,
+        on_error: Literal["fail", "skip"],
+        split: str,
     ) -> None:
         if document not in (None, "line", "file"):
             raise InputError(f"data.document: wanted line or file, got {document!r}")
@@ -198,13 +199,14 @@ class HubSource:
     def __init__(
         self,
         id: str,
-        split: str = "train",
-        revision: str | None = None,
-        data_files: str | Sequence[str] | None = None,
-        text_column: str = "text",
-        name: str | None = None,
-        streaming: bool = False,
-        on_error: Literal["fail", "skip"] = "fail",
+        *,
+        split: str,
+        revision: str | None,
+        data_files: str | Sequence[str] | None,
+        text_column: str,
+        name: str | None,
+        streaming: bool,
+        on_error: Literal["fail", "skip"],
     ) -> None:
         self.asked: dict[str, Any] = {
             "id": id,

@@ -48,9 +48,7 @@ def has_form(name: str) -> bool:
     return name in ENTRIES and ENTRIES[name].senteval
 
 
-def load_tasks(
-    data_root: str | Path, suite: str | Sequence[str], options: Options | None = None, *, prefix: str = ""
-) -> Chosen:
+def load_tasks(data_root: str | Path, suite: str | Sequence[str], options: Options, *, prefix: str = "") -> Chosen:
     """Reads the tasks of suites and tasks that are named in a list or separated by commas.
 
     ``NAME@senteval`` is the same with the text in the form that SentEval feeds to an encoder, where that differs. A
@@ -60,7 +58,7 @@ def load_tasks(
     Raises:
         InputError: an unknown name, a task that is not there or is damaged, or nothing at all to score.
     """
-    root, options = Path(data_root), options or Options()
+    root = Path(data_root)
     names = [name.strip() for name in (suite.split(",") if isinstance(suite, str) else suite)]
     chosen = Chosen([], {}, {})
     for name, by_name in _expand(names, prefix).items():

@@ -43,11 +43,11 @@ class Task(Protocol):
 class Options(NamedTuple):
     """What the published protocols leave open, or differ in."""
 
-    protocol: str = "default"  # of SentEval's classifiers: default, fast or sklearn
-    nhid: int = 0  # their hidden units; 0: linear
-    seed: int = 1111  # of folds and classifiers; SentEval's
-    alignment_above: float = 4.0  # pairs with a higher rating are positive (ST5, GenSE)
-    askubuntu_text: str = "title"  # title, body or title+body
+    protocol: str  # of SentEval's classifiers: default, fast or sklearn
+    nhid: int  # their hidden units; 0: linear
+    seed: int  # of folds and classifiers; SentEval's
+    alignment_above: float  # pairs with a higher rating are positive (ST5, GenSE)
+    askubuntu_text: str  # title, body or title+body
 
 
 class Entry(NamedTuple):

@@ -1,16 +1,36 @@
 """Data modules as ``data=NAME`` of the command line makes them, and their batches."""
 
+import inspect
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import yaml
 
 from contracts import Ragged
+from datamodules import records, sources
+from evaluation import task
 from tests.objectives import made
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+def with_defaults(reader: Callable[..., Any], config: str, *given: Any, **keys: Any) -> Any:
+    """What the reader makes of the keys of a file in ``configs/``, but for those that are given."""
+    wanted = list(inspect.signature(reader).parameters)[len(given) :]
+    defaults = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
+    return reader(*given, **{name: defaults[name] for name in wanted if name not in keys} | keys)
+
+
+Options = partial(with_defaults, task.Options, "evaluation")
+TextSource = partial(with_defaults, sources.TextSource, "data/text")
+RecordSource = partial(with_defaults, records.RecordSource, "data/triplets")
+HubSource = partial(with_defaults, sources.HubSource, "data/openwebtext", revision=None, data_files=None)
 
 
 def data_module(name: str, **keys: Any) -> Any:

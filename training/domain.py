@@ -16,10 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import lone_environment, run_child
 from command.config_files import ROOT
-from command.keys import check_types, declared
+from command.keys import check_types, declared, of_defaults
 from contracts import InputError
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
+from evaluation.task import Options
 from files.listing import list_files
 from training.checks import names_of
 from training.stages import Stage, as_value, as_words
@@ -126,7 +127,8 @@ def write_held_out(cfg: DictConfig, path: Path) -> int:
         sentences = set[str]()
     else:
         names = dict.fromkeys([*names_of(scoring.suite), *names_of(scoring.during)])
-        suite = Suite(load_tasks(scoring.data_root, list(names), prefix="evaluation.").tasks)
+        options = of_defaults(Options, "evaluation")
+        suite = Suite(load_tasks(scoring.data_root, list(names), options, prefix="evaluation.").tasks)
         whole = {text for texts in suite.sentences().values() for text in texts}
         sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}
     path.write_text("".join(f"{one}\n" for one in sorted(sentences)), encoding="utf-8")

@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
+from command.keys import of_defaults
 from contracts import DataModule, InputError
 from evaluation.callback import FinalScores, ScoreCallback, Suites, choose_suites
 from evaluation.task import Options
@@ -57,7 +58,8 @@ def fit(
         monitor=cfg.monitor,
         mode=cfg.monitor_mode or ("min" if cfg.monitor in LESS_IS_BETTER else "max"),
     )
-    interruption, telemetry, companions = Interruption(), Telemetry(cfg.log_every_n_steps), Companions()
+    telemetry, companions = Telemetry(every_n_steps=cfg.log_every_n_steps), Companions()
+    interruption = Interruption()
     final = FinalScores(scorer, checkpoints.best_path, skip=lambda: interruption.exit_status is not None)
     callbacks = [
         companions,
@@ -86,7 +88,7 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
     """What is scored at the end and while training."""
     scoring = cfg.evaluation
     during = names_of(scoring.during) if scoring.every_n_steps else []
-    options = Options(protocol=scoring.protocol)
+    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
     suites = choose_suites(model, data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
     check_scoring(cfg, *suites)
     return suites

@@ -21,10 +21,11 @@ SILENT_MODES = ("offline", "disabled", "dryrun", "shared")
 
 def wandb_logger(
     output_dir: str | Path,
-    project: str = "contrastive-encoders",
-    name: str | None = None,
-    group: str | None = None,
-    offline: bool = False,
+    *,
+    project: str,
+    name: str | None,
+    group: str | None,
+    offline: bool,
 ) -> "WandbLogger":
     """Lightning's logger, writing below ``output_dir``; a continued run appends to its own curves.
 
@@ -60,7 +61,7 @@ def run_id(folder: Path) -> str:
     return f"{readable}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]}"
 
 
-def check_wandb(offline: bool = False, environment: Mapping[str, str] | None = None) -> None:
+def check_wandb(offline: bool, environment: Mapping[str, str] | None = None) -> None:
     """Return if a run can log: offline, disabled, or with a login that wandb will find.
 
     Raises:

@@ -13,9 +13,9 @@ from transformers import AutoTokenizer
 from datamodules import overlap
 from datamodules.documents import RowsOfDocuments
 from datamodules.overlap import contained, count_overlap
-from datamodules.sources import TextSource
 from datamodules.text_to_ids import LengthRule, LongDocuments
 from datamodules.token_store import build_or_open
+from tests.data import TextSource
 
 
 class Ids:

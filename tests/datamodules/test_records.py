@@ -10,7 +10,7 @@ import pytest
 
 from contracts import InputError
 from datamodules.record_kinds import NLI, PAIRS, QA, SENTENCES, TRIPLETS
-from datamodules.records import RecordSource
+from tests.data import RecordSource
 
 ROWS = [
     ("None", "NA", "null"),

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from contracts import InputError
-from datamodules.sources import HubSource, TextSource
+from tests.data import HubSource, TextSource
 
 
 def texts(*args, **kwargs):

@@ -19,18 +19,16 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from contracts import InputError
-from datamodules import block_sums, token_store
+from datamodules import block_sums, records, sources, token_store
 from datamodules.documents import RowsOfDocuments
 from datamodules.record_kinds import PAIRS, QA, SENTENCES, TRIPLETS
-from datamodules.records import RecordSource
-from datamodules.sources import TextSource
 from datamodules.text_rows import Sequences, text_groups
 from datamodules.text_to_ids import LengthRule, LongDocuments, WholeRows
 from datamodules.token_store import StoreWriter, TokenStore, build_or_open
 from datamodules.tokenizer import word_start_table
 from files.whole import unfinished
 from tests.damage import flip
-from tests.data import sequences_of, write_rows
+from tests.data import RecordSource, TextSource, sequences_of, write_rows
 
 LINES = [
     "The ferry leaves the harbour  before\tthe market opens.",
@@ -212,7 +210,7 @@ def test_the_key_follows_all_that_matters(build, corpus, bpe, tiny_bert, tmp_pat
     cache = tmp_path / "cache"
     first = build(corpus, bpe, cache)
     with monkeypatch.context() as patch:
-        for source, method in ((TextSource, "documents"), (RecordSource, "__iter__")):
+        for source, method in ((sources.TextSource, "documents"), (records.RecordSource, "__iter__")):
             patch.setattr(source, method, lambda self: pytest.fail("the text was read again"))
         assert build(corpus, bpe, cache).ids.tolist() == first.ids.tolist()
     stores = [first, build(corpus, AutoTokenizer.from_pretrained(tiny_bert), cache)]

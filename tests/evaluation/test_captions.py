@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from contracts import InputError
-from evaluation.task import How, Options
+from evaluation.task import How
 from evaluation.tasks import captions
 from evaluation.tasks.captions import (
     ENTRIES,
@@ -30,6 +30,7 @@ from evaluation.tasks.captions import (
     read_captions,
 )
 from evaluation.vectors import embed_pool
+from tests.data import Options
 
 CPU = torch.device("cpu")
 SMALL = Sizes(width=7, batch=16, others=3, folds=2, fold_images=12)

@@ -10,10 +10,11 @@ from sklearn.model_selection import StratifiedKFold
 from benchmarks import senteval_reference
 from benchmarks.senteval_reference import Rules
 from contracts import InputError
-from evaluation.task import How, Options
+from evaluation.task import How
 from evaluation.tasks.classification import Classification, Part, Recipe, _Rows, best
 from evaluation.tasks.features import Dense, Inference, features_of
 from evaluation.vectors import Pool
+from tests.data import Options
 
 RULES = {"default": Rules(), "fast": Rules("rmsprop", 128, 3, 2)}
 FOLDS = {"default": 10, "fast": 5}

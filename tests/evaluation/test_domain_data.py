@@ -7,10 +7,11 @@ import pytest
 
 from contracts import InputError
 from evaluation.catalogue import ENTRIES
-from evaluation.task import How, Options
+from evaluation.task import How
 from evaluation.tasks.cqadupstack import FORUMS
 from evaluation.tsv import read_rows, table
 from evaluation.vectors import embed_pool
+from tests.data import Options
 
 
 def write(root: Path, name: str, *rows: str) -> None:

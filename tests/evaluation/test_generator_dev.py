@@ -9,7 +9,7 @@ from torch import nn
 from contracts import HeldOutTexts
 from evaluation.callback import choose_suites
 from evaluation.generator_dev import GeneratorDev, estimates
-from evaluation.task import Options
+from tests.data import Options
 
 LOSSES = np.array([3.0, 10.0, 1.5, 8.0, 2.0])
 TOKENS = np.array([3, 5, 1, 4, 2])

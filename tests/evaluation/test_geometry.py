@@ -9,10 +9,11 @@ import torch
 from scipy.stats import entropy
 
 from contracts import InputError, PairTask
-from evaluation.task import How, Options
+from evaluation.task import How
 from evaluation.tasks import geometry
 from evaluation.tasks.geometry import ENTRIES, Geometry, effective_rank, kernel_sums, uniformities
 from evaluation.vectors import Pool
+from tests.data import Options
 
 NO_INTERVALS = How(intervals=False)
 

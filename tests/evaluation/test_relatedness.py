@@ -10,7 +10,7 @@ from scipy.stats import pearsonr, spearmanr
 from torch import Tensor, nn
 
 from contracts import InputError, PairTask
-from evaluation.task import How, Options
+from evaluation.task import How
 from evaluation.tasks.probe_steps import initial_layer
 from evaluation.tasks.relatedness import (
     ENTRIES,
@@ -23,6 +23,7 @@ from evaluation.tasks.relatedness import (
     tai_encoding,
 )
 from evaluation.vectors import embed_pool
+from tests.data import Options
 
 CPU = torch.device("cpu")
 

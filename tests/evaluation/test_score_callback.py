@@ -125,6 +125,10 @@ def test_the_last_step_is_scored_and_once(tmp_path, every, limit, steps):
         assert scorer.score(module).values[NAME] == scorer.history[steps[-1]][NAME]
 
 
+def checkpoints_in(folder):
+    return RunCheckpoints(folder, every_n_steps=None, every_n_minutes=10, monitor=NAME, mode="max")
+
+
 class Stop(pl.Callback):
     """As a clock does, or Lightning's EarlyStopping, or a signal."""
 
@@ -135,7 +139,7 @@ class Stop(pl.Callback):
 @pytest.mark.parametrize(("cut_short", "steps"), [(False, [0, 3]), (True, [0])])
 def test_a_run_that_something_else_ends_is_scored_before_the_best_is_chosen(tmp_path, cut_short, steps):
     scorer = ScoreCallback(FINAL, DURING, every_n_steps=100, is_last_step=is_last_step)
-    checkpoints = RunCheckpoints(tmp_path, monitor=NAME)
+    checkpoints = checkpoints_in(tmp_path)
     final = FinalScores(scorer, checkpoints.best_path, skip=lambda: cut_short)
     fit(tmp_path, [scorer, final, Stop(), checkpoints])
     assert list(scorer.history) == steps
@@ -149,7 +153,7 @@ def test_a_run_that_something_else_ends_is_scored_before_the_best_is_chosen(tmp_
 def test_the_untrained_encoder_is_never_the_best_of_a_continued_run(tmp_path):
     keep = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1, filename="{step}")
     fit(tmp_path, [ScoreCallback(FINAL, DURING, every_n_steps=4), keep], steps=1)
-    scorer, checkpoints = ScoreCallback(FINAL, DURING, every_n_steps=4), RunCheckpoints(tmp_path, monitor=NAME)
+    scorer, checkpoints = ScoreCallback(FINAL, DURING, every_n_steps=4), checkpoints_in(tmp_path)
     fit(tmp_path, [scorer, checkpoints], steps=5, ckpt_path=tmp_path / "step=1.ckpt")
     assert list(scorer.history) == [0, 4]
     assert checkpoints.best_step == 4

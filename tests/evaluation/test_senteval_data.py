@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from contracts import InputError
-from evaluation.task import Options
 from evaluation.tasks import labelled
+from tests.data import Options
 
 FAST = Options("fast")
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from contracts import InputError, PairTask
 from evaluation.catalogue import load_tasks
-from evaluation.task import Options
 from evaluation.tsv import read_rows
+from tests.data import Options
 
 
 def load(root, suite) -> list[PairTask]:
-    return [task.pairs for task in load_tasks(root, suite).tasks]
+    return [task.pairs for task in load_tasks(root, suite, Options()).tasks]
 
 
 RAW = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb-dev", "stsb", "sickr"]
@@ -48,11 +48,11 @@ def test_senteval_text_has_the_same_ratings_and_other_words(real_data):
 
 
 def test_a_suite_takes_senteval_text_where_it_is(data_root):
-    chosen = load_tasks(data_root, "sts")
+    chosen = load_tasks(data_root, "sts", Options())
     names = [task.name for task in chosen.tasks]
     assert names == [*RAW[:-1], "sickr-dev", "sickr", "sickr-all", "sickr-regressor", "sts12@senteval"]
     assert chosen.skipped["sickr-dev@senteval"].endswith("SICK/dev.senteval.tsv is not there")
-    (only,) = load_tasks(data_root, "sts@senteval").tasks
+    (only,) = load_tasks(data_root, "sts@senteval", Options()).tasks
     assert only.name == "sts12@senteval"
 
 
@@ -64,7 +64,7 @@ def test_tasks_can_be_named(data_root, suite):
 def test_a_missing_member_of_a_suite_is_left_out_with_one_line(tmp_path, tsv, caplog):
     tsv(tmp_path / "STSBenchmark" / "test.tsv", 1379, 0)
     with caplog.at_level(logging.INFO, "evaluation.catalogue"):
-        chosen = load_tasks(tmp_path, "sts")
+        chosen = load_tasks(tmp_path, "sts", Options())
     assert [task.name for task in chosen.tasks] == ["stsb"]
     assert len(caplog.records) == 1
     assert "left out: sts12, sts13, sts14, sts15, sts16, stsb-dev, sickr-dev, sickr, sickr-all" in caplog.text

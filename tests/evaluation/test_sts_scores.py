@@ -17,6 +17,7 @@ from evaluation.suite import Suite
 from evaluation.task import How
 from evaluation.tasks.sts import Similarity
 from evaluation.vectors import embed_pool
+from tests.data import Options
 
 PAIRS = "sts12,sts12@senteval,sts13,sts14,sts15,sts16,stsb-dev,stsb,sickr,sickr-all"
 ORACLES = {"spearman": spearmanr, "pearson": pearsonr}
@@ -29,7 +30,7 @@ def similarities(task, embedder):
 
 
 def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_words):
-    (task,) = load_tasks(data_root, "sts12").tasks
+    (task,) = load_tasks(data_root, "sts12", Options()).tasks
     values, intervals, *_ = Suite([task]).run(bag_of_words)
     task = task.pairs
     predicted, subsets = similarities(task, bag_of_words), np.array(task.subsets)
@@ -49,7 +50,7 @@ def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_wor
 
 def test_the_four_way_maximum_is_old_sentence_transformers(data_root, bag_of_words):
     """Version 2.2 of their EmbeddingSimilarityEvaluator, without main_similarity, took the best of four."""
-    (task,) = load_tasks(data_root, "stsb").tasks
+    (task,) = load_tasks(data_root, "stsb", Options()).tasks
     values = Suite([task]).run(bag_of_words).values
     left, right = (bag_of_words.embed(side).double().numpy() for side in (task.pairs.left, task.pairs.right))
     four = [1 - paired_cosine_distances(left, right), -paired_euclidean_distances(left, right)]
@@ -67,7 +68,7 @@ def test_equal_sentences_tie(bag_of_words):
 
 
 def test_names_of_the_whole_suite(data_root, bag_of_words):
-    suite = Suite(load_tasks(data_root, PAIRS).tasks)
+    suite = Suite(load_tasks(data_root, PAIRS, Options()).tasks)
     names = set(suite.run(bag_of_words).values)
     years = ["sts12", "sts13", "sts14", "sts15", "sts16", "sts12@senteval"]
     expected = {f"{year}/{protocol}" for year in years for protocol in ("all", "mean", "wmean", "max")}
@@ -79,16 +80,18 @@ def test_names_of_the_whole_suite(data_root, bag_of_words):
 
 
 def test_the_average_is_of_seven_rounded_numbers(data_root, bag_of_words):
-    values = Suite(load_tasks(data_root, PAIRS).tasks).run(bag_of_words).values
+    values = Suite(load_tasks(data_root, PAIRS, Options()).tasks).run(bag_of_words).values
     seven = [*(f"sts{year}/all" for year in range(12, 17)), "stsb/cosine", "sickr/cosine"]
     expected = np.mean([round(values[f"{name}/spearman"], 2) for name in seven])
     assert values["sts-avg7/all/spearman"] == pytest.approx(expected, abs=1e-12)
-    without = Suite(load_tasks(data_root, "sts12,sts13,sts14,sts15,sts16,stsb").tasks).run(bag_of_words).values
+    without = (
+        Suite(load_tasks(data_root, "sts12,sts13,sts14,sts15,sts16,stsb", Options()).tasks).run(bag_of_words).values
+    )
     assert not [name for name in without if name.startswith("sts-avg7")]
 
 
 def test_each_distinct_sentence_is_encoded_once(data_root, bag_of_words):
-    tasks = load_tasks(data_root, PAIRS).tasks
+    tasks = load_tasks(data_root, PAIRS, Options()).tasks
     suite = Suite(tasks)
     suite.run(bag_of_words)
     (encoded,) = bag_of_words.calls
@@ -107,7 +110,7 @@ class Collapsed:
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.3, float("nan"), float("inf")])
 def test_a_collapsed_encoder_scores_zero_and_says_so(data_root, caplog, value):
     with caplog.at_level(logging.WARNING, "evaluation"):
-        values, intervals, *_ = Suite(load_tasks(data_root, "sts12").tasks).run(Collapsed(value))
+        values, intervals, *_ = Suite(load_tasks(data_root, "sts12", Options()).tasks).run(Collapsed(value))
     assert set(values.values()) == {0.0}
     assert all(interval == [0, 0] for interval in intervals.values())
     assert sum("the correlation counts as 0" in record.message for record in caplog.records) == 1
@@ -127,7 +130,7 @@ def test_one_broken_vector_counts_as_no_similarity(caplog):
 
 def test_a_suite_names_a_task_once(data_root):
     with pytest.raises(ValueError, match=r"stsb/cosine/spearman.* twice"):
-        Suite(load_tasks(data_root, "stsb").tasks * 2)
+        Suite(load_tasks(data_root, "stsb", Options()).tasks * 2)
 
 
 def test_an_embedder_of_the_wrong_shape_is_named():

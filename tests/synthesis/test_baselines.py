@@ -21,11 +21,11 @@ from transformers import (
 
 from contracts import InputError
 from datamodules.record_kinds import TRIPLETS
-from datamodules.records import RecordSource
 from prompts import PromptIds, parse_prompts
 from synthesis.recipes.gense_back_translation import Language, Search, Translator
 from synthesis.recipes.gense_retrieval import Bm25, Neighbours
 from synthesis.shards.store import ShardStore
+from tests.data import RecordSource
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.toy_t5 import WORDS, save, tokenizer
 

@@ -11,8 +11,8 @@ from hydra.errors import HydraException
 
 from contracts import InputError
 from datamodules.record_kinds import TRIPLETS
-from datamodules.records import RecordSource
 from prompts import read_generator_prompts
+from tests.data import RecordSource
 from tests.synthesis.commands import ROOT, by_two, here, rows_of, start
 from tests.synthesis.toy_t5 import WORDS, save
 

@@ -11,13 +11,13 @@ import yaml
 
 from contracts import InputError
 from datamodules.record_kinds import PAIRS
-from datamodules.records import RecordSource
 from files.claims import MARK
 from synthesis.report import publish as publish_module
 from synthesis.report.afterwards import Afterwards
 from synthesis.report.cards import write_label_card
 from synthesis.report.publish import publish
 from synthesis.shards.store import ShardStore, read_manifest
+from tests.data import RecordSource
 from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -74,6 +74,10 @@ def test_a_given_checkpoint_is_where_the_run_began_not_where_it_goes_on(tmp_path
     assert not own.exists()
 
 
+def checkpoints_in(folder, *, monitor, mode="max"):
+    return RunCheckpoints(folder / "checkpoints", every_n_steps=None, every_n_minutes=10, monitor=monitor, mode=mode)
+
+
 def begun_elsewhere(folder, elsewhere, **named):
     """A run that starts from the other folder's checkpoint."""
     trainer = toy.pl.Trainer(
@@ -81,7 +85,7 @@ def begun_elsewhere(folder, elsewhere, **named):
         max_steps=10,
         max_epochs=-1,
         logger=False,
-        callbacks=[RunCheckpoints(folder / "checkpoints", **named)],
+        callbacks=[checkpoints_in(folder, **named)],
         use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -100,10 +104,10 @@ def test_the_best_of_another_folder_is_not_ours(tmp_path, elsewhere):
 @pytest.mark.parametrize("other", [{"monitor": "train/loss"}, {"monitor": toy.SCORE, "mode": "min"}])
 def test_a_best_score_of_another_measure_is_dropped(tmp_path, elsewhere, other):
     state = torch.load(elsewhere / "checkpoints" / "last.ckpt", weights_only=True)["callbacks"]["RunCheckpoints"]
-    same = RunCheckpoints(elsewhere / "checkpoints", monitor=toy.SCORE)
+    same = checkpoints_in(elsewhere, monitor=toy.SCORE)
     same.load_state_dict(state)
     assert (same.best_score, same.best_step) == (40.0, 6)
-    differs = RunCheckpoints(elsewhere / "checkpoints", **other)
+    differs = checkpoints_in(elsewhere, **other)
     differs.load_state_dict(state)
     assert (differs.best_score, differs.best_step) == (None, None)
 

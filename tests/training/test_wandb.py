@@ -21,7 +21,7 @@ def test_an_offline_record_holds_the_curves_and_the_config(tmp_path, in_child):
         for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
             os.environ[name] = str(tmp_path / name)
         os.environ |= {"WANDB_SILENT": "true", "WANDB_MODE": "offline"}
-        logger = wandb_logger(tmp_path / "run", group="seeds", offline=True)
+        logger = wandb_logger(tmp_path / "run", project="p", name=None, group="seeds", offline=True)
         logger.log_hyperparams({"model": {"temperature": 0.05}})
         toy.train(tmp_path / "run", max_steps=8, loggers=(logger,))
         wandb.finish()
@@ -57,14 +57,14 @@ def nobody(tmp_path):
 
 def test_without_a_login_it_says_what_to_do(nobody):
     with pytest.raises(InputError, match=r"wandb login.*WANDB_MODE=offline.*logger=csv"):
-        check_wandb(environment=nobody)
+        check_wandb(False, environment=nobody)
 
 
 @pytest.mark.parametrize(
     "more", [{"WANDB_MODE": "offline"}, {"WANDB_MODE": "disabled"}, {"WANDB_API_KEY": "k" * 40}], ids=str
 )
 def test_offline_and_a_key_are_fine(more, nobody):
-    check_wandb(environment=nobody | more)
+    check_wandb(False, environment=nobody | more)
 
 
 def test_offline_as_an_argument_is_fine(nobody):
@@ -74,15 +74,15 @@ def test_offline_as_an_argument_is_fine(nobody):
 def test_a_login_in_netrc_counts_for_its_own_host(nobody, tmp_path):
     (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password " + "k" * 40 + "\n")
     (tmp_path / ".netrc").chmod(0o600)
-    check_wandb(environment=nobody)
+    check_wandb(False, environment=nobody)
     with pytest.raises(InputError, match=r"https://wandb\.example\.org"):
-        check_wandb(environment=nobody | {"WANDB_BASE_URL": "https://wandb.example.org"})
+        check_wandb(False, environment=nobody | {"WANDB_BASE_URL": "https://wandb.example.org"})
 
 
 def test_wandb_offline_in_the_settings_file_counts(nobody, tmp_path):
     (tmp_path / ".config" / "wandb").mkdir(parents=True)
     (tmp_path / ".config" / "wandb" / "settings").write_text("[default]\nmode = offline\n")
-    check_wandb(environment=nobody)
+    check_wandb(False, environment=nobody)
 
 
 def test_folders_of_one_name_are_different_runs(tmp_path):

@@ -140,7 +140,9 @@ def train(
             Accident(kill_at, signal_at, signum, pause),
             Telemetry(every_n_steps=log_every),
             Scores(scores),
-            RunCheckpoints(folder / "checkpoints", save_every, minutes, monitor=monitor, mode=mode),
+            RunCheckpoints(
+                folder / "checkpoints", every_n_steps=save_every, every_n_minutes=minutes, monitor=monitor, mode=mode
+            ),
         ],
         use_distributed_sampler=False,
         enable_progress_bar=False,

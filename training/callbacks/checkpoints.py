@@ -45,10 +45,11 @@ class RunCheckpoints(Checkpoint):
     def __init__(
         self,
         folder: str | Path,
-        every_n_steps: int | None = None,
-        every_n_minutes: float | None = 10.0,
-        monitor: str | None = None,
-        mode: str = "max",
+        *,
+        every_n_steps: int | None,
+        every_n_minutes: float | None,
+        monitor: str | None,
+        mode: str,
     ) -> None:
         if mode not in BETTER:
             raise ValueError(f"mode must be max or min, got {mode!r}.")

@@ -25,7 +25,7 @@ class Progress(pl.Callback):
     Rates and loss are those of the last log step of ``Telemetry``, so that looking costs no device sync.
     """
 
-    def __init__(self, quiet: bool = False, monitor: str | None = None, console: Console | None = None) -> None:
+    def __init__(self, *, quiet: bool, monitor: str | None, console: Console | None = None) -> None:
         self.quiet = quiet
         self.monitor = monitor
         self._console = console if console is not None else Console(stderr=True)

@@ -32,7 +32,7 @@ class Telemetry(pl.Callback):
     ``latest``. After ``fit`` ``total`` says what the run has cost, all ranks and interruptions together.
     """
 
-    def __init__(self, every_n_steps: int = 10) -> None:
+    def __init__(self, *, every_n_steps: int) -> None:
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}.")
         self.every_n_steps = every_n_steps
