@@ -110,7 +110,7 @@ class GenSEGenerator(Objective):
 
 def check_family(backbone: str) -> None:
     """InputError for a model that synthesis could not write with, once it is trained."""
-    kind = from_pretrained(AutoConfig(backbone) or backbone).model_type
+    kind = from_pretrained(AutoConfig, backbone).model_type
     if kind not in T5_FAMILY:
         raise InputError(
             f"backbone={backbone}: a {kind} model. Sentences are written by encoder-decoders of T5's kind alone, whose "

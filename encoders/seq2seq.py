@@ -98,7 +98,7 @@ def load_seq2seq(backbone: str) -> PreTrainedModel:
             "google-t5/t5-base."
         )
 
-    model = load_whole(AutoModelForSeq2SeqLM(backbone) or backbone, refused, dtype=torch.float32)
+    model = load_whole(AutoModelForSeq2SeqLM, backbone, refused, dtype=torch.float32)
     if model.config.decoder_start_token_id is None:
         raise InputError(
             f"backbone={backbone}: its config names no decoder_start_token_id, so nothing begins a text. Set it in "

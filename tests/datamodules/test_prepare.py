@@ -12,8 +12,8 @@ from datamodules import corpora, prepare
 from datamodules.corpora import CORPORA, NLI, WIKI, Piece
 from datamodules.prepare import read_words
 from datamodules.record_kinds import QA, SENTENCES, TRIPLETS
-from datamodules.records import RecordSource
 from files.download import File
+from tests.data import RecordSource
 
 TEXT = "".join(f"Sentence number {n} of the harbour.\n" for n in range(30_000)).encode()
 CSV = "sent0,sent1,hard_neg\n" + "".join(f'"A, {n}","None",c{n}\n' for n in range(40))
