@@ -320,7 +320,7 @@ def test_a_tokenizer_in_python_is_refused(build, corpus, tmp_path):
 def _build_and_report(corpus, folder, cache, barrier, answers):
     reads = 0
 
-    class Slow(RecordSource):
+    class Slow(records.RecordSource):
         def __iter__(self):
             nonlocal reads
             reads += 1
@@ -329,7 +329,8 @@ def _build_and_report(corpus, folder, cache, barrier, answers):
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     barrier.wait()
-    store = build_or_open(Slow(corpus, SENTENCES), WholeRows(tokenizer), cache, quiet=True)
+    source = Slow(corpus, SENTENCES, columns=None, split="train", on_error="fail")
+    store = build_or_open(source, WholeRows(tokenizer), cache, quiet=True)
     answers.put((reads, store.ids.tolist()))
 
 
