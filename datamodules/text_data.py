@@ -24,13 +24,15 @@ class TextData(pl.LightningDataModule, ABC):
     """A subclass says what is read and how it becomes ids, which rows are drawn from, and what is made of them.
 
     The fields of a data module are its keys; the defaults are those of ``configs/data``. ``batch_size`` counts
-    examples over all processes, ``fraction`` is a share of the rows.
+    examples over all processes, ``fraction`` is a share of the rows. ``append_end`` closes every text with an end of
+    sequence.
     """
 
     yields: ClassVar[type]
     content_sum: ClassVar[str] = "rows_sha256"  # what of the store's manifest names its content in a checkpoint
 
     tokenizer: str
+    append_end: bool | None
     batch_size: int
     seed: int
     fraction: float
@@ -75,7 +77,7 @@ class TextData(pl.LightningDataModule, ABC):
         """Open the store and fix which rows are drawn from, and how."""
         if self._store is None:
             store = self.open_store(self.source(), quiet=True)
-            rows = self.ready(store, load_tokenizer(self.tokenizer))
+            rows = self.ready(store, self.load_tokenizer())
             self.subset = nested_subset(rows, self.fraction, self.seed)
             self._store = store
 
@@ -112,9 +114,10 @@ class TextData(pl.LightningDataModule, ABC):
         return list[RetrievalTask]()
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        return count_overlap(self.store, self.reading(load_tokenizer(self.tokenizer)), sentences)
+        return count_overlap(self.store, self.reading(self.load_tokenizer()), sentences)
+
+    def load_tokenizer(self) -> Any:
+        return load_tokenizer(self.tokenizer, ends=bool(self.append_end))
 
     def open_store(self, source: Source, quiet: bool) -> TokenStore:
-        return build_or_open(
-            source, self.reading(load_tokenizer(self.tokenizer)), self.cache, quiet=quiet, verify=self.verify
-        )
+        return build_or_open(source, self.reading(self.load_tokenizer()), self.cache, quiet=quiet, verify=self.verify)

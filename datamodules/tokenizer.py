@@ -9,21 +9,26 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from contracts import InputError
-from files.models import located
+from files.models import append_end, located
 
 BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
 
 
-def load_tokenizer(name: str) -> Any:
-    """The tokenizer of a backbone, by any of its names. Raises InputError where there is none."""
+def load_tokenizer(name: str, *, ends: bool = False) -> Any:
+    """The tokenizer of a backbone, by any of its names; with ``ends`` an end of sequence closes every text. Raises
+    InputError where there is none.
+    """
     found = located(name)
     try:
-        return AutoTokenizer.from_pretrained(found.name, trust_remote_code=False, **found.options)  # else it asks
+        tokenizer = AutoTokenizer.from_pretrained(found.name, trust_remote_code=False, **found.options)  # else it asks
     except (OSError, ValueError) as error:
         raise InputError(
             f"backbone={name}: no tokenizer could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
             "transformers wrote, or an id of the hub that can be reached."
         ) from error
+    if ends:
+        append_end(tokenizer, name)
+    return tokenizer
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:

@@ -25,34 +25,39 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
+from encoders.attention import check_attention, set_attention
 from encoders.hub import only_local
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
-from files.models import located, run_folder
+from files.models import append_end, located, run_folder
 
 T5_FAMILY = ("t5", "mt5", "umt5")
 
 
-def load_tokenizer(backbone: str, *, pad_with_end: bool = False) -> Tokenizer:
-    """The backbone's own tokenizer; it must be able to pad.
-
-    ``pad_with_end``: the end of a sequence stands for a pad token that is lacking, as in GPT-2's.
+def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
+    """The backbone's own tokenizer, which pads at the right; where it has no pad token, as GPT-2's, the end of a
+    sequence stands for it: padding is masked and never pooled. With ``ends`` that end closes every text.
 
     Raises:
-        InputError: there is none, or it has no pad token.
+        InputError: there is none, or nothing to pad with.
     """
     tokenizer = from_pretrained(AutoTokenizer, backbone)
-    if pad_with_end and tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
+    tokenizer.padding_side = "right"
+    if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
         raise InputError(
-            f"backbone={backbone}: its tokenizer has no pad token, so sentences of different length cannot share a "
-            "batch. Set one (tokenizer.pad_token = ...) and save the folder again."
+            f"backbone={backbone}: its tokenizer has neither a pad token nor an end of sequence, so sentences of "
+            "different length cannot share a batch. Set one (tokenizer.pad_token = ...) and save the folder again."
         )
+    if ends:
+        append_end(tokenizer, backbone)
     return tokenizer
 
 
-def load_masked_lm(backbone: str, *, lm_head: bool, decoder: bool = False) -> PreTrainedModel:
+def load_masked_lm(
+    backbone: str, *, lm_head: bool, decoder: bool = False, attention: str | None = None
+) -> PreTrainedModel:
     """A transformer with its masked-LM head, or without one where none is wanted; float32. Of an encoder-decoder it is
     the encoder, or with ``decoder`` both.
 
@@ -62,7 +67,7 @@ def load_masked_lm(backbone: str, *, lm_head: bool, decoder: bool = False) -> Pr
     """
     run = run_folder(backbone)
     if not lm_head:
-        return load_states(backbone, decoder=decoder)
+        return load_states(backbone, decoder=decoder, attention=attention)
     if run:
         return _from_run(Path(backbone), run)
     config = from_pretrained(AutoConfig, backbone)
@@ -71,7 +76,9 @@ def load_masked_lm(backbone: str, *, lm_head: bool, decoder: bool = False) -> Pr
     return load_whole(AutoModelForMaskedLM, backbone, partial(_no_head, backbone), dtype=torch.float32)
 
 
-def load_states(name: str, *, decoder: bool, setting: str = "backbone") -> PreTrainedModel:
+def load_states(
+    name: str, *, decoder: bool, setting: str = "backbone", attention: str | None = None
+) -> PreTrainedModel:
     """Without heads; of an encoder-decoder the encoder alone unless ``decoder``; float32.
 
     Raises:
@@ -79,6 +86,7 @@ def load_states(name: str, *, decoder: bool, setting: str = "backbone") -> PreTr
     """
     config = from_pretrained(AutoConfig, name, setting=setting)
     config.output_hidden_states = False  # on in some exported folders, for others' sake
+    set_attention(config, attention, name)
     factory = states_class(config, decoder=decoder)
     options: dict[str, Any] = {"config": config, "dtype": torch.float32, "output_loading_info": True}
     model, info = from_pretrained(factory, name, setting=setting, **options)
@@ -96,6 +104,7 @@ def load_states(name: str, *, decoder: bool, setting: str = "backbone") -> PreTr
             f"{'is' if len(wrong) == 1 else 'and others are' if len(wrong) > 3 else 'are'} missing or of another size. "
             "It may have been cut short while it was copied; fetch it again."
         )
+    check_attention(model, attention, name)
     return _without_pooler(model)
 
 
@@ -207,6 +216,8 @@ class Trained(NamedTuple):
     is_settled: bool  # what it reads; else, in checkpoints of before, what was asked for and the tokenizer could lower
     head: dict[str, torch.Tensor]  # of a layer behind the pooling that stays with the encoder
     prompt_suffix: str
+    append_end: bool
+    attention: str | None
 
 
 def load_trunk(name: str, *, decoder: bool = False) -> PreTrainedModel:
@@ -244,13 +255,15 @@ def read_checkpoint(path: Path) -> Trained:
         )
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
     length = found.get("max_length", settings["max_length"])
-    return Trained(weights, backbone, pooling, length, "max_length" in found, head, suffix)
+    ends, attention = bool(settings.get("append_end")), settings.get("attention")
+    return Trained(weights, backbone, pooling, length, "max_length" in found, head, suffix, ends, attention)
 
 
 def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str, *, decoder: bool) -> PreTrainedModel:
     """``architecture`` is a folder or hub id with the config of the transformer."""
     config = from_pretrained(AutoConfig, architecture, setting="encoder")
     config.output_hidden_states = False
+    set_attention(config, trained.attention, architecture)
     model = states_class(config, decoder=decoder).from_config(config, dtype=torch.float32)
     model = model if decoder else without_extras(model)
     prefix = f"{model.base_model_prefix}."

@@ -30,6 +30,7 @@ MODES = {  # as versions before 6 spell them
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+OUR_NAME = {"lasttoken": "last", "weightedmean": "weighted_mean"}
 OPTIONS = (*(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
            "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json")  # fmt: skip
 # Options of the transformer that change no vector, or that we follow
@@ -210,9 +211,10 @@ def _pooling(name: str, path: str) -> tuple[str, bool]:
     if mode is None:
         mode = [short for long, short in MODES.items() if options.get(long)] or ["mean"]
     modes = [mode] if isinstance(mode, str) else list(mode)
-    if len(modes) != 1 or modes[0] not in POOLERS:
+    named = [OUR_NAME.get(one, one) for one in modes]
+    if len(named) != 1 or named[0] not in POOLERS:
         raise BeyondUs(f"its pooling is {' and '.join(modes)}")
-    return modes[0], bool(options.get("include_prompt", True))
+    return named[0], bool(options.get("include_prompt", True))
 
 
 def _over_layers(name: str, path: str, tokens: str) -> str:

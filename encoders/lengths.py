@@ -4,8 +4,8 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
-from encoders.backbones import run_folder
 from encoders.exported import stated_length
+from files.models import run_folder
 
 USUAL_LENGTH = 512
 BEHIND_THE_PAD_ID = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")  # where their positions start

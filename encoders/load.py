@@ -129,7 +129,7 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
         )
     decoder = POOLERS[options.pooling or trained.pooling].decodes
     transformer = trunk_of_checkpoint(path, trained, architecture, decoder=decoder)
-    tokenizer = load_tokenizer(architecture)
+    tokenizer = load_tokenizer(architecture, ends=trained.append_end)
     length = trained.max_length if trained.is_settled else min(trained.max_length, tokenizer.model_max_length)
     exported = Exported(architecture, trained.pooling, False, length, False, "", prompt_suffix=trained.prompt_suffix)
     head = None
@@ -153,9 +153,8 @@ def _from_transformers(
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
         kind, exported = "transformers", Exported(name, "mean", False, None, False, "")
-    # padding is masked and never pooled, so that any token will do
     transformer = load_trunk(exported.transformer, decoder=POOLERS[options.pooling or exported.pooling].decodes)
-    tokenizer = load_tokenizer(exported.transformer, pad_with_end=True)
+    tokenizer = load_tokenizer(exported.transformer)
     if kind == "transformers":
         exported = exported._replace(max_length=usual_length(transformer, tokenizer))
     head = None if exported.head is None else read_head(name, exported.head, transformer.config.hidden_size)

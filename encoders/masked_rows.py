@@ -8,7 +8,7 @@ Shape letters: B sequences, T tokens, D width, M chosen tokens, V vocabulary.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -47,9 +47,14 @@ def head_sees(model: PreTrainedModel, mask_BT: Tensor) -> Iterator[None]:
 
 
 def vectors_and_logits(
-    model: PreTrainedModel, pooler: Pooler, ids_BT: Tensor, mask_BT: Tensor, chosen_BT: Tensor
+    model: PreTrainedModel,
+    pooler: Pooler,
+    ids_BT: Tensor,
+    mask_BT: Tensor,
+    chosen_BT: Tensor,
+    options: Mapping[str, Any],
 ) -> tuple[Tensor, Tensor]:
-    """One forward of a masked LM: the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
+    """One forward of a language model: the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
     with _only_rows(model.base_model, pooler, mask_BT, chosen_BT) as pooled:
-        logits = model(input_ids=ids_BT, attention_mask=mask_BT.long(), **pooler.options).logits
+        logits = model(input_ids=ids_BT, attention_mask=mask_BT.long(), **pooler.options, **options).logits
     return pooled[0], logits[0]

@@ -10,12 +10,14 @@ from typing import Any, ClassVar, TypedDict, cast
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from contracts import InputError, Ragged, StepOutput
+from encoders.attention import is_decoder_alone, reads_ahead
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.lengths import length_to_train
 from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
-from encoders.pooling import POOLERS
+from encoders.pooling import POOLERS, cls
 from encoders.sentence_encoder import Encoded, SentenceEncoder
 from encoders.shipped_pooler import shipped_pooler
 from losses.diagnostics import contrast_diagnostics
@@ -41,6 +43,8 @@ class EncoderSettings(Settings):
     """Those of an objective that trains vectors."""
 
     pooling: str
+    append_end: bool | None
+    attention: str | None  # causal, bidirectional
     max_length: int | None  # tokens that `embed` reads, special tokens included; null: what the backbone can, up to 512
 
 
@@ -63,8 +67,10 @@ class Objective(pl.LightningModule):
         decoder = hparams.pooling in POOLERS and POOLERS[hparams.pooling].decodes
         if hparams.pooling in POOLERS and POOLERS[hparams.pooling].is_shipped and head is None:
             head = shipped_pooler(hparams.backbone)
-        transformer = load_masked_lm(hparams.backbone, lm_head=lm_head, decoder=decoder)
-        tokenizer = load_tokenizer(hparams.backbone)
+        attention = hparams.get("attention")
+        transformer = load_masked_lm(hparams.backbone, lm_head=lm_head, decoder=decoder, attention=attention)
+        check_first_token(transformer, hparams.pooling, hparams.backbone)
+        tokenizer = load_tokenizer(hparams.backbone, ends=bool(hparams.get("append_end")))
         check_vocabulary(transformer, tokenizer, hparams.backbone)
         return SentenceEncoder(
             transformer,
@@ -149,6 +155,17 @@ def with_negatives(views: list[Ragged], negatives: Ragged | None, hard_negative_
             "0, or take data of three columns."
         )
     return views if negatives is None else [*views, negatives]
+
+
+def check_first_token(transformer: PreTrainedModel, pooling: str, backbone: str) -> None:
+    """InputError where the first token is pooled, and has seen nothing else."""
+    reads_it = pooling in POOLERS and POOLERS[pooling].over_tokens is cls and not POOLERS[pooling].decodes
+    if reads_it and is_decoder_alone(transformer.config) and not reads_ahead(transformer):
+        raise InputError(
+            f"model.pooling={pooling} reads the first token, and in backbone={backbone}, a causal language model, that "
+            "one sees no other. Take model.pooling=last (with model.append_end=true), weighted_mean or mean, or "
+            "model.attention=bidirectional."
+        )
 
 
 def check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -29,6 +29,19 @@ def maximum(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
     return states.masked_fill(mask_BT.unsqueeze(-1) == 0, torch.finfo(states.dtype).min).amax(1)
 
 
+def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """The state of the last real token, the one that has seen all others in a causal model (E5-Mistral)."""
+    places_BT = mask_BT.long() * torch.arange(1, mask_BT.shape[1] + 1, device=mask_BT.device)
+    index_B1D = places_BT.argmax(1).view(-1, 1, 1).expand(-1, 1, states_BTD.shape[-1])
+    return states_BTD.gather(1, index_B1D).squeeze(1).float()
+
+
+def weighted_mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """Average over the real tokens, the i-th of them weighted by i / (1 + 2 + ... ) (Muennighoff 2022, eq. 3)."""
+    weight_BT1 = (mask_BT.long().cumsum(1) * mask_BT.long()).unsqueeze(-1).float()
+    return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
+
+
 LAST_LAYER = (-1,)
 
 
@@ -57,6 +70,8 @@ POOLERS: dict[str, Pooler] = {
     "mean": Pooler(mean),
     "cls": Pooler(cls),
     "max": Pooler(maximum),
+    "last": Pooler(last),
+    "weighted_mean": Pooler(weighted_mean),
     "cls_before_pooler": Pooler(cls),  # SimCSE's name
     "pooler_output": Pooler(cls, is_shipped=True),  # SimCSE's --pooler cls
     "avg_top2": Pooler(mean, (-1, -2)),

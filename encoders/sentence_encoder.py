@@ -4,6 +4,7 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 """
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -80,6 +81,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
         self.origin = dict(origin or {})
+        # A decoder would keep keys and values that nothing asks for
+        keeps = "use_cache" in inspect.signature(self.trunk.forward).parameters
+        self.options = {"use_cache": False} if keeps else {}
         self.longest = longest_input(transformer)
         self.max_length = min(max_length, self.longest)
         decodes = POOLERS[pooling].decodes
@@ -114,14 +118,16 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         pooler = POOLERS[self.pooling]
         with attention_for(ids_BT), fast_linears(self.transformer):
             if labels_BT is None:
-                options = self._decoder_inputs(ids_BT) if pooler.decodes else pooler.options
+                options = self._decoder_inputs(ids_BT) if pooler.decodes else {**pooler.options, **self.options}
                 with single_query(self.trunk) if pooler.decodes else contextlib.nullcontext():
                     output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **options)
                 vectors_BD = pooler(output, mask_BT)
                 mlm = vectors_BD.new_zeros(())
             else:
                 chosen_BT = labels_BT != IGNORED_LABEL
-                vectors_BD, logits_MV = vectors_and_logits(self.transformer, pooler, ids_BT, mask_BT, chosen_BT)
+                vectors_BD, logits_MV = vectors_and_logits(
+                    self.transformer, pooler, ids_BT, mask_BT, chosen_BT, self.options
+                )
                 mlm = masked_lm_sum(logits_MV, labels_BT[chosen_BT])
         return vectors_BD if self.head is None else self.head(vectors_BD), mlm
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from contracts import InputError, Ragged, SentenceBatch, StepOutput
-from encoders.backbones import from_pretrained, run_folder
+from encoders.backbones import from_pretrained
 from encoders.chunks import chunk_cost, computed, padded, plan_chunks, recomputes
 from encoders.faster_layers import fast_linears
 from encoders.masked_rows import head_sees
@@ -105,15 +105,14 @@ def tied_decoder(backbone: str, encoder: PreTrainedModel, seed: int) -> PreTrain
     Raises:
         InputError: the family has no cross-attention.
     """
-    name = run_folder(backbone) or backbone
-    config = from_pretrained(AutoConfig, name)
+    config = from_pretrained(AutoConfig, backbone)
     if type(config) not in AutoModelForCausalLM._model_mapping or config.is_encoder_decoder:
         raise _no_cross_attention(backbone, config.model_type)
     config.is_decoder = config.add_cross_attention = True
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         decoder, info = from_pretrained(
-            AutoModelForCausalLM, name, config=config, dtype=torch.float32, output_loading_info=True
+            AutoModelForCausalLM, backbone, config=config, dtype=torch.float32, output_loading_info=True
         )
     trunk = cast(nn.Module, decoder.base_model)
     own, shared = dict(trunk.named_parameters()), dict(encoder.named_parameters())

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contracts import InputError
-from encoders.pooling import Pooler, cls, maximum, mean
+from encoders.attention import FIRST_TO_HONOUR
+from encoders.pooling import Pooler, cls, last, maximum, mean, weighted_mean
 
 COMPAT = (None, 3)
 FIRST_OF_OLD = "3.0.0"  # of sentence-transformers: the first that reads similarity_fn_name
@@ -26,7 +27,9 @@ TEXT_ONLY = {
     "module_output_name": "token_embeddings",
 }
 TANH = "torch.nn.modules.activation.Tanh"
-MODE_OF: dict[Callable[..., Any], str] = {cls: "cls", maximum: "max", mean: "mean"}
+MODE_OF: dict[Callable[..., Any], str] = {
+    cls: "cls", maximum: "max", mean: "mean", last: "lasttoken", weighted_mean: "weightedmean"
+}  # fmt: skip
 
 
 def check_compat(compat: int | None) -> None:
@@ -50,14 +53,26 @@ def _type(kind: str, compat: int | None) -> str:
     return f"sentence_transformers.models.{kind}" if compat else f"sentence_transformers.{NEW_TYPES[kind]}.{kind}"
 
 
-def versions(compat: int | None) -> dict[str, Any]:
-    """What the folder says about the library that it is for; a newer one than it names would be warned about."""
+def versions(compat: int | None, *, both_ways: bool) -> dict[str, Any]:
+    """What the folder says about the library that it is for; a newer one than it names would be warned about.
+
+    Raises:
+        InputError: a decoder that reads ``both_ways``, in the layout that cannot say which transformers it needs.
+    """
+    if compat and both_ways:
+        raise InputError(
+            f"compat={compat}: a decoder with model.attention=bidirectional needs transformers {FIRST_TO_HONOUR} or "
+            "later, and this layout cannot say so: older ones would read it causally without a word. Leave compat out."
+        )
     if compat:
         return {"__version__": {"sentence_transformers": FIRST_OF_OLD}}
     return {
         "model_type": "SentenceTransformer",
         "__version__": {"sentence_transformers": FIRST_OF_NEW},
-        "requirements": {"sentence-transformers": f">={FIRST_OF_NEW}"},
+        "requirements": {
+            "sentence-transformers": f">={FIRST_OF_NEW}",
+            **({"transformers": f">={FIRST_TO_HONOUR}"} if both_ways else {}),
+        },
     }
 
 
@@ -79,6 +94,8 @@ def pooling_options(width: int, pooler: Pooler, compat: int | None) -> dict[str,
         "pooling_mode_max_tokens": mode == "max",
         "pooling_mode_mean_tokens": mode == "mean",
         "pooling_mode_mean_sqrt_len_tokens": False,
+        "pooling_mode_weightedmean_tokens": mode == "weightedmean",
+        "pooling_mode_lasttoken": mode == "lasttoken",
         "include_prompt": True,
     }
 

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
 from encoders.appended_prompt import AppendedPrompt
+from encoders.attention import is_causal
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler, TanhHead
 from encoders.sentence_encoder import SentenceEncoder
 from export import layouts
@@ -65,13 +66,14 @@ def export_encoder(
         check_new_layout(compat)
         appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
         warn_of_digits(tokenizer)
+    top_level = _top_level(prompts or {}, similarity, compat, transformer.config)
     with export_folder(folder) as unfinished:
         modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
         all_layers = POOLERS[pooling].layers != LAST_LAYER
         write_transformer(unfinished, transformer, all_layers=all_layers, classifier=decodes)
         write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
         _write_json(unfinished / "modules.json", layouts.listed(["Transformer", *(m.kind for m in modules)], compat))
-        _write_json(unfinished / "config_sentence_transformers.json", _top_level(prompts or {}, similarity, compat))
+        _write_json(unfinished / "config_sentence_transformers.json", top_level)
         options = layouts.transformer_options(_model_options(transformer), max_length, compat)
         options |= transformer_options(decodes=decodes) if appended else {}
         _write_json(unfinished / "sentence_bert_config.json", options)
@@ -106,6 +108,7 @@ def write_tokenizer(
 ) -> None:
     plain = copy.deepcopy(tokenizer)
     plain.model_max_length = max_length
+    plain.padding_side = "right"  # positions are counted from the first column by whoever weighs or learns them
     plain.chat_template = template  # one of another model's would be sent our texts
     backend = getattr(plain, "backend_tokenizer", None)
     if backend is not None:  # the last call's padding and truncation would be saved, too
@@ -149,8 +152,8 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _top_level(prompts: Mapping[str, str], similarity: str, compat: int | None) -> dict[str, Any]:
-    default, found = prompts.get("default", ""), layouts.versions(compat)
+def _top_level(prompts: Mapping[str, str], similarity: str, compat: int | None, config: Any) -> dict[str, Any]:
+    default, found = prompts.get("default", ""), layouts.versions(compat, both_ways=not is_causal(config))
     found["__version__"] |= {"transformers": transformers.__version__, "pytorch": torch.__version__}
     return {
         **found,

@@ -11,6 +11,8 @@ from export.sentence_transformers import write_tokenizer, write_transformer
 OVER_TOKENS = {
     "mean": "(states * mask).sum(1) / mask.sum(1)",
     "cls": "states[:, 0]",
+    "last": "states[torch.arange(len(states)), mask.sum(1).squeeze(1) - 1]",
+    "weighted_mean": "(states * mask.cumsum(1) * mask).sum(1) / (mask.cumsum(1) * mask).sum(1)",
     "maximum": "states.masked_fill(mask == 0, float('-inf')).amax(1)",
 }
 

@@ -1,9 +1,15 @@
-"""What the name of a model means: the folder of a run of ours, a GGUF file, or what transformers loads by its name."""
+"""What the name of a model means: the folder of a run of ours, a GGUF file, or what transformers loads by its name.
 
+And the one change to its tokenizer that must be the same where texts are read and where they are encoded.
+"""
+
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer
 
 from contracts import InputError
 
@@ -53,3 +59,34 @@ def run_folder(name: str) -> str | None:
         return None
     parts = [Path(name) / part for part in ("encoder", "generator")]
     return str(next((part for part in parts if part.is_dir()), parts[0]))
+
+
+def append_end(tokenizer: Any, name: str) -> None:
+    """Let the tokenizer put the end of a sequence behind every text, within the length, unless it does.
+
+    Raises:
+        InputError: it has none, or none can be put there.
+    """
+    end, end_id = tokenizer.eos_token, tokenizer.eos_token_id
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if end is not None and tokenizer("a")["input_ids"][-1] == end_id:
+        return
+    if end is not None and backend is not None:
+        state = json.loads(backend.to_str())
+        processor = state["post_processor"]
+        parts = [] if processor is None else processor.get("processors", [processor])
+        template = next((part for part in parts if part["type"] == "TemplateProcessing"), None)
+        if template is None:
+            one, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+            template = {"type": "TemplateProcessing", "single": [one], "pair": [one, other], "special_tokens": {}}
+            parts = [*parts, template]
+        for texts in ("single", "pair"):
+            template[texts].append({"SpecialToken": {"id": end, "type_id": 0}})
+        template["special_tokens"][end] = {"id": end, "ids": [end_id], "tokens": [end]}
+        state["post_processor"] = {"type": "Sequence", "processors": parts}
+        backend.post_processor = Tokenizer.from_str(json.dumps(state)).post_processor
+    if end is None or tokenizer("a")["input_ids"][-1] != end_id:
+        raise InputError(
+            f"model.append_end=true: the tokenizer of backbone={name} "
+            f"{'has no end-of-sequence token' if end is None else 'takes none behind a text'}. Leave append_end out."
+        )

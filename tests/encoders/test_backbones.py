@@ -52,13 +52,13 @@ def test_an_unreachable_id_says_which_and_how_to_pass_a_folder():
         load_masked_lm("no-such/model-here", lm_head=True)
 
 
-def test_a_tokenizer_without_pad_token_is_refused(tiny_mlm, tmp_path):
+def test_an_end_of_sequence_pads_where_no_token_does(tiny_mlm, tmp_path):
     AutoTokenizer.from_pretrained(tiny_mlm).save_pretrained(tmp_path)
-    for name in ("tokenizer_config.json",):
-        settings = json.loads((tmp_path / name).read_text())
-        settings["pad_token"] = None
-        (tmp_path / name).write_text(json.dumps(settings))
-    with pytest.raises(InputError, match="no pad token"):
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": None}))
+    assert load_tokenizer(str(tmp_path)).pad_token == "</s>"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token": None}))
+    with pytest.raises(InputError, match="neither a pad token nor an end of sequence"):
         load_tokenizer(str(tmp_path))
 
 

@@ -188,9 +188,9 @@ def two_poolings(folder):
     return folder
 
 
-def last_token(folder):
+def root_of_length(folder):
     (folder / "1_Pooling" / "config.json").write_text(
-        json.dumps({"embedding_dimension": 32, "pooling_mode": "lasttoken"})
+        json.dumps({"embedding_dimension": 32, "pooling_mode": "mean_sqrt_len_tokens"})
     )
     return folder
 
@@ -206,7 +206,7 @@ def prompt_left_out(folder):
     [
         (with_dense, 5, "Dense"),
         (two_poolings, 64, "cls and mean"),
-        (last_token, 32, "lasttoken"),
+        (root_of_length, 32, "mean_sqrt_len_tokens"),
         (prompt_left_out, 32, "prompt"),
     ],
 )
@@ -331,7 +331,7 @@ def without_pad_token(folder, **changes):
 def test_a_decoder_without_a_pad_token_says_so(tmp_path, tiny_mlm):
     save(tmp_path, "gpt2", tiny_mlm)
     without_pad_token(tmp_path, eos_token=None)
-    with pytest.raises(InputError, match=r"no pad token.*Set one"):
+    with pytest.raises(InputError, match=r"neither a pad token nor .*Set one"):
         load_encoder(tmp_path)
 
 

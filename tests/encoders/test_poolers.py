@@ -22,6 +22,8 @@ BY_HAND = {  # of hidden states (layers + 1, tokens, width)
     "mean": lambda h: h[-1].mean(0),
     "cls": lambda h: h[-1][0],
     "max": lambda h: h[-1].amax(0),
+    "last": lambda h: h[-1][-1],
+    "weighted_mean": lambda h: sum(i * state for i, state in enumerate(h[-1], 1)) / sum(range(1, len(h[-1]) + 1)),
     "cls_before_pooler": lambda h: h[-1][0],
     "avg_top2": lambda h: (h[-1].mean(0) + h[-2].mean(0)) / 2,
     "avg_first_last": lambda h: (h[1].mean(0) + h[-1].mean(0)) / 2,

@@ -44,6 +44,8 @@ def by_transformers(transformer, tokenizer, texts, pooling, max_length):
             "cls": last[0],
             "cls_before_pooler": last[0],
             "max": last.max(0).values,
+            "last": last[-1],
+            "weighted_mean": sum(i * state for i, state in enumerate(last, 1)) / sum(range(1, len(last) + 1)),
             "avg_top2": ((last + before) / 2).mean(0),
             "avg_first_last": ((states_LTD[1] + last) / 2).mean(0),
             "avg_embedding_last": ((first + last) / 2).mean(0),
@@ -241,7 +243,7 @@ def test_a_failed_export_leaves_the_earlier_one(tiny_mlm, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pooling": "median"}, "cls_before_pooler, first_decoder, max, mean, got 'median'"),
+        ({"pooling": "median"}, "cls_before_pooler, first_decoder, last, max, mean, weighted_mean, got 'median'"),
         ({"similarity": "cos"}, "one of cosine, dot"),
         ({"max_length": 0}, "positive number of tokens, got 0"),
         ({"compat": 2}, "compat=2 is unknown"),

@@ -1,0 +1,81 @@
+"""Which tokens the states of a decoder have seen: those before alone, or all; set by its config, proved on the model.
+
+transformers reads ``config.is_causal``, and saves it, so that an exported folder is read as it was trained. Families
+ignore it that make their masks themselves, which nothing but the states can tell.
+"""
+
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from contracts import InputError
+
+ATTENTION = ("causal", "bidirectional")
+FIRST_TO_HONOUR = "5.4"  # of transformers: older ones read some families causally whatever the config says
+NOTHING = 1e-6
+
+
+def set_attention(config: Any, attention: str | None, backbone: str) -> None:
+    """Write it into a config of transformers; None leaves what it says.
+
+    Raises:
+        InputError: it is unknown, or this is no model whose attention is a choice.
+    """
+    if attention is None:
+        return
+    if attention not in ATTENTION:
+        raise InputError(f"model.attention={attention!r} is unknown; choose null or {' or '.join(ATTENTION)}.")
+    if not is_decoder_alone(config):
+        raise InputError(
+            f"model.attention={attention}: backbone={backbone} is a {config.model_type}, which reads both ways by "
+            "itself. Leave attention out, or take a causal language model."
+        )
+    config.is_causal = attention == "causal"
+
+
+def is_decoder_alone(config: Any) -> bool:
+    """Whether it is a causal language model's config: neither an encoder's nor that of both halves."""
+    from transformers import AutoModelForMaskedLM
+
+    kind = type(config)
+    return kind in AutoModelForCausalLM._model_mapping and kind not in AutoModelForMaskedLM._model_mapping
+
+
+def is_causal(config: Any) -> bool:
+    """False where the config of a decoder asks for both ways; of an encoder it says nothing."""
+    return getattr(config, "is_causal", True) is not False
+
+
+def check_attention(transformer: PreTrainedModel, attention: str | None, backbone: str) -> None:
+    """InputError where the model does not read as it was told to."""
+    if attention is not None and reads_ahead(transformer) != (attention == "bidirectional"):
+        raise InputError(
+            f"model.attention={attention}: backbone={backbone} is a {transformer.config.model_type}, and transformers "
+            f"reads this family {'both ways' if attention == 'causal' else 'causally'} whatever its config says. Leave "
+            "attention out, or take another family (Llama, Mistral, Qwen, Gemma, Phi, GPT-2 ...)."
+        )
+
+
+@torch.no_grad()
+def reads_ahead(transformer: PreTrainedModel) -> bool:
+    """Whether the first token's state moves when the last token changes, in a row by itself and beside another."""
+    trunk, training = transformer.base_model, transformer.training
+    device = next(trunk.parameters()).device
+    ids_BT = torch.arange(5, 13, device=device).repeat(2, 1)
+    mask_BT = torch.ones_like(ids_BT)
+    mask_BT[1, 4:] = 0
+    other_BT = ids_BT.clone()
+    other_BT[0, -1] = 3
+    trunk.eval()
+    try:
+        moved = list[bool]()
+        for rows in (1, 2):
+            states = [
+                trunk(input_ids=ids[:rows], attention_mask=mask_BT[:rows], use_cache=False).last_hidden_state[0, 0]
+                for ids in (ids_BT, other_BT)
+            ]
+            moved.append(bool((states[0] - states[1]).abs().max() > NOTHING))
+    finally:
+        transformer.train(training)
+    return all(moved)

@@ -1,0 +1,215 @@
+"""Decoder language models as encoders: what training makes of them, exported, and folders of others, read.
+
+The truth is transformers, one text at a time and without padding, on ids that are written down by hand.
+"""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import ByteLevelBPETokenizer, processors
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from contracts import InputError
+from datamodules.tokenizer import load_tokenizer
+from encoders import load_encoder
+from encoders.attention import reads_ahead
+from export.onnx_graph import export_onnx, use_of_onnx
+from export.sentence_transformers import export_encoder, parts_of
+from tests.conftest import SENTENCES
+from tests.objectives import built
+
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+ROTARY = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64}
+FAMILIES = {
+    "llama": lambda **ids: transformers.LlamaConfig(**ROTARY, **ids),
+    "qwen3": lambda **ids: transformers.Qwen3Config(**ROTARY, **ids),
+    "mistral": lambda **ids: transformers.MistralConfig(**ROTARY, sliding_window=4, **ids),
+    "gemma2": lambda **ids: transformers.Gemma2Config(**ROTARY, sliding_window=4, **ids),
+    "gemma3": lambda **ids: transformers.Gemma3TextConfig(**ROTARY, sliding_window=4, **ids),
+    "phi": lambda **ids: transformers.PhiConfig(**SIZES, max_position_embeddings=64, **ids),
+    "opt": lambda **ids: transformers.OPTConfig(
+        hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, word_embed_proj_dim=32,
+        max_position_embeddings=64, **ids,
+    ),
+    "gpt2": lambda **ids: transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, **ids),
+    "gpt_neo": lambda **ids: transformers.GPTNeoConfig(
+        hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global"], 2]], max_position_embeddings=64, **ids
+    ),
+}  # fmt: skip
+BEGIN, END = 1, 2
+TEXTS = ["The ferry leaves the harbour.", "", "Rain fell on the orchard for the third day in a row.", "rain " * 80]
+LONGEST = 24
+
+
+def tokenizer_of_a_decoder():
+    """As Llama's: a begin before every text, no end behind it, no pad token, padding at the left."""
+    bpe = ByteLevelBPETokenizer()
+    bpe.train_from_iterator(SENTENCES, vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"])
+    bpe._tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", BEGIN)])
+    roles = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, padding_side="left", **roles)
+
+
+@pytest.fixture(scope="module")
+def decoders(tmp_path_factory):
+    """``decoders("llama")`` is the folder of a random language model with its head."""
+    made = {}
+
+    def folder(family):
+        if family not in made:
+            made[family] = tmp_path_factory.mktemp(family)
+            torch.manual_seed(5)
+            config = FAMILIES[family](vocab_size=400, bos_token_id=BEGIN, eos_token_id=END, pad_token_id=None)
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            for weight in model.parameters():  # or the states hardly hear of each other
+                torch.nn.init.normal_(weight, std=0.3)
+            model.save_pretrained(made[family])
+            tokenizer_of_a_decoder().save_pretrained(made[family])
+        return made[family]
+
+    return folder
+
+
+def by_transformers(folder, pooling, *, both_ways, end):
+    """(texts, width), one text at a time, through a mask that is written out."""
+    config = AutoConfig.from_pretrained(folder)
+    config.is_causal = not both_ways
+    model = AutoModel.from_pretrained(folder, config=config, attn_implementation="eager").eval()
+    tokenizer = tokenizer_of_a_decoder()
+    rows = []
+    for text in TEXTS:
+        ids = [BEGIN, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+        ids = [*ids[: LONGEST - 1], END] if end else ids[:LONGEST]
+        with torch.no_grad():
+            states = model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        weights = torch.arange(1.0, len(ids) + 1)[:, None]
+        pooled = {
+            "last": states[-1],
+            "mean": states.mean(0),
+            "weighted_mean": (weights * states).sum(0) / weights.sum(),
+        }
+        rows.append(pooled[pooling].numpy())
+    return np.stack(rows)
+
+
+CASES = [
+    (family, pooling, attention, end)
+    for family in ("llama", "qwen3", "mistral", "gemma2", "gemma3", "phi", "opt", "gpt2")
+    for pooling, attention, end in [("last", None, True), ("weighted_mean", "bidirectional", False)]
+]
+
+
+@pytest.mark.parametrize(("family", "pooling", "attention", "end"), [*CASES, ("llama", "mean", "bidirectional", True)])
+def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling, attention, end):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    keys = {"pooling": pooling, "attention": attention, "append_end": end, "max_length": LONGEST}
+    encoder = built("sroberta", decoders(family), **keys).encoder
+    wanted = by_transformers(decoders(family), pooling, both_ways=attention == "bidirectional", end=end)
+    np.testing.assert_allclose(encoder.embed(TEXTS), wanted, atol=2e-5, rtol=0)
+    ids = load_tokenizer(str(decoders(family)), ends=end)(TEXTS[0])["input_ids"]  # of the data module
+    assert ids == encoder.tokenizer(TEXTS[0])["input_ids"]
+
+    parts = {**parts_of(encoder), "prompts": {"default": "say: "}, "normalize": True}
+    folder = export_encoder(tmp_path / "encoder", **parts)
+    wanted = torch.nn.functional.normalize(encoder.embed([f"say: {text}" for text in TEXTS])).numpy()
+    stock = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(stock.encode(TEXTS), wanted, atol=1e-5)
+    np.testing.assert_allclose(load_encoder(folder, device="cpu").embed(TEXTS), wanted, atol=1e-5)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.padding_side == "right"
+    assert AutoModel.from_pretrained(folder).config.to_dict().get("is_causal", True) == (attention is None)
+    top = json.loads((folder / "config_sentence_transformers.json").read_text())
+    assert top["requirements"].get("transformers") == (None if attention is None else ">=5.4")
+
+
+@pytest.mark.parametrize("attention", ["causal", "bidirectional"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_graph_gives_the_vectors_of_a_decoder(decoders, tmp_path, family, attention):
+    pytest.importorskip("onnxruntime")
+    keys = {"pooling": "last", "attention": attention, "append_end": True, "max_length": LONGEST}
+    encoder = built("sroberta", decoders(family), **keys).encoder.eval()
+    names = {}
+    code = use_of_onnx(encoder).strip("`").removeprefix("python")
+    exec(code.replace("PATH_OF_THIS_FOLDER", str(export_onnx(tmp_path / "o", encoder, int8=False))), names)
+    np.testing.assert_allclose(names["embed"](TEXTS), encoder.embed(TEXTS), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_the_probe_sees_what_a_state_has_seen(decoders, attention, both_ways):
+    config = AutoConfig.from_pretrained(decoders("llama"))
+    config.is_causal = not both_ways
+    model = AutoModel.from_pretrained(decoders("llama"), config=config, attn_implementation=attention).train()
+    assert reads_ahead(model) == both_ways
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("family", "keys", "message"),
+    [
+        ("gpt_neo", {"attention": "bidirectional"}, "transformers reads this family causally whatever its config says"),
+        ("llama", {"attention": "both"}, "model.attention='both' is unknown; choose null or causal or bidirectional"),
+        ("llama", {"pooling": "cls"}, "reads the first token.*sees no other.*pooling=last"),
+        ("tiny_bert", {"attention": "bidirectional"}, "a bert, which reads both ways by itself"),
+        ("tiny_bert", {"append_end": True}, "has no end-of-sequence token"),
+    ],
+)
+def test_what_cannot_be_is_refused(decoders, request, family, keys, message):
+    folder = request.getfixturevalue(family) if family.startswith("tiny") else decoders(family)
+    with pytest.raises(InputError, match=message):
+        built("sroberta", folder, **keys)
+
+
+def test_the_layout_that_cannot_say_what_it_needs_is_refused(decoders, tmp_path):
+    encoder = built("sroberta", decoders("llama"), attention="bidirectional").encoder
+    with pytest.raises(InputError, match=r"compat=3.*transformers 5\.4"):
+        export_encoder(tmp_path / "encoder", **parts_of(encoder), compat=3)
+    assert not (tmp_path / "encoder").exists()
+
+
+INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+
+
+@pytest.mark.parametrize("layout", ["e5-mistral", "qwen3-embedding"])
+def test_folders_of_others_are_read(decoders, tmp_path, layout):
+    """As these are on the hub: the last token, an end that the tokenizer appends, padding at the left, prompts."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    folder = tmp_path / layout
+    AutoModel.from_pretrained(decoders("mistral" if layout == "e5-mistral" else "qwen3")).save_pretrained(folder)
+    tokenizer = tokenizer_of_a_decoder()
+    state = processors.TemplateProcessing("<s> $A </s>", "<s> $A $B </s>", [("<s>", BEGIN), ("</s>", END)])
+    tokenizer.backend_tokenizer.post_processor = state
+    tokenizer.pad_token = "</s>"
+    tokenizer.model_max_length = LONGEST
+    tokenizer.save_pretrained(folder)
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+    ]
+    modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+    pooling = {f"pooling_mode_{mode}": mode == "lasttoken" for mode in modes}
+    prompts = {
+        "e5-mistral": {"web_search_query": INSTRUCTION},
+        "qwen3-embedding": {"query": INSTRUCTION, "document": ""},
+    }
+    files = {
+        "modules.json": listed,
+        "1_Pooling/config.json": {"word_embedding_dimension": 32, **pooling, "include_prompt": True},
+        "config_sentence_transformers.json": {"prompts": prompts[layout], "default_prompt_name": None},
+    }
+    if layout == "e5-mistral":
+        files["sentence_bert_config.json"] = {"max_seq_length": LONGEST, "do_lower_case": False}
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content))
+    (folder / "2_Normalize").mkdir()
+    stock = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    for prompt in ("", INSTRUCTION):
+        encoder = load_encoder(folder, prompt=prompt, device="cpu")
+        assert re.search("last", encoder.description["pooling"])
+        np.testing.assert_allclose(encoder.embed(TEXTS), stock.encode(TEXTS, prompt=prompt), atol=1e-5)
