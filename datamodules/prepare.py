@@ -35,6 +35,10 @@ KEYS = {"output": "corpora", "source": "", "rows": "published", "quiet": "false"
 LOCK = ".preparing"  # under output
 
 
+class Unusable(ValueError):
+    """A file that is there, and not what it should be."""
+
+
 class Asked(NamedTuple):
     names: list[str]
     output: Path
@@ -92,8 +96,10 @@ def get(name: str, corpus: Corpus, downloads: Downloads, asked: Asked) -> bool:
     for piece in corpus.pieces:
         try:
             log.info("%s: %s", name, made(piece, folder, downloads, any_rows=asked.any_rows))
-        except (NotGot, BadArchive) as error:
+        except NotGot as error:
             wrong.append(f"{error}. Where the host cannot be reached: source=FOLDER with {piece.file.name} in it.")
+        except (Unusable, BadArchive) as error:
+            wrong.append(f"{error}.")
     for told in dict.fromkeys(wrong):
         log.error("%s: %s", name, told)
     if not wrong:
@@ -106,7 +112,8 @@ def made(piece: Piece, folder: Path, downloads: Downloads, *, any_rows: bool) ->
     """Get a piece, and say what it is.
 
     Raises:
-        NotGot: it cannot be had, or has another number of rows than published; nothing then takes its name.
+        NotGot: it cannot be had.
+        Unusable: it has another number of rows than published, or cannot be read; nothing then takes its name.
         BadArchive: its archive cannot be read, or lacks it.
     """
     if there := present(piece, folder):
@@ -115,9 +122,9 @@ def made(piece: Piece, folder: Path, downloads: Downloads, *, any_rows: bool) ->
     rows = sum(_rows(path) for path in parts.values())
     if not rows or (piece.rows not in (None, rows) and not any_rows):
         names = ", ".join(map(str, parts.values()))
-        raise NotGot(
-            f"{piece.file.url}: {rows:,} rows instead of {piece.rows or 1:,}. Delete {names} to get it again, or say "
-            "rows=any to take it as it is"
+        wanted = f"{piece.rows:,}" if piece.rows else "some"
+        raise Unusable(
+            f"{names}: {rows:,} rows instead of {wanted}. Delete it to get it again, or say rows=any to take it so"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for target, part in reversed(parts.items()):  # the first one last: with it all are there
@@ -156,10 +163,10 @@ def _addresses(path: Path) -> list[str]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise NotGot(f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it")
+        raise Unusable(f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it")
     for address in found:
         if not PurePosixPath(urlsplit(address).path).name.endswith(".parquet"):
-            raise NotGot(f"{path}: wanted addresses of Parquet files, got {address!r}; delete it")
+            raise Unusable(f"{path}: wanted addresses of Parquet files, got {address!r}; delete it")
     return found
 
 
@@ -167,12 +174,12 @@ def _rows(path: Path) -> int:
     try:
         return count_rows([path])
     except InputError as error:
-        raise NotGot(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
+        raise Unusable(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
 
 
 def main() -> None:
     log_to_terminal()
-    with exit_statuses():
+    with exit_statuses(failed=(OSError,)):
         if {"-h", "--help"} & set(sys.argv[1:]):
             corpora = "\n".join(filled(f"  {name}: {corpus.about}") for name, corpus in CORPORA.items())
             sys.stdout.write(as_used(f"{__doc__}\nNames:\n{corpora}\n"))

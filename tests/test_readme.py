@@ -237,7 +237,8 @@ def test_every_file_of_the_tree_and_every_link_exists():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *(f"docs/{name}.md" for name in ("recipes", "design", "results", "evaluation", "LOG"))]
+    "page",
+    ["README.md", *(f"docs/{name}.md" for name in ("recipes", "design", "results", "evaluation", "papers", "LOG"))],
 )
 def test_keys_and_links_of_the_pages_exist(page):
     """Keys as they are written there, ``data.window=uniform``; the values are the business of other tests."""
