@@ -141,6 +141,19 @@ def test_every_table_and_figure_has_a_heading_and_every_link_a_target():
         assert not anchor or anchor in slugs
 
 
+def test_every_row_says_how_it_is_made_or_why_it_is_quoted():
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in PAGE.splitlines() if line[:2] == "| "]
+    table_3_of_dino = ("human label", "0", "0.1", "0.5", "0.9")
+    rows = [row for row in rows if len(row) == 6 and row[1] != "command" and row[0] not in table_3_of_dino]
+    assert len(rows) > 80
+    for row in rows:
+        quoted = row[1].startswith("*quoted*: ")
+        assert quoted == (row[-1] == "no"), row
+        made = re.search(r"`(python|outputs/)|(th|Th)at of|the (first|second|sweep)|as there|x2 of table", row[1])
+        assert quoted or made, row
+        assert row[4], "no number of the paper"
+
+
 def test_averages_are_those_of_the_numbers_before_them():
     """Typing errors show: seven STS sets and their mean. The papers round; that of SBERT is 0.03 off in its source."""
     found = re.findall(r"\| ((?:\d+\.\d\d ){6}\d+\.\d\d), \*\*(\d+\.\d\d)\*\*", PAGE)
