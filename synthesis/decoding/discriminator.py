@@ -17,7 +17,7 @@ from synthesis.decoding.encoder_decoder import EncoderDecoder, check_family
 from synthesis.decoding.generator import by_length
 from synthesis.shards.provenance import identify_generator
 
-AT_ONCE = 256  # sentences tokenised together, and pairs scored together
+AT_ONCE = 256  # sentences tokenised together, and whose pairs are scored together
 DIGITS = 6  # of a probability as it is kept and compared; batches change more distant ones
 
 Pair = tuple[str, str]  # premise, hypothesis

@@ -106,9 +106,9 @@ class Shard:
 
     number: int
     first: int
-    units: int
-    open: int  # sentences that are not scored yet
+    units: int  # sentences
     tokens: int = 0
+    unscored: "dict[int, Row]" = field(default_factory=dict)  # those whose texts have all come
     rows: dict[int, ScoredRow] = field(default_factory=dict)
 
     def entries(self) -> Iterator[ScoredRow]:
@@ -142,7 +142,6 @@ class Job:
     def __init__(self, stage: GenseStage, score: Discriminator, missing: Mapping[int, int]) -> None:
         self.stage, self.score, self.missing = stage, score, missing
         self.rows: dict[int, Row] = {}
-        self.unscored: list[Row] = []
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt]:
@@ -158,32 +157,39 @@ class Job:
                     yield Prompt((row.place, direction), tuple(one), samples=range(self.stage.candidates))
 
     def take(self, sampled: Sampled) -> Iterator[Shard]:
-        """The shards that are finished now: pairs are scored when there are enough of them."""
+        """The shard that is finished now, if one is: when all its texts have come, its pairs are scored."""
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
         row.texts[direction][sampled.sample] = (sampled.text.strip(), sampled.closed)  # type: ignore[index]
-        row.shard.tokens += sampled.tokens
+        shard = row.shard
+        shard.tokens += sampled.tokens
         row.open -= 1
         if row.open == 0:
-            self.unscored.append(self.rows.pop(row.place))
+            shard.unscored[row.place] = self.rows.pop(row.place)
             self.groups_done += len(DIRECTIONS)
-        if len(self.unscored) * len(DIRECTIONS) * self.stage.candidates >= AT_ONCE:
-            yield from self.rest()
+        if len(shard.unscored) == shard.units:
+            self._score(shard)
+            yield shard
 
     def rest(self) -> Iterator[Shard]:
-        """Score what is left."""
-        p_true = iter(self.score([pair for row in self.unscored for pair in row.pairs()]))
-        for row in self.unscored:
-            scored: dict[str, Any] = {"premise": row.premise}
-            for direction in DIRECTIONS:
-                scored[direction] = [
-                    Candidate(text=text, p_true=next(p_true), closed=closed) for text, closed in row.texts[direction]
-                ]
-            row.shard.rows[row.place] = scored  # type: ignore[assignment]
-            row.shard.open -= 1
-        done = {row.shard.number: row.shard for row in self.unscored if not row.shard.open}
-        self.unscored.clear()
-        yield from done.values()
+        """None is held back."""
+        yield from ()
+
+    def _score(self, shard: Shard) -> None:
+        """A shard alone, some rows at a time by their places: a pass changes the last bits of what is read with it, and
+        so it must not depend on what else was under way."""
+        places = sorted(shard.unscored)
+        for some in (places[at : at + AT_ONCE] for at in range(0, len(places), AT_ONCE)):
+            rows = [shard.unscored.pop(place) for place in some]
+            p_true = iter(self.score([pair for row in rows for pair in row.pairs()]))
+            for row in rows:
+                scored: dict[str, Any] = {"premise": row.premise}
+                for direction in DIRECTIONS:
+                    texts = row.texts[direction]
+                    scored[direction] = [
+                        Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts
+                    ]
+                shard.rows[row.place] = scored  # type: ignore[assignment]
 
     def _begin(self, sentences: Iterable[str]) -> Iterator[Row]:
         """Rows in order."""
@@ -197,6 +203,6 @@ class Job:
             if number not in self.missing:
                 continue
             if shard is None or shard.number != number:
-                shard = Shard(number, place, units=self.missing[number], open=self.missing[number])
+                shard = Shard(number, place, units=self.missing[number])
             texts: dict[Direction, list[Any]] = {direction: [None] * count for direction in DIRECTIONS}
             yield Row(place, sentence, shard, len(DIRECTIONS) * count, texts)

@@ -1,6 +1,7 @@
 """Scored rows: the discriminator against a plain forward pass, and rows that nothing about batches or kills changes."""
 
 import itertools
+import json
 import random
 from pathlib import Path
 
@@ -140,6 +141,38 @@ def test_float32_rows_are_nearly_always_the_same(tmp_path):
     same = [(one, other) for one, other in pairs if one["text"] == other["text"]]
     assert len(same) >= 0.999 * len(pairs)
     assert all(one["p_true"] == pytest.approx(other["p_true"], abs=5e-6) for one, other in same)
+
+
+def texts_of(path):
+    return [
+        [one["text"] for name in DIRECTIONS for one in json.loads(row)[name]] for row in path.read_text().splitlines()
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed):
+    """Whatever was under way beside a shard: after kills, on two processes, with other rows per step."""
+    model, texts = generator("t5", dtype=torch.float32, end=2.0), sentences(200)
+    random.Random(seed).shuffle(texts)
+    whole, cut, two, few = (
+        stage_of(tmp_path / name, texts, shard_size=20, rows=rows)
+        for name, rows in (("whole", 64), ("cut", 64), ("two", 64), ("few", 5))
+    )
+    written(whole, model)
+    for after in (1, 2, 3):
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(cut, model, Ranks(), Killed(after))
+    for rank in (1, 0):
+        run_stage(two, model, Ranks(rank, 2), Progress())
+    for other in (cut, two, few):
+        written(other, model)
+        same = [
+            path
+            for path in sorted(whole.folder.glob("shard-*"))
+            if texts_of(path) == texts_of(other.folder / path.name)
+        ]
+        assert len(same) >= 9
+        assert all((other.folder / path.name).read_bytes() == path.read_bytes() for path in same)
 
 
 def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused(tmp_path, model):
