@@ -1,0 +1,55 @@
+"""Kill every kind of job at random, continue it to its end, and compare it bit by bit with one that nobody disturbed:
+``python -m tests.torture MINUTES=30 SEED=1``. Faults of disk, input and clock follow each other in between.
+
+The exit status is 1 where anything differed.
+"""
+
+import multiprocessing
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from command.children import begin_process
+from tests.torture import faults
+from tests.torture.campaign import Campaign
+from tests.torture.jobs import jobs, lay_out
+
+
+def main(words: list[str]) -> int:
+    given = {"MINUTES": "30", "SEED": "1", "ONLY": "", **dict(word.split("=", 1) for word in words)}
+    begin_process()
+    minutes, seed = float(given["MINUTES"]), int(given["SEED"])
+    home = Path(tempfile.mkdtemp(prefix="torture-"))
+    try:
+        return torture(home, minutes, seed, given["ONLY"])
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def torture(home: Path, minutes: float, seed: int, only: str) -> int:
+    rng, end = random.Random(seed), time.monotonic() + 60 * minutes
+    desk = home / "desk"
+    laying = multiprocessing.get_context("fork").Process(target=lay_out, args=(desk,))  # its threads end with it
+    laying.start()
+    laying.join()
+    known = [job for job in jobs(desk) if only in f"{job.name} {job.processes}"]
+    campaign = Campaign(home, rng)
+    todo: list[object] = []
+    while time.monotonic() < end:
+        if not todo:
+            todo = [*known, *faults.ALL]
+            rng.shuffle(todo)
+        one = todo.pop()
+        if callable(one):
+            one(campaign, known)
+        else:
+            campaign.kill(one)
+    print(campaign.table([job for job in known if job not in campaign.tried], seed))
+    return 1 if campaign.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

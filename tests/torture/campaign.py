@@ -1,0 +1,157 @@
+"""Trials: a job is begun, hit, begun again until it ends, and compared; what was tried is counted."""
+
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.torture.jobs import Job
+from tests.torture.running import START, Ended, Running, wait_for_orphans
+from tests.torture.same import differences
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+MOST_KILLS = 4  # of one job
+TO_END = 75.0  # seconds that what a killed command started has
+
+
+class Campaign:
+    """What is tried under ``home``; the texts and models lie in ``home/desk``."""
+
+    def __init__(self, home: Path, rng: random.Random) -> None:
+        self.home, self.rng = home, rng
+        self.whole: dict[Job, tuple[Path, float]] = {}  # what an undisturbed one left, and its seconds
+        self.tried: Counter[Job] = Counter()
+        self.kills: Counter[tuple[Job, str]] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.left_out: dict[str, str] = {}  # why it could not be tried
+        self.differences: list[str] = []
+        self._places = 0
+
+    # ------------------------------------------------------------------------------------- places
+
+    def place(self) -> Path:
+        """A folder of its own; ``../made`` is where a job looks for what another has written."""
+        self._places += 1
+        folder = self.home / "work" / str(self._places) / "here"
+        folder.mkdir(parents=True)
+        (folder.parent / "made").symlink_to(self.home / "made")
+        return folder
+
+    @property
+    def warm(self) -> Path:
+        return self.home / "cache"
+
+    def undisturbed(self, job: Job) -> tuple[Path, float] | None:
+        """What it leaves and how long it takes; None where it fails, which is told once."""
+        if job.name == "filter" and not (self.home / "made").exists():
+            of = Job("made", "synthesis", _gense(self.home / "desk"), "output=../made")
+            (self.home / "made").mkdir()
+            self.run(of, self.place(), self.warm)
+        if job not in self.whole:
+            folder, began = self.place(), time.monotonic()
+            ended = self.run(job, folder, self.warm)
+            self.whole[job] = folder / job.result, time.monotonic() - began
+            if ended.status != 0:
+                self.differ(job, "undisturbed", [f"status {ended.status}"], ended.said)
+        return self.whole[job] if self.whole[job][0].exists() else None
+
+    def run(self, job: Job, folder: Path, cache: Path) -> Ended:
+        return Running(job, folder, cache).finish()
+
+    # ------------------------------------------------------------------------------------- trials
+
+    def kill(self, job: Job) -> None:
+        """Up to a few times at random moments, by random signals; then to the end."""
+        if (reference := self.undisturbed(job)) is None:
+            return
+        whole, seconds = reference
+        folder, self.tried[job] = self.place(), self.tried[job] + 1
+        cache = self.warm if self.rng.random() < 0.5 else folder.parent / "cache"
+        told = ["cold" if cache != self.warm else "warm"]
+        for _ in range(self.rng.randint(1, MOST_KILLS)):
+            number, at = self.rng.choice(SIGNALS), self.rng.uniform(0, 1.05 * seconds)
+            whom = self.rng.choice(("leader", "all", "rank") if job.processes > 1 else ("leader",))
+            running = Running(job, folder, cache)
+            running.wait(at)
+            if running.is_over():
+                self.judge(job, running.finish(), 0, whom, at, told)
+                break
+            running.hit(number, whom)
+            told.append(f"{number.name} to {whom} at {at:.2f} s")
+            self.kills[job, number.name] += 1
+            self.judge(job, running.finish(), number, whom, at, told)
+            if self.rng.random() < 0.5 and (left := wait_for_orphans(TO_END)):
+                self.differ(job, "; ".join(told), [f"processes {left} outlived it"])
+        self.to_the_end(job, folder, cache, whole, "; ".join(told))
+
+    def judge(self, job: Job, ended: Ended, number: int, whom: str, at: float, told: list[str]) -> None:
+        """Whether it ended as it should have by this signal."""
+        allowed = {0: {0}, signal.SIGKILL: {-9}, signal.SIGTERM: {143, 0}, signal.SIGINT: {130, 0}}[number]
+        if number == signal.SIGKILL and whom == "rank":
+            allowed = {1, 137, -9, 0}
+        if number and whom == "rank":  # the others may have ended by what they missed
+            allowed |= {1, 0}
+        if number and job.processes > 1 and at < START:
+            allowed |= {-number}
+        found = [] if ended.status in allowed else [f"status {ended.status}"]
+        early = job.processes > 1 and at < START
+        if number != signal.SIGKILL and not early and "Traceback" in ended.said:
+            found.append("a traceback")
+        if number == signal.SIGKILL and whom == "rank" and "Traceback" in ended.said:
+            found.append("a traceback of those that were left")
+        if found:
+            self.differ(job, "; ".join(told), found, ended.said)
+
+    def to_the_end(self, job: Job, folder: Path, cache: Path, whole: Path, told: str) -> None:
+        """Continue it, compare it, and throw it away."""
+        ended = self.run(job, folder, cache)
+        found = [] if ended.status == 0 else [f"status {ended.status} when it was continued"]
+        found += ["a traceback when it was continued"] if "Traceback" in ended.said else []
+        if not found:
+            found += differences(folder / job.result, whole)
+            found += [f"processes {left} outlived it"] if (left := wait_for_orphans(TO_END)) else []
+        if found:
+            self.differ(job, told, found, ended.said)
+        else:
+            shutil.rmtree(folder.parent)
+
+    def differ(self, job: Job, told: str, found: list[str], said: str = "") -> None:
+        self.differences.append(f"{job.name} ({job.processes}), {told}: {', '.join(found)}")
+        sys.stderr.write(f"DIFFERS {self.differences[-1]}\n{said[-1500:]}\n")
+
+    # ------------------------------------------------------------------------------------- the table
+
+    def table(self, not_tried: list[Job], seed: int) -> str:
+        names = [number.name for number in SIGNALS]
+        lines = [f"| job | processes | trials | {' | '.join(names)} | differed |", f"|---|{'---|' * (len(names) + 3)}"]
+        for job in sorted(self.tried):
+            own = sum(one.startswith(f"{job.name} ({job.processes})") for one in self.differences)
+            counts = " | ".join(str(self.kills[job, name]) for name in names)
+            lines.append(f"| {job.name} | {job.processes} | {self.tried[job]} | {counts} | {own} |")
+        lines += [
+            "",
+            "| fault | times |",
+            "|---|---|",
+            *(f"| {name} | {count} |" for name, count in sorted(self.faults.items())),
+        ]
+        lines += ["", *(f"could not be tried: {name} ({why})" for name, why in sorted(self.left_out.items()))]
+        lines += (
+            [f"there was no time for: {', '.join(f'{job.name} ({job.processes})' for job in not_tried)}"]
+            if not_tried
+            else []
+        )
+        lines += [
+            f"seed {seed}: {sum(self.kills.values())} kills, {len(self.differences)} differences",
+            *self.differences,
+        ]
+        return "\n".join(lines)
+
+
+def _gense(desk: Path) -> Sequence[str]:
+    from tests.torture.jobs import jobs
+
+    return next(job.words for job in jobs(desk) if job.name == "gense")
