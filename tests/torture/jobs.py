@@ -131,7 +131,7 @@ def jobs(desk: Path) -> list[Job]:
         f"data.dev_path={desk / 'generation.jsonl'}",
     ]
     quoted = ",".join(f"'{word}'" for word in [*simcse.words, "quiet=true"])
-    arms = "race.arms={a: [model.temperature=0.05], b: [model.temperature=0.1]}"
+    arms = [f"race.arms.{one}=[quiet=true]" for one in ("both", "mlm")] + ["~race.arms.contrastive"]
     alone = [
         *(trained(name) for name in OBJECTIVES),
         Job(
@@ -158,7 +158,7 @@ def jobs(desk: Path) -> list[Job]:
         Job(
             "race",
             "comparison",
-            ["race=declutr_losses", f"race.common=[{quoted}]", f"++{arms}", "seeds=[1]", "budget={examples: 48}"],
+            ["race=declutr_losses", f"race.common=[{quoted}]", *arms, "seeds=[1]", "budget={examples: 48}"],
         ),
     ]
     together = [
