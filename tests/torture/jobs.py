@@ -131,7 +131,7 @@ def jobs(desk: Path) -> list[Job]:
         f"data.dev_path={desk / 'generation.jsonl'}",
     ]
     quoted = ",".join(f"'{word}'" for word in [*simcse.words, "quiet=true"])
-    arms = [f"race.arms.{one}=[quiet=true]" for one in ("both", "mlm")] + ["~race.arms.contrastive"]
+    arms = [f"race.arms.{one}=['quiet=true']" for one in ("both", "mlm")] + ["~race.arms.contrastive"]
     alone = [
         *(trained(name) for name in OBJECTIVES),
         Job(
