@@ -9,7 +9,8 @@ from typing import NamedTuple
 from contracts import InputError
 from evaluation.task import Entry, Options, Task
 from evaluation.tasks import askubuntu, captions, cqadupstack, geometry, labelled, paraphrase, relatedness, sts
-from evaluation.tsv import SENTEVAL, count_rows, table
+from evaluation.tsv import SENTEVAL, table
+from files.rows import count_rows
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def _unofficial(root: Path, name: str) -> Iterator[tuple[str, str]]:
     """Tables of a task that are longer or shorter than the published ones."""
     for one, official in ENTRIES[name.removesuffix(SENTEVAL)].rows.items():
         path = table(root, one, senteval=name.endswith(SENTEVAL))
-        if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows(path)) != official:
+        if official is not None and path.suffix in (".tsv", ".gz") and (rows := count_rows([path])) != official:
             yield str(path.relative_to(root)), f"{rows} rows, not {official}"
 
 

@@ -1,10 +1,10 @@
-"""Reads a tab-separated table strictly: whatever is wrong is named with its file and line."""
+"""Columns of a tab-separated table, read strictly: whatever is wrong is named with its file and line."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contracts import InputError
-from files.rows import BadRow, decoded, lines_of
+from files.rows import read_rows, sound
 
 SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
 
@@ -16,28 +16,23 @@ def table(root: Path, name: str, senteval: bool = False) -> Path:
     return packed if packed.is_file() and not path.is_file() else path
 
 
-def read_rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yields ("file:line", the ``wanted`` columns) for each row below the header.
+def read_columns(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield ("file:line", the ``wanted`` columns) for each row below the header.
 
-    UTF-8, gzipped or not, one header line, no quoting: the published sets hold lone quotation marks, which a CSV reader
-    takes for the start of a field that swallows lines. Lines end at ``\\n`` alone, since the texts hold other control
-    characters.
+    Raises:
+        InputError: a row cannot be read or is blank, or the header lacks a column.
     """
-    lines = _lines(path)
-    header = next(lines, (f"{path}:1", [""]))[1]
-    columns = _columns(path, header, wanted)
-    for where, cells in lines:
-        if len(cells) != len(header):
+    for found in read_rows(path):
+        row = sound(found, path)
+        where = f"{path}:{row.line}"
+        if not row.values:
+            raise InputError(f"{where}: the line is blank; wanted {', '.join(wanted)}. Delete it.")
+        if missing := [name for name in wanted if name not in row.values]:
             raise InputError(
-                f"{where}: wanted {len(header)} tab-separated columns as in the header, got {len(cells)}; "
-                "a tab or a line break inside a text must be replaced by a blank."
+                f"{path}:1: wanted the columns {', '.join(wanted)}; {', '.join(missing)} missing from the header "
+                f"{list(row.values)!r}. The first line must name the columns, separated by tabs."
             )
-        yield where, [cells[column] for column in columns]
-
-
-def count_rows(path: Path) -> int:
-    """Lines below the header."""
-    return max(0, sum(1 for _ in _lines(path)) - 1)
+        yield where, [row.values[name] for name in wanted]
 
 
 def read_text(where: str, column: str, cell: str) -> str:
@@ -56,24 +51,3 @@ def read_number(where: str, column: str, cell: str, low: float, high: float) -> 
     if not low <= number <= high:  # false for NaN as well
         raise InputError(f"{where}: {column} is {cell!r}; {wanted}. Correct it, rescale the column or delete the row.")
     return number
-
-
-def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    for item in lines_of(path):
-        text = item if isinstance(item, BadRow) else decoded(item[1], item[0])
-        if isinstance(text, BadRow):
-            raise InputError(f"{path}:{text.line}: {text.message}.")
-        yield f"{path}:{item[0]}", text.split("\t")
-
-
-def _columns(path: Path, header: list[str], wanted: Sequence[str]) -> list[int]:
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise InputError(f"{path}:1: the header names {', '.join(twice)} twice; rename or remove one of them.")
-    missing = [name for name in wanted if name not in header]
-    if missing:
-        raise InputError(
-            f"{path}:1: wanted the columns {', '.join(wanted)}; {', '.join(missing)} missing from the header "
-            f"{header!r}. The first line must name the columns, separated by tabs."
-        )
-    return [header.index(name) for name in wanted]

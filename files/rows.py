@@ -379,8 +379,8 @@ def _cells(header: Sequence[str], cells: Sequence[str], line: int) -> Row | BadR
         return Row({}, line)
     if len(cells) != len(header):
         return BadRow(
-            f"wanted {len(header)} columns as in the header, got {len(cells)}. Quote texts that hold the separator, "
-            "or write the file as .jsonl",
+            f"wanted {len(header)} columns as in the header, got {len(cells)}. A text that holds the separator is "
+            "quoted in a .csv; a .tsv cannot hold it. Or write the file as .jsonl",
             line,
         )
     return Row(dict(zip(header, cells, strict=True)), line)

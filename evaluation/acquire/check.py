@@ -7,7 +7,7 @@ from pathlib import Path
 from contracts import InputError
 from evaluation.acquire.origin import TEXTS, Origin, Table
 from evaluation.acquire.registry import Report, Row, chosen, needed
-from evaluation.tsv import read_number, read_rows
+from evaluation.tsv import read_columns, read_number
 
 _AGAIN = "Delete it and fetch it again."
 _READ = ("label", "score", "subset", "split", "entailment")
@@ -43,7 +43,7 @@ def _check_table(root: Path, origin: Origin, table: Table) -> Row:
 
 def _check_texts(table: Table, path: Path) -> Row:
     columns = [name for name in table.columns if name in _READ or name in TEXTS]
-    rows = list(read_rows(path, columns))
+    rows = list(read_columns(path, columns))
     wrong = list(_counts(table, len(rows)))
     if wrong:
         return Row(table.key, wrong[0], f"{path}: {len(rows)} rows instead of {table.rows}. {_AGAIN}")

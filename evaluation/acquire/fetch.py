@@ -12,7 +12,7 @@ import numpy as np
 from contracts import InputError
 from evaluation.acquire.origin import FORM, TEXTS, Origin, Place, Rows, Table
 from evaluation.acquire.registry import Report, Row, chosen
-from evaluation.tsv import read_rows
+from evaluation.tsv import read_columns
 from files.archives import BadArchive, Members
 from files.download import FOLDER, Downloads, NotGot, in_folder
 from files.whole import whole_file, write_whole
@@ -187,5 +187,5 @@ def _derive(root: Path, origin: Origin, rows: dict[str, Row], reasons: Mapping[s
 def _changed(table: Table, path: Path) -> Rows:
     change = table.change
     assert change is not None, "only tables in SentEval's form are made of others"
-    for _, cells in read_rows(path, table.columns):
+    for _, cells in read_columns(path, table.columns):
         yield [change(cell) if name in TEXTS else cell for name, cell in zip(table.columns, cells, strict=True)]

@@ -20,7 +20,7 @@ from torch import Tensor
 from contracts import InputError
 from evaluation.statistics import Estimate, mean
 from evaluation.task import EMPTY, Entry, How, Options
-from evaluation.tsv import read_rows, read_text, table
+from evaluation.tsv import read_columns, read_text, table
 from evaluation.vectors import DIGITS, Pool, unit_rows
 
 METRICS = ("map", "p@1", "p@5", "mrr")
@@ -95,7 +95,7 @@ def _read(split: str, root: Path, name: str, options: Options) -> Reranking:
 
 def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
     """(where, query, positives, candidates) of the queries that have a positive."""
-    for where, (query, positives, candidates) in read_rows(path, ["query_id", "positive_ids", "candidate_ids"]):
+    for where, (query, positives, candidates) in read_columns(path, ["query_id", "positive_ids", "candidate_ids"]):
         similar, given = set(positives.split()), read_text(where, "candidate_ids", candidates).split()
         if len(set(given)) != len(given):
             raise InputError(f"{where}: a candidate is named twice; wanted each id once. Fetch the table again.")
@@ -111,7 +111,7 @@ def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
 def _askubuntu_texts(path: Path, wanted: set[str], text: str) -> dict[str, str]:
     return {
         key: TEXTS[text].format(title=title.strip(), body=body.strip()).strip() or EMPTY
-        for _, (key, title, body) in read_rows(path, ["id", "title", "body"])
+        for _, (key, title, body) in read_columns(path, ["id", "title", "body"])
         if key in wanted
     }
 

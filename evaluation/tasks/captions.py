@@ -34,7 +34,7 @@ from contracts import InputError
 from evaluation.statistics import Estimate, average, mean
 from evaluation.task import Entry, How, Options
 from evaluation.tasks.probe_steps import initial_layer
-from evaluation.tsv import read_rows, read_text, table
+from evaluation.tsv import read_columns, read_text, table
 from evaluation.vectors import Pool, finite_rows
 
 log = logging.getLogger(__name__)
@@ -282,7 +282,7 @@ def read_captions(root: Path, name: str, options: Options, sizes: Sizes = SENTEV
 def _read_split(root: Path, split: str) -> Captioned:
     path = table(root, f"COCO/{split}")
     of_image: dict[int, list[str]] = {}
-    for where, (image, caption) in read_rows(path, ["image", "caption"]):
+    for where, (image, caption) in read_columns(path, ["image", "caption"]):
         if not (image.isascii() and image.isdigit()):
             raise InputError(f"{where}: image is {image!r}; wanted the row of its vector, counted from 0. Correct it.")
         of_image.setdefault(int(image), []).append(read_text(where, "caption", caption) + " .")

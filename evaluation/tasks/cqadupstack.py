@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 from contracts import InputError
 from evaluation.statistics import Estimate, average, mean
 from evaluation.task import EMPTY, Entry, How, Options
-from evaluation.tsv import read_rows, table
+from evaluation.tsv import read_columns, table
 from evaluation.vectors import DIGITS, Pool, unit_rows
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ def _read(split: str, ending: str, root: Path, name: str, options: Options) -> F
     corpus = _corpus(table(root, "CQADupStack/corpus"))
     path = table(root, f"CQADupStack/{split}")
     asked: dict[str, dict[str, list[str]]] = {}
-    for where, (forum, query, relevant) in read_rows(path, ["forum", "query_id", "relevant_ids"]):
+    for where, (forum, query, relevant) in read_columns(path, ["forum", "query_id", "relevant_ids"]):
         if query not in corpus.get(forum, {}):
             raise InputError(
                 f"{where}: question {query!r} of forum {forum!r} is not in CQADupStack/corpus; "
@@ -162,7 +162,7 @@ def _read(split: str, ending: str, root: Path, name: str, options: Options) -> F
 def _corpus(path: Path) -> dict[str, dict[str, str]]:
     """forum -> id -> text"""
     corpus: dict[str, dict[str, str]] = {}
-    for where, (forum, key, text) in read_rows(path, ["forum", "id", "text"]):
+    for where, (forum, key, text) in read_columns(path, ["forum", "id", "text"]):
         texts = corpus.setdefault(forum, {})
         if key in texts:
             raise InputError(f"{where}: forum {forum} has id {key} twice; wanted each id once. Fetch the table again.")

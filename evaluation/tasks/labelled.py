@@ -10,7 +10,7 @@ import numpy as np
 from contracts import InputError
 from evaluation.task import Entry, Options
 from evaluation.tasks.classification import Classification, Part, Recipe
-from evaluation.tsv import SENTEVAL, read_rows, read_text, table
+from evaluation.tsv import SENTEVAL, read_columns, read_text, table
 
 
 class Layout(NamedTuple):
@@ -95,7 +95,7 @@ def _part(layout: Layout, path: Path) -> Part:
     known = {label: number for number, label in enumerate(layout.labels)}
     sides: tuple[list[str], ...] = tuple([] for _ in layout.sentences)
     labels: list[int] = []
-    for where, (label, *cells) in read_rows(path, [layout.label, *layout.sentences]):
+    for where, (label, *cells) in read_columns(path, [layout.label, *layout.sentences]):
         labels.append(read_label(where, layout.label, label, known))
         for side, column, cell in zip(sides, layout.sentences, cells, strict=True):
             side.append(cell.strip() if layout.may_be_empty else read_text(where, column, cell))
@@ -132,7 +132,7 @@ LINEAR_ONLY = ("wordcontent",)
 def _read_probing(recipe: Recipe, root: Path, name: str, options: Options) -> Classification:
     path = table(root, f"PROBING/{name}")
     found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS}
-    for where, (split, label, sentence) in read_rows(path, ["split", "label", "sentence"]):
+    for where, (split, label, sentence) in read_columns(path, ["split", "label", "sentence"]):
         if split not in found:
             raise InputError(f"{where}: split is {split!r}; wanted tr, va or te. Correct it or delete the row.")
         found[split].append((where, read_text(where, "label", label), read_text(where, "sentence", sentence)))

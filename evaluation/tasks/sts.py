@@ -20,7 +20,7 @@ from torch.nn.functional import cosine_similarity
 from contracts import InputError, PairTask
 from evaluation.statistics import Estimate, average, is_constant, pearson, spearman
 from evaluation.task import Entry, How, Options
-from evaluation.tsv import SENTEVAL, read_number, read_rows, read_text, table
+from evaluation.tsv import SENTEVAL, read_columns, read_number, read_text, table
 from evaluation.vectors import DIGITS, Pool
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def read_pairs(root: Path, name: str, layout: Layout, rating: str = "score") -> 
     pairs, gold = PairTask(name, [], [], np.empty(0), []), list[float]()
     for path in (table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows):
         before = len(gold)
-        for where, (left, right, rated, *subset) in read_rows(path, columns):
+        for where, (left, right, rated, *subset) in read_columns(path, columns):
             pairs.left.append(read_text(where, "sentence1", left))
             pairs.right.append(read_text(where, "sentence2", right))
             gold.append(read_number(where, rating, rated, layout.low, layout.high))

@@ -9,7 +9,7 @@ from contracts import InputError
 from evaluation.catalogue import ENTRIES
 from evaluation.task import How
 from evaluation.tasks.cqadupstack import FORUMS
-from evaluation.tsv import read_rows, table
+from evaluation.tsv import read_columns, table
 from evaluation.vectors import embed_pool
 from tests.data import Options
 
@@ -87,7 +87,7 @@ def test_the_published_ids_have_189_and_186_queries(real_data, tmp_path):
             pytest.skip(f"{source} is not there")
         write(tmp_path, "AskUbuntu/" + split)
         table(tmp_path, "AskUbuntu/" + split).write_bytes(source.read_bytes())
-        for _, (query, candidates) in read_rows(source, ["query_id", "candidate_ids"]):
+        for _, (query, candidates) in read_columns(source, ["query_id", "candidate_ids"]):
             ids |= {query, *candidates.split()}
     write(tmp_path, "AskUbuntu/texts", "id|title|body", *(f"{i}|title {i}|" for i in sorted(ids)))
     dev, test = read(tmp_path, "askubuntu-dev"), read(tmp_path, "askubuntu")
@@ -175,7 +175,9 @@ def test_the_published_twitter_sets_agree_with_their_labels(real_data):
     turl = read(real_data, "twitterurl").pairs
     labels = [
         (left, right, label == "1")
-        for _, (left, right, label) in read_rows(real_data / "TwitterURL/test.tsv", ["sentence1", "sentence2", "label"])
+        for _, (left, right, label) in read_columns(
+            real_data / "TwitterURL/test.tsv", ["sentence1", "sentence2", "label"]
+        )
     ]
     decided = [
         (left, right, votes > 3)
@@ -185,7 +187,7 @@ def test_the_published_twitter_sets_agree_with_their_labels(real_data):
     assert len(turl.gold) == 10120
     assert decided == labels
     pit = read(real_data, "pit").pairs
-    given = [label for _, [label] in read_rows(real_data / "PIT2015/test.tsv", ["label"])]
+    given = [label for _, [label] in read_columns(real_data / "PIT2015/test.tsv", ["label"])]
     assert len(given) == 972
     assert given == [{-1: "0", 0: "-1", 1: "1"}[int(np.sign(score - 3))] for score in pit.gold]
 
@@ -199,4 +201,4 @@ def test_the_published_biosses(real_data):
 def test_entries_name_tables_that_are_there(real_data):
     for name in ("twitterurl", "pit", "biosses"):
         for one, rows in ENTRIES[name].rows.items():
-            assert sum(1 for _ in read_rows(table(real_data, one), [])) == rows
+            assert sum(1 for _ in read_columns(table(real_data, one), [])) == rows

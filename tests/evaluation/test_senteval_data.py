@@ -136,7 +136,7 @@ def test_word_content_has_no_hidden_units(tmp_path):
     [
         ("MR/all", [*movies(), ["2", "word"]], "all.tsv:42: label is '2'; wanted one of 0, 1. Correct it"),
         ("MR/all", [*movies(), ["1", ""]], "all.tsv:42: sentence is empty; wanted a text"),
-        ("MR/all", [*movies(), ["1", "a", "b"]], "all.tsv:42: wanted 2 tab-separated columns"),
+        ("MR/all", [*movies(), ["1", "a", "b"]], "all.tsv:42: wanted 2 columns"),
         ("MR/all", [["1", f"word {n}"] for n in range(40)], "0 rows have the label 0; wanted at least"),
         ("MR/all", [], "wanted"),
         ("PROBING/tense", [["xx", "A", "b"]], "tense.tsv:2: split is 'xx'; wanted tr, va or te"),

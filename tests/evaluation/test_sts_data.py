@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from contracts import InputError, PairTask
 from evaluation.catalogue import load_tasks
-from evaluation.tsv import read_rows
+from evaluation.tsv import read_columns
 from tests.data import Options
 
 
@@ -101,7 +101,7 @@ HEADER = b"sentence1\tsentence2\tscore\n"
 
 
 BROKEN = [
-    ("stsb", HEADER + b"a\tb\t1\na\tb\n", r"test\.tsv:3: wanted 3 tab-separated columns as in the header, got 2"),
+    ("stsb", HEADER + b"a\tb\t1\na\tb\n", r"test\.tsv:3: wanted 3 columns as in the header, got 2"),
     ("stsb", HEADER + b"a\tb\t1\na\tb\t1\t2\n", r"test\.tsv:3: .* got 4"),
     ("stsb", HEADER + b"a\tb\thigh\n", r"test\.tsv:2: score is 'high'; wanted a number from 0 to 5"),
     ("stsb", HEADER + b"a\tb\t\n", r"test\.tsv:2: score is ''"),
@@ -110,11 +110,12 @@ BROKEN = [
     ("stsb", HEADER + b"a\tb\t-1\n", r"test\.tsv:2: score is '-1'"),
     ("stsb", HEADER + b"a\t \t1\n", r"test\.tsv:2: sentence2 is empty"),
     ("stsb", b"sentence1\tscore\na\t1\n", r"test\.tsv:1: wanted the columns .*; sentence2 missing"),
-    ("stsb", b"sentence1\tsentence2\tscore\tscore\na\tb\t1\t1\n", r"test\.tsv:1: the header names score twice"),
+    ("stsb", b"sentence1\tsentence2\tscore\tscore\na\tb\t1\t1\n", r"test\.tsv:1: the header names 'score' twice"),
     ("stsb", HEADER + b"a\tb\t1\nna\xefve\tb\t1\n", r"test\.tsv:3: wanted UTF-8, got byte 0xef at byte 3 of the line"),
     ("stsb", HEADER + b"a\tb\t2\nc\td\t2.0\n", r"all 2 rows have the score 2, and nothing correlates"),
     ("stsb", HEADER, r"has a header but no rows"),
-    ("stsb", b"", r"test\.tsv:1: wanted the columns"),
+    ("stsb", b"", r"test\.tsv:1: the file is empty"),
+    ("stsb", HEADER + b"a\tb\t1\n\nc\td\t2\n", r"test\.tsv:3: the line is blank"),
     ("sickr", HEADER + b"a\tb\t0.5\n", "from 1 to 5"),
     ("sts12", HEADER + b"a\tb\t1\n", "subset missing"),
 ]
@@ -138,4 +139,4 @@ def test_any_text_without_tabs_and_line_ends_is_read_back(tmp_path_factory, rows
     text = end.join("\t".join(row) for row in [("first", "second"), *rows]) + (end if last else "")
     path = tmp_path_factory.mktemp("any") / "any.tsv"
     path.write_bytes(text.encode())
-    assert [(second, first) for _, (first, second) in read_rows(path, ["second", "first"])] == rows
+    assert [(second, first) for _, (first, second) in read_columns(path, ["second", "first"])] == rows

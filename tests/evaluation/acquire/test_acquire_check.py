@@ -67,7 +67,7 @@ def test_an_empty_folder_is_not_well(tmp_path):
         ("SUBJ/all", b"smart and alert", b"smart \xff alert", "damaged", "wanted UTF-8, got byte 0xff"),
         ("CR/all", b"im a more happier person after discovering the i/p button ! .", b"", "damaged", "5 rows with"),
         ("SICK/dev", b"\t3.6\t", b"\t5.6\t", "damaged", "wanted a number from 1 to 5"),
-        ("SICK/dev", b"\tNEUTRAL\n", b"\n", "damaged", "wanted 5 tab-separated columns"),
+        ("SICK/dev", b"\tNEUTRAL\n", b"\n", "damaged", "wanted 5 columns"),
         ("TREC/test", b"label\tfine_label", b"a\tb", "damaged", "label missing from the header"),
     ],
 )  # fmt: skip
