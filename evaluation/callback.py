@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from contracts import InputError, PairTask, RetrievalTask, Writer
-from evaluation.catalogue import ENTRIES, load_tasks
+from evaluation.catalogue import is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
 from evaluation.statistics import Scores
 from evaluation.suite import Suite, suite_of
@@ -59,12 +59,11 @@ def choose_suites(
         return Suites(generator, generator if GeneratorDev.name in during else Suite([]))
     final = Suite(held_out)
     if data_root is None:
-        log.info("evaluation.data_root is not set: no STS scores.")
         return Suites(final, Suite(task for task in final if task.name in during))
     chosen = load_tasks(data_root, suite, options, prefix="evaluation.")
     final = Suite([*final, *chosen.tasks], chosen.not_as_published)
     there = {task.name for task in final}
-    lacking = [name for name in during if name not in there and name in ENTRIES]
+    lacking = [name for name in during if name not in there and is_task(name)]
     extra = load_tasks(data_root, lacking, options, prefix="evaluation.").tasks if lacking else []
     return Suites(final, Suite(task for task in [*final, *extra] if task.name in during))
 

@@ -49,6 +49,11 @@ def has_form(name: str) -> bool:
     return name in ENTRIES and ENTRIES[name].senteval
 
 
+def is_task(name: str) -> bool:
+    """Whether there is a task of this name, ``NAME@senteval`` included."""
+    return has_form(name.removesuffix(SENTEVAL)) if name.endswith(SENTEVAL) else name in ENTRIES
+
+
 def load_tasks(data_root: str | Path, suite: str | Sequence[str], options: Options, *, prefix: str = "") -> Chosen:
     """Reads the tasks of suites and tasks that are named in a list or separated by commas.
 
@@ -115,7 +120,7 @@ def _expand(names: Sequence[str], prefix: str) -> dict[str, bool]:
         if plain in SUITES:
             for member in _members(plain, ending):
                 wanted.setdefault(member, False)
-        elif plain in ENTRIES and (not ending or has_form(plain)):
+        elif is_task(name):
             wanted[name] = True
         else:
             raise _unknown(name, plain, prefix)

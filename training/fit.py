@@ -11,10 +11,8 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
-from command.keys import of_defaults
 from contracts import DataModule, InputError
-from evaluation.callback import FinalScores, ScoreCallback, Suites, choose_suites
-from evaluation.task import Options
+from evaluation.callback import FinalScores, ScoreCallback
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
 from training.callbacks.checkpoints import BEST, RunCheckpoints
@@ -23,8 +21,8 @@ from training.callbacks.progress import Progress
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
-from training.checks import check_scoring, names_of
 from training.metrics_csv import MetricsCSV
+from training.scoring import choose
 
 log = logging.getLogger(__name__)
 
@@ -82,16 +80,6 @@ def fit(
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
-
-
-def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suites:
-    """What is scored at the end and while training."""
-    scoring = cfg.evaluation
-    during = names_of(scoring.during) if scoring.every_n_steps else []
-    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
-    suites = choose_suites(model, data.held_out(), scoring.data_root, names_of(scoring.suite), during, options)
-    check_scoring(cfg, *suites)
-    return suites
 
 
 def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:

@@ -19,12 +19,13 @@ from command.processes import from_rank_zero
 from files.claims import work_for
 from training.checks import check_checkpoint, check_choice, check_device, check_values
 from training.domain import domain_words, synthesise_domain
-from training.fit import choose, fit, free_memory, make_loggers, take_weights
+from training.fit import fit, free_memory, make_loggers, take_weights
 from training.folder import LOCK
 from training.identity import earlier_folder
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
 from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
+from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, stages_of
 from training.wandb_login import close_wandb
 

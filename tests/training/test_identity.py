@@ -10,16 +10,18 @@ from command.config_files import CONFIGS
 from training.identity import Identity, earlier_folder, identity_of, named_folder
 from training.stages import forced, stages_of
 
+OF_STSB = "monitor=stsb-dev/cosine/spearman evaluation.during=[stsb-dev]"
+OF_GENSE = f"{OF_STSB} model.max_length=64 model.mask_duplicates=true model.truncation=keep_prompt"
 FORMERLY = {  # words with the defaults of then, where others hold now: what they named the folder
-    "experiment=declutr_base": "f3a81ba5",
+    "experiment=declutr_base evaluation.suite=sts": "f3a81ba5",
     "experiment=dino_x2 model.max_length=128": "92421586",
-    "experiment=gense_plus model.max_length=64": "cbb70f94",
-    "experiment=gense_qa model.max_length=64": "42085a60",
-    "experiment=gense_small_demo model.max_length=64": "dcad7fb2",
+    f"experiment=gense_plus {OF_GENSE}": "cbb70f94",
+    f"experiment=gense_qa {OF_GENSE}": "42085a60",
+    f"experiment=gense_small_demo {OF_GENSE}": "dcad7fb2",
     "experiment=quickstart": "533c763f",
     "experiment=sbert_nli model.max_length=128": "c65be92e",
-    "experiment=simcse_sup model.max_length=32": "bcc1858a",
-    "experiment=simcse_unsup model.max_length=32": "793d1c60",
+    f"experiment=simcse_sup {OF_STSB} model.max_length=32": "bcc1858a",
+    f"experiment=simcse_unsup {OF_STSB} model.max_length=32": "793d1c60",
     "model=declutr data=pydocs": "5cc00367",
     "model=declutr data=openwebtext": "ff43242c",
     "model=gense_generator data=nli_generation": "330ae180",

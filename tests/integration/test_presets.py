@@ -1,0 +1,48 @@
+"""A preset monitors what its paper monitored, where the tables for it are there, and trains in any case."""
+
+import shutil
+
+import pytest
+
+from files.metrics import read_rows
+from files.results import read_results
+
+PUBLISHED, PLAIN = "stsb-dev@senteval/cosine/spearman", "stsb-dev/cosine/spearman"
+SIZES = ["vocab_size=300", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory, tested):
+    path = tmp_path_factory.mktemp("texts") / "sentences.txt"
+    path.write_text("".join(f"{number} {tested}\n" for number in range(20)))
+    small = ["backbone=tiny", *(f"tiny.{size}" for size in SIZES), "model.mlp=false", "model.pooling=mean"]
+    run = ["precision=fp32", "batch_size=4", "max_steps=3", "max_epochs=null", "evaluation.every_n_steps=1"]
+    return ["experiment=simcse_unsup", f"data.path={path}", *small, *run]
+
+
+@pytest.mark.parametrize("form", [PUBLISHED, PLAIN, None])
+def test_what_a_preset_monitors(form, words, small_eval, command, tmp_path):
+    root = tmp_path / "eval"
+    if form:
+        shutil.copytree(small_eval, root)
+        words = [*words, f"evaluation.data_root={root}", "evaluation.suite=[stsb]"]
+    if form == PUBLISHED:
+        dev = root / "STSBenchmark" / "dev.tsv"
+        (root / "STSBenchmark" / "dev.senteval.tsv").write_text(dev.read_text().lower())
+    done = command(*words, f"output_dir={tmp_path / 'run'}")
+    assert done.status == 0, done.err
+    said = {
+        PLAIN: "so stsb-dev is scored in its place",
+        None: "evaluation.data_root is not set: no scores of sts, nor stsb-dev@senteval while training; best.ckpt is",
+    }
+    assert [said[one] in done.err for one in said] == [one == form for one in said]
+    scored = [row for row in read_rows(tmp_path / "run" / "metrics.csv") if form and row.get(form)]
+    assert len(scored) == (3 if form else 0)
+    best = max(scored, key=lambda row: float(row[form]))["step"] if form else 3
+    assert read_results(tmp_path / "run" / "results.json")["best_step"] == int(best)
+
+
+def test_what_the_command_line_asks_for_is_not_left_out(words, command, tmp_path):
+    done = command(*words, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
+    assert done.status == 2
+    assert "evaluation.during: there is no task 'stsb-dev@senteval'" in done.err

@@ -1,0 +1,79 @@
+"""What a run scores while it trains and at its end; a preset's choice gives way to the tables that are there."""
+
+import logging
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import cast
+
+import pytorch_lightning as pl
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from command.keys import of_defaults
+from contracts import DataModule, Writer
+from evaluation.callback import Suites, choose_suites
+from evaluation.catalogue import files, is_task
+from evaluation.task import Options
+from evaluation.tsv import SENTEVAL
+from training.checks import check_scoring, names_of
+
+log = logging.getLogger(__name__)
+
+
+def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suites:
+    """Return what is scored at the end and while training; ``cfg`` then says what is really monitored.
+
+    Raises:
+        InputError: what is to be scored or monitored is not there.
+    """
+    scoring, held_out = cfg.evaluation, data.held_out()
+    if not isinstance(model, Writer):
+        _give_way(cfg, {task.name for task in held_out})
+    during = names_of(scoring.during) if scoring.every_n_steps else []
+    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
+    suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options)
+    check_scoring(cfg, *suites)
+    return suites
+
+
+def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:
+    """What a preset scores while training is left out without tables, and where they lack SentEval's form of it, the
+    plain one is taken; what the command line asks for stays.
+    """
+    scoring, unscored = cfg.evaluation, ""
+    asked = _said("monitor") or _said("evaluation.during") or (_said("evaluation.every_n_steps") and not cfg.monitor)
+    of_tables = (
+        []
+        if asked or not scoring.every_n_steps
+        else [name for name in names_of(scoring.during) if is_task(name) and name not in held_out]
+    )
+    if scoring.data_root is None:
+        if of_tables and cfg.monitor and cfg.monitor.partition("/")[0] in of_tables:
+            cfg.monitor = None
+            unscored = f", nor {', '.join(of_tables)} while training; best.ckpt is the last one"
+        scoring.during = [name for name in names_of(scoring.during) if name not in of_tables]
+        if of_tables and not scoring.during:
+            scoring.every_n_steps = None
+        log.info("evaluation.data_root is not set: no scores of %s%s.", ", ".join(names_of(scoring.suite)), unscored)
+        return
+    for name in of_tables:
+        plain = name.removesuffix(SENTEVAL)
+        if not _is_there(scoring.data_root, name) and _is_there(scoring.data_root, plain):
+            log.warning(
+                "%s: its texts in SentEval's form are not in %s, so %s is scored in its place, which is not what was "
+                "published. python -m evaluation action=fetch suite=%s data_root=DIR gets them.",
+                *(name, scoring.data_root, plain, name),
+            )
+            scoring.during = [plain if one == name else one for one in names_of(scoring.during)]
+            cfg.monitor = re.sub(f"^{name}/", f"{plain}/", cfg.monitor) if cfg.monitor else None
+
+
+def _said(key: str) -> bool:
+    """Whether the command line gives it, for the run or a stage."""
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    return any(re.match(rf"\+*(stages\.[^.=]+\.)?{re.escape(key)}=", cast(str, word)) for word in words)
+
+
+def _is_there(root: str, name: str) -> bool:
+    return all(path.is_file() for path in files(Path(root), name))
