@@ -23,6 +23,7 @@ from evaluation.suite import Suite
 from evaluation.task import Options
 from files.listing import list_files
 from training.checks import names_of
+from training.scoring import in_form_that_is_there
 from training.stages import Stage, as_value, as_words
 
 HELD_OUT, TRIPLETS = "held_out.txt", "triplets"
@@ -126,8 +127,9 @@ def write_held_out(cfg: DictConfig, path: Path) -> int:
         log.warning("domain: evaluation.data_root is not set, so no test sentences are known that could be left out.")
         sentences = set[str]()
     else:
-        names = dict.fromkeys([*names_of(scoring.suite), *names_of(scoring.during)])
         options = of_defaults(Options, "evaluation")
+        during = [in_form_that_is_there(scoring.data_root, name) for name in names_of(scoring.during)]
+        names = dict.fromkeys([*names_of(scoring.suite), *during])
         suite = Suite(load_tasks(scoring.data_root, list(names), options, prefix="evaluation.").tasks)
         whole = {text for texts in suite.sentences().values() for text in texts}
         sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}

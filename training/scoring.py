@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import cast
 
 import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
@@ -43,11 +42,8 @@ def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:
     """
     scoring, unscored = cfg.evaluation, ""
     asked = _said("monitor") or _said("evaluation.during") or (_said("evaluation.every_n_steps") and not cfg.monitor)
-    of_tables = (
-        []
-        if asked or not scoring.every_n_steps
-        else [name for name in names_of(scoring.during) if is_task(name) and name not in held_out]
-    )
+    during = [] if asked or not scoring.every_n_steps else names_of(scoring.during)
+    of_tables = [name for name in during if is_task(name) and name not in held_out]
     if scoring.data_root is None:
         if of_tables and cfg.monitor and cfg.monitor.partition("/")[0] in of_tables:
             cfg.monitor = None
@@ -58,8 +54,7 @@ def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:
         log.info("evaluation.data_root is not set: no scores of %s%s.", ", ".join(names_of(scoring.suite)), unscored)
         return
     for name in of_tables:
-        plain = name.removesuffix(SENTEVAL)
-        if not _is_there(scoring.data_root, name) and _is_there(scoring.data_root, plain):
+        if (plain := in_form_that_is_there(scoring.data_root, name)) != name:
             log.warning(
                 "%s: its texts in SentEval's form are not in %s, so %s is scored in its place, which is not what was "
                 "published. python -m evaluation action=fetch suite=%s data_root=DIR gets them.",
@@ -69,10 +64,16 @@ def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:
             cfg.monitor = re.sub(f"^{name}/", f"{plain}/", cfg.monitor) if cfg.monitor else None
 
 
+def in_form_that_is_there(root: str, name: str) -> str:
+    """Return the task, or where it lacks its texts in SentEval's form, the same with them as they are."""
+    plain = name.removesuffix(SENTEVAL)
+    return plain if is_task(name) and not _is_there(root, name) and _is_there(root, plain) else name
+
+
 def _said(key: str) -> bool:
     """Whether the command line gives it, for the run or a stage."""
     words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    return any(re.match(rf"\+*(stages\.[^.=]+\.)?{re.escape(key)}=", cast(str, word)) for word in words)
+    return any(re.match(rf"\+*(stages\.[^.=]+\.)?{re.escape(key)}=", word) for word in words)
 
 
 def _is_there(root: str, name: str) -> bool:
