@@ -77,23 +77,33 @@ class Order:
     """Which examples this rank takes in batch k of a pass: block k of the pass's permutation, dealt like cards.
 
     Rank r takes places r, r + world, ... of the block. What does not fill a batch at the end of a pass is left out
-    and comes up in other passes.
+    and comes up in other passes; without ``drop_last`` it is a smaller batch.
     """
 
-    def __init__(self, examples: int, batch_size: int, *, seed: int, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self, examples: int, batch_size: int, *, seed: int, rank: int = 0, world: int = 1, drop_last: bool = True
+    ) -> None:
         check_batch_size(examples, batch_size, world)
+        self.whole, rest = divmod(examples, batch_size)
+        self.has_rest = rest > 0 and not drop_last
+        if self.has_rest and rest % world:
+            raise InputError(
+                f"data.drop_last=false: the last batch has {rest} of the {examples} examples, which do not split "
+                f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
+            )
         self.examples, self.batch_size, self.seed, self.rank, self.world = examples, batch_size, seed, rank, world
         self._permutation: tuple[int, Permutation] | None = None
 
     def __len__(self) -> int:
         """Batches in one pass; the same on every rank."""
-        return self.examples // self.batch_size
+        return self.whole + self.has_rest
 
     def batch(self, epoch: int, k: int) -> np.ndarray:
         """(batch_size / world,) int64: this rank's examples of global batch k."""
         if not 0 <= k < len(self):
             raise IndexError(f"batch {k} of {len(self)}")
-        places = np.arange(k * self.batch_size + self.rank, (k + 1) * self.batch_size, self.world)
+        end = min((k + 1) * self.batch_size, self.examples)
+        places = np.arange(k * self.batch_size + self.rank, end, self.world)
         if self._permutation is None or self._permutation[0] != epoch:
             self._permutation = epoch, Permutation(self.examples, self.seed, epoch)
         return self._permutation[1][places]

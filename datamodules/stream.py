@@ -18,8 +18,9 @@ from datamodules.order import Order
 class BatchStream:
     """Iterating yields what is left of the current epoch; the next iteration is the next epoch.
 
-    ``build(pass_index, examples)`` makes this rank's share of a batch of (batch_size / world,) examples. An epoch may
-    go over the data several times: pass ``epoch * passes + i`` has its own order, and names the random draws.
+    ``build(pass_index, examples)`` makes this rank's share of a batch of (batch_size / world,) examples; without
+    ``drop_last`` the last one of a pass may be smaller. An epoch may go over the data several times: pass
+    ``epoch * passes + i`` has its own order, and names the random draws.
 
     ``data_id`` names the content of the data, such as a hash. Raises InputError for a batch size that does not split
     evenly or exceeds the data, and for a state of other data.
@@ -39,9 +40,12 @@ class BatchStream:
         data_id: str = "",
         num_workers: int = 0,
         pin_memory: bool = False,
+        drop_last: bool = True,
     ) -> None:
-        self._batches = _EpochBatches(build, Order(examples, batch_size, seed=seed, rank=rank, world=world), passes)
+        order = Order(examples, batch_size, seed=seed, rank=rank, world=world, drop_last=drop_last)
+        self._batches = _EpochBatches(build, order, passes)
         self._identity = {"seed": seed, "batch_size": batch_size, "examples": examples, "passes": passes}
+        self._identity |= {} if drop_last else {"drop_last": False}
         self._data_id = data_id
         self._epoch, self._consumed, self._resumed = epoch, 0, False
         self._num_workers, self._pin_memory = num_workers, pin_memory

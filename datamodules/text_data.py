@@ -37,6 +37,7 @@ class TextData(pl.LightningDataModule, ABC):
     seed: int
     fraction: float
     cache_dir: str | None
+    drop_last: bool  # what does not fill a batch at the end of an epoch comes up in another; false: a smaller batch
     num_workers: int
     verify: bool  # read all of the store and compare it with its sums, not only what is drawn from
     quiet: bool
@@ -103,6 +104,7 @@ class TextData(pl.LightningDataModule, ABC):
             passes=self.passes,
             data_id=data_id,
             num_workers=self.num_workers,
+            drop_last=self.drop_last,
             **place_of(self.trainer),
         )
 

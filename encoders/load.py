@@ -22,7 +22,7 @@ from encoders.lengths import usual_length
 from encoders.pooling import POOLERS, TanhHead
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.shipped_pooler import shipped_pooler
-from encoders.word_vectors import WordVectors, is_word_vector_file
+from encoders.word_vectors import FALLBACK, WordVectors, is_word_vector_file
 from files.models import GGUF
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,8 @@ def load_encoder(
     """None takes what the encoder was made with; of a plain transformer that is mean pooling and 512 tokens.
 
     ``prompt`` is put before every text as it is, blanks included, ``prompt_suffix`` behind it; "" is none where the
-    encoder has one of its own. ``pooling="first_decoder"`` reads a T5's decoder, as GenSE's published folders want.
+    encoder has one of its own. ``pooling="first_decoder"`` reads a T5's decoder, as GenSE's published folders want,
+    "pooler_output" the tanh layer that BERT ships; of word vectors "mean_lower_fallback" also finds lower-cased words.
     ``max_length`` counts tokens, up to what the backbone can take, whatever the folder says. ``device=None`` is the GPU
     where there is one. ``precision="bf16"`` holds weights and states in 16 bits; pooling and what comes out stay
     float32.
@@ -69,7 +70,7 @@ def load_encoder(
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     options = _Options(pooling, prompt, max_length, precision, torch.device(device), prompt_suffix)
-    _check(options)
+    _check(options, is_word_vector_file(name) and options.pooling == FALLBACK)
     if name.endswith(GGUF):
         return _from_transformers(name, options)
     if Path(name).is_file():
@@ -81,8 +82,8 @@ def load_encoder(
     return _from_transformers(name, options)
 
 
-def _check(options: _Options) -> None:
-    if options.pooling is not None and options.pooling not in POOLERS:
+def _check(options: _Options, is_fallback: bool) -> None:
+    if options.pooling is not None and options.pooling not in POOLERS and not is_fallback:
         raise InputError(f"pooling={options.pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
     if options.precision not in PRECISIONS:
         raise InputError(f"precision={options.precision!r} is unknown; choose one of {', '.join(PRECISIONS)}.")
@@ -97,11 +98,11 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
         raise InputError(f"encoder={path} is a file that is neither checkpoint nor word vectors. {WANTED}")
     given = {"prompt": options.prompt, "prompt_suffix": options.prompt_suffix, "max_length": options.max_length}
     unfit = [f"{key}={value}" for key, value in given.items() if value]
-    unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean"))
+    unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean", FALLBACK))
     unfit += [f"precision={options.precision}"] * (options.precision != "fp32")
     if unfit:
         raise InputError(f"encoder={path}: word vectors are averaged in fp32 and know no {unfit[0]}; leave it out.")
-    return WordVectors(path)
+    return WordVectors(path, lower_fallback=options.pooling == FALLBACK)
 
 
 def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:

@@ -13,7 +13,8 @@ from contracts import InputError
 Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
 T5Optimizer = Literal["adafactor", "adafactor_scaled", "adamw"]
 ScheduleName = Literal[
-    "slanted_triangular", "paper_literal", "official_code_bug", "linear", "linear_constant", "constant"
+    "slanted_triangular", "paper_literal", "official_code_bug", "linear", "linear_from_zero", "linear_constant",
+    "constant",
 ]  # fmt: skip
 
 
@@ -43,12 +44,15 @@ def published_constant(steps_per_epoch: int, epochs: int, *, cut_fraction: float
     return factor
 
 
-def linear(total_steps: int, *, cut_fraction: float) -> Schedule:
-    """Linear warm-up over ``cut_fraction`` of the steps, rounded up, then linear to zero."""
-    cut = math.ceil(total_steps * cut_fraction)
+def linear(total_steps: int, *, cut_fraction: float, from_zero: bool = False) -> Schedule:
+    """Linear warm-up over ``cut_fraction`` of the steps, rounded up, then linear to zero.
+
+    ``from_zero`` is transformers' own: its first step of a warm-up has the rate zero, and changes nothing.
+    """
+    cut, first = math.ceil(total_steps * cut_fraction), 0 if from_zero else 1
 
     def factor(step: int) -> float:
-        return (step + 1) / cut if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
+        return (step + first) / cut if step < cut else max(0.0, (total_steps - step) / max(1, total_steps - cut))
 
     return factor
 
@@ -80,7 +84,7 @@ def make_schedule(
     ``slanted_triangular`` runs over the real number of optimiser steps; ``paper_literal`` over as many steps as there
     are training instances (DeCLUTR, section 4.1.2, read literally: one epoch never leaves the warm-up);
     ``official_code_bug`` is what the published code did unless told the number of batches; ``linear_constant`` is
-    GenSE's; ``linear`` and ``constant`` are the usual ones.
+    GenSE's; ``linear`` and ``constant`` are the usual ones, ``linear_from_zero`` is the former as transformers has it.
     """
     if name == "slanted_triangular":
         return slanted_triangular(total_steps, cut_fraction=cut_fraction, ratio=ratio)
@@ -88,15 +92,15 @@ def make_schedule(
         return slanted_triangular(instances, cut_fraction=cut_fraction, ratio=ratio)
     if name == "official_code_bug":
         return published_constant(steps_per_epoch, epochs, cut_fraction=cut_fraction, ratio=ratio)
-    if name == "linear":
-        return linear(total_steps, cut_fraction=cut_fraction)
+    if name in ("linear", "linear_from_zero"):
+        return linear(total_steps, cut_fraction=cut_fraction, from_zero=name == "linear_from_zero")
     if name == "linear_constant":
         return linear_constant(total_steps, cut_fraction=cut_fraction)
     if name == "constant":
         return lambda step: 1.0
     raise InputError(
         f"model.lr_schedule={name!r} is unknown; choose slanted_triangular, paper_literal, official_code_bug, "
-        "linear, linear_constant or constant."
+        "linear, linear_from_zero, linear_constant or constant."
     )
 
 

@@ -24,6 +24,9 @@ from encoders.embedding import LoadedEncoder
 
 log = logging.getLogger(__name__)
 
+# By lower_fallback; raised where vectors change, as kept ones are found by it
+VERSION = {True: b"word vectors 1", False: b"word vectors 2, as spelled"}
+FALLBACK = "mean_lower_fallback"  # the pooling that also finds the lower-cased form of a word
 ENDINGS = (".txt", ".vec", ".txt.gz", ".vec.gz")
 LINES_LOOKED_AT = 100  # to find the width: what most have, for a word may hold blanks
 
@@ -34,18 +37,19 @@ class _Shape(NamedTuple):
 
 
 class WordVectors(LoadedEncoder):
-    """Words are what blanks part: a tokenised text is taken as it is. A word that the file lacks is looked up again in
-    lower case. A text without any known word is the zero vector. Of a word that stands twice the first line counts.
+    """Words are what blanks part: a tokenised text is taken as it is. A word is looked up as it is spelled, as in
+    SentEval's bow; with ``lower_fallback`` one that the file lacks is looked up again in lower case. A text without any
+    known word is the zero vector. Of a word that stands twice the first line counts.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, lower_fallback: bool = False) -> None:
+        self.path, self.lower_fallback = Path(path), lower_fallback
         self._shape = _shape(self.path)
         self.width = self._shape.width
         self.description = {
             "kind": "word vectors",
             "backbone": self.path.name,
-            "pooling": "mean",
+            "pooling": FALLBACK if lower_fallback else "mean",
             "prompt": "",
             "max_length": "none",
             "precision": "fp32",
@@ -57,7 +61,7 @@ class WordVectors(LoadedEncoder):
     @property
     def fingerprint(self) -> str:
         with self.path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.sha256(b"word vectors 1")).hexdigest()
+            return hashlib.file_digest(file, lambda: hashlib.sha256(VERSION[self.lower_fallback])).hexdigest()
 
     def embed_list(self, texts: Sequence[str]) -> Tensor:
         """N texts -> (N, width) float32.
@@ -66,7 +70,8 @@ class WordVectors(LoadedEncoder):
             InputError: a line of the file is damaged.
         """
         words_of = [text.split() for text in texts]
-        forms = {word: (_bytes(word), _bytes(word.lower())) for words in words_of for word in words}
+        other = str.lower if self.lower_fallback else str
+        forms = {word: (_bytes(word), _bytes(other(word))) for words in words_of for word in words}
         self._read({form for pair in forms.values() for form in pair} - self._looked_for)
         row_of = {word: self._row_of.get(exact, self._row_of.get(lower)) for word, (exact, lower) in forms.items()}
         rows_of = [[row for word in words if (row := row_of[word]) is not None] for words in words_of]

@@ -25,6 +25,7 @@ NOT_IDENTITY_WITHIN = {
 SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older configs say for the same; None: nothing
     "model.max_length": (None, 512),
     "data.deletion": (None, None),
+    "data.drop_last": (True, None),
 }
 FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule
     "datamodules.documents.HubDocuments": "datamodules.documents.from_hub",

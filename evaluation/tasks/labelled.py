@@ -28,8 +28,7 @@ class Layout(NamedTuple):
 
 PARTS = {1: ("all",), 2: ("train", "test"), 3: ("train", "dev", "test")}
 _PAIR = ("sentence1", "sentence2")
-# What SentEval asks for on SNLI. It does so under the names maxepoch and nepoches, which its classifier does not read
-# (snli.py, classifier.py), and so trained as on other tasks; the difference is when the dev accuracy is looked at.
+# What SentEval sets for SNLI alone (snli.py: max_epoch and epoch_size, which classifier.py reads).
 SNLI_SETTINGS = {"max_epoch": 15, "passes": 1}
 LAYOUTS = {
     "cr": Layout({"CR/all": 3775}, ("0", "1"), may_be_empty=True, senteval=True),

@@ -107,6 +107,18 @@ def test_the_batches_of_an_epoch_share_no_example():
     assert len(set(seen.tolist())) == 100
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_the_last_batch_may_be_smaller(world):
+    """Every example of a pass, once; the rest is dealt out as evenly as the others."""
+    ranks = [Order(106, 12, seed=0, rank=rank, world=world, drop_last=False) for rank in range(world)]
+    batches = [np.stack([rank.batch(4, k) for rank in ranks], 1).reshape(-1) for k in range(len(ranks[0]))]
+    assert [len(batch) for batch in batches] == [12] * 8 + [10]
+    assert sorted(np.concatenate(batches)) == list(range(106))
+    assert np.array_equal(batches[3], Order(106, 12, seed=0).batch(4, 3))
+    with pytest.raises(InputError, match=r"data.drop_last=false: the last batch has 10 of the 106 .* 3 processes"):
+        Order(106, 12, seed=0, world=3, drop_last=False)
+
+
 @pytest.mark.parametrize(
     ("examples", "batch_size", "world", "advice"),
     [

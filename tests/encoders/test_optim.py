@@ -60,16 +60,17 @@ def test_linear_starts_above_zero_and_ends_at_zero():
 
 @pytest.mark.parametrize("total", [7, 70, 3_437])
 @pytest.mark.parametrize("fraction", [0.0, 0.1])
-def test_linear_is_transformers_own_but_for_a_first_step_that_counts(total, fraction):
+@pytest.mark.parametrize(("name", "first"), [("linear", 1), ("linear_from_zero", 0)])
+def test_linear_is_transformers_own_but_for_a_first_step_that_counts(name, first, total, fraction):
     """Warm-up is rounded up, as sentence-transformers' fit() did; transformers begins with a step of rate 0."""
     weight = torch.nn.Parameter(torch.zeros(1))
     warm_up = math.ceil(total * fraction)
     theirs = get_linear_schedule_with_warmup(torch.optim.SGD([weight], lr=1.0), warm_up, total).lr_lambdas[0]
     ours = make_schedule(
-        "linear", total_steps=total, steps_per_epoch=total, epochs=1, instances=1, cut_fraction=fraction, ratio=32
+        name, total_steps=total, steps_per_epoch=total, epochs=1, instances=1, cut_fraction=fraction, ratio=32
     )
     for step in range(total + 1):
-        assert ours(step) == pytest.approx(theirs(step + 1 if step < warm_up else step))
+        assert ours(step) == pytest.approx(theirs(step + first if step < warm_up else step))
 
 
 def test_an_unknown_schedule_lists_the_known_ones():

@@ -33,14 +33,14 @@ def path(request, tmp_path):
     return path
 
 
-def test_a_text_is_the_average_of_its_words(path):
-    found = load_encoder(path).embed(
-        ["the ferry", "The ferry", "Ferry ,", "the the ferry unknown", "unknown", "", " \t"]
-    )
+@pytest.mark.parametrize("pooling", [None, "mean_lower_fallback"])
+def test_a_text_is_the_average_of_its_words(path, pooling):
+    encoder = load_encoder(path, pooling=pooling)
+    found = encoder.embed(["the ferry", "The ferry", "Ferry ,", "the the ferry unknown", "unknown", "", " \t"])
     expected = [
         [0.5, 1, -2],
         [0, 5, -2],  # exact before lower case
-        [0.25, 1.125, (-4 + 1e-3) / 2],
+        [0.25, 1.125, (-4 + 1e-3) / 2] if pooling else [0.5, 0.25, 1e-3],  # SentEval's bow finds no "Ferry"
         [2 / 3, 2 / 3, -4 / 3],
         [0, 0, 0],
         [0, 0, 0],
@@ -48,6 +48,8 @@ def test_a_text_is_the_average_of_its_words(path):
     ]
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, torch.tensor(expected))
+    assert encoder.description["pooling"] == pooling or pooling is None
+    assert (encoder.fingerprint == load_encoder(path).fingerprint) == (pooling is None)
 
 
 def test_texts_without_a_known_word_and_no_texts(path):
