@@ -24,6 +24,9 @@ NOT_IDENTITY_WITHIN = {
 }
 SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older configs say for the same; None: nothing
     "model.max_length": (None, 512),
+    "model.append_end": (None, None),
+    "model.attention": (None, None),
+    "data.append_end": (None, None),
     "data.deletion": (None, None),
     "data.drop_last": (True, None),
 }
