@@ -32,6 +32,8 @@ OBJECTIVES = {
     "simcse": "SimCSE (Gao et al., EMNLP 2021): a sentence is near itself under other dropout, or near its positive "
     "where the data has one.",
     "sbert_nli": "A softmax over the relation of premise and hypothesis (Reimers and Gurevych, EMNLP 2019).",
+    "tsdae": "TSDAE (Wang, Reimers and Gurevych, Findings of EMNLP 2021): a text is written again from the vector of "
+    "what is left of it when most words are deleted. No labels.",
     "gense": "GenSE (Chen et al., EMNLP 2022): contrastive learning on triplets, with T5.",
 }
 PROTOCOLS = {

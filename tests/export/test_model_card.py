@@ -3,8 +3,10 @@
 import pytest
 import yaml
 from huggingface_hub import ModelCard
+from hydra.utils import get_class
 
-from export.model_card import card_of_folder, model_card
+from command.config_files import CONFIGS, choices
+from export.model_card import OBJECTIVES, card_of_folder, model_card
 
 
 @pytest.fixture
@@ -161,3 +163,9 @@ def test_a_run_without_scores_says_so(results):
     card = model_card({**results, "scores": {}, "intervals": {}, "overlap": {}, "data": [], "git_commit": None})
     for sentence in ("no evaluation data", "Not recorded", "Not counted", "It was not scored", "no commit recorded"):
         assert sentence in card
+
+
+def test_every_objective_that_leaves_an_encoder_has_its_sentence():
+    configs = (yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text()) for name in choices("model"))
+    classes = [get_class(config["model"]["_target_"]) for config in configs]
+    assert {one.objective for one in classes if one.product == "encoder"} == set(OBJECTIVES)
