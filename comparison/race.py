@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from comparison.collect import labels_of, read_run
 from comparison.processes import Done, Job, run_all
 from contracts import InputError
+from files.claims import differences
+from files.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -60,17 +62,14 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
     """A folder holds one race; more seeds may come to it."""
     if path.exists():
         try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            before = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
             raise InputError(
                 f"{path}: wanted JSON, got: {error}. Choose another output, or remove the file."
             ) from error
-        if before != json.loads(json.dumps(asked)):
-            raise InputError(
-                f"output={path.parent} holds another race (its arms or its budget differ). Choose another output."
-            )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asked, indent=1), encoding="utf-8")
+        if found := differences(before, asked):
+            raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
+    write_whole(path, json.dumps(asked, indent=1))
 
 
 def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) -> list[Done]:
@@ -86,9 +85,8 @@ def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) 
             name = f"{label}-seed{seed}"
             labels[name] = label
             jobs.append(Job(name, [*words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name))
-    (output / "runs").mkdir(parents=True, exist_ok=True)
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
-    (output / "runs" / "labels.json").write_text(json.dumps(labels, indent=1), encoding="utf-8")
+    write_whole(output / "runs" / "labels.json", json.dumps(labels, indent=1))
 
     def told(job: Job, done: Done) -> None:
         log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
