@@ -12,7 +12,7 @@ from contracts import InputError, RetrievalTask, SpanBatch
 from datamodules.pydocs import PydocsSource
 from datamodules.records import Record
 from datamodules.sources import DocumentSource, HubSource, TextSource
-from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, choose_max_span
+from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, MaskHow, SpanBatches, choose_max_span
 from datamodules.spans import Positive, SpanRule, Window
 from datamodules.text_data import TextData
 from datamodules.text_to_ids import LengthRule, LongDocuments
@@ -50,6 +50,8 @@ class DocumentSpans(TextData):
     length_unit: Literal["tokens", "words"]
     lowercase: bool
     mlm_probability: float
+    mask_how: MaskHow | None
+    mask_token: str | None
     max_length: int
     equalise_spans_to: int | None
 
@@ -87,7 +89,7 @@ class DocumentSpans(TextData):
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         lengths = np.diff(store.offsets)
-        specials, longest = special_tokens(tokenizer), self.max_length
+        specials, longest = special_tokens(tokenizer, mask_token=self.mask_token), self.max_length
         if self.max_span == "auto":
             max_span = choose_max_span(lengths, self._length_rule(), longest - specials.number)
             min_span = min(self.min_span, max(1, max_span // 4))
@@ -102,6 +104,7 @@ class DocumentSpans(TextData):
             seed=self.seed,
             max_length=longest,
             mlm_probability=self.mlm_probability,
+            mask_how=self.mask_how or "bert",
             starts_word=word_start_table(tokenizer) if self.align_to_words else None,
         )
         return len(self.rows)

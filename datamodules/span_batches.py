@@ -5,7 +5,7 @@ spans and masks in whichever process and batch it comes up, and new ones in the 
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from datamodules.tokenizer import Specials
 
 LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
 KEPT_PERCENT = 90  # of the documents, by max_span=auto
+MaskHow = Literal["bert", "all"]
 SPANS, MASKS = 0, 1  # two streams of random numbers: spans do not depend on whether tokens are masked
 
 
@@ -53,6 +54,7 @@ class SpanBatches:
         seed: int,
         max_length: int,
         mlm_probability: float,
+        mask_how: MaskHow = "bert",
         starts_word: np.ndarray | None = None,
     ) -> None:
         rule.check()
@@ -60,7 +62,8 @@ class SpanBatches:
         if mlm_probability > 0 and specials.mask_id is None:
             raise InputError(
                 "data.mlm_probability: the tokenizer of this backbone has no mask token, so nothing can be masked. "
-                "Take a masked language model, or set data.mlm_probability=0 (and model.mlm_weight=0)."
+                "Name one of its tokens as model.mask_token, take a masked language model, or set "
+                "data.mlm_probability=0 (and model.mlm_weight=0)."
             )
         if max_length - specials.number < rule.min_span:
             raise InputError(
@@ -69,7 +72,9 @@ class SpanBatches:
             )
         self.store, self.specials, self.rule, self.seed = store, specials, rule, seed
         self.content = max_length - specials.number
-        self.mlm_probability, self.starts_word = mlm_probability, starts_word
+        if mask_how not in get_args(MaskHow):
+            raise InputError(f"data.mask_how={mask_how!r} is unknown; choose {' or '.join(get_args(MaskHow))}.")
+        self.mlm_probability, self.mask_how, self.starts_word = mlm_probability, mask_how, starts_word
 
     def __call__(self, pass_index: int, rows: np.ndarray) -> SpanBatch:
         anchors, positives, masked, labels = [], [], [], []
@@ -121,6 +126,7 @@ class SpanBatches:
             mask_id=self.specials.mask_id or 0,
             vocab_size=len(flags),
             probability=self.mlm_probability,
+            how=self.mask_how,
         )
 
     def _ragged(self, sequences: Sequence[np.ndarray], lengths: Sequence[np.ndarray]) -> Ragged:
@@ -128,13 +134,20 @@ class SpanBatches:
 
 
 def mask_tokens(
-    ids: np.ndarray, special: np.ndarray, rng: np.random.Generator, *, mask_id: int, vocab_size: int, probability: float
+    ids: np.ndarray,
+    special: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    mask_id: int,
+    vocab_size: int,
+    probability: float,
+    how: MaskHow = "bert",
 ) -> tuple[np.ndarray, np.ndarray]:
     """(n,) ids and (n,) bool flags of special tokens -> corrupted ids and labels, (n,) int64 each.
 
     Every other token is predicted with ``probability``, independently: 80 % of those become the mask, 10 % a token
-    drawn uniformly from the whole vocabulary, 10 % stay (Devlin et al. 2019, section 3.1). ``labels`` hold the
-    original id where a token is predicted, IGNORED_LABEL elsewhere.
+    drawn uniformly from the whole vocabulary, 10 % stay (Devlin et al. 2019, section 3.1); with ``how="all"`` all of
+    them become the mask. ``labels`` hold the original id where a token is predicted, IGNORED_LABEL elsewhere.
     """
     check_probability(probability)
     ids = ids.astype(np.int64, copy=False)
@@ -142,7 +155,9 @@ def mask_tokens(
     draws = rng.random(len(ids))
     draws[special] = 1.0
     masked = ids.copy()
-    masked[draws < 0.8 * probability] = mask_id
+    masked[draws < (1.0 if how == "all" else 0.8) * probability] = mask_id
+    if how == "all":
+        return masked, np.where(draws < probability, ids, IGNORED_LABEL)
     random = np.flatnonzero((draws >= 0.8 * probability) & (draws < 0.9 * probability))
     masked[random] = rng.integers(vocab_size, size=len(random))
     return masked, np.where(draws < probability, ids, IGNORED_LABEL)

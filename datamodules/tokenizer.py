@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from contracts import InputError
 from files.models import append_end, located
 
+BLANK = "_"  # stands for a mask that is lacking
 BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
 
 
@@ -56,10 +57,12 @@ class Specials(NamedTuple):
         return len(self.before) + len(self.after)
 
 
-def special_tokens(tokenizer: Any) -> Specials:
+def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> Specials:
     """Found by encoding a word with and without special tokens, which every tokenizer can do.
 
-    Raises InputError where the one does not stand inside the other.
+    The mask is ``mask_token``, or the tokenizer's own, or where it has none "_", as in LLM2Vec.
+
+    Raises InputError where the one does not stand inside the other, or ``mask_token`` is none of its tokens.
     """
     plain = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a", add_special_tokens=True)["input_ids"]
@@ -72,7 +75,15 @@ def special_tokens(tokenizer: Any) -> Specials:
     before, after = whole[: places[0]], whole[places[0] + len(plain) :]
     flags = np.zeros(len(tokenizer), dtype=bool)
     flags[tokenizer.all_special_ids] = True
-    return Specials(np.array(before, np.int64), np.array(after, np.int64), flags, tokenizer.mask_token_id)
+    mask_id = tokenizer.get_vocab().get(mask_token or tokenizer.mask_token or BLANK)
+    if mask_id is not None:
+        flags[mask_id] = True
+    elif mask_token is not None:
+        raise InputError(
+            f"model.mask_token={mask_token!r} is no token of this backbone's vocabulary. Name one that is, such as "
+            f"{BLANK!r}, or set it to null."
+        )
+    return Specials(np.array(before, np.int64), np.array(after, np.int64), flags, mask_id)
 
 
 def word_start_table(tokenizer: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ from contracts import InputError
 ATTENTION = ("causal", "bidirectional")
 FIRST_TO_HONOUR = "5.4"  # of transformers: older ones read some families causally whatever the config says
 NOTHING = 1e-6
+DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")  # as families call that of attention
 
 
 def set_attention(config: Any, attention: str | None, backbone: str) -> None:
@@ -40,6 +41,20 @@ def is_decoder_alone(config: Any) -> bool:
 
     kind = type(config)
     return kind in AutoModelForCausalLM._model_mapping and kind not in AutoModelForMaskedLM._model_mapping
+
+
+def set_attention_dropout(config: Any, probability: float | None, backbone: str) -> None:
+    """Write it into a config of transformers, under the family's name for it; None leaves what it says."""
+    if probability is None:
+        return
+    if not 0 <= probability < 1:
+        raise InputError(f"model.attention_dropout={probability}: wanted 0 or more, and below 1; LLM2Vec's is 0.3.")
+    name = next((name for name in DROPOUT if hasattr(config, name)), None)
+    if name is None:
+        raise InputError(
+            f"model.attention_dropout={probability}: backbone={backbone}, a {config.model_type}, has none. Drop it."
+        )
+    setattr(config, name, probability)
 
 
 def is_causal(config: Any) -> bool:

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForTextEncoding,
     AutoTokenizer,
@@ -25,7 +26,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
-from encoders.attention import check_attention, set_attention
+from encoders.attention import check_attention, is_decoder_alone, reads_ahead, set_attention, set_attention_dropout
 from encoders.hub import only_local
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
@@ -56,37 +57,55 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
 
 
 def load_masked_lm(
-    backbone: str, *, lm_head: bool, decoder: bool = False, attention: str | None = None
+    backbone: str,
+    *,
+    lm_head: bool,
+    decoder: bool = False,
+    attention: str | None = None,
+    attention_dropout: float | None = None,
 ) -> PreTrainedModel:
     """A transformer with its masked-LM head, or without one where none is wanted; float32. Of an encoder-decoder it is
-    the encoder, or with ``decoder`` both.
+    the encoder, or with ``decoder`` both. A causal language model's head is its own, which predicts the next token:
+    the model must read both ways.
 
     Raises:
         InputError: the architecture has no such head, or the checkpoint holds no weights for it (transformers would
             draw random ones and go on), or nothing can be loaded at all.
     """
-    run = run_folder(backbone)
-    if not lm_head:
-        return load_states(backbone, decoder=decoder, attention=attention)
-    if run:
-        return _from_run(Path(backbone), run)
     config = from_pretrained(AutoConfig, backbone)
-    if type(config) not in AutoModelForMaskedLM._model_mapping:
+    config.output_hidden_states = False  # on in some exported folders, for others' sake
+    set_attention(config, attention, backbone)
+    set_attention_dropout(config, attention_dropout, backbone)
+    if not lm_head:
+        return load_states(backbone, decoder=decoder, config=config, attention=attention)
+    fills = type(config) in AutoModelForMaskedLM._model_mapping
+    if not fills and not is_decoder_alone(config):
         raise _no_head(backbone, f"a {config.model_type} model has none")
-    return load_whole(AutoModelForMaskedLM, backbone, partial(_no_head, backbone), dtype=torch.float32)
+    factory = AutoModelForMaskedLM if fills else AutoModelForCausalLM
+    if run_folder(backbone):
+        model = _from_run(Path(backbone), factory, config)
+    else:
+        model = load_whole(factory, backbone, partial(_no_head, backbone), config=config, dtype=torch.float32)
+    check_attention(model, attention, backbone)
+    if not fills and not reads_ahead(model):
+        raise InputError(
+            f"backbone={backbone}: model.mlm_weight above 0 fills gaps from both sides, and this causal language model "
+            "sees one alone. Set model.attention=bidirectional, or model.mlm_weight=0."
+        )
+    return model
 
 
 def load_states(
-    name: str, *, decoder: bool, setting: str = "backbone", attention: str | None = None
+    name: str, *, decoder: bool, setting: str = "backbone", config: Any = None, attention: str | None = None
 ) -> PreTrainedModel:
     """Without heads; of an encoder-decoder the encoder alone unless ``decoder``; float32.
 
     Raises:
         InputError: it cannot be loaded, or lacks weights, which transformers would draw at random.
     """
-    config = from_pretrained(AutoConfig, name, setting=setting)
-    config.output_hidden_states = False  # on in some exported folders, for others' sake
-    set_attention(config, attention, name)
+    if config is None:
+        config = from_pretrained(AutoConfig, name, setting=setting)
+        config.output_hidden_states = False
     factory = states_class(config, decoder=decoder)
     options: dict[str, Any] = {"config": config, "dtype": torch.float32, "output_loading_info": True}
     model, info = from_pretrained(factory, name, setting=setting, **options)
@@ -137,7 +156,7 @@ def check_vocabulary(
         )
 
 
-def _from_run(folder: Path, encoder: str) -> PreTrainedModel:
+def _from_run(folder: Path, factory: Any, config: Any) -> PreTrainedModel:
     best = folder / "checkpoints" / "best.ckpt"
     try:
         state = load_checkpoint(best)
@@ -148,14 +167,11 @@ def _from_run(folder: Path, encoder: str) -> PreTrainedModel:
         for name, value in state["state_dict"].items()
         if name.startswith("encoder.transformer.")
     }
-    config = from_pretrained(AutoConfig, encoder)
-    if type(config) not in AutoModelForMaskedLM._model_mapping:
-        raise _no_head(str(folder), f"a {config.model_type} model has none")
-    model = AutoModelForMaskedLM.from_config(config, dtype=torch.float32)
+    model = factory.from_config(config, dtype=torch.float32)
     outcome = model.load_state_dict(weights, strict=False)
     if outcome.missing_keys or outcome.unexpected_keys:
         raise _no_head(str(folder), "that run was trained without one")
-    return model
+    return cast(PreTrainedModel, model)
 
 
 def _without_pooler(model: PreTrainedModel) -> PreTrainedModel:
@@ -167,7 +183,8 @@ def _without_pooler(model: PreTrainedModel) -> PreTrainedModel:
 def _no_head(backbone: str, why: str) -> InputError:
     return InputError(
         f"backbone={backbone} cannot be trained with MLM: no masked-LM head ({why}). "
-        "Take a masked LM (RoBERTa, BERT, DistilRoBERTa, ModernBERT, MPNet ...) or set model.mlm_weight=0."
+        "Take a masked LM (RoBERTa, BERT, DistilRoBERTa, ModernBERT, MPNet ...), a causal one with "
+        "model.attention=bidirectional (Llama, Mistral, Qwen ...), or set model.mlm_weight=0."
     )
 
 

@@ -5,10 +5,12 @@ Shape letters: N documents, A anchors per document, P positives per anchor, D wi
 
 from typing import Any, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
+from encoders.attention import is_decoder_alone
 from encoders.chunks import concatenate
 from encoders.objective import EncoderSettings, Objective, check_choice, check_temperature, step_output
 from losses.contrastive import Contrast, nt_xent
@@ -23,6 +25,9 @@ class DeCLUTR(Objective):
     published; false encodes the unmasked anchor besides. ``loss_scale="paper"`` is the published gradient of the
     contrastive loss on several processes, 1 / processes of the exact one. ``metric_loss`` and ``metric_miner`` name
     classes of pytorch-metric-learning that take NT-Xent's place.
+
+    Of a causal language model that reads both ways MLM is MNTP: a masked token is predicted at the place before it.
+    ``mask_token`` is read by the data.
     """
 
     objective = "declutr"
@@ -35,6 +40,7 @@ class DeCLUTR(Objective):
         contrastive_weight: float,
         mlm_weight: float,
         mask_anchors_for_contrast: bool,
+        mask_token: str | None,
         reduction: str,
         loss_scale: str,
         metric_loss: str | None,
@@ -48,9 +54,12 @@ class DeCLUTR(Objective):
         self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
         _check(self.hparams)
         self.encoder = self.make_encoder(lm_head=mlm_weight > 0)
+        self._predicts_next = mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
         self._metric_loss = _named_metric_loss(metric_loss, metric_miner, metric_options or {})
 
     def training_step(self, batch: SpanBatch, batch_idx: int) -> StepOutput:
+        if self._predicts_next:
+            batch = batch._replace(labels=one_before(batch.labels, batch.anchors.lengths))
         sequences, labels = self._sequences(batch)
         encoded = self.encoder.encode(sequences, labels)
         loss, metrics = encoded.vectors.new_zeros(()), {}
@@ -96,6 +105,16 @@ class DeCLUTR(Objective):
         described["contrastive"] = loss.detach()
         described |= self.diagnostics(anchors_AND, positives_AND)
         return loss, described
+
+
+def one_before(labels: Tensor, lengths: np.ndarray) -> Tensor:
+    """(tokens,) labels -> the same, each at the place before its token, where a causal language model predicts it.
+
+    What is first in its sequence is not predicted (MNTP of LLM2Vec, BehnamGhader et al. 2024).
+    """
+    shifted = labels.roll(-1)
+    shifted[torch.from_numpy(np.cumsum(lengths) - 1).to(labels.device)] = IGNORED_LABEL
+    return shifted
 
 
 def _unlabelled(sequences: Ragged) -> Tensor:

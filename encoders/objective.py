@@ -68,7 +68,13 @@ class Objective(pl.LightningModule):
         if hparams.pooling in POOLERS and POOLERS[hparams.pooling].is_shipped and head is None:
             head = shipped_pooler(hparams.backbone)
         attention = hparams.get("attention")
-        transformer = load_masked_lm(hparams.backbone, lm_head=lm_head, decoder=decoder, attention=attention)
+        transformer = load_masked_lm(
+            hparams.backbone,
+            lm_head=lm_head,
+            decoder=decoder,
+            attention=attention,
+            attention_dropout=hparams.get("attention_dropout"),
+        )
         check_first_token(transformer, hparams.pooling, hparams.backbone)
         tokenizer = load_tokenizer(hparams.backbone, ends=bool(hparams.get("append_end")))
         check_vocabulary(transformer, tokenizer, hparams.backbone)

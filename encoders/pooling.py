@@ -37,7 +37,7 @@ def last(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def weighted_mean(states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Average over the real tokens, the i-th of them weighted by i / (1 + 2 + ... ) (Muennighoff 2022, eq. 3)."""
+    """Average over the real tokens, the i-th of them weighted by i / (1 + 2 + ... ) (SGPT, Muennighoff 2022)."""
     weight_BT1 = (mask_BT.long().cumsum(1) * mask_BT.long()).unsqueeze(-1).float()
     return (states_BTD.float() * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
 

@@ -19,7 +19,8 @@ class SimCSE(Objective):
     """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder.
 
     ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times. ``exclude_same_anchor`` takes
-    the positives of an equal anchor out of the candidates. ``seed`` draws the MLP's first weights.
+    the positives of an equal anchor out of the candidates. ``attention_dropout`` is the backbone's, where it is not to
+    be what its config says. ``seed`` draws the MLP's first weights.
     """
 
     objective = "simcse"
@@ -33,6 +34,7 @@ class SimCSE(Objective):
         temperature: float,
         hard_negative_weight: float,
         exclude_same_anchor: bool,
+        attention_dropout: float | None,
         log_every_n_steps: int,
         seed: int,
         **settings: Unpack[EncoderSettings],
@@ -79,8 +81,9 @@ class SimCSE(Objective):
             if self.training and not has_dropout(self.encoder):
                 raise InputError(
                     f"model=simcse on single sentences needs dropout: without it both views of a sentence are the "
-                    f"same, and backbone={self.hparams.backbone} has none. Set hidden_dropout_prob in its config.json "
-                    "(0.1 is usual; tiny.dropout=0.1 of backbone=tiny), or take data of two columns."
+                    f"same, and backbone={self.hparams.backbone} has none. Set model.attention_dropout (0.3 of a "
+                    "decoder), or hidden_dropout_prob in its config.json (0.1 is usual; tiny.dropout=0.1 of "
+                    "backbone=tiny), or take data of two columns."
                 )
             views, negatives = [batch.sentences, batch.sentences], None
         else:
@@ -89,4 +92,9 @@ class SimCSE(Objective):
 
 
 def has_dropout(encoder: nn.Module) -> bool:
-    return any(isinstance(module, nn.Dropout) and module.p > 0 for module in encoder.modules())
+    """Of modules, or of attention that is given a number, as Llama's."""
+    return any(
+        (isinstance(module, nn.Dropout) and module.p > 0)
+        or (isinstance(of := getattr(module, "attention_dropout", None), float) and of > 0)
+        for module in encoder.modules()
+    )

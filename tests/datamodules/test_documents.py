@@ -246,7 +246,10 @@ def test_masks_need_a_mask_token():
 
 def special_tokens_of_a_causal_model():
     class Causal:
-        all_special_ids, mask_token_id = [0], None
+        all_special_ids, mask_token = [0], None
+
+        def get_vocab(self):
+            return {"a": 7}
 
         def __len__(self):
             return 100

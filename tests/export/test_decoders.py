@@ -5,13 +5,13 @@ The truth is transformers, one text at a time and without padding, on ids that a
 
 import json
 import re
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
-import transformers
-from tokenizers import ByteLevelBPETokenizer, processors
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import processors
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from contracts import InputError
 from datamodules.tokenizer import load_tokenizer
@@ -19,59 +19,17 @@ from encoders import load_encoder
 from encoders.attention import reads_ahead
 from export.onnx_graph import export_onnx, use_of_onnx
 from export.sentence_transformers import export_encoder, parts_of
-from tests.conftest import SENTENCES
+from tests.decoders import BEGIN, END, save_decoder, tokenizer_of_a_decoder
 from tests.objectives import built
 
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-ROTARY = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64}
-FAMILIES = {
-    "llama": lambda **ids: transformers.LlamaConfig(**ROTARY, **ids),
-    "qwen3": lambda **ids: transformers.Qwen3Config(**ROTARY, **ids),
-    "mistral": lambda **ids: transformers.MistralConfig(**ROTARY, sliding_window=4, **ids),
-    "gemma2": lambda **ids: transformers.Gemma2Config(**ROTARY, sliding_window=4, **ids),
-    "gemma3": lambda **ids: transformers.Gemma3TextConfig(**ROTARY, sliding_window=4, **ids),
-    "phi": lambda **ids: transformers.PhiConfig(**SIZES, max_position_embeddings=64, **ids),
-    "opt": lambda **ids: transformers.OPTConfig(
-        hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, word_embed_proj_dim=32,
-        max_position_embeddings=64, **ids,
-    ),
-    "gpt2": lambda **ids: transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, **ids),
-    "gpt_neo": lambda **ids: transformers.GPTNeoConfig(
-        hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global"], 2]], max_position_embeddings=64, **ids
-    ),
-}  # fmt: skip
-BEGIN, END = 1, 2
 TEXTS = ["The ferry leaves the harbour.", "", "Rain fell on the orchard for the third day in a row.", "rain " * 80]
 LONGEST = 24
 
 
-def tokenizer_of_a_decoder():
-    """As Llama's: a begin before every text, no end behind it, no pad token, padding at the left."""
-    bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator(SENTENCES, vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"])
-    bpe._tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", BEGIN)])
-    roles = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    return PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, padding_side="left", **roles)
-
-
 @pytest.fixture(scope="module")
 def decoders(tmp_path_factory):
-    """``decoders("llama")`` is the folder of a random language model with its head."""
-    made = {}
-
-    def folder(family):
-        if family not in made:
-            made[family] = tmp_path_factory.mktemp(family)
-            torch.manual_seed(5)
-            config = FAMILIES[family](vocab_size=400, bos_token_id=BEGIN, eos_token_id=END, pad_token_id=None)
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-            for weight in model.parameters():  # or the states hardly hear of each other
-                torch.nn.init.normal_(weight, std=0.3)
-            model.save_pretrained(made[family])
-            tokenizer_of_a_decoder().save_pretrained(made[family])
-        return made[family]
-
-    return folder
+    """``decoders("llama")`` is the folder of a random language model."""
+    return cache(lambda family: save_decoder(family, tmp_path_factory.mktemp(family)))
 
 
 def by_transformers(folder, pooling, *, both_ways, end):

@@ -1,0 +1,89 @@
+"""Masked next-token prediction of causal language models, against the loss written out one sequence at a time."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from contracts import IGNORED_LABEL, InputError
+from datamodules.span_batches import mask_tokens
+from datamodules.tokenizer import load_tokenizer
+from encoders.simcse import has_dropout
+from tests.data import batches, data_module
+from tests.decoders import save_decoder
+from tests.objectives import built
+
+SPANS = {"max_span": 24, "min_span": 8, "batch_size": 3, "max_length": 32}
+
+
+def documents(corpus_file, folder, **keys):
+    return data_module("text", path=corpus_file, tokenizer=folder, **{**SPANS, "mlm_probability": 0.3, **keys})
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2", "gemma2"])
+def decoder(request, tmp_path_factory):
+    return save_decoder(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.mark.parametrize("recompute", ["off", "on"])
+def test_a_masked_token_is_predicted_one_place_before(decoder, corpus_file, recompute):
+    """-log p of token i from the state at i - 1, averaged over all masked tokens but first ones."""
+    (batch,) = batches(documents(corpus_file, decoder), 1)
+    config = AutoConfig.from_pretrained(decoder)
+    config.is_causal = False
+    model = AutoModelForCausalLM.from_pretrained(decoder, config=config, attn_implementation="eager").train()
+    losses = []
+    lengths = batch.anchors.lengths.tolist()
+    for ids, labels in zip(batch.masked_ids.split(lengths), batch.labels.split(lengths), strict=True):
+        logits = model(input_ids=ids[None]).logits[0]
+        for place in range(1, len(ids)):
+            if labels[place] != IGNORED_LABEL:
+                losses.append(-logits[place - 1].log_softmax(0)[labels[place]])
+    wanted = torch.stack(losses).mean()
+    wanted.backward()
+
+    keys = {"attention": "bidirectional", "contrastive_weight": 0.0, "token_budget": 64, "recompute": recompute}
+    objective = built("declutr", decoder, **keys)
+    found = objective.training_step(batch, 0)["loss"]
+    found.backward()
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    gradients = {name: weight.grad for name, weight in objective.encoder.transformer.named_parameters()}
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(gradients[name], weight.grad, atol=2e-5, rtol=1e-4)
+
+
+def test_the_mask_is_named_or_the_blank(decoder, corpus_file):
+    vocabulary = load_tokenizer(str(decoder)).get_vocab()
+    for named, token in ((None, "_"), ("#", "#")):
+        (batch,) = batches(documents(corpus_file, decoder, mask_token=named, mask_how="all"), 1)
+        assert set(batch.masked_ids[batch.labels != IGNORED_LABEL].tolist()) == {vocabulary[token]}
+    with pytest.raises(InputError, match=r"model.mask_token='<gap>' is no token"):
+        batches(documents(corpus_file, decoder, mask_token="<gap>"), 1)
+
+
+@pytest.mark.parametrize(("how", "shares"), [("bert", (0.8, 0.1)), ("all", (1.0, 0.0))])
+def test_shares_of_what_masked_tokens_become(how, shares):
+    ids = np.full(40_000, 7)
+    flags = np.zeros(len(ids), dtype=bool)
+    masked, labels = mask_tokens(
+        ids, flags, np.random.default_rng(1), mask_id=3, vocab_size=10_000, probability=0.5, how=how
+    )
+    chosen = labels != IGNORED_LABEL
+    assert abs(chosen.mean() - 0.5) < 0.01
+    assert (masked[~chosen] == 7).all()
+    assert abs((masked[chosen] == 3).mean() - shares[0]) < 0.01
+    assert abs((masked[chosen] == 7).mean() - shares[1]) < 0.01
+
+
+def test_a_model_that_reads_one_way_fills_no_gaps(decoder):
+    with pytest.raises(InputError, match=r"fills gaps from both sides.*attention=bidirectional"):
+        built("declutr", decoder)
+
+
+def test_dropout_of_attention_makes_two_views(decoder):
+    keys = {"pooling": "mean", "mlp": False}
+    objective = built("simcse", decoder, attention_dropout=0.3, **keys)
+    assert has_dropout(objective.encoder)
+    assert not has_dropout(built("simcse", decoder, attention_dropout=0.0, **keys).encoder)
+    with pytest.raises(InputError, match=r"attention_dropout=1\.5"):
+        built("simcse", decoder, attention_dropout=1.5, **keys)
