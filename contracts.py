@@ -22,6 +22,10 @@ class InputError(ValueError):
     """
 
 
+class NotWritten(RuntimeError):
+    """What was computed could not be written where it was wanted; it says where it lies instead."""
+
+
 # ------------------------------------------------------------------------------ batches in memory
 
 

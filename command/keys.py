@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import inspect
+import math
 import re
 import sys
 import types
@@ -24,6 +25,8 @@ GROUPS = {
     "comparison": ("race",),
 }
 Kind = TypeVar("Kind")
+LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
+MOST_SHOWN = 200  # characters of a value
 NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 
@@ -67,7 +70,40 @@ def check_types(node: Mapping[Any, Any], wanted: Mapping[str, Any], prefix: str 
             continue
         value = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
         if not _fits(value, type_):
-            raise InputError(f"{prefix}{key}={value!r}: wanted {_described(type_)}, got {type(value).__name__}.")
+            raise InputError(
+                f"{prefix}{key}={_cut(repr(value))}: wanted {_described(type_)}, got {type(value).__name__}."
+            )
+
+
+def check_numbers(cfg: DictConfig) -> None:
+    """No number in a config is NaN, infinite or longer than any reader takes, and seeds are those of every library.
+
+    Raises:
+        InputError: one is.
+    """
+    for key, value in _numbers(OmegaConf.to_container(cfg, resolve=False), ""):
+        if not math.isfinite(value):
+            raise InputError(f"{key}={value}: wanted a finite number.")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise InputError(f"{key}={_cut(value)}: wanted a number of at most 18 digits.")
+        if key.rpartition(".")[2] == "seed" and not 0 <= value <= LARGEST_SEED:
+            raise InputError(f"{key}={value}: wanted 0 to {LARGEST_SEED}.")
+
+
+def _numbers(node: Any, key: str) -> Iterator[tuple[str, float]]:
+    """Of all values below; what is taken from another key is looked at there."""
+    if isinstance(node, int | float) and not isinstance(node, bool):
+        yield key, node
+    elif isinstance(node, dict | list):
+        for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+            if key or name != "hydra":
+                yield from _numbers(value, f"{key}.{name}" if key else str(name))
+
+
+def _cut(value: Any) -> str:
+    """A value as it is shown in a message: not all of a megabyte."""
+    text = str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
 
 
 def _fits(value: Any, wanted: Any) -> bool:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import begin_process
 from command.config_files import CONFIGS
-from command.keys import check_types, declared
+from command.keys import check_numbers, check_types, declared
 from command.names import as_used
 from command.processes import find_ranks
 from command.statuses import exit_statuses
@@ -35,6 +35,7 @@ def command_line(
     def body(cfg: DictConfig) -> None:
         log_to_terminal(quiet=bool(cfg.get("quiet")))
         with exit_statuses(failed=failed, config=config):
+            check_numbers(cfg)
             check_types(cfg, declared(keys) if keys else {})
             status = run(cfg)
         if status:  # else a multirun goes on

@@ -5,6 +5,7 @@ with 1 on a typo and leaves a traceback, so it is made to raise and the outcome 
 """
 
 import contextlib
+import errno
 import os
 import re
 import sys
@@ -18,11 +19,16 @@ from omegaconf.errors import OmegaConfBaseException
 
 from command.keys import choices_with, known_keys, nearest
 from command.names import as_used, name_used
-from contracts import InputError
+from contracts import InputError, NotWritten
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+UNUSABLE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
+    errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.ENOTSUP, errno.ENOTEMPTY, errno.EBUSY,
+)  # fmt: skip
 FOR_RANK_ZERO = 10.0  # seconds to say what is wrong
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")
@@ -49,6 +55,16 @@ def exit_statuses(
         _leave(2, str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause), config))
     except failed as error:
         _leave(1, str(error))
+    except NotWritten as error:
+        _leave(1, str(error))
+    except Exception as error:
+        if group := re.match(r"Config group override must be a string or a list. Got (\w+)", str(error)):
+            _leave(
+                2, f"a group of keys was given {group[1]}; wanted the name of one of its choices. --help lists them."
+            )
+        if (found := _of_a_disk(error)) is None:
+            raise
+        _leave(*found)
     except KeyboardInterrupt:
         _leave(130)
     finally:
@@ -74,6 +90,23 @@ def _leave(status: int, message: str = "") -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)
+
+
+def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
+    """The status, and in one sentence what is wrong with a disk, a folder or a file; None where it is something else.
+
+    Libraries written in Rust say the number of the error in their text alone.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if in_text := re.search(r"\(os error (\d+)\)", str(error)):
+        number = int(in_text[1])
+    if number is None:
+        return None
+    name = getattr(error, "filename", None) or "a file or folder of this command"
+    why = f"{name}: {os.strerror(number)}."
+    if number in NO_ROOM:
+        return 1, f"{why} Make room, then start the same command again: what is whole is kept."
+    return (2, f"{why} Name another, or correct its permissions.") if number in UNUSABLE else None
 
 
 def input_error(error: BaseException | None) -> BaseException | None:

@@ -13,6 +13,7 @@ from command.devices import device_of
 from command.keys import of_defaults
 from command.line import command_line
 from contracts import InputError
+from files.claims import check_output_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,6 +91,7 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
 
     began = time.perf_counter()
     check_replaceable(output)
+    check_output_folder("output", output)
     runs, left_out = collect(patterns)
     runs, not_compared = select(runs, cfg.headline)
     for one in not_compared:

@@ -1,6 +1,5 @@
 """Examples of one or more texts, with or without a label, out of files: what a row may have wrong is found here."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -9,7 +8,7 @@ from contracts import InputError
 from datamodules.record_kinds import NoExample, RowKind, described, own_columns
 from datamodules.sources import Tally, identity_of, names_of
 from files.listing import form_of, list_files
-from files.manifest import describe_files
+from files.manifest import Damaged, describe_files, read_record
 from files.rows import LONGEST_QUOTE, BadRow, Row, read_rows, text_in
 
 
@@ -98,7 +97,7 @@ class RecordSource:
             **self.tally.counts(),
         }
         if self.folders:
-            found["synthesis"] = [json.loads((folder / "manifest.json").read_text()) for folder in self.folders]
+            found["synthesis"] = [_synthesis(folder / "manifest.json") for folder in self.folders]
         return found
 
     def _rows(self, file: Path) -> Iterator[Row | BadRow]:
@@ -158,3 +157,10 @@ class RecordSource:
                 "after the other, or give them the same columns."
             )
         return next(iter(widths), len(self.kind.columns[0]))
+
+
+def _synthesis(manifest: Path) -> dict[str, Any]:
+    try:
+        return read_record(manifest)
+    except Damaged as error:
+        raise InputError(f"{manifest}: {error}. The command that wrote it writes it again.") from error

@@ -14,7 +14,7 @@ from command.devices import device_of
 from command.line import command_line
 from command.processes import find_ranks, join_group, local_rank
 from contracts import RESULTS_VERSION, InputError, Results, Spent
-from files.claims import check_output_file
+from files.claims import check_output_file, check_output_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
@@ -77,6 +77,8 @@ def score(cfg: DictConfig) -> int:
         encoder = load(cfg)
         if cfg.output:
             check_output(Path(cfg.output))  # not after hours
+        if cfg.cache_dir:
+            check_output_folder("cache_dir", Path(cfg.cache_dir))
         store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
         found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
         if rank == 0:
@@ -166,6 +168,7 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
 
     from evaluation.papers import markdown, terminal
     from files.items import items_beside, write_items
+    from files.rescue import kept_otherwise
     from files.results import write_results
     from files.tables import on_terminal
     from files.whole import write_whole
@@ -178,11 +181,12 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
             )
     if cfg.output:
         path = Path(cfg.output)
-        if found.items:
-            write_items(items_beside(path), found.items)
-        write_results(path, results)
         page = path.with_suffix(".md")
-        write_whole(page, markdown(results))
+        with kept_otherwise(path, results):
+            if found.items:
+                write_items(items_beside(path), found.items)
+            write_results(path, results)
+            write_whole(page, markdown(results))
         if not cfg.quiet:
             console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
 

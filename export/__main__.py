@@ -1,7 +1,6 @@
 """Write an encoder as a folder for other libraries: ``python -m export run=... output=... format=...``."""
 
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -56,6 +55,7 @@ def run(cfg: DictConfig) -> None:
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
     from export.folder import check_replaceable
+    from files.claims import check_output_folder
 
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
@@ -66,11 +66,7 @@ def check_output(cfg: DictConfig, output: Path) -> None:
         check_replaceable(output)
         if not cfg.overwrite:
             raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
-    there = output.absolute()
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"output={output}: {there} cannot be written to. Choose another output.")
+    check_output_folder("output", output.absolute().parent)
 
 
 def check_format(cfg: DictConfig) -> None:

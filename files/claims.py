@@ -7,11 +7,13 @@ all of its processes; processes on several hosts that share one give each other 
 
 import atexit
 import contextlib
+import errno
 import itertools
 import json
 import logging
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -123,15 +125,32 @@ def check_output_file(path: Path) -> None:
     Raises:
         InputError: the file could not be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        reason = "it is a folder" if path.is_dir() else "no permission" if not os.access(path.parent, os.W_OK) else ""
-    except (FileExistsError, NotADirectoryError):
-        reason = f"{path.parent} is a file or lies in one"
-    except OSError as error:
-        reason = error.strerror or str(error)
-    if reason:
+    if reason := "it is a folder" if path.is_dir() else _cannot_write_in(path.parent):
         raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
+
+
+def check_output_folder(key: str, folder: Path) -> None:
+    """Make a folder that will be written into, and try it; where nothing is written after all, it is removed by
+    whoever asked.
+
+    Raises:
+        InputError: nothing can be written there.
+    """
+    if reason := _cannot_write_in(folder):
+        raise InputError(f"{key}={folder}: cannot be written ({reason}); name another folder.")
+
+
+def _cannot_write_in(folder: Path) -> str:
+    """Why, in a few words; empty where a file can be made there. Permissions alone do not tell: /proc has them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".tried-") as file:
+            file.write(b"\0" * 4096)
+    except (FileExistsError, NotADirectoryError):
+        return f"{folder} is a file or lies in one"
+    except OSError as error:
+        return "no permission" if error.errno == errno.EACCES else error.strerror or str(error)
+    return ""
 
 
 def hold(lock: Path) -> bool:

@@ -19,7 +19,9 @@ from filelock import FileLock, Timeout
 from contracts import InputError
 
 FILE, FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+CANNOT_WRITE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR,
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,11 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from command.children import run_ranks, works_for_another
-from command.config_files import CONFIGS
+from command.config_files import CONFIGS, choices
 from command.keys import settings
 from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
+from command.targets import found_at
 from contracts import InputError
 from files.claims import hold, let_go, work_for
 from synthesis.report.afterwards import Afterwards
@@ -61,9 +62,30 @@ def do(cfg: DictConfig) -> int:
 def as_trained(folder: Path) -> list[Item]:
     """The pairs of a data set as data=dino makes them, with its published steps, before any are held out."""
     data = OmegaConf.load(CONFIGS / "data" / "dino.yaml")
-    unread = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0}  # nothing is tokenised or drawn
+    unread = {
+        "tokenizer": "",
+        "batch_size": 1,
+        "max_length": 1,
+        "seed": 0,
+        "verify": False,
+    }  # nothing is tokenised or drawn
     pairs = hydra.utils.instantiate(data, path=str(folder), dev_share=0, quiet=False, **unread)
     return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
+
+
+def kind_of(cfg: DictConfig) -> "type[Recipe]":
+    """The class of the recipe; it is one of ours, whatever the config says."""
+    from synthesis.recipe import Recipe
+
+    target = cfg.recipe.get("_target_") if isinstance(cfg.get("recipe"), DictConfig) else None
+    if not isinstance(target, str) or not target.startswith("synthesis.recipes."):
+        raise InputError(
+            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME."
+        )
+    found = found_at(target)
+    if not (isinstance(found, type) and issubclass(found, Recipe)):
+        raise InputError(f"recipe._target_={target}: wanted a recipe of this project. Say recipe=NAME.")
+    return found
 
 
 def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
@@ -73,7 +95,7 @@ def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
             f"recipe={cfg.recipe.name}: its file names no class of recipes. One of your own begins as "
             "configs/recipe/dino_x1.yaml does; or give its task as spec=FILE."
         )
-    kind: type[Recipe] = hydra.utils.get_class(cfg.recipe._target_)
+    kind = kind_of(cfg)
     recipe = settings(kind, cfg, besides=Afterwards._fields)
     ranks = find_ranks()
     if afterwards and not recipe.has_labels:

@@ -1,7 +1,10 @@
 """Refuse a run that cannot work, with one sentence, before anything is built, trained or written."""
 
 import math
+import re
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import hydra
@@ -44,6 +47,10 @@ class TrainKeys(TypedDict):
     max_steps: int
     max_epochs: int | None
     max_time: str | None
+    only_stage: str | None
+    data_licence: str | None
+    allow_targets: Sequence[str]
+    callbacks: dict
     seed: int
     precision: Literal["fp32", "bf16", "fp16"]
     num_nodes: int
@@ -66,7 +73,12 @@ AT_LEAST_ONE = (
     "model.max_length", "data.max_length", "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads",
     "tiny.intermediate_size", "tiny.max_length",
 )  # fmt: skip
-FROM_ZERO = {"model.lr": math.inf, "model.weight_decay": math.inf, "model.cut_fraction": 1}  # up to this
+FROM_ZERO = {  # up to this
+    "model.lr": math.inf, "model.weight_decay": math.inf, "model.eps": math.inf, "model.cut_fraction": 1,
+    "data.num_workers": 4096, "checkpoint.every_n_minutes": math.inf, "evaluation.every_n_steps": math.inf,
+    "tiny.dropout": 1,
+}  # fmt: skip
+MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
 def check_choice(cfg: DictConfig) -> Any:
@@ -111,10 +123,13 @@ def check_values(cfg: DictConfig) -> None:
         value = OmegaConf.select(cfg, key)
         if value is not None and not 0 <= value <= most:
             raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
+    betas = cfg.model.get("betas")
+    if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
+        raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
+    if cfg.max_time is not None and not MAX_TIME.fullmatch(cfg.max_time):
+        raise InputError(f"max_time={cfg.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
     if cfg.max_steps == 0 or cfg.max_steps < -1:
         raise InputError(f"max_steps={cfg.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
-    if cfg.seed < 0:
-        raise InputError(f"seed={cfg.seed}: wanted 0 or more.")
 
 
 def check_device(cfg: DictConfig) -> None:
@@ -161,6 +176,21 @@ def check_scoring(cfg: DictConfig, whole: Suite, during: Suite) -> None:
 def names_of(value: str | Sequence[str]) -> list[str]:
     """A key that takes one name or a list of them."""
     return [value] if isinstance(value, str) else list(value)
+
+
+def check_room(folder: Path, model: pl.LightningModule) -> None:
+    """A checkpoint fits onto the disk: four bytes a weight, and as many for each of an optimiser's two moments.
+
+    Raises:
+        InputError: it does not.
+    """
+    wanted = sum((12 if weight.requires_grad else 4) * weight.numel() for weight in model.parameters())
+    free = shutil.disk_usage(folder).free
+    if free < wanted:
+        raise InputError(
+            f"output_dir={folder}: a checkpoint takes about {wanted / 2**30:.2f} GiB, and {free / 2**30:.2f} are free "
+            "there. Make room, or choose another output_dir."
+        )
 
 
 def check_checkpoint(path: str, model: pl.LightningModule) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from contracts import InputError
 from export.folder import check_replaceable
-from files.claims import clear, hold, is_ours, others, refuse_others, strangers
+from files.claims import check_output_folder, clear, hold, is_ours, others, refuse_others, strangers
 from files.manifest import damage_of
 from files.whole import remove, write_whole
 from training.callbacks.checkpoints import OWN, find_resumable
@@ -57,6 +57,8 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
         _refuse_to_lose(folder)
     # before anything is judged by what another process may just be writing
     finished = not overwrite and _is_finished(folder, writer)
+    if writer and not finished:
+        check_output_folder("output_dir", folder)
     if writer and not finished and not hold(folder / LOCK):
         raise InputError(
             f"output_dir={folder}: another process is training in this folder. Wait until it has ended, or choose "

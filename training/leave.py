@@ -13,6 +13,7 @@ from contracts import ITEMS_FILE, RESULTS_VERSION, DataModule, Results, Spent, S
 from export.model_card import model_card
 from export.products import export_product
 from files.items import items_beside, write_items
+from files.rescue import kept_otherwise
 from files.results import environment, read_results, write_results
 from files.whole import link_whole, whole_folder
 from training.callbacks.checkpoints import BEST
@@ -28,13 +29,14 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
     results = collect_results(cfg, model, data, fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
         logger.log_metrics(results["scores"], step=results["best_step"])
-    export_product(folder, model, results)
-    draw_curve(
-        folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, baselines=results.get("baselines", {})
-    )
-    if fitted.final.scores.items:
-        write_items(items_beside(folder / "results.json"), fitted.final.scores.items)
-    write_results(folder / "results.json", results)
+    with kept_otherwise(folder / "results.json", results):
+        export_product(folder, model, results)
+        draw_curve(
+            folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, baselines=results.get("baselines", {})
+        )
+        if fitted.final.scores.items:
+            write_items(items_beside(folder / "results.json"), fitted.final.scores.items)
+        write_results(folder / "results.json", results)
     if not cfg.quiet:
         closing_table(results, folder, cfg.next_steps)
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from command.children import works_for_another
 from command.processes import from_rank_zero
 from files.claims import work_for
-from training.checks import check_checkpoint, check_choice, check_device, check_values
+from training.checks import check_checkpoint, check_choice, check_device, check_room, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import fit, free_memory, make_loggers, take_weights
 from training.folder import LOCK
@@ -27,6 +27,7 @@ from training.lengths import check_lengths, settle_lengths
 from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
 from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, stages_of
+from training.targets import check_targets
 from training.wandb_login import close_wandb
 
 log = logging.getLogger("train")
@@ -50,6 +51,7 @@ def _run(cfg: DictConfig) -> int:
     selected = chosen(stages, cfg.only_stage)
     for stage in selected:
         with stage.named_in_errors():
+            check_targets(stage.cfg)
             check_choice(stage.cfg)
             check_values(stage.cfg)
             check_lengths(stage.cfg)
@@ -120,6 +122,7 @@ def run_stage(stage: Stage, before: Path | None = None) -> int:
     data.prepare_data()
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
     settle_lengths(cfg, model, data)
+    check_room(folder, model)
     if start.checkpoint:
         check_checkpoint(start.checkpoint, model)
     elif before:

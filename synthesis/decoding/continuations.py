@@ -37,12 +37,15 @@ class Sampled(NamedTuple):
     rejected: str = ""  # why nothing was drawn: the prompt leaves no room in the model's context
 
 
+MOST_NEW_TOKENS = 1 << 16  # also of models that set no limit: a sample has a number drawn for each
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
     """How tokens are drawn, and how many rows share a forward pass (which changes no text)."""
 
     max_new_tokens: int
-    top_p: float | None  # None, 0 and 1: off
+    top_p: float | None  # None and 1: off
     top_k: int | None  # None and 0: off
     temperature: float
     ban_eos: bool = False
@@ -55,8 +58,8 @@ class Decoding:
     def check(self) -> None:
         """InputError where a setting is out of its range."""
         wanted = {
-            "max_new_tokens": (self.max_new_tokens >= 1, "at least 1"),
-            "top_p": (self.top_p is None or 0 <= self.top_p <= 1, "0..1, or null for none"),
+            "max_new_tokens": (1 <= self.max_new_tokens <= MOST_NEW_TOKENS, f"1 to {MOST_NEW_TOKENS:,}"),
+            "top_p": (self.top_p is None or 0 < self.top_p <= 1, "more than 0, up to 1, or null for none"),
             "top_k": (self.top_k is None or self.top_k >= 0, "a number of tokens, or 0 for all"),
             "temperature": (0 < self.temperature < math.inf, "more than 0"),
             "stop": (bool(self.stop) or not self.ban_eos, "the string that ends a sentence"),

@@ -147,6 +147,11 @@ def run_stage(
     decoder: Decode = decode,
 ) -> Statistics:
     """Write what is missing. With several processes, only this one's part; see `close_stage`."""
+    if stage.how.max_new_tokens >= generator.context:
+        raise InputError(
+            f"max_new_tokens={stage.how.max_new_tokens}: {generator.name} has {generator.context} positions, for the "
+            "prompt and what is written. Wanted fewer."
+        )
     statistics = Statistics()
     missing = stage.missing(ranks)
     if not missing:

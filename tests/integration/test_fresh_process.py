@@ -39,7 +39,7 @@ def words(tmp_path_factory, small_eval):
         *("backbone=tiny", *(f"tiny.{size}" for size in sizes), f"max_steps={STEPS}", "max_epochs=null"),
         *("log_every_n_steps=1", "checkpoint.every_n_steps=3", f"evaluation.data_root={small_eval}"),
         *("evaluation.suite=stsb-dev", "evaluation.every_n_steps=4", "evaluation.at_start=true", f"monitor={SCORE}"),
-        *("+callbacks.kill._target_=killing.Kill", "quiet=true"),
+        *("+callbacks.kill._target_=killing.Kill", "allow_targets=[killing]", "quiet=true"),
     ]
 
 

@@ -1,0 +1,36 @@
+"""What was computed is not lost because it cannot be written: it lies in another file, and its name is told."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from contracts import InputError, NotWritten
+
+
+@contextlib.contextmanager
+def kept_otherwise(wanted: Path, computed: Mapping[str, Any]) -> Iterator[None]:
+    """Around the last writing of a job: where that fails, ``computed`` is left as JSON beside ``wanted`` or, where that
+    cannot be written, among the temporary files.
+
+    Raises:
+        NotWritten: it failed; what was computed is in the file that it names.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        text = json.dumps(computed, indent=1, ensure_ascii=False, default=str) + "\n"
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        for folder in (wanted.parent, Path(tempfile.gettempdir()), Path.cwd()):
+            place = folder / f"{wanted.stem}-kept-{os.getpid()}.json"
+            with contextlib.suppress(OSError):
+                place.write_text(text, encoding="utf-8")
+                raise NotWritten(
+                    f"{wanted} could not be written ({reason}). What was computed is in {place}."
+                ) from error
+        raise

@@ -1,0 +1,175 @@
+"""An attack for each promise of docs/security.md."""
+
+import json
+import os
+import pickle
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from command.config_files import CONFIGS
+from contracts import InputError
+from encoders import load_encoder
+from files.checkpoint import load_checkpoint
+from files.items import read_items
+from files.manifest import Damaged
+from files.page import Section, page
+from tests.test_architecture import SOURCES
+from training.targets import check_targets
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Attack:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return open, (str(self.mark), "w")
+
+
+@pytest.fixture
+def mark(tmp_path):
+    """A file that an attack makes; nobody else."""
+    yield tmp_path / "attacked"
+    assert not (tmp_path / "attacked").exists()
+
+
+def test_the_attack_works_where_nothing_keeps_it_out(tmp_path):
+    pickle.loads(pickle.dumps(Attack(tmp_path / "attacked"))).close()
+    assert (tmp_path / "attacked").exists()
+
+
+@pytest.mark.parametrize("form", ["zip", "pickle"])
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path, mark, form):
+    path = tmp_path / "best.ckpt"
+    if form == "zip":
+        torch.save({"state_dict": {}, "x": Attack(mark)}, path)
+    else:
+        path.write_bytes(pickle.dumps({"state_dict": Attack(mark)}))
+    with pytest.raises(Damaged) as raised:
+        load_checkpoint(path)
+    assert "weights_only" not in str(raised.value), "advice to run it after all"
+    with pytest.raises(InputError, match=r"best\.ckpt"):
+        load_encoder(path)
+
+
+def test_arrays_that_would_run_code_are_refused(tmp_path, mark):
+    np.savez(tmp_path / "items.npz", **{"correct/x": np.array([Attack(mark)], dtype=object)})
+    with pytest.raises(InputError, match="Score the run again"):
+        read_items(tmp_path / "items.npz")
+
+
+def test_a_folder_that_brings_its_own_code_is_refused(tmp_path, mark):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    code = {"AutoConfig": "own.Config", "AutoModel": "own.Model", "AutoTokenizer": ["own.Tokenizer", None]}
+    (folder / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": code}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": code, "tokenizer_class": "Own"}))
+    (folder / "own.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "own.Module"}]))
+    with pytest.raises(InputError):
+        load_encoder(folder)
+
+
+def test_a_text_is_shown_in_a_page_and_not_run():
+    text = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    made = page(text, [Section(text, [text])], [text])
+    assert "<script>alert" not in made
+    assert "<img src=x" not in made
+    assert made.count("&lt;script&gt;alert(1)") >= 4
+
+
+ATTACKS = [
+    {"model": {"_target_": "os.system", "command": "touch {mark}"}},
+    {"model": {"_target_": "pytorch_lightning.trainer.trainer.os.system", "command": "touch {mark}"}},
+    {"model": {"_target_": "pytorch_lightning.Trainer"}},
+    {"model": {"_target_": "files.whole.remove", "path": "/"}},
+    {"data": {"_target_": "encoders.simcse.SimCSE"}},
+    {"data": {"_target_": "builtins.eval", "_args_": ["1"]}},
+    {"trainer": {"_target_": "subprocess.Popen", "_args_": [["touch", "{mark}"]]}},
+    {"trainer": {"_target_": "pytorch_lightning.Trainer", "strategy": {"_target_": "os.system"}}},
+    {"trainer": {"_target_": "pytorch_lightning.Trainer", "plugins": [{"_target_": "os.system", "_args_": ["x"]}]}},
+    {"callbacks": {"x": {"_target_": "os.system"}}},
+    {"callbacks": {"x": {"_target_": "pytorch_lightning.Trainer"}}},
+    {
+        "callbacks": {
+            "x": {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "monitor": {"_target_": "os.system"}}
+        }
+    },
+    {"callbacks": {"x": {"_target_": 3}}},
+    {"callbacks": {"x": {"_target_": "pytorch_lightning.nothing.Here"}}},
+    {"callbacks": {"x": {"_target_": "training.run.run"}}},
+    {"callbacks": {"x": 3}},
+    {"callbacks": 3},
+    {"logger": {"_target_": "pytorch_lightning.callbacks.EarlyStopping"}},
+    {"logger": {"_target_": "training.wandb_login.os.system"}},
+    {"allow_targets": ["subprocess"], "logger": {"_target_": "subprocess2.x"}},
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_is_no_class_of_the_expected_kind_is_not_built(attack, mark):
+    attack = json.loads(json.dumps(attack).replace("{mark}", str(mark)))
+    with pytest.raises(InputError, match=r"_target_|callbacks"):
+        check_targets(OmegaConf.create({"callbacks": {}} | attack))
+
+
+def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built():
+    stop = {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "monitor": "train/loss"}
+    check_targets(OmegaConf.create({"callbacks": {"stop": stop}}))
+    other = {"_target_": "mine.callbacks.Own"}
+    check_targets(OmegaConf.create({"callbacks": {"own": other}, "allow_targets": ["mine"]}))
+    groups = [path for name in ("model", "data", "trainer", "logger") for path in (CONFIGS / name).glob("*.yaml")]
+    assert len(groups) > 15
+    for path in groups:
+        cfg = OmegaConf.load(path)
+        if "_target_" in cfg:
+            check_targets(OmegaConf.create({"callbacks": {}, path.parent.name: {"_target_": cfg._target_}}))
+
+
+def test_a_recipe_is_one_of_ours(tmp_path, mark):
+    words = [f"output={tmp_path / 'out'}", "recipe._target_=os.system", f"+recipe.command=touch {mark}"]
+    for given in (words, [words[0], "recipe._target_=synthesis.recipes.dino.os.system"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "synthesis", *given],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+
+
+def test_a_run_leaves_no_secret_and_only_what_the_umask_allows(tiny_run, command, tmp_path):
+    secrets = {name: f"secret-{name}" for name in ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "NETRC")}
+    before = os.umask(0o027)
+    try:
+        outcome = command(*tiny_run, f"output_dir={tmp_path / 'run'}", "quiet=true", **secrets)
+    finally:
+        os.umask(before)
+    assert outcome.status == 0, outcome.err
+    written = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len(written) > 10
+    assert [path for path in written if b"secret-" in path.read_bytes()] == []
+    assert {oct(stat.S_IMODE(path.stat().st_mode) & 0o027) for path in written} == {"0o0"}
+
+
+def test_no_package_listens():
+    """Ranks meet through torch's store and process groups alone."""
+    listens = re.compile(r"http\.server|socketserver|\.listen\(|\.bind\(|asyncio\.start_server|0\.0\.0\.0|run_server")
+    assert [path for path, text in SOURCES.items() if listens.search(text)] == []
+    stores = [path for path, text in SOURCES.items() if "TCPStore(" in text]
+    assert stores == ["command/processes.py"]
+    starts = [path for path, text in SOURCES.items() if "torch.distributed.run" in text]
+    assert all("--standalone" in SOURCES[path] for path in starts), "which meets on this machine"

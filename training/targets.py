@@ -1,0 +1,77 @@
+"""What a config may have built: classes of the expected kinds, from this project or Lightning.
+
+A name is looked up, and what is found decides: where a class is defined, and what it is one of. Others need
+``allow_targets=[PREFIX]``.
+"""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import Strategy
+
+from command.targets import found_at
+from contracts import InputError
+
+OURS = ("datamodules", "encoders", "evaluation", "training")
+LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
+KINDS = {  # where it stands: what it is one of
+    "model": pl.LightningModule,
+    "data": pl.LightningDataModule,
+    "callbacks.*": pl.Callback,
+    "logger": Logger,
+    "trainer": pl.Trainer,
+    "trainer.strategy": Strategy,
+}
+MAKERS = ("training.wandb_login.wandb_logger",)  # functions of ours that make one
+
+
+def check_targets(cfg: DictConfig) -> None:
+    """Every ``_target_`` of a config names what it may.
+
+    Raises:
+        InputError: it is something else, or not to be found.
+    """
+    plain: Any = OmegaConf.to_container(cfg, resolve=False)
+    allowed = plain.get("allow_targets") or []
+    if not isinstance(plain.get("callbacks"), dict):
+        raise InputError(f"callbacks={plain.get('callbacks')!r}: wanted a mapping, of names to what has a _target_.")
+    for name, entry in plain["callbacks"].items():
+        if not isinstance(entry, dict) or "_target_" not in entry:
+            raise InputError(f"callbacks.{name}={entry!r}: wanted keys, among them _target_, the path of a class.")
+    for place, target in _targets(plain, ()):
+        if place[:1] != ("hydra",):
+            _check(".".join(place), place, target, allowed)
+
+
+def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield place, node["_target_"]
+        for key, value in node.items():
+            yield from _targets(value, (*place, str(key)))
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            yield from _targets(value, (*place, str(number)))
+
+
+def _check(key: str, place: Sequence[str], target: Any, allowed: Sequence[str]) -> None:
+    if isinstance(target, str) and any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed):
+        return
+    said = f"{key}._target_={target}"
+    advice = "Take a class of this project or of Lightning; of others say allow_targets=[PREFIX], if you trust them."
+    if not isinstance(target, str) or target.split(".")[0] not in (*OURS, *LIGHTNING):
+        raise InputError(f"{said}: its code is not run. {advice}")
+    if target in MAKERS and key == "logger":
+        return
+    found = found_at(target)
+    if found is None:
+        raise InputError(f"{said} is not to be found: there is no such class.")
+    if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*OURS, *LIGHTNING):
+        raise InputError(f"{said}: its code is not run. {advice}")  # what a module of ours has imported
+    kind = KINDS.get("callbacks.*" if len(place) == 2 and place[0] == "callbacks" else key)
+    if kind is not None and not issubclass(found, kind):
+        raise InputError(f"{said}: wanted a kind of {kind.__name__}. {advice}")
