@@ -6,6 +6,7 @@ the rest is kept, so that the file of a killed and continued run equals that of 
 
 import csv
 import io
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from files.metrics import Row, read_rows
 from files.whole import write_whole
 from training.failures import TrainingFailed
 
+log = logging.getLogger(__name__)
+
 
 class MetricsCSV(Logger):
     """A Lightning logger; only rank 0 writes. ``folder`` is the run's output folder."""
@@ -29,6 +32,7 @@ class MetricsCSV(Logger):
         self._last: Row = {}
         self._last_offset = 0  # bytes before the last row, which is written again when its step gets more values
         self._opened = False
+        self._number = 0  # of rows
 
     @property
     def name(self) -> str:
@@ -62,12 +66,27 @@ class MetricsCSV(Logger):
                 "then start the same command again: it continues from the last checkpoint."
             ) from error
 
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the file: how many rows it has, and the last of them."""
+        return {"rows": self._number, "last": dict(self._last)}
+
     @rank_zero_only
-    def truncate(self, step: int) -> None:
-        """Cut the rows beyond ``step``, and a row that a kill left unfinished. ``-1`` empties the file."""
+    def truncate(self, step: int, kept: Mapping[str, Any] | None = None) -> None:
+        """Cut the rows beyond ``step``, and a row that a kill left unfinished. ``-1`` empties the file.
+
+        Rows that the file had when the checkpoint kept this of it are missed: the last is put back, others are told.
+        """
         if not self.path.exists():
             return
         rows = [row for row in read_rows(self.path) if int(row["step"]) <= step]
+        if kept and kept["last"] and len(rows) < kept["rows"]:
+            if not rows or int(rows[-1]["step"]) < int(kept["last"]["step"]):
+                rows.append(dict(kept["last"]))
+            lost = kept["rows"] - len(rows)
+            log.warning(
+                "%s was cut short: its row of step %s is put back from the checkpoint%s.",
+                self.path, kept["last"]["step"], f", {lost} before it are lost" if lost else "",
+            )  # fmt: skip
         self._rewrite(rows)
         self._opened = True
 
@@ -101,7 +120,7 @@ class MetricsCSV(Logger):
             self._last_offset = file.tell()
             file.write(_lines(["step", *self._names], [row]))
             file.truncate()
-        self._last = row
+        self._last, self._number = row, self._number + (not replace)
 
     def _rewrite(self, rows: list[Row]) -> None:
         """Replace the file at once: whoever is killed here leaves the old file or the new one."""
@@ -109,7 +128,7 @@ class MetricsCSV(Logger):
         columns = ["step", *self._names]
         head = b"" if not rows else _lines(columns, [dict(zip(columns, columns, strict=True)), *rows[:-1]])
         write_whole(self.path, head + _lines(columns, rows[-1:]))
-        self._last, self._last_offset = (dict(rows[-1]) if rows else {}), len(head)
+        self._last, self._last_offset, self._number = (dict(rows[-1]) if rows else {}), len(head), len(rows)
 
 
 def _text(value: Any) -> str:

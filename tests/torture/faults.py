@@ -104,7 +104,9 @@ def input_changed(campaign: Campaign, jobs: Sequence[Job]) -> None:
 
 def damaged(campaign: Campaign, jobs: Sequence[Job]) -> None:
     """A file of a job that was cut short: it is noticed, or it does not matter."""
-    job, reference = _any(campaign, [job for job in jobs if job.processes == 1])
+    if not (alone := [job for job in jobs if job.processes == 1]):
+        return
+    job, reference = _any(campaign, alone)
     folder = campaign.place()
     cache = folder.parent / "cache"
     if not _cut_short(campaign, job, folder, cache):
@@ -130,7 +132,9 @@ def damaged(campaign: Campaign, jobs: Sequence[Job]) -> None:
 
 def clock_shifted(campaign: Campaign, jobs: Sequence[Job]) -> None:
     """A process whose clocks are hours or years away from those of before."""
-    job, reference = _any(campaign, [job for job in jobs if job.processes == 1])
+    if not (alone := [job for job in jobs if job.processes == 1]):
+        return
+    job, reference = _any(campaign, alone)
     folder = campaign.place()
     _cut_short(campaign, job, folder)
     shift = campaign.rng.choice((-1, 1)) * 10 ** campaign.rng.uniform(2, 9)

@@ -6,6 +6,7 @@ NaN is remembered in one scalar on the device, read at log steps and before a ch
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from training import agreement
 from training.failures import TrainingFailed
 from training.metrics_csv import MetricsCSV
 
+METRICS = "metrics.csv"  # what a checkpoint keeps of it
 COUNTS = ("examples", "real_tokens", "padded_tokens")
 MAX_DOCUMENTS_SHOWN = 20
 FINE = 2**53  # "no step had a bad loss": beyond every step, and exact in the float64 that ranks exchange
@@ -44,6 +46,7 @@ class Telemetry(pl.Callback):
         self._counts = dict.fromkeys(COUNTS, 0)  # this rank, this process
         self._steps = 0  # this process
         self._resumed_step = -1
+        self._kept: dict[str, Any] | None = None  # of metrics.csv, by the resumed checkpoint
         self._started = time.monotonic()
         self._window_started: float | None = None
         self._window_counts = dict.fromkeys(COUNTS, 0)
@@ -55,12 +58,13 @@ class Telemetry(pl.Callback):
     # ------------------------------------------------------------------------------- Lightning's hooks
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        self._resumed_step = checkpoint["global_step"]
+        self._resumed_step, self._kept = checkpoint["global_step"], checkpoint.get(METRICS)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
-                logger.truncate(self._resumed_step)
+                own = logger.path.parent.resolve() in Path(str(trainer.ckpt_path)).resolve().parents
+                logger.truncate(self._resumed_step, self._kept if own else None)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._started = time.monotonic()
@@ -94,6 +98,9 @@ class Telemetry(pl.Callback):
         """Called on every rank before anything is written, so that no bad checkpoint replaces a good one."""
         self._refuse_bad_losses(pl_module)
         _refuse_bad_weights(pl_module, trainer.global_step)
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsCSV):
+                checkpoint[METRICS] = logger.kept()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.total = self._spent()
