@@ -57,6 +57,15 @@ DOMAIN = {  # Chen et al. 2022, table 3: AskUbuntu CQADupStack TURL PIT BIOSSES
     "TSDAE": ([59.4, 14.5, 76.8, 69.2, 47.4], 53.5),
     "GenSE adapted": ([60.3, 16.0, 76.7, 76.7, 77.9], 61.5),
 }
+FIVE = {  # "STS12-16" of Schick and Schuetze 2021, table 2
+    "DINO x2": ([70.27, 81.26, 71.25, 80.49, 77.18], 76.09),
+}
+TWITTER = {  # Chen et al. 2022, table 3: TURL, PIT, and their average
+    "SimCSE-BERT": ([75.6, 66.9], 71.2),
+    "GenSE": ([76.3, 75.9], 76.1),
+    "TSDAE": ([76.8, 69.2], 73.0),
+    "GenSE adapted": ([76.7, 76.7], 76.7),
+}
 TASKS = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
 YEARS = tuple(f"sts{year}" for year in range(12, 17))
 SEVEN = [*(f"{year}/all/spearman" for year in YEARS), "stsb/cosine/spearman", "sickr/cosine/spearman"]
@@ -67,6 +76,8 @@ PROBES = (
 PAPERS = [  # average, its scores, rows, and how near it must be
     ("probing-avg10/fast/accuracy", [f"{task}/fast/accuracy" for task in PROBES], PROBING, 0.0051),
     ("sts-avg7/all/spearman", SEVEN, CONCATENATED, 0.01),  # DINO's are averages of numbers that were not yet rounded
+    ("sts-avg5/all/spearman", SEVEN[:5], FIVE, 0.0051),
+    ("twitter-avg2/cosine/ap", ["twitterurl/cosine/ap", "pit/cosine/ap"], TWITTER, 0.0501),
     ("sts-avg5/mean/spearman", [f"{year}/mean/spearman" for year in YEARS], MEAN_OVER_SUBSETS, 0.051),
     (
         "domain-avg5/cosine/score",
@@ -109,7 +120,7 @@ def test_declutrs_seventeen(row):
 )
 def test_averages_are_the_published_ones(name, members, row, near):
     values, expected = row
-    assert computed(dict(zip(members, values, strict=True))) == {name: pytest.approx(expected, abs=near)}
+    assert computed(dict(zip(members, values, strict=True)))[name] == pytest.approx(expected, abs=near)
 
 
 def test_sixteen_of_declutrs_are_called_so_and_named():
@@ -123,7 +134,8 @@ def test_sixteen_of_declutrs_are_called_so_and_named():
 
 def test_the_seven_are_rounded_first():
     assert computed(dict.fromkeys(SEVEN, 70.0049))["sts-avg7/all/spearman"] == pytest.approx(70.0, abs=1e-9)
-    assert computed(dict.fromkeys(SEVEN[:6], 70.0)) == {}
+    assert computed(dict.fromkeys(SEVEN[:6], 70.0)).keys() == {"sts-avg5/all/spearman"}
+    assert computed(dict.fromkeys(SEVEN[:4], 70.0)) == {}
 
 
 def test_another_form_of_the_text_is_another_average():
