@@ -160,7 +160,7 @@ def test_triplets_too_but_nobody_labels_them(tmp_path):
     assert table.to_pylist() == [{"premise": "a", "p_entailment": 0.5}, {"premise": "b", "p_entailment": None}]
     assert (tmp_path / "hub" / "README.md").read_text() == "path: shard-*.parquet"
     with pytest.raises(InputError, match="holds triplets"):
-        Afterwards(5, None, None).do(tmp_path / "set", seed=0, overwrite=False)
+        Afterwards(5, None, None).do(tmp_path / "set", seed=0, overwrite=False, as_trained=list)
 
 
 def test_from_the_command_line(source, tmp_path):
