@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from command.config_files import CONFIGS
@@ -222,7 +223,10 @@ def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]
     folders = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(words), flags=re.MULTILINE)
     searched = [f"hydra.searchpath={[f'file://{Path(one).absolute()}' for one in folders]}"] if folders else []
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = compose(config, overrides=[*searched, *chosen])
+        try:
+            composed = compose(config, overrides=[*searched, *chosen])
+        except (HydraException, TypeError, ValueError):  # what was chosen is what is wrong
+            composed = compose(config)
     yield from groups if config == "train" else ()
     yield from _dotted(composed, "")
 

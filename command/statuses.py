@@ -17,13 +17,15 @@ from typing import NoReturn
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from command.keys import choices_with, known_keys, nearest
+from command.config_files import choices
+from command.keys import GROUPS, choices_with, known_keys, nearest
 from command.names import as_used, name_used
 from contracts import InputError, NotWritten
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+MOST_SAID = 2_400  # characters of a message
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNUSABLE = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
@@ -62,6 +64,8 @@ def exit_statuses(
             _leave(
                 2, f"a group of keys was given {group[1]}; wanted the name of one of its choices. --help lists them."
             )
+        if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
+            _leave(2, f"the command line cannot be composed ({error}): a group of keys wants the name of a choice.")
         if (found := _of_a_disk(error)) is None:
             raise
         _leave(*found)
@@ -86,10 +90,19 @@ def _leave(status: int, message: str = "") -> NoReturn:
     if message and _USERS_FULL_ERROR == "1":
         traceback.print_exc()
     if message:
-        sys.stderr.write(f"{name_used()}: {as_used(' '.join(message.split()))}\n")
+        said = as_used(" ".join(message.split()))
+        if len(said) > MOST_SAID:  # a value of a megabyte
+            said = f"{said[: MOST_SAID // 2]} ... {said[-MOST_SAID // 2 :]}"
+        sys.stderr.write(f"{name_used()}: {said}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)
+
+
+def _raised_in_hydra(error: BaseException) -> bool:
+    """Whether Hydra stumbled while it composed a config, not the command that it calls."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and f"{os.sep}hydra{os.sep}_internal{os.sep}" in frames[-1].filename
 
 
 def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
@@ -133,19 +146,21 @@ def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
 def _with_nearest_key(message: str, config: str, words: Sequence[str] | None = None) -> str:
     """Hydra says which key it does not know; add the known key that looks most like it."""
     if override := re.search(r"Could not override '([^']+)'", message):
+        if override[1] in GROUPS.get(config, ()):
+            return f"{override[1]}: wanted the name of one of its choices: {', '.join(choices(override[1]))}."
         command = "python train.py" if config == "train" else f"python -m {config}"
-        if choices := choices_with(override[1], config):
-            return f"there is no key {override[1]!r}. It is one of {', '.join(choices)}: leave it out."
+        if others := choices_with(override[1], config):
+            return f"there is no key {override[1]!r}. It is one of {', '.join(others)}: leave it out."
         near = nearest(override[1], known_keys(config, words), cutoff=0.5)
         advice = f"The nearest key is {near}." if near else f"{command} --help lists the keys."
         return f"there is no key {override[1]!r}. {advice}"
     if group := re.search(r"In '[^']*': Could not find '([^']+)'|Could not find '([^']+)'", message):
         name, _, choice = next(found for found in group.groups() if found).rpartition("/")
         options = re.search(r"Available options in '[^']*':\s*(.*?)(?: Config search path| Set the env|$)", message)
-        choices = options[1].split() if options else []
-        near = nearest(choice, choices, cutoff=0.4)
+        known = options[1].split() if options else []
+        near = nearest(choice, known, cutoff=0.4)
         advice = f" The nearest is {near}." if near else ""
-        return f"{name}={choice} does not exist; choose {', '.join(choices) or 'another'}.{advice}"
+        return f"{name}={choice} does not exist; choose {', '.join(known) or 'another'}.{advice}"
     if unknown := re.search(r"Could not override '?([\w/]+)'?\.?\s*No match in the defaults list", message):
         near = nearest(unknown[1], known_keys(config, words), cutoff=0.4)
         return f"there is no key {unknown[1]!r}." + (f" The nearest key is {near}." if near else "")
