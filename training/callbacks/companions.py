@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytorch_lightning as pl
 import torch.distributed as dist
 
+from command.children import works_for_another
 from files.claims import is_alive
 from training.failures import TrainingFailed
 
@@ -30,6 +31,7 @@ class Companions(pl.Callback):
     def __init__(self) -> None:
         self.here = Place(socket.gethostname(), os.getpid())
         self.places: list[Place] = []  # by rank
+        self.parent = os.getppid()
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if trainer.world_size > 1:
@@ -47,8 +49,14 @@ class Companions(pl.Callback):
         """
         try:
             yield
+        except SystemExit as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # while it was set up: Lightning makes that status 1
+                raise KeyboardInterrupt from None
+            raise
         except RuntimeError as error:  # of torch, whatever the backend
             gone = self._gone()
+            if not self.places and self._is_left_alone():  # the first of them ended before all had met
+                raise SystemExit(1) from error
             if not gone:
                 raise
             left = [rank for rank in range(len(self.places)) if rank not in gone]
@@ -58,6 +66,15 @@ class Companions(pl.Callback):
             raise TrainingFailed(
                 f"process {numbers} of {len(self.places)} is gone: it was killed, or said above what was wrong. {AGAIN}"
             ) from error
+
+    def _is_left_alone(self) -> bool:
+        """Whether the process ends soon that started this one of several."""
+        end = time.monotonic() + TO_BE_GONE
+        while works_for_another() and time.monotonic() < end:
+            if os.getppid() != self.parent:
+                return True
+            time.sleep(0.05)
+        return False
 
     def _gone(self) -> list[int]:
         """The ranks that have ended, of those on this host."""
