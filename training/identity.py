@@ -24,10 +24,10 @@ NOT_IDENTITY_WITHIN = {
 }
 SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older configs say for the same; None: nothing
     "model.max_length": (None, 512),
-    "model.append_end": (None, None),
-    "model.attention": (None, None),
-    "data.append_end": (None, None),
-    "data.deletion": (None, None),
+    **dict.fromkeys(
+        ("model.append_end", "model.attention", "model.attention_dropout", "model.mask_token"), (None, None)
+    ),
+    **dict.fromkeys(("data.append_end", "data.deletion", "data.mask_how", "data.mask_token"), (None, None)),
     "data.drop_last": (True, None),
 }
 FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule
