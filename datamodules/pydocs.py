@@ -13,8 +13,13 @@ from datamodules.docstrings import Module, documented_modules, installed
 from datamodules.sources import Document
 from files.whole import build_once
 
-VERSION = 2  # part of the key: raise it when the same packages would give other documents
+VERSION = 3  # part of the key: raise it when the same packages would give other documents
 MOST_PAIRS = 500
+# The task is made of these alone, so that another package that is installed does not move it
+OF_THE_TASK = frozenset(
+    "datasets filelock huggingface_hub hydra matplotlib numpy omegaconf pyarrow pytorch_lightning pytorch_metric_learning "
+    "rich safetensors scipy sklearn tokenizers torch torchmetrics tqdm transformers wandb".split()
+)
 SUMMARY_WORDS = (4, 30)
 REST_WORDS = 20
 RULER = re.compile(r"([*=~^#-])\1{3}")  # of a heading
@@ -43,6 +48,13 @@ class PydocsSource:
             for line in file:
                 record = json.loads(line)
                 yield Document(record["text"], f"docstrings of {record['module']}:1")
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """(summary, rest) of the docstrings of these modules."""
+        self._prepare()
+        with (self.directory / "pairs.jsonl").open(encoding="utf-8") as file:
+            for line in file:
+                yield tuple(json.loads(line))
 
     def texts(self) -> Iterator[str]:
         return (document.text for document in self.documents())
@@ -75,7 +87,9 @@ class PydocsSource:
     def _build(self, folder: Path) -> None:
         modules = list(documented_modules(self.min_words))
         held = [module for module in modules if is_held_out(module.name, self.held_out_every)]
-        trained = [module for module in modules if not is_held_out(module.name, self.held_out_every)]
+        others = [module for module in modules if not is_held_out(module.name, self.held_out_every)]
+        task = summary_pairs(held, [module for module in others if is_of_the_task(module.name)])
+        trained = without_task(others, task)
         fresh = without_repeats(trained, self.min_words)
         if not fresh:
             raise InputError(
@@ -84,8 +98,9 @@ class PydocsSource:
             )
         lines = [json.dumps({"module": module.name, "text": "\n\n".join(module.docstrings)}) for module in fresh]
         (folder / "documents.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        pairs = summary_pairs(held, trained)
-        (folder / "held_out.json").write_text(json.dumps(pairs), encoding="utf-8")
+        pairs = [json.dumps(pair) for pair in pairs_of(fresh)]
+        (folder / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
+        (folder / "held_out.json").write_text(json.dumps(task), encoding="utf-8")
         manifest = {
             "kind": "pydocs",
             "number_of_packages": len(installed()),
@@ -93,19 +108,35 @@ class PydocsSource:
             "python": platform.python_version(),
             "min_words": self.min_words,
             "documents": len(fresh),
+            "pairs": len(pairs),
             "held_out_modules": len(held),
-            "held_out_pairs": len(pairs),
+            "held_out_pairs": len(task),
             "sha256": hashlib.sha256((folder / "documents.jsonl").read_bytes()).hexdigest(),
         }
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 
+def is_of_the_task(module: str) -> bool:
+    return module.partition(".")[0] in OF_THE_TASK
+
+
 def is_held_out(module: str, every: int) -> bool:
-    """By the hash of package and subpackage: neighbours, which quote each other, go the same way."""
-    if every == 0:
+    """Of the task's packages, by the hash of package and subpackage: neighbours, which quote each other, go the same
+    way.
+    """
+    if every == 0 or not is_of_the_task(module):
         return False
     group = ".".join(module.split(".")[:2])
     return int(hashlib.sha256(group.encode()).hexdigest()[:8], 16) % every == 0
+
+
+def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Module]:
+    """What packages outside the task quote of it is left out."""
+    asked = {side for pair in task for side in pair}
+    return [
+        Module(module.name, [text for text in module.docstrings if not asked & {text, *split_summary(text)}])
+        for module in modules
+    ]
 
 
 def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
@@ -123,20 +154,22 @@ def without_repeats(modules: list[Module], min_words: int) -> list[Module]:
 def summary_pairs(held: list[Module], trained: list[Module]) -> list[tuple[str, str]]:
     """(summary, rest of the docstring), at most MOST_PAIRS: no side twice, nothing that the trained modules say."""
     known = {side for module in trained for text in module.docstrings for side in (text, split_summary(text)[1])}
-    queries: set[str] = set()
-    documents: set[str] = set()
-    pairs = []
-    for module in held:
-        for text in module.docstrings:
-            query, document = split_summary(text)
-            if text in known or document in known or query in queries or document in documents:
-                continue
-            if fits(query, document):
-                queries.add(query)
-                documents.add(document)
-                pairs.append((query, document))
+    pairs = [pair for pair in pairs_of(held) if pair[1] not in known]
     chosen = sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].encode()).digest())[:MOST_PAIRS]
     return sorted(chosen)
+
+
+def pairs_of(modules: list[Module]) -> Iterator[tuple[str, str]]:
+    """(summary, rest) of each docstring that has both; no side comes twice."""
+    queries: set[str] = set()
+    documents: set[str] = set()
+    for module in modules:
+        for text in module.docstrings:
+            query, document = split_summary(text)
+            if query not in queries and document not in documents and fits(query, document):
+                queries.add(query)
+                documents.add(document)
+                yield query, document
 
 
 def split_summary(text: str) -> tuple[str, str]:

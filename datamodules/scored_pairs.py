@@ -16,7 +16,7 @@ from contracts import InputError, PairTask, ScoredPairBatch
 from datamodules.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
 from datamodules.record_kinds import PAIRS
 from datamodules.records import Record, RecordSource
-from datamodules.text_rows import TextRows
+from datamodules.text_rows import StoredRows, TextRows
 from datamodules.text_to_ids import left_out
 from datamodules.token_store import Source, TokenStore
 from files.whole import build_once
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ScoredPairs(TextRows):
+class ScoredPairs(TextRows, StoredRows):
     """Pairs with a label in 0..1: DINO's, raw or post-processed, or any others.
 
     ``postprocess="auto"`` runs ``steps`` if and only if every label is 0, 0.5 or 1; for what they do see

@@ -52,7 +52,7 @@ class StoredRows(TextData):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TextRows(StoredRows):
+class TextRows(TextData):
     """Each row is an example. ``max_length`` is what a text is cut at, in tokens, special tokens included."""
 
     max_length: int
@@ -74,7 +74,7 @@ class TextRows(StoredRows):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Sentences(TextRows):
+class Sentences(TextRows, StoredRows):
     """Single texts: a line each, or a column "text". ``deletion`` is the share of their words that is taken out of a
     second copy; None makes no copy.
     """
@@ -102,7 +102,7 @@ class Sentences(TextRows):
         return SentenceBatch(self.sequences(store, rows, 0), rows)
 
 
-class NLIPairs(TextRows):
+class NLIPairs(TextRows, StoredRows):
     """Premise, hypothesis and their relation; pairs without a gold label are left out."""
 
     yields = NLIBatch
@@ -114,16 +114,10 @@ class NLIPairs(TextRows):
         return NLIBatch(self.sequences(store, rows, 0), self.sequences(store, rows, 1), labels, rows)
 
 
-class Triplets(TextRows):
-    """Anchor, positive and, where the data has a third column, hard negative."""
+class TripletRows(TextRows):
+    """Anchor, positive and, where a row has a third text, hard negative; a subclass says where rows come from."""
 
     yields = TripletBatch
-    kind = TRIPLETS
-
-    def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        if store.width == 2 and len(self.kind.columns[0]) == 3:
-            log.info("data: two columns of texts, so there are no hard negatives")
-        return super().ready(store, tokenizer)
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
         return TripletBatch(
@@ -134,6 +128,17 @@ class Triplets(TextRows):
             rows,
             self.max_length,
         )
+
+
+class Triplets(TripletRows, StoredRows):
+    """Of files."""
+
+    kind = TRIPLETS
+
+    def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        if store.width == 2 and len(self.kind.columns[0]) == 3:
+            log.info("data: two columns of texts, so there are no hard negatives")
+        return super().ready(store, tokenizer)
 
 
 class QuestionAnswers(Triplets):

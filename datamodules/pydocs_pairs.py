@@ -1,0 +1,57 @@
+"""Docstrings as pairs: the summary line is the anchor, what follows it the positive."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from contracts import InputError, RetrievalTask
+from datamodules.pydocs import PydocsSource
+from datamodules.records import Record
+from datamodules.text_rows import TripletRows
+from datamodules.text_to_ids import WholeRows
+
+
+class RowsOfPairs:
+    """Pairs as the store wants them: rows of two texts."""
+
+    width = 2
+
+    def __init__(self, source: PydocsSource) -> None:
+        self.pairs, self.manifest = source.pairs, source.manifest
+        self.fingerprint = lambda: source.fingerprint() | {"kind": "pydocs_pairs"}
+
+    def __iter__(self) -> Iterator[Record]:
+        """The pairs, in the order of the modules; InputError where there is none."""
+        number = 0
+        for number, pair in enumerate(self.pairs(), 1):
+            yield Record(pair, None, f"pair {number} of the installed docstrings")
+        if not number:
+            raise InputError(
+                "data=pydocs_pairs: no docstring of the installed packages has a summary line and a text below it. "
+                "Set data.min_words smaller, or pass data=qa data.path=FILE."
+            )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PydocsPairs(TripletRows):
+    """Of the installed Python packages, without those whose pairs make the task of retrieval."""
+
+    held_out_every: int
+    min_words: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.docstrings = PydocsSource(self.cache, self.held_out_every, self.min_words)
+
+    def source(self) -> RowsOfPairs:
+        return RowsOfPairs(self.docstrings)
+
+    def reading(self, tokenizer: Any) -> WholeRows:
+        return WholeRows(tokenizer, labelled=False)
+
+    def texts(self) -> Iterator[str]:
+        return chain.from_iterable(self.docstrings.pairs())
+
+    def held_out(self) -> Sequence[RetrievalTask]:
+        return self.docstrings.held_out()
