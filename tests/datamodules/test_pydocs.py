@@ -5,11 +5,13 @@ import json
 import sys
 
 import pytest
+from transformers import AutoTokenizer
 
 from contracts import InputError
 from datamodules import docstrings, pydocs
 from datamodules.docstrings import Module, docstrings_of
 from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary_pairs, without_repeats
+from tests.data import batches, data_module, sequences_of
 
 SOURCE = '''
 """Module text.
@@ -78,6 +80,7 @@ def site(tmp_path, monkeypatch):
     write("pack/copy.py", *(_docstring(3, j) for j in range(4)), "and more")
     (root / "pack-1.0.dist-info").mkdir()
     monkeypatch.setattr(docstrings, "roots", lambda: [root])
+    monkeypatch.setattr(pydocs, "OF_THE_TASK", {"pack"})
     return root
 
 
@@ -116,6 +119,44 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
     assert make(tmp_path, held_out_every=0).held_out() == []
 
 
+def test_another_package_leaves_the_task_as_it_is(site, tmp_path):
+    """It may quote what is asked for: that is not trained on."""
+    (before,) = make(tmp_path).held_out()
+    quoted, quoting = f"{before.queries[0]}\n\n{before.documents[0]}", site / "other" / "quoting.py"
+    quoting.parent.mkdir()
+    texts = [quoted, *(_docstring(77, j) for j in range(4))]
+    quoting.write_text("\n".join(f'def f{i}():\n    """{text}"""' for i, text in enumerate(texts)))
+    (site / "other-2.0.dist-info").mkdir()
+    source = make(tmp_path)
+    (after,) = source.held_out()
+    assert after == before
+    assert any("number77" in text for text in source.texts())
+    assert not any(before.documents[0] in text for text in source.texts())
+    assert not set(before.queries) & {summary for summary, _ in source.pairs()}
+
+
+def test_pairs_are_summaries_and_what_follows_them(site, tmp_path, tiny_bert):
+    keys = {"held_out_every": 5, "min_words": 150, "cache_dir": tmp_path / "cache", "tokenizer": tiny_bert}
+    data = data_module("pydocs_pairs", max_length=64, batch_size=8, **keys)
+    first, *_ = batches(data, 1)
+    tokens = AutoTokenizer.from_pretrained(tiny_bert)
+    known = {
+        tuple(tuple(tokens(side, truncation=True, max_length=64)["input_ids"]) for side in split_summary(text))
+        for document in make(tmp_path).documents()
+        for text in split(document.text)
+    }
+    drawn = list(zip(sequences_of(first.anchors), sequences_of(first.positives), strict=True))
+    assert len(drawn) == 8
+    assert {(tuple(anchor), tuple(positive)) for anchor, positive in drawn} <= known
+    assert first.negatives is None
+    assert len(data.held_out()[0].queries) > 0
+
+
+def split(document):
+    """Docstrings of a document that `_docstring` has written."""
+    return [f"Return{part}" for part in document.split("Return")[1:]]
+
+
 def test_second_start_reads_no_package(site, tmp_path, monkeypatch):
     first = list(make(tmp_path).documents())
     monkeypatch.setattr(pydocs, "documented_modules", lambda *_: pytest.fail("the packages were read again"))
@@ -140,7 +181,8 @@ def test_too_little_documentation_says_so(site, tmp_path):
         make(tmp_path, held_out_every=1)
 
 
-def test_neighbours_are_held_out_together_and_about_one_in_ten():
+def test_neighbours_are_held_out_together_and_about_one_in_ten(monkeypatch):
+    monkeypatch.setattr(pydocs, "OF_THE_TASK", {"scipy", *(f"package{i}" for i in range(5000))})
     assert {is_held_out(f"scipy.stats._x{i}", 10) for i in range(50)} == {is_held_out("scipy.stats", 10)}
     share = sum(is_held_out(f"package{i}.part", 10) for i in range(5000)) / 5000
     assert 0.08 < share < 0.12
