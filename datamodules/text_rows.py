@@ -102,6 +102,7 @@ class Sentences(TextRows, StoredRows):
         return SentenceBatch(self.sequences(store, rows, 0), rows)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NLIPairs(TextRows, StoredRows):
     """Premise, hypothesis and their relation; pairs without a gold label are left out."""
 
@@ -130,6 +131,7 @@ class TripletRows(TextRows):
         )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Triplets(TripletRows, StoredRows):
     """Of files."""
 
