@@ -108,7 +108,7 @@ def test_the_sweep_and_its_report(desk):
     longest = max((line for line in OF_A_SWEEP if line.startswith(sweep)), key=len)
     corpus = ["data=text", "data.path=my_texts.jsonl", "data.max_span=auto", "data.min_document_length=null"]
     small = [*corpus, *TINY, "precision=fp32", "max_steps=2", "batch_size=8", "evaluation.every_n_steps=1", "trials=1"]
-    run(longest, desk, *small, "evaluation.data_root=eval")
+    run(longest, desk, *small, "evaluation.data_root=eval", "evaluation.suite=[sts12,stsb]")
     for line in OF_A_SWEEP:
         if "comparison.sweep" not in line:
             assert "declutr" in run(line, desk).stdout

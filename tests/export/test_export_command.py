@@ -110,7 +110,9 @@ def test_settings_may_be_replaced(tiny_mlm, tmp_path):
     assert top["similarity_fn_name"] == "euclidean"
 
 
-@pytest.mark.parametrize("pooling", [name for name, pooler in POOLERS.items() if not pooler.decodes])
+@pytest.mark.parametrize(
+    "pooling", [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]
+)
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_example_of_a_transformers_folder_gives_the_vectors(tiny_bert, tmp_path, pooling, normalize):
     encoder = load_encoder(tiny_bert, pooling=pooling, prompt="say: ", max_length=20)
@@ -175,7 +177,7 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
         (["run={tmp}/nothing", "output={tmp}/new"], "no such file or folder"),
         (["run={encoder}", "output={tmp}/file"], "this is a file"),
         (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "holds years.txt"),
-        (["run={encoder}", "output={tmp}/file/deeper"], "cannot be written to"),
+        (["run={encoder}", "output={tmp}/file/deeper"], "cannot be written ("),
         (["run={vectors}", "output={tmp}/new"], "is word vectors"),
     ],
 )
