@@ -14,7 +14,7 @@ from command.children import begin_process
 from command.config_files import CONFIGS
 from command.keys import check_numbers, check_types, declared
 from command.names import as_used
-from command.processes import find_ranks
+from command.processes import find_ranks, local_rank
 from command.statuses import exit_statuses
 
 HELP_COLUMNS = 100
@@ -51,7 +51,7 @@ def command_line(
 
 def log_to_terminal(quiet: bool = False) -> None:
     """Plain lines on stderr; of several processes the first one says what all know."""
-    first = find_ranks().rank == 0
+    first = find_ranks().rank == local_rank() == 0  # Lightning gives its processes a place on the machine alone
     handler = logging.StreamHandler()
     handler.setFormatter(_AsUsed("%(message)s"))
     logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[handler])

@@ -1,5 +1,6 @@
 """Every YAML under configs/ composes, and gives each target the keys that it takes and no others."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,15 @@ def stages_composed(*words: str) -> list[DictConfig]:
     words = forced(["output_dir=somewhere", *words])
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return [stage.cfg for stage in stages_of(compose("train", overrides=words), words)]
+
+
+@pytest.mark.parametrize("name", [name for name in choices("experiment") if re.match("simcse|gense(?!_gen)|tsdae", name)])
+def test_what_is_made_with_simcse_and_gense_is_chosen_by_sentevals_form_of_stsb_dev(name):
+    """Their code monitored what SentEval says of the development set, lower-cased and tokenised."""
+    last = stages_composed(f"experiment={name}")[-1]
+    assert last.monitor == "stsb-dev@senteval/cosine/spearman"
+    assert list(last.evaluation.during) == ["stsb-dev@senteval"]
+    assert last.evaluation.every_n_steps
 
 
 STAGES = {  # of the paper: data, batch, temperature, epochs of each stage

@@ -1,5 +1,6 @@
 """What is settled before a run, or a stage of one, trains: its processes, its folder, a tiny backbone."""
 
+import contextlib
 import itertools
 import logging
 import warnings
@@ -41,6 +42,26 @@ def hush_libraries() -> None:
     warnings.filterwarnings("ignore", message="Found .* module.s. in eval mode at the start of training")
     warnings.filterwarnings("ignore", message="The number of training batches .* is smaller than the logging interval")
     warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
+
+
+@contextlib.contextmanager
+def said_once(*names: str) -> Iterator[None]:
+    """What these loggers say of each stage, and when it is rehearsed, is told once where the words are the same."""
+    told = set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        seen, line = len(told), record.getMessage()
+        told.add(line)
+        return len(told) > seen
+
+    loggers = [logging.getLogger(name) for name in names]
+    for logger in loggers:
+        logger.addFilter(is_new)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_new)
 
 
 def follow_launcher(cfg: DictConfig) -> None:

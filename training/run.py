@@ -24,7 +24,7 @@ from training.folder import LOCK
 from training.identity import earlier_folder
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
-from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole
+from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, stages_of
 from training.targets import check_targets
@@ -35,7 +35,7 @@ log = logging.getLogger("train")
 
 def run(cfg: DictConfig) -> int:
     """Exit status of a whole run."""
-    with _no_empty_folder(Path(cfg.output_dir)):
+    with _no_empty_folder(Path(cfg.output_dir)), said_once("training.lengths", "training.scoring"):
         status = 1
         try:
             status = _run(cfg)

@@ -75,6 +75,7 @@ def whole(words, command, tmp_path_factory):
     outcome = command(*words, f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
     assert "stage second begins from" in outcome.err
+    assert outcome.err.count("evaluation.data_root is not set") == 1, outcome.err  # of two stages, one rehearsed
     return folder
 
 
@@ -338,6 +339,7 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("evaluation.data_root is not set") == 1, done.stderr  # said by one of them, once
     results = read_results(two / "results.json")
     assert (results["spent"]["steps"], results["spent"]["examples"], results["processes"]) == (11, 100, 2)
     for stage in ("second", "first"):
