@@ -95,7 +95,9 @@ def stages_composed(*words: str) -> list[DictConfig]:
         return [stage.cfg for stage in stages_of(compose("train", overrides=words), words)]
 
 
-@pytest.mark.parametrize("name", [name for name in choices("experiment") if re.match("simcse|gense(?!_gen)|tsdae", name)])
+@pytest.mark.parametrize(
+    "name", [name for name in choices("experiment") if re.match("simcse|gense(?!_gen)|tsdae", name)]
+)
 def test_what_is_made_with_simcse_and_gense_is_chosen_by_sentevals_form_of_stsb_dev(name):
     """Their code monitored what SentEval says of the development set, lower-cased and tokenised."""
     last = stages_composed(f"experiment={name}")[-1]
