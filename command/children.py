@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -38,6 +39,7 @@ def begin_process() -> None:
     """What every command does first: SIGTERM leaves what is whole and exits with 143, and a process that another
     command of ours or torchrun started ends with that one, whatever ends it."""
     exit_on_sigterm()
+    heed_ctrl_c()
     starter, parent = os.environ.get(STARTED_BY), os.getppid()
     os.environ[STARTED_BY] = str(os.getpid())
     if starter not in (None, str(parent)) and not Path(f"/proc/{starter}").exists() and Path("/proc/self").exists():
@@ -62,14 +64,43 @@ def end_with(parent: int) -> None:
 def exit_on_sigterm() -> Any:
     """From now on SIGTERM raises SystemExit(143), so that what is under way is left whole; the handler before."""
 
-    def leave(_: int, frame: FrameType | None) -> None:
-        while frame is not None:
-            if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-                os._exit(TERMINATED)  # nothing is under way, and a module may swallow what is raised within it
-            frame = frame.f_back
-        sys.exit(TERMINATED)
+    def leave(number: int, frame: FrameType | None) -> None:
+        if any(one.f_code.co_filename == "<frozen importlib._bootstrap>" for one in _frames(frame)):
+            os._exit(TERMINATED)  # nothing is under way, and a module may swallow what is raised within it
+        if not _comes_again(number, frame):
+            sys.exit(TERMINATED)
 
     return signal.signal(signal.SIGTERM, leave)
+
+
+def heed_ctrl_c() -> None:
+    """From now on no KeyboardInterrupt is lost; where Ctrl-C is for others, as behind a shell's ``&``, it stays so."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not _comes_again(number, frame):
+            raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def _comes_again(number: int, frame: FrameType | None) -> bool:
+    """Whether the signal came while an object was being thrown away, where Python prints what is raised and goes on; it
+    is sent once more then."""
+    swallows = any(
+        one.f_code.co_name == "__del__" or one.f_code.co_filename == weakref.__file__ for one in _frames(frame)
+    )
+    if swallows:
+        later = threading.Timer(LOOK, os.kill, (os.getpid(), number))
+        later.daemon = True
+        later.start()
+    return swallows
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def start(command: Sequence[str], environment: Mapping[str, str] | None = None, **how: Any) -> subprocess.Popen[Any]:

@@ -185,3 +185,28 @@ def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, ot
     environment = TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in variables else SLURMEnvironment()
     assert (environment.global_rank(), environment.world_size()) == ranks
     assert (environment.main_address, environment.main_port) == address
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_comes_while_an_object_is_thrown_away_is_not_lost(number, status):
+    """Python prints what is raised in a callback of a weak reference, and goes on."""
+    code = f"""
+import os, signal, sys, time, weakref
+from command.children import begin_process
+signal.signal(signal.SIGINT, signal.default_int_handler)
+begin_process()
+class Thing: pass
+class Hit(dict):
+    def __delitem__(self, key):
+        os.kill(os.getpid(), {int(number)})
+held, thing = weakref.WeakKeyDictionary(), Thing()
+held[thing] = 1
+held.data = Hit(held.data)
+try:
+    del thing
+    time.sleep(20)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (status, "")

@@ -72,21 +72,26 @@ class Campaign:
         folder, self.tried[job] = self.place(), self.tried[job] + 1
         cache = self.warm if self.rng.random() < 0.5 else folder.parent / "cache"
         told = ["cold" if cache != self.warm else "warm"]
+        ended = None
         for _ in range(self.rng.randint(1, MOST_KILLS)):
             number, at = self.rng.choice(SIGNALS), self.rng.uniform(0, 1.05 * seconds)
             whom = self.rng.choice(("leader", "all", "rank") if job.processes > 1 else ("leader",))
             running = Running(job, folder, cache)
             running.wait(at)
             if running.is_over():
-                self.judge(job, running.finish(), 0, whom, at, told)
+                ended = running.finish()
+                self.judge(job, ended, 0, whom, at, told)
                 break
             running.hit(number, whom)
             told.append(f"{number.name} to {whom} at {at:.2f} s")
             self.kills[job, number.name] += 1
-            self.judge(job, running.finish(), number, whom, at, told)
+            ended = running.finish()
+            self.judge(job, ended, number, whom, at, told)
             if self.rng.random() < 0.5 and (left := wait_for_orphans(TO_END)):
                 self.differ(job, "; ".join(told), [f"processes {left} outlived it"])
-        self.to_the_end(job, folder, cache, whole, "; ".join(told))
+            if job.once and ended.status == 0:
+                break
+        self.to_the_end(job, folder, cache, whole, "; ".join(told), ended)
 
     def judge(self, job: Job, ended: Ended, number: int, whom: str, at: float, told: list[str]) -> None:
         """Whether it ended as it should have by this signal."""
@@ -106,9 +111,12 @@ class Campaign:
         if found:
             self.differ(job, "; ".join(told), found, ended.said)
 
-    def to_the_end(self, job: Job, folder: Path, cache: Path, whole: Path, told: str) -> None:
-        """Continue it, compare it, and throw it away."""
-        ended = self.run(job, folder, cache)
+    def to_the_end(
+        self, job: Job, folder: Path, cache: Path, whole: Path, told: str, before: Ended | None = None
+    ) -> None:
+        """Continue it, compare it, and throw it away. ``before`` is how it ended the last time."""
+        is_over = job.once and before is not None and before.status == 0
+        ended = before if is_over and before else self.run(job, folder, cache)
         found = [] if ended.status == 0 else [f"status {ended.status} when it was continued"]
         found += ["a traceback when it was continued"] if "Traceback" in ended.said else []
         if not found:

@@ -44,6 +44,7 @@ class Job(NamedTuple):
     output: str = "output=out"
     processes: int = 1
     reads: str = ""  # a file of the desk that must not change between two commands
+    once: bool = False  # what is finished is refused, not said to be finished
 
     @property
     def result(self) -> str:
@@ -153,7 +154,7 @@ def jobs(desk: Path) -> list[Job]:
             [bert, "suite=[stsb]", f"data_root={desk}", "cache_dir=vectors"],
             "output=out.json",
         ),
-        Job("export", "export", [f"run={desk / 'bert'}"]),
+        Job("export", "export", [f"run={desk / 'bert'}"], once=True),
         Job("sweep", "comparison.sweep", [str(desk / "sweep.yaml"), *simcse.words]),
         Job(
             "race",
