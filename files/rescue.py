@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts import InputError, NotWritten
+from files.whole import write_whole
 
 
 @contextlib.contextmanager
@@ -29,7 +30,7 @@ def kept_otherwise(wanted: Path, computed: Mapping[str, Any]) -> Iterator[None]:
         for folder in (wanted.parent, Path(tempfile.gettempdir()), Path.cwd()):
             place = folder / f"{wanted.stem}-kept-{os.getpid()}.json"
             with contextlib.suppress(OSError):
-                place.write_text(text, encoding="utf-8")
+                write_whole(place, text)
                 raise NotWritten(
                     f"{wanted} could not be written ({reason}). What was computed is in {place}."
                 ) from error

@@ -16,8 +16,9 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from command.children import begin_process, check_number
 from command.config_files import CONFIGS, choices
-from command.keys import check_types, declared
+from command.keys import check_numbers, check_types, declared
 from command.line import log_to_terminal
 from command.names import as_used
 from command.statuses import exit_statuses
@@ -90,6 +91,7 @@ def _with_model(words: list[str]) -> list[str]:
 def run(words: Sequence[str]) -> int:
     """Exit status."""
     asked = read_words(words)
+    check(asked.cfg)
     if asked.own.output:
         check_output(Path(asked.own.output).expanduser())
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
@@ -111,6 +113,17 @@ def run(words: Sequence[str]) -> int:
         if asked.own.output:
             console.print(f"{asked.own.output} is written.", highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def check(cfg: DictConfig) -> None:
+    """What a run would refuse to build."""
+    from training.checks import check_values
+    from training.targets import check_targets
+
+    check_numbers(cfg)
+    check_targets(cfg)
+    check_values(cfg)
+    check_number("data.num_workers", cfg.data.get("num_workers", 0))
 
 
 def check_output(path: Path) -> None:
@@ -149,6 +162,7 @@ def look(asked: Asked) -> Any:
 
 
 def main() -> None:
+    begin_process()
     log_to_terminal(quiet=True)
     words = sys.argv[1:]
     with exit_statuses(hydra=True, config="train"):

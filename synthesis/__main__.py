@@ -19,7 +19,7 @@ from contracts import InputError
 from files.claims import hold, let_go, work_for
 from synthesis.report.afterwards import Afterwards
 from synthesis.report.annotate import Item
-from synthesis.shards.store import LOCK, Heartbeat, SynthesisFailed, disk_errors
+from synthesis.shards.store import LOCK, Heartbeat, SynthesisFailed
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.recipe import Recipe
@@ -41,11 +41,6 @@ class Keys(TypedDict):
 
 def run(cfg: DictConfig) -> int:
     """The exit status."""
-    with disk_errors():
-        return do(cfg)
-
-
-def do(cfg: DictConfig) -> int:
     if cfg.output is None:
         raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
     folder = Path(cfg.output)

@@ -1,5 +1,8 @@
 """Damage as a disk does it."""
 
+import contextlib
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -9,3 +12,14 @@ def flip(path: Path, at: float = 0.5, count: int = 1) -> None:
     place = int(at * (len(content) - 1))
     content[place : place + count] = bytes(255 - one for one in content[place : place + count])
     path.write_bytes(content)
+
+
+@contextlib.contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file grows beyond so many bytes, of this process and what it starts in here; what is printed is shorter."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

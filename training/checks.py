@@ -106,6 +106,8 @@ def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
     check_types(cfg, declared(TrainKeys))
     for group in ("model", "data"):
+        if cfg.get(group) is None:  # a preview may have no model
+            continue
         known = declared(hydra.utils.get_object(cfg[group]._target_))
         unknown = [str(key) for key in cfg[group] if key not in known and not str(key).startswith("_")]
         if unknown:
@@ -123,7 +125,7 @@ def check_values(cfg: DictConfig) -> None:
         value = OmegaConf.select(cfg, key)
         if value is not None and not 0 <= value <= most:
             raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
-    betas = cfg.model.get("betas")
+    betas = OmegaConf.select(cfg, "model.betas")
     if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
         raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
     if cfg.max_time is not None and not MAX_TIME.fullmatch(cfg.max_time):

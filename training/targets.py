@@ -26,6 +26,7 @@ KINDS = {  # where it stands: what it is one of
     "trainer": pl.Trainer,
     "trainer.strategy": Strategy,
 }
+BUILT = {key.partition(".")[0] for key in KINDS}
 MAKERS = ("training.wandb_login.wandb_logger",)  # functions of ours that make one
 
 
@@ -36,6 +37,8 @@ def check_targets(cfg: DictConfig) -> None:
         InputError: it is something else, or not to be found.
     """
     plain: Any = OmegaConf.to_container(cfg, resolve=False)
+    for group in BUILT & plain.keys():  # what stands for something else is judged by that, as it will be built
+        plain[group] = _resolved(cfg[group])
     allowed = plain.get("allow_targets") or []
     if not isinstance(plain.get("callbacks"), dict):
         raise InputError(f"callbacks={plain.get('callbacks')!r}: wanted a mapping, of names to what has a _target_.")
@@ -45,6 +48,10 @@ def check_targets(cfg: DictConfig) -> None:
     for place, target in _targets(plain, ()):
         if place[:1] != ("hydra",):
             _check(".".join(place), place, target, allowed)
+
+
+def _resolved(node: Any) -> Any:
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
 def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -5,8 +5,6 @@ into place, so a shard that is there is whole and accounted for. What was under 
 anew, and comes out the same. A shard in which nothing was accepted has no file: readers refuse empty ones.
 """
 
-import contextlib
-import errno
 import functools
 import hashlib
 import json
@@ -39,18 +37,6 @@ log = logging.getLogger(__name__)
 
 class SynthesisFailed(Exception):
     """Writing failed; what was whole before is whole still."""
-
-
-@contextlib.contextmanager
-def disk_errors() -> Iterator[None]:
-    """A disk that is full, or a folder that may not be written to, in a sentence."""
-    try:
-        yield
-    except OSError as error:
-        message = f"{error.filename or 'output'}: {error.strerror or error}."
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise SynthesisFailed(f"{message} Make room; the same command goes on where this one stopped.") from error
-        raise InputError(f"{message} Choose another output.") from error
 
 
 class Heartbeat(SignsOfLife):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+import preview.__main__ as preview
 from command.config_files import CONFIGS
 from contracts import InputError
 from encoders import load_encoder
@@ -114,6 +115,10 @@ ATTACKS = [
     {"logger": {"_target_": "pytorch_lightning.callbacks.EarlyStopping"}},
     {"logger": {"_target_": "training.wandb_login.os.system"}},
     {"allow_targets": ["subprocess"], "logger": {"_target_": "subprocess2.x"}},
+    {"data": "${oc.create:{_target_: os.system, command: x}}"},
+    {"trainer": {"_target_": "pytorch_lightning.Trainer", "plugins": "${oc.create:[{_target_: os.system}]}"}},
+    {"callbacks": {"x": {"_target_": "${said}"}}, "said": "os.system"},
+    {"callbacks": "${oc.create:{x: {_target_: os.system}}}"},
 ]
 
 
@@ -135,6 +140,14 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built():
         cfg = OmegaConf.load(path)
         if "_target_" in cfg:
             check_targets(OmegaConf.create({"callbacks": {}, path.parent.name: {"_target_": cfg._target_}}))
+
+
+@pytest.mark.parametrize("word", ["data._target_=os.system", "data.num_workers=100000", "data.path=3", "data.seed=-1"])
+def test_a_preview_builds_what_a_run_would(tmp_path, capsys, word):
+    (tmp_path / "texts.txt").write_text("A ferry.\n" * 40)
+    given = ["data=sentences", f"data.path={tmp_path / 'texts.txt'}", f"data.cache_dir={tmp_path}", "quiet=true"]
+    with pytest.raises(InputError, match=word.partition("=")[0]):
+        preview.run([*given, word])
 
 
 def test_a_recipe_is_one_of_ours(tmp_path, mark):

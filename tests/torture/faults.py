@@ -1,13 +1,12 @@
 """What else goes wrong, without privileges: each is tried on a job of random choice, which then goes on to its end."""
 
-import contextlib
 import os
-import resource
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.damage import full_disk
 from tests.torture.campaign import Campaign
 from tests.torture.jobs import Job
 from tests.torture.running import Running
@@ -43,7 +42,7 @@ def disk_full(campaign: Campaign, jobs: Sequence[Job]) -> None:
     job, reference = _any(campaign, jobs)
     limit = int(10 ** campaign.rng.uniform(2, 6))
     folder, cache = campaign.place(), campaign.warm if campaign.rng.random() < 0.5 else campaign.home / "cold"
-    with _limited(limit):
+    with full_disk(limit):
         ended = campaign.run(job, folder, cache)
     told = f"no file beyond {limit} bytes"
     campaign.faults["a disk that is full"] += 1
@@ -171,14 +170,3 @@ def _cut_short(campaign: Campaign, job: Job, folder: Path, cache: Path | None = 
         if under_way and any(folder.iterdir()):
             return True
     return False
-
-
-@contextlib.contextmanager
-def _limited(size: int) -> Iterator[None]:
-    """What is started in here cannot write files beyond so many bytes; what it prints is shorter."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
