@@ -4,7 +4,9 @@ Shape letters: U distinct texts, N texts, B rows that one rank sends at a time, 
 """
 
 import hashlib
+import itertools
 import logging
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +25,7 @@ log = logging.getLogger(__name__)
 
 ROWS_PER_MESSAGE = 8192  # bounds what a gather holds on the device: world x 8192 x width
 KEY_BYTES = 16  # of a text in a store
+SUM = "crc32"  # in the metadata of a file of a store: over its keys and vectors
 # Cosines of float64 rows are rounded to this many digits: equal texts must tie, whatever the order of summation.
 DIGITS = 12
 
@@ -55,12 +58,14 @@ def unit_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not f
 class VectorStore:
     """A folder per encoder of numbered files, each with the keys and the vectors of texts that were new at the time.
 
-    Only the keys stay in memory. One process writes; a file appears whole or not at all.
+    Only the keys stay in memory. One process writes; a file appears whole or not at all. One that is not what was
+    written counts for nothing, and is replaced.
     """
 
     def __init__(self, folder: str | Path, fingerprint: str) -> None:
         self.folder = Path(folder) / fingerprint[:32]
         self.place_of: dict[bytes, tuple[Path, int]] = {}
+        self.damaged = set[Path]()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -91,22 +96,35 @@ class VectorStore:
         return found
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
-        path = self.folder / f"{len(list(self.folder.glob('*.safetensors'))):05d}.safetensors"
+        names = (self.folder / f"{number:05d}.safetensors" for number in itertools.count())
+        path = next(path for path in names if path in self.damaged or not path.exists())
         keys = torch.frombuffer(bytearray(b"".join(_key(text) for text in texts)), dtype=torch.uint8)
+        entries = {"keys": keys.view(len(texts), KEY_BYTES), "vectors": vectors_ND.contiguous()}
         with whole_file(path) as part:
-            save_file({"keys": keys.view(len(texts), KEY_BYTES), "vectors": vectors_ND.contiguous()}, part)
+            save_file(entries, part, metadata={SUM: _sum(entries)})
+        self.damaged.discard(path)
         self._know(path)
 
     def _know(self, path: Path) -> None:
         try:
             with safe_open(path, "pt") as file:
-                keys = file.get_tensor("keys").numpy()
-        except (SafetensorError, OSError) as error:
-            raise InputError(
-                f"{path}: cannot be read ({error}); delete it, its vectors will be computed again."
-            ) from None
-        for row, key in enumerate(keys):
+                entries = {name: file.get_tensor(name) for name in ("keys", "vectors")}
+                written = (file.metadata() or {}).get(SUM)  # files of earlier releases have none
+            if written not in (None, _sum(entries)):
+                raise ValueError("it has changed since it was written")
+        except (SafetensorError, OSError, ValueError) as error:
+            log.warning("%s is damaged (%s). Its vectors are computed again.", path, error)
+            self.damaged.add(path)
+            return
+        for row, key in enumerate(entries["keys"].numpy()):
             self.place_of[key.tobytes()] = (path, row)
+
+
+def _sum(entries: dict[str, Tensor]) -> str:
+    found = 0
+    for entry in entries.values():
+        found = zlib.crc32(entry.numpy(), zlib.crc32(str(tuple(entry.shape)).encode(), found))
+    return str(found)
 
 
 def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: VectorStore | None = None) -> Pool:

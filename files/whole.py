@@ -43,7 +43,7 @@ def whole_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = unfinished(path)
     _remove_unless(stat.S_ISREG, part)
-    with _locked(part, FILE) as handle:
+    with _named(path), _locked(part, FILE) as handle:
         os.ftruncate(handle, 0)
         try:
             yield part
@@ -61,7 +61,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     part, replaced = unfinished(folder), unfinished(folder.with_name(f"{folder.name}.old"))
     _remove_unless(stat.S_ISDIR, part)
-    with _locked(part, FOLDER):
+    with _named(folder), _locked(part, FOLDER):
         _put_back(replaced, folder)  # a kill may have come between the two renames
         for stale in part.iterdir():
             remove(stale)
@@ -145,6 +145,16 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """An error of a write says nothing of the file; from here on it does."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 @contextlib.contextmanager

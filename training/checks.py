@@ -140,9 +140,9 @@ def check_device(cfg: DictConfig) -> None:
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if cfg.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
-    devices = cfg.trainer.devices
-    if isinstance(devices, int) and not launched():
-        check_number("devices", devices, 0 if on_cpu else torch.accelerator.device_count())
+    devices = str(cfg.trainer.devices)  # Lightning reads "8" as 8
+    if devices.strip().isdigit() and not launched():
+        check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
     check_number("data.num_workers", cfg.data.get("num_workers", 0))
 
 

@@ -123,7 +123,7 @@ def _keys_and_values(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     found = {key: _keys_and_values(one) for key, one in value.items() if one is not None and str(key)[:1] != "_"}
-    return found | ({"class": value["_target_"].rpartition(".")[2]} if "_target_" in value else {})
+    return found | ({"class": str(value["_target_"]).rpartition(".")[2]} if "_target_" in value else {})
 
 
 def _with_former_targets(value: Any) -> Any:
@@ -133,7 +133,7 @@ def _with_former_targets(value: Any) -> Any:
         return value
     found = {key: _with_former_targets(one) for key, one in value.items()}
     if "_target_" in found:
-        found["_target_"] = FORMER_TARGETS.get(found["_target_"], found["_target_"])
+        found["_target_"] = FORMER_TARGETS.get(str(found["_target_"]), found["_target_"])
     return found
 
 

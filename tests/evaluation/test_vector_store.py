@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from contracts import InputError
 from evaluation.vectors import VectorStore, embed_pool
+from tests.damage import flip
 
 TEXTS = ["", "a", "naïve", "\ud800 lone", "x" * 5000]
 
@@ -40,13 +42,29 @@ def test_the_second_time_only_new_texts_are_encoded(tmp_path, bag_of_words):
     assert len(bag_of_words.calls) == 3
 
 
-def test_a_damaged_file_is_named(tmp_path):
+def test_what_is_damaged_is_computed_again_in_its_place(tmp_path, caplog):
+    whole, damaged = vectors(2, 0), vectors(2, 1)
     store = VectorStore(tmp_path, "abc")
-    store.add(["a", "b"], vectors(2, 0))
+    store.add(["a", "b"], damaged)
+    store.add(["c", "d"], whole)
+    path = sorted(store.folder.iterdir())[0]
+    for damage in (lambda: flip(path, at=0.9), lambda: path.write_bytes(path.read_bytes()[:20])):
+        damage()
+        again = VectorStore(tmp_path, "abc")
+        assert f"{path} is damaged" in caplog.text
+        assert again.knows(["a", "b", "c"]) == [False, False, True]
+        again.add(["a", "e"], damaged)
+        found = VectorStore(tmp_path, "abc")
+        assert torch.equal(found.read(["e", "c", "d"]), torch.stack([damaged[1], *whole]))
+    assert len(list(store.folder.iterdir())) == 2
+
+
+def test_files_of_an_earlier_release_have_no_sums(tmp_path):
+    store = VectorStore(tmp_path, "abc")
+    store.add(["a"], vectors(1, 0))
     (path,) = store.folder.iterdir()
-    path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(InputError, match=rf"{path.name}: cannot be read .* delete it"):
-        VectorStore(tmp_path, "abc")
+    save_file(load_file(path), path)
+    assert torch.equal(VectorStore(tmp_path, "abc").read(["a"]), vectors(1, 0))
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from contracts import InputError
 from files.manifest import describe_files, sha256_of
 from files.whole import build_once, link_whole, unfinished, whole_file, whole_folder, write_whole
+from tests.damage import full_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = pytest.mark.parametrize(("whole", "content"), [(whole_file, None), (whole_folder, "inside")])
@@ -42,6 +43,13 @@ def test_what_was_there_stays_until_the_new_is_whole(tmp_path, whole, content):
         assert text_of(path, content) == "first"
     assert text_of(path, content) == "third"
     assert [one.name for one in path.parent.iterdir()] == ["name"]
+
+
+@KINDS
+def test_an_error_of_a_write_names_what_was_to_be_written(tmp_path, whole, content):
+    with full_disk(1_000), pytest.raises(OSError, match="too large") as raised, whole(tmp_path / "name") as part:
+        fill(part, content, "x" * 60_000)
+    assert raised.value.filename == str(tmp_path / "name")
 
 
 @KINDS

@@ -115,6 +115,8 @@ ATTACKS = [
     {"logger": {"_target_": "pytorch_lightning.callbacks.EarlyStopping"}},
     {"logger": {"_target_": "training.wandb_login.os.system"}},
     {"allow_targets": ["subprocess"], "logger": {"_target_": "subprocess2.x"}},
+    {"data": {"_target_": -0.5}},
+    {"data": {"_target_": []}},
     {"data": "${oc.create:{_target_: os.system, command: x}}"},
     {"trainer": {"_target_": "pytorch_lightning.Trainer", "plugins": "${oc.create:[{_target_: os.system}]}"}},
     {"callbacks": {"x": {"_target_": "${said}"}}, "said": "os.system"},
