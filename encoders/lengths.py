@@ -1,6 +1,7 @@
 """How many tokens an encoder reads: what its backbone can, and what it does where nobody says."""
 
-from transformers import PreTrainedModel
+from typing import Any
+
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
@@ -12,28 +13,28 @@ BEHIND_THE_PAD_ID = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-robert
 UNLIMITED = 10**9
 
 
-def longest_input(transformer: PreTrainedModel) -> int:
+def longest_input(config: Any) -> int:
     """Return the tokens that the position table has room for; a T5 has none, and reads texts of any length."""
-    positions = getattr(transformer.config, "max_position_embeddings", None) or UNLIMITED
-    if transformer.config.model_type in BEHIND_THE_PAD_ID:
-        positions -= transformer.config.pad_token_id + 1
+    positions = getattr(config, "max_position_embeddings", None) or UNLIMITED
+    if config.model_type in BEHIND_THE_PAD_ID:
+        positions -= config.pad_token_id + 1
     return int(positions)
 
 
-def usual_length(transformer: PreTrainedModel, tokenizer: Tokenizer, stated: int | None = None) -> int:
+def usual_length(config: Any, tokenizer: Tokenizer, stated: int | None = None) -> int:
     """Return the smallest of 512 and what backbone, tokenizer and sentence-transformers folder (``stated``) allow."""
-    return int(min(USUAL_LENGTH, longest_input(transformer), tokenizer.model_max_length, stated or USUAL_LENGTH))
+    return int(min(USUAL_LENGTH, longest_input(config), tokenizer.model_max_length, stated or USUAL_LENGTH))
 
 
-def length_to_train(asked: int | None, transformer: PreTrainedModel, tokenizer: Tokenizer, backbone: str) -> int:
+def length_to_train(asked: int | None, config: Any, tokenizer: Tokenizer, backbone: str) -> int:
     """Return what an encoder that starts from ``backbone`` reads: ``model.max_length``, or the usual.
 
     Raises:
         InputError: it is more than the backbone can.
     """
     if asked is None:
-        return usual_length(transformer, tokenizer, stated_length(run_folder(backbone) or backbone))
-    most = longest_input(transformer)
+        return usual_length(config, tokenizer, stated_length(run_folder(backbone) or backbone))
+    most = longest_input(config)
     if asked > most:
         raise InputError(
             f"model.max_length={asked}: backbone={backbone} takes {most} tokens. Set it to {most} or less, or to null, "

@@ -157,7 +157,7 @@ def _from_transformers(
     transformer = load_trunk(exported.transformer, decoder=POOLERS[options.pooling or exported.pooling].decodes)
     tokenizer = load_tokenizer(exported.transformer)
     if kind == "transformers":
-        exported = exported._replace(max_length=usual_length(transformer, tokenizer))
+        exported = exported._replace(max_length=usual_length(transformer.config, tokenizer))
     head = None if exported.head is None else read_head(name, exported.head, transformer.config.hidden_size)
     if POOLERS[options.pooling or exported.pooling].is_shipped:
         head = shipped_pooler(name if head else exported.transformer, setting="encoder")

@@ -83,7 +83,7 @@ class Objective(pl.LightningModule):
             tokenizer,
             pooling=hparams.pooling,
             head=head,
-            max_length=length_to_train(hparams.max_length, transformer, tokenizer, hparams.backbone),
+            max_length=length_to_train(hparams.max_length, transformer.config, tokenizer, hparams.backbone),
             token_budget=hparams.token_budget,
             recompute=hparams.recompute,
             prompt_suffix=hparams.get("prompt") or "",

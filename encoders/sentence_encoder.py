@@ -84,7 +84,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         # A decoder would keep keys and values that nothing asks for
         keeps = "use_cache" in inspect.signature(self.trunk.forward).parameters
         self.options = {"use_cache": False} if keeps else {}
-        self.longest = longest_input(transformer)
+        self.longest = longest_input(transformer.config)
         self.max_length = min(max_length, self.longest)
         decodes = POOLERS[pooling].decodes
         self.appended = (

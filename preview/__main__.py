@@ -153,9 +153,11 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
 def look(asked: Asked) -> Any:
     from datamodules.tokenizer import load_tokenizer
     from preview.summary import summary
+    from training.lengths import settle_without_weights
 
     data = instantiate(asked.cfg.data, _convert_="all")
     data.prepare_data()
+    settle_without_weights(asked.cfg, data)
     data.setup()
     batches = islice(iter(data.train_dataloader()), asked.own.batches)
     return summary(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples)

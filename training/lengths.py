@@ -8,8 +8,11 @@ import logging
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from transformers import AutoConfig
 
 from contracts import InputError
+from encoders.backbones import from_pretrained, load_tokenizer
+from encoders.lengths import length_to_train, longest_input
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +41,27 @@ def settle_lengths(cfg: DictConfig, model: Any, data: Any) -> None:
     encoder = getattr(model, "encoder", None)
     if encoder is None or not hasattr(data, "max_length"):  # a model that writes has lengths of its own
         return
-    most = min(encoder.longest, encoder.max_length)
+    _settle(cfg, data, encoder.longest, encoder.max_length)
+    if encoder.appended is not None:
+        encoder.appended.room_in(data.max_length)
+
+
+def settle_without_weights(cfg: DictConfig, data: Any) -> None:
+    """The same of what a config and a tokenizer say, to look at batches without a model."""
+    if not hasattr(data, "max_length"):
+        return
+    config, tokenizer = from_pretrained(AutoConfig, cfg.backbone), load_tokenizer(cfg.backbone)
+    longest, asked = longest_input(config), cfg.model.get("max_length") if cfg.get("model") else None
+    _settle(cfg, data, longest, min(longest, length_to_train(asked, config, tokenizer, cfg.backbone)))
+
+
+def _settle(cfg: DictConfig, data: Any, longest: int, read: int) -> None:
+    most = min(longest, read)
     if data.max_length > most and _is_default(cfg):
         log.info("data.max_length: %d, all that backbone=%s reads (%d otherwise).", most, cfg.backbone, data.max_length)
         data.max_length = most
-    _refuse_longer(data.max_length, encoder.longest, f"backbone={cfg.backbone}, which takes {encoder.longest} tokens")
-    _refuse_longer(data.max_length, encoder.max_length, f"the {encoder.max_length} tokens that the encoder reads")
-    if encoder.appended is not None:
-        encoder.appended.room_in(data.max_length)
+    _refuse_longer(data.max_length, longest, f"backbone={cfg.backbone}, which takes {longest} tokens")
+    _refuse_longer(data.max_length, read, f"the {read} tokens that the encoder reads")
 
 
 def _is_default(cfg: DictConfig) -> bool:

@@ -1,6 +1,7 @@
 """What is shown of a batch is what is in it, counted another way."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -98,6 +99,19 @@ def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
     assert page.count("<article") == 1
     assert 'class="mask"' in page
     assert "http" not in page
+
+
+@pytest.mark.parametrize(("given", "longest"), [([], 24), (["data.max_length=20"], 20), (["data.max_length=40"], None)])
+def test_lengths_are_those_of_a_run_with_this_backbone(given, longest, corpus_file, capsys):
+    """A run of it trains on no more than its 24 positions, and refuses a length beyond them."""
+    words = ["data=text", f"data.path={corpus_file}", "backbone=tiny", "tiny.max_length=24", "tiny.vocab_size=400"]
+    words += ["data.min_span=4", "data.max_span=30", "batch_size=4", "batches=2", "examples=1", *given]
+    if longest is None:
+        with pytest.raises(InputError, match=r"data\.max_length=40: .* takes 24 tokens"):
+            run(words)
+        return
+    assert run(words) == 0
+    assert max(map(int, re.findall(r"to (\d+) tokens, median", capsys.readouterr().out))) == longest
 
 
 def triplets_file(folder, entailment="He {} walks.") -> str:
