@@ -208,6 +208,8 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
         return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **options)
     except NOT_LOADED as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if isinstance(error, UnpicklingError):  # torch advises to load it after all
+            reason = "its weights are a pickle that could run code, and such are never loaded."
         raise InputError(
             f"{setting}={name} could not be loaded: {reason} Pass the id of a model on the Hugging Face hub, or a "
             "folder with config.json, model.safetensors and the tokenizer (needed where the hub is out of reach)."

@@ -123,7 +123,7 @@ class VectorStore:
 def _sum(entries: dict[str, Tensor]) -> str:
     found = 0
     for entry in entries.values():
-        found = zlib.crc32(entry.numpy(), zlib.crc32(str(tuple(entry.shape)).encode(), found))
+        found = zlib.crc32(entry.numpy().data, zlib.crc32(str(tuple(entry.shape)).encode(), found))
     return str(found)
 
 

@@ -105,6 +105,7 @@ def check_choice(cfg: DictConfig) -> Any:
 def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
     check_types(cfg, declared(TrainKeys))
+    check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
     for group in ("model", "data"):
         if cfg.get(group) is None:  # a preview may have no model
             continue

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -62,6 +63,15 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path, mark, form):
     assert "weights_only" not in str(raised.value), "advice to run it after all"
     with pytest.raises(InputError, match=r"best\.ckpt"):
         load_encoder(path)
+
+
+def test_a_backbone_that_would_run_code_is_refused_without_advice_to_load_it(tmp_path, mark, tiny_bert):
+    folder = shutil.copytree(tiny_bert, tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    torch.save({"x": Attack(mark)}, folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="a pickle that could run code, and such are never loaded") as raised:
+        load_encoder(folder)
+    assert "trust" not in str(raised.value)
 
 
 def test_arrays_that_would_run_code_are_refused(tmp_path, mark):
@@ -144,7 +154,9 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built():
             check_targets(OmegaConf.create({"callbacks": {}, path.parent.name: {"_target_": cfg._target_}}))
 
 
-@pytest.mark.parametrize("word", ["data._target_=os.system", "data.num_workers=100000", "data.path=3", "data.seed=-1"])
+@pytest.mark.parametrize(
+    "word", ["data._target_=os.system", "data.num_workers=100000", "data.path=3", "trainer.max_epochs=[]"]
+)
 def test_a_preview_builds_what_a_run_would(tmp_path, capsys, word):
     (tmp_path / "texts.txt").write_text("A ferry.\n" * 40)
     given = ["data=sentences", f"data.path={tmp_path / 'texts.txt'}", f"data.cache_dir={tmp_path}", "quiet=true"]

@@ -1,0 +1,185 @@
+"""Every command line with values that nobody meant: each is accepted, or ends with 2 and one line.
+
+The keys are those of the command's own schema. None leaves a traceback, hangs, starts a process, or writes into the
+home folder or the checkout; what would take gigabytes is refused before it takes them.
+"""
+
+import importlib
+import io
+import logging
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from command.keys import known_keys
+from training.stages import as_value
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[1]
+PER_COMMAND, AS_COMMANDS, SEED = 60, 3, 16  # of each command line; 150 make a thousand, in seven minutes
+SECONDS = 60  # for one of them
+MEMORY = 12 << 30  # of addresses beyond what is there: a bound on what one may ask for
+SIZES = "vocab_size=400 hidden_size=16 layers=1 heads=2 intermediate_size=32 max_length=32".split()
+COMMANDS = {  # module, config, words that make it work
+    "train": ("train", ["model=simcse", "data=sentences", "data.path={texts}", "backbone=tiny", "batch_size=4",
+              "max_steps=1", "output_dir={out}", "data.cache_dir={cache}", "quiet=true",
+              *(f"tiny.{size}" for size in SIZES)]),
+    "evaluation.__main__": ("evaluation", ["encoder={texts}", "data_root={out}", "suite=[stsb]"]),
+    "export.__main__": ("export", ["run={texts}", "output={out}"]),
+    "export.embed": ("export.embed", ["encoder={texts}", "input={texts}", "output={out}.npy"]),
+    "synthesis.__main__": ("synthesis", ["recipe=dino_x2", "generator={out}", "input={texts}", "output={out}"]),
+    "comparison.__main__": ("comparison", ["runs=[{out}]", "output={out}"]),
+    "preview.__main__": ("train", ["data=sentences", "data.path={texts}", "data.cache_dir={cache}", "quiet=true",
+                         *(f"tiny.{size}" for size in SIZES)]),
+}  # fmt: skip
+STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "workers", "parallel")  # when they are accepted
+# They start ldconfig, or a compiler, when they are first imported
+WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
+    transformers.models.gpt2.modeling_gpt2 transformers.models.t5.modeling_t5 sentence_transformers matplotlib.pyplot
+    sklearn.linear_model scipy.stats optuna pyarrow.parquet datamodules.documents datamodules.text_rows
+    datamodules.scored_pairs encoders.load export.onnx_graph comparison.report training.run""".split()
+VALUES = [
+    -1, 0, 1, 2, 10**9, -(10**9), 10**17, 10**20, 0.5, -0.5, 1e300, float("nan"), float("inf"), float("-inf"), True,
+    None, "", " ", "x", "null", "1", "-1", "../x", "/", "/proc/x", "/dev/null", "a\tb", "数据", "ĐŞ‮", "a'b",
+    "${oc.env:NOPE}", "${nothing}", "os.system", "a" * 100_000, [], [1], ["x"], [[]], {}, {"x": 1},
+    {"_target_": "os.system"},
+    [float("nan")], "{file}",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fuzz")
+    (folder / "texts.txt").write_text("".join(f"The ferry is in harbour {n}.\n" for n in range(40)))
+    (folder / "file").write_bytes(random.Random(SEED).randbytes(1 << 20))
+    (folder / "home").mkdir()
+    return {"texts": folder / "texts.txt", "out": folder / "out", "cache": folder / "cache", "file": folder / "file",
+            "home": folder / "home", "folder": folder}  # fmt: skip
+
+
+def cases(seed, number):
+    """(module, key, value), so many of each command line."""
+    for module, (config, words) in COMMANDS.items():
+        draw = random.Random(f"{seed} {module}")
+        keys = [key for key in known_keys(config, words) if not key.startswith("hydra")]
+        for _ in range(number):
+            key, value = draw.choice(keys), draw.choice(VALUES)
+            if key.rpartition(".")[2] in STARTS_PROCESSES and value == 2:
+                value = -2  # two are held by tests of their own
+            yield module, key, value
+
+
+def words_of(module, key, value, places, number):
+    here = {**places, "out": places["folder"] / f"out{number}"}
+    given = [word.format(**here) for word in COMMANDS[module][1] if word.partition("=")[0] != key]
+    shown = as_value(value.format(**here) if value == "{file}" else value) if value is not None else "null"
+    return [*given, f"{key}={shown}"]
+
+
+class Hangs(BaseException):
+    pass
+
+
+def in_this_process(module, words):
+    """The exit status and what was said, by the same entry point."""
+
+    def too_long(*_):
+        raise Hangs
+
+    err, before = io.StringIO(), (sys.argv, sys.stderr, sys.stdout)
+    logging.getLogger().handlers.clear()
+    GlobalHydra.instance().clear()
+    sys.argv, sys.stderr, sys.stdout = [str(ROOT / f"{module.replace('.', '/')}.py"), *words], err, io.StringIO()
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(SECONDS)
+    try:
+        importlib.import_module(module).main()
+        return 0, err.getvalue()
+    except SystemExit as left:
+        return left.code or 0, err.getvalue()
+    finally:
+        signal.alarm(0)
+        sys.argv, sys.stderr, sys.stdout = before
+
+
+def wrong(status, said):
+    """What is wrong with an outcome; empty where nothing is."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    if "Traceback" in said:
+        return f"a traceback: {lines[-1][:300]}"
+    if status == 2:
+        about = [line for line in lines if line.startswith(("train.py: ", "evaluation: ", "export: ", "embed.py: ",
+                 "synthesis: ", "comparison: ", "preview: "))]  # fmt: skip
+        return "" if len(about) == 1 and len(about[0]) < 3000 else f"{len(about)} lines: {said[-300:]}"
+    return "" if status == 0 else f"status {status}: {said[-300:]}"
+
+
+def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
+    for name in WANTED:
+        importlib.import_module(name)
+    monkeypatch.setenv("HOME", str(places["home"]))
+    monkeypatch.chdir(places["folder"])
+    started = []
+
+    def refuse(*words, **_):
+        started.append(words)
+        raise AssertionError("a process is started")
+
+    for name in ("execve", "fork", "posix_spawn"):
+        monkeypatch.setattr(os, name, refuse)
+
+    class Watched(subprocess.Popen):
+        def __init__(self, words, *args, **keys):
+            if words[0] != "git":  # the commit of the project is asked for when a run is finished
+                refuse(words)
+            super().__init__(words, *args, **keys)
+
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    checkout = sorted(path.name for path in ROOT.iterdir())
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, hard))
+    found, accepted = [], 0
+    try:
+        for number, (module, key, value) in enumerate(cases(SEED, PER_COMMAND)):
+            words = words_of(module, key, value, places, number)
+            try:
+                status, said = in_this_process(module, words)
+                problem, accepted = wrong(status, said), accepted + (status == 0)
+            except Hangs:
+                problem = "it hangs"
+            except Exception as error:  # noqa: BLE001  any is a finding
+                problem = f"{type(error).__name__}: {str(error)[:200]}"
+            if problem:
+                found.append(f"{module} {key}={str(value)[:60]!r}: {problem}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert not found, "\n".join([f"{len(found)} of {number + 1}", *found])
+    assert started == []
+    assert 0 < accepted < number
+    assert sorted(path.name for path in ROOT.iterdir()) == checkout
+    assert sorted(places["home"].rglob("*")) == []
+
+
+def test_some_of_them_as_commands(places):
+    found = []
+    environment = {**os.environ, "HOME": str(places["home"]), "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    for number, (module, key, value) in enumerate(cases(SEED + 1, AS_COMMANDS)):
+        words = words_of(module, key, value, places, f"-command{number}")
+        module = module.removesuffix(".__main__")
+        command = [sys.executable, *([str(ROOT / "train.py")] if module == "train" else ["-m", module]), *words]
+        done = subprocess.run(
+            command, cwd=places["folder"], env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        if problem := wrong(done.returncode, done.stderr):
+            found.append(f"{module} {key}={str(value)[:60]!r}: {problem}")
+    assert found == []
+    assert {path.name for path in places["home"].iterdir()} <= {".cache", ".config"}  # where libraries keep their own
