@@ -50,7 +50,7 @@ def disk_full(campaign: Campaign, jobs: Sequence[Job]) -> None:
         campaign.differ(
             job, told, [f"status {ended.status}" + " with a traceback" * ("Traceback" in ended.said)], ended.said
         )
-    campaign.to_the_end(job, folder, cache, reference, told)
+    campaign.to_the_end(job, folder, cache, reference, told, ended)
 
 
 def read_only(campaign: Campaign, jobs: Sequence[Job]) -> None:
@@ -80,7 +80,7 @@ def two_at_once(campaign: Campaign, jobs: Sequence[Job]) -> None:
     if ended[0].status != 0 or ended[1].status not in {0, 2} or any("Traceback" in one.said for one in ended):
         statuses = [one.status for one in ended]
         campaign.differ(job, "two at once", [f"statuses {statuses}"], "\n---\n".join(one.said for one in ended))
-    campaign.to_the_end(job, folder, campaign.warm, reference, "two at once")
+    campaign.to_the_end(job, folder, campaign.warm, reference, "two at once", ended[0])
 
 
 def input_changed(campaign: Campaign, jobs: Sequence[Job]) -> None:
@@ -127,7 +127,7 @@ def damaged(campaign: Campaign, jobs: Sequence[Job]) -> None:
     elif ended.status != 0 or "Traceback" in ended.said:
         campaign.differ(job, told, [f"status {ended.status}"], ended.said)
         return
-    campaign.to_the_end(job, folder, cache, reference, told)
+    campaign.to_the_end(job, folder, cache, reference, told, ended)
 
 
 def clock_shifted(campaign: Campaign, jobs: Sequence[Job]) -> None:
