@@ -17,7 +17,7 @@ YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 _SINGLE = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
 _PROBES = ("SentLen", "WC", "TreeDepth", "TopConst", "BShift", "Tense", "SubjNum", "ObjNum", "SOMO", "CoordInv")
-_TWITTER = {"TURL": ("twitterurl/cosine/ap",), "PIT": ("pit/cosine/ap",)}
+_TWITTER: dict[str, tuple[str, ...]] = {"TURL": ("twitterurl/cosine/ap",), "PIT": ("pit/cosine/ap",)}
 _GEOMETRY = ("alignment", "uniformity", "anisotropy", "effective-rank", "norm")
 
 
