@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from command.children import INTERRUPTED, TERMINATED, exit_on_sigterm, start
-from files.manifest import damage_of
+from files.manifest import is_finished
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +59,6 @@ class Done(NamedTuple):
         if self.status in ENDED:
             return "interrupted"
         return "done" if self.finished else f"failed with status {self.status}"
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether a run has left its results there; damaged ones it writes again, and says so."""
-    path = folder / "results.json"
-    return path.exists() and not damage_of(path)
 
 
 class Running:

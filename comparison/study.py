@@ -20,11 +20,11 @@ from filelock import FileLock
 
 from command.keys import nearest
 from comparison.collect import STOPPED
-from comparison.processes import Done, Job, is_finished
+from comparison.processes import Done, Job
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from contracts import InputError
 from files.claims import hold
-from files.manifest import read_record
+from files.manifest import is_finished, read_record
 from files.metrics import read_rows
 
 if TYPE_CHECKING:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from files.manifest import Damaged
+
 BLOCK = 1 << 18  # bytes
-
-
-class Damaged(Exception):
-    """A block is not what was written."""
 
 
 class Summing:

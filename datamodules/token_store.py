@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from contracts import InputError
-from datamodules.block_sums import BLOCK, BlockSums, Damaged, Summing, sums_of
+from datamodules.block_sums import BLOCK, BlockSums, Summing, sums_of
 from datamodules.records import Record
 from datamodules.text_to_ids import Reading
-from files.manifest import read_record, sha256_of, write_record
+from files.manifest import Damaged, read_record, sha256_of, write_record
 from files.whole import build_once
 
 STORE_VERSION = 2  # part of the key: raise it when the same input would be stored otherwise
@@ -62,7 +62,7 @@ class TokenStore:
                 for one in self._sums:
                     one.check_all()
                 self._sums = []
-        except (OSError, ValueError, KeyError, TypeError, Damaged) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{directory}: not a whole token store ({error}).") from error
         self.rows = rows
 
@@ -230,8 +230,14 @@ def build_or_open(
         meta = {"source": found, **reading.account(), **writer.totals(), "key": key}
         write_record(folder / META, meta)
 
-    build_once(directory, lambda there: _is_whole(there, verify), build)
-    return TokenStore(directory)
+    opened: list[TokenStore] = []
+
+    def is_whole(there: Path) -> bool:
+        opened.extend(_opened(there, verify))
+        return bool(opened)
+
+    build_once(directory, is_whole, build)
+    return opened[0] if opened else TokenStore(directory)
 
 
 def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool) -> None:
@@ -260,16 +266,16 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
-def _is_whole(directory: Path, verify: bool) -> bool:
+def _opened(directory: Path, verify: bool) -> list[TokenStore]:
+    """The store that is there, if it is whole."""
     if not directory.exists():
-        return False
+        return []
     try:
         _take_over(directory)
-        TokenStore(directory, verify=verify)
+        return [TokenStore(directory, verify=verify)]
     except InputError as error:
         log.warning("%s It is built anew.", error)
-        return False
-    return True
+        return []
 
 
 def _take_over(directory: Path) -> None:

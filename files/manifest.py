@@ -46,6 +46,12 @@ def read_record(path: Path) -> dict[str, Any]:
     return found
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether a run has left its results there; damaged ones it writes again, and says so."""
+    path = folder / "results.json"
+    return path.is_file() and not damage_of(path)
+
+
 def damage_of(path: Path) -> str:
     """Why a record is not what was written, in a few words; empty where it is sound, or is not there."""
     try:

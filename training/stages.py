@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from command.keys import nearest
 from command.statuses import explained, input_error
 from contracts import InputError
-from files.manifest import damage_of
+from files.manifest import is_finished
 from training.identity import NOTHING_BEFORE, Identity, identity_of, named_folder
 
 STAGE_WORD = re.compile(r"(?P<sign>\+{0,2})stages\.(?P<name>[^.=@/]+)\.(?P<rest>.+)", flags=re.DOTALL)
@@ -49,8 +49,7 @@ class Stage(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        path = self.folder / "results.json"
-        return path.is_file() and not damage_of(path)
+        return is_finished(self.folder)
 
     def begun_from(self, before: Identity) -> "Stage":
         """This stage, as one that begins from a run of that identity, or from the backbone."""
