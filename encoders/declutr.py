@@ -3,7 +3,8 @@
 Shape letters: N documents, A anchors per document, P positives per anchor, D width; AN stands for A * N rows.
 """
 
-from typing import Any, Unpack
+from functools import partial
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
 from encoders.attention import is_decoder_alone
 from encoders.chunks import concatenate
-from encoders.objective import EncoderSettings, Objective, check_choice, check_temperature, step_output
-from losses.contrastive import Contrast, nt_xent
+from encoders.objective import ContrastSettings, Objective, check_choice, check_temperature, contrasted, step_output
+from losses.contrastive import nt_xent
 from losses.gather import global_mean
 from losses.metric_learning import metric_loss
 
@@ -48,7 +49,7 @@ class DeCLUTR(Objective):
         metric_options: dict[str, Any] | None,
         schedule_ratio: float,
         log_every_n_steps: int,
-        **settings: Unpack[EncoderSettings],
+        **settings: Unpack[ContrastSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
@@ -89,22 +90,40 @@ class DeCLUTR(Objective):
     def _contrast(self, vectors: Tensor, batch: SpanBatch) -> tuple[Tensor, dict[str, Tensor]]:
         num_anchors, num_positives = len(batch.anchors.lengths), len(batch.positives.lengths)
         anchors_AND = vectors[:num_anchors]
-        positives_AND = vectors[num_anchors : num_anchors + num_positives].unflatten(0, (num_anchors, -1)).mean(1)
-        described: dict[str, Tensor] = {}
+        positives_AND = averaged(vectors[num_anchors : num_anchors + num_positives], num_anchors)
         if self._metric_loss is not None:
-            loss = self._metric_loss(anchors_AND, positives_AND)
+            alone, described = self.over_prefixes(self._by_metric_loss, anchors_AND, positives_AND)
+            loss = alone.loss
         else:
-            contrast: Contrast = nt_xent(
-                anchors_AND,
-                positives_AND,
+            guide = self.guided([batch.anchors, batch.positives])
+            if guide is not None:
+                guide = guide._replace(views=[guide.views[0], averaged(guide.views[1], num_anchors)])
+            nt_xent_of = partial(
+                nt_xent,
                 temperature=self.hparams.temperature,
                 reduction=self.hparams.reduction,
                 scale=self.hparams.loss_scale,
+                guide=guide,
             )
-            loss, described["accuracy"] = contrast.loss, contrast.accuracy
+            contrast, each = self.over_prefixes(nt_xent_of, anchors_AND, positives_AND)
+            loss, described = contrast.loss, contrasted(contrast, each, guide)
         described["contrastive"] = loss.detach()
         described |= self.diagnostics(anchors_AND, positives_AND)
         return loss, described
+
+    def _by_metric_loss(self, anchors: Tensor, positives: Tensor) -> "Alone":
+        return Alone(self._metric_loss(anchors, positives))
+
+
+class Alone(NamedTuple):
+    """A loss of which there is no more to say."""
+
+    loss: Tensor
+
+
+def averaged(positives: Tensor, num_anchors: int) -> Tensor:
+    """(A * N * P, D), grouped by anchor -> (A * N, D)."""
+    return positives.unflatten(0, (num_anchors, -1)).mean(1)
 
 
 def one_before(labels: Tensor, lengths: np.ndarray) -> Tensor:
@@ -131,6 +150,12 @@ def _check(hparams: Any) -> None:
         )
     check_choice("reduction", hparams.reduction, ("mean", "sum"))
     check_choice("loss_scale", hparams.loss_scale, ("exact", "paper"))
+    if hparams.guide and (hparams.metric_loss or hparams.contrastive_weight == 0):
+        why = f"metric_loss={hparams.metric_loss} takes" if hparams.metric_loss else "contrastive_weight=0 leaves out"
+        raise InputError(
+            f"model.guide={hparams.guide} chooses the negatives of NT-Xent, whose place model.{why}. Set "
+            "model.guide=null."
+        )
     if hparams.metric_miner and not hparams.metric_loss:
         raise InputError(f"model.metric_miner={hparams.metric_miner} needs a model.metric_loss to mine for.")
 

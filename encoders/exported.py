@@ -21,6 +21,7 @@ from encoders.pooling import LAST_LAYER, POOLERS, TanhHead
 from files.models import GGUF
 
 LIBRARY = "sentence_transformers."
+TOP_LEVEL = "config_sentence_transformers.json"
 KNOWN = ("Transformer", "WeightedLayerPooling", "Pooling", "Dense", "Normalize")  # modules, in this order
 MODES = {  # as versions before 6 spell them
     "pooling_mode_cls_token": "cls",
@@ -54,6 +55,7 @@ class Exported(NamedTuple):
     prompt: str
     head: str | None = None  # the path of a Dense inside the folder
     prompt_suffix: str = ""
+    truncate: int | None = None
 
 
 class BeyondUs(Exception):
@@ -96,7 +98,8 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
     length = options.get("max_seq_length")
     lowercase = bool(options.get("do_lower_case"))
     suffix = _appended(transformer, options, decodes=pooling == "first_decoder")
-    return Exported(transformer, pooling, "Normalize" in kinds, length, lowercase, prompt, head, suffix)
+    truncate = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim")
+    return Exported(transformer, pooling, "Normalize" in kinds, length, lowercase, prompt, head, suffix, truncate)
 
 
 def read_json(name: str, path: str) -> Any:
@@ -138,7 +141,7 @@ def named_prompts(name: str) -> dict[str, str]:
     own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
     if Path(own).is_file():
         return {}
-    return dict((read_json(own, "config_sentence_transformers.json") or {}).get("prompts") or {})
+    return dict((read_json(own, TOP_LEVEL) or {}).get("prompts") or {})
 
 
 def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:
@@ -225,7 +228,7 @@ def _over_layers(name: str, path: str, tokens: str) -> str:
 
 
 def _default_prompt(name: str) -> str:
-    options = read_json(name, "config_sentence_transformers.json") or {}
+    options = read_json(name, TOP_LEVEL) or {}
     chosen = options.get("default_prompt_name")
     prompts = options.get("prompts") or {}
     if chosen is not None and chosen not in prompts:

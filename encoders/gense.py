@@ -4,13 +4,22 @@ Each anchor must find its positive among the positives and hard negatives of the
 hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone: ``pooling`` decides.
 """
 
+from functools import partial
 from typing import Literal, Unpack, get_args
 
 from torch import Tensor
 
 from contracts import Ragged, StepOutput, TripletBatch
 from encoders.chunks import concatenate
-from encoders.objective import EncoderSettings, Objective, check_choice, check_temperature, step_output, with_negatives
+from encoders.objective import (
+    ContrastSettings,
+    Objective,
+    check_choice,
+    check_temperature,
+    contrasted,
+    step_output,
+    with_negatives,
+)
 from encoders.optim import T5Optimizer
 from losses.contrastive import info_nce
 from losses.gather import gather_plain, global_sum
@@ -36,7 +45,7 @@ class GenSE(Objective):
         mask_duplicates: bool,
         optimizer: T5Optimizer,
         log_every_n_steps: int,
-        **settings: Unpack[EncoderSettings],
+        **settings: Unpack[ContrastSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -53,13 +62,15 @@ class GenSE(Objective):
             sequences = self.encoder.appended(sequences, keep_prompt=keeps, max_length=batch.max_length)
         encoded = self.encoder.encode(sequences)
         vectors = encoded.vectors.chunk(len(views))
-        contrast = info_nce(
-            *vectors,
+        loss = partial(
+            info_nce,
             temperature=self.hparams.temperature,
             hard_negative_weight=self.hparams.hard_negative_weight,
             groups=batch.groups if self.hparams.mask_duplicates else None,
+            guide=(guide := self.guided(views)),
         )
-        metrics = {"accuracy": contrast.accuracy, **self.diagnostics(vectors[0], vectors[1])}
+        contrast, each = self.over_prefixes(loss, *vectors)
+        metrics = contrasted(contrast, each, guide) | self.diagnostics(vectors[0], vectors[1])
         if self.hparams.mask_duplicates:
             metrics["masked_duplicates"] = masked_duplicates(batch.groups)
         return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)

@@ -31,6 +31,7 @@ class LibraryEncoder(LoadedEncoder):
         *,
         prompt: str | None,
         max_length: int | None,
+        truncate: int | None,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
@@ -51,6 +52,8 @@ class LibraryEncoder(LoadedEncoder):
         self.model.to(dtype)
         if max_length is not None:
             self.model.max_seq_length = max_length
+        if truncate is not None:
+            self.model.truncate_dim = truncate
         self.prompt = prompt
         default = self.model.prompts.get(self.model.default_prompt_name or "", "")
         self.description: dict[str, str] = {
@@ -60,6 +63,7 @@ class LibraryEncoder(LoadedEncoder):
             "prompt": (default or "") if prompt is None else prompt,
             "max_length": str(self.model.max_seq_length),
             "precision": precision_of(dtype),
+            **({"truncate": str(self.model.truncate_dim)} if self.model.truncate_dim else {}),
         }
 
     @property

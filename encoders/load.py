@@ -42,6 +42,7 @@ class _Options(NamedTuple):
     precision: str
     device: torch.device
     prompt_suffix: str | None
+    truncate: int | None
 
 
 def load_encoder(
@@ -53,6 +54,7 @@ def load_encoder(
     max_length: int | None = None,
     precision: str = "fp32",
     device: str | torch.device | None = None,
+    truncate: int | None = None,
 ) -> LoadedEncoder:
     """None takes what the encoder was made with; of a plain transformer that is mean pooling and 512 tokens.
 
@@ -61,7 +63,7 @@ def load_encoder(
     "pooler_output" the tanh layer that BERT ships; of word vectors "mean_lower_fallback" also finds lower-cased words.
     ``max_length`` counts tokens, up to what the backbone can take, whatever the folder says. ``device=None`` is the GPU
     where there is one. ``precision="bf16"`` holds weights and states in 16 bits; pooling and what comes out stay
-    float32.
+    float32. ``truncate`` keeps so many numbers of each vector, its first, as of one trained by prefixes.
 
     Raises:
         InputError: there is no such encoder, it is damaged, or it does not go with an option.
@@ -69,7 +71,7 @@ def load_encoder(
     name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    options = _Options(pooling, prompt, max_length, precision, torch.device(device), prompt_suffix)
+    options = _Options(pooling, prompt, max_length, precision, torch.device(device), prompt_suffix, truncate)
     _check(options, is_word_vector_file(name) and options.pooling == FALLBACK)
     if name.endswith(GGUF):
         return _from_transformers(name, options)
@@ -99,6 +101,7 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
     given = {"prompt": options.prompt, "prompt_suffix": options.prompt_suffix, "max_length": options.max_length}
     unfit = [f"{key}={value}" for key, value in given.items() if value]
     unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean", FALLBACK))
+    unfit += [f"truncate={options.truncate}"] * (options.truncate is not None)
     unfit += [f"precision={options.precision}"] * (options.precision != "fp32")
     if unfit:
         raise InputError(f"encoder={path}: word vectors are averaged in fp32 and know no {unfit[0]}; leave it out.")
@@ -176,6 +179,7 @@ def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
         why,
         prompt=options.prompt,
         max_length=options.max_length,
+        truncate=options.truncate,
         dtype=PRECISIONS[options.precision],
         device=options.device,
     )
@@ -205,6 +209,7 @@ def _build(
         prompt=exported.prompt if options.prompt is None else options.prompt,
         prompt_suffix=exported.prompt_suffix if options.prompt_suffix is None else options.prompt_suffix,
         normalize=exported.normalize,
+        truncate=exported.truncate if options.truncate is None else options.truncate,
         progress=True,
         origin={"kind": kind, "backbone": backbone},
     )

@@ -5,7 +5,7 @@ of its config, among them those read here.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypedDict, cast
 
 import pytorch_lightning as pl
@@ -15,11 +15,14 @@ from transformers import PreTrainedModel
 from contracts import InputError, Ragged, StepOutput
 from encoders.attention import is_decoder_alone, reads_ahead
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
+from encoders.guide import GuideEncoder
 from encoders.lengths import length_to_train
 from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
 from encoders.pooling import POOLERS, cls
+from encoders.prefixes import Prefix, over_prefixes, prefixes
 from encoders.sentence_encoder import Encoded, SentenceEncoder
 from encoders.shipped_pooler import shipped_pooler
+from losses.contrastive import Contrast, Guide
 from losses.diagnostics import contrast_diagnostics
 from losses.gather import gather_rows
 
@@ -48,6 +51,21 @@ class EncoderSettings(Settings):
     max_length: int | None  # tokens that `embed` reads, special tokens included; null: what the backbone can, up to 512
 
 
+class VectorSettings(EncoderSettings):
+    """Those of an objective that compares vectors."""
+
+    matryoshka: Sequence[int] | None  # sizes of prefixes that the loss is summed over
+    matryoshka_weights: Sequence[float] | None  # null: 1 each
+
+
+class ContrastSettings(VectorSettings):
+    """Those of one whose negatives are the other texts of the batch."""
+
+    guide: str | None  # an encoder that says which of them are none
+    guide_absolute_margin: float | None  # of a cosine; null: 0
+    guide_relative_margin: float | None  # share of the pair's cosine
+
+
 class Objective(pl.LightningModule):
     """``hparams`` holds all keys of the constructor: the settings above, and, where the objective has them,
     schedule_ratio (of a triangle), log_every_n_steps (of ``diagnostics``), optimizer (adamw, adafactor) and prompt
@@ -59,10 +77,16 @@ class Objective(pl.LightningModule):
     tiny_backbone: ClassVar[str] = "masked_lm"
     product: ClassVar[str] = "encoder"  # what a run leaves, by the name of its folder; export/products.py writes it
     encoder: SentenceEncoder
+    prefixes: Sequence[Prefix] = ()  # of the vectors that are trained, the longest first; none: they as they are
+    guide: GuideEncoder | None = None
     hparams: Any  # Lightning's type knows no keys
 
     def make_encoder(self, *, lm_head: bool = False, head: nn.Module | None = None) -> SentenceEncoder:
-        """Raises InputError where the backbone cannot be loaded, or an option is unknown."""
+        """The encoder; and what its vectors are trained by: prefixes of them, a guide.
+
+        Raises:
+            InputError: the backbone or the guide cannot be loaded, or an option is unknown.
+        """
         hparams = self.hparams
         decoder = hparams.pooling in POOLERS and POOLERS[hparams.pooling].decodes
         if hparams.pooling in POOLERS and POOLERS[hparams.pooling].is_shipped and head is None:
@@ -78,7 +102,7 @@ class Objective(pl.LightningModule):
         check_first_token(transformer, hparams.pooling, hparams.backbone)
         tokenizer = load_tokenizer(hparams.backbone, ends=bool(hparams.get("append_end")))
         check_vocabulary(transformer, tokenizer, hparams.backbone)
-        return SentenceEncoder(
+        encoder = SentenceEncoder(
             transformer,
             tokenizer,
             pooling=hparams.pooling,
@@ -87,7 +111,36 @@ class Objective(pl.LightningModule):
             token_budget=hparams.token_budget,
             recompute=hparams.recompute,
             prompt_suffix=hparams.get("prompt") or "",
-        ).train()  # from_pretrained leaves dropout off, and Lightning trains in the mode it finds
+        )
+        self.prefixes = prefixes(hparams.get("matryoshka"), hparams.get("matryoshka_weights"), encoder.width)
+        self.guide = self._make_guide(tokenizer)
+        return encoder.train()  # from_pretrained leaves dropout off, and Lightning trains in the mode it finds
+
+    def _make_guide(self, tokenizer: Any) -> GuideEncoder | None:
+        name, margins = self.hparams.get("guide"), ("guide_absolute_margin", "guide_relative_margin")
+        for key in margins:
+            if name is None and self.hparams.get(key) is not None:
+                raise InputError(
+                    f"model.{key}={self.hparams[key]}: there is no guide to hold it. Set model.guide, too."
+                )
+        return None if name is None else GuideEncoder(name, tokenizer)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of prefixes that are vectors in their own right, beside the whole ones."""
+        return [one.size for one in self.prefixes if one.size < self.encoder.width]
+
+    def over_prefixes(self, loss: Callable[..., Any], *views: Tensor) -> tuple[Any, dict[str, Tensor]]:
+        """The loss of (B, D) views, summed over their prefixes where there are any; and that of each prefix."""
+        return over_prefixes(loss, self.prefixes, *views)
+
+    def guided(self, several: Sequence[Ragged]) -> Guide | None:
+        """What the guide makes of these texts, before any mask or prompt; None where there is no guide."""
+        if self.guide is None:
+            return None
+        hparams = self.hparams
+        margins = hparams.guide_absolute_margin or 0.0, hparams.guide_relative_margin or 0.0
+        return Guide(self.guide.views(several), *margins)
 
     def configure_optimizers(self) -> Any:
         hparams, trainer = self.hparams, cast(Any, self.trainer)  # a Trainer, with the data module it was given
@@ -135,6 +188,11 @@ class Objective(pl.LightningModule):
         if (self.global_step + 1) % self.hparams.log_every_n_steps:
             return {}
         return contrast_diagnostics(gather_rows(left.detach())[0], gather_rows(right.detach())[0])
+
+
+def contrasted(found: Contrast, each: dict[str, Tensor], guide: Guide | None) -> dict[str, Tensor]:
+    """The metrics of a contrastive loss: of its prefixes, and of its guide."""
+    return {"accuracy": found.accuracy, **each, **({"left_out": found.left_out} if guide else {})}
 
 
 def step_output(

@@ -4,15 +4,16 @@ Reimers and Gurevych, 2019, section 3. The classifier is thrown away after train
 """
 
 import math
+from functools import partial
 from typing import Unpack
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from contracts import NLIBatch, StepOutput
 from encoders.chunks import concatenate
-from encoders.objective import EncoderSettings, Objective, step_output
-from losses.pairs import pair_softmax
+from encoders.objective import Objective, VectorSettings, step_output
+from losses.pairs import Classified, pair_softmax
 
 CLASSES = 3
 
@@ -32,7 +33,7 @@ class SBERT_NLI(Objective):
         *,
         seed: int,
         classifier_lr: float | None,
-        **settings: Unpack[EncoderSettings],
+        **settings: Unpack[VectorSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -51,6 +52,11 @@ class SBERT_NLI(Objective):
         sequences = concatenate([batch.premises, batch.hypotheses])
         encoded = self.encoder.encode(sequences)
         left, right = encoded.vectors.chunk(2)
-        found = pair_softmax(left, right, batch.labels, self.classifier.weight, self.classifier.bias)
-        metrics = {"accuracy": found.accuracy}
+        found, each = self.over_prefixes(partial(self._classified, batch.labels), left, right)
+        metrics = {"accuracy": found.accuracy, **each}
         return step_output(found.loss, metrics, examples=len(batch.labels), sequences=sequences, encoded=encoded)
+
+    def _classified(self, labels: Tensor, left: Tensor, right: Tensor) -> Classified:
+        """Prefixes are classified by the weights of their numbers: one classifier for all (MRL-E of Matryoshka)."""
+        weight = self.classifier.weight.unflatten(1, (3, -1))[..., : left.shape[1]].flatten(1)
+        return pair_softmax(left, right, labels, weight, self.classifier.bias)

@@ -49,7 +49,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     ``prompt`` goes before each text, ``normalize`` makes unit vectors, ``progress`` draws a bar on a terminal: of
     ``embed`` alone, training knows none of them. ``prompt_suffix`` goes behind each text and is never cut; training
-    puts it there with ``appended``. ``origin`` says in ``description`` where the weights came from.
+    puts it there with ``appended``. ``truncate`` keeps the first numbers of a vector, after ``normalize`` as in
+    sentence-transformers. ``origin`` says in ``description`` where the weights came from.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         prompt: str = "",
         prompt_suffix: str = "",
         normalize: bool = False,
+        truncate: int | None = None,
         progress: bool = False,
         origin: Mapping[str, str] | None = None,
     ) -> None:
@@ -80,6 +82,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
+        self.truncate = truncate
+        if truncate is not None and not 1 <= truncate <= self.width:
+            raise InputError(f"truncate={truncate}: the vectors have {self.width} numbers; wanted 1 to {self.width}.")
         self.origin = dict(origin or {})
         # A decoder would keep keys and values that nothing asks for
         keeps = "use_cache" in inspect.signature(self.trunk.forward).parameters
@@ -156,6 +161,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             "normalize": str(self.normalize).lower(),
             "prompt": self.prompt,
             **({"prompt_suffix": self.prompt_suffix} if self.prompt_suffix else {}),
+            **({"truncate": str(self.truncate)} if self.truncate else {}),
             "max_length": str(self.max_length),
             "precision": precision_of(self.trunk.dtype),
         }
@@ -173,13 +179,14 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @torch.no_grad()
     def embed_list(self, texts: Sequence[str]) -> Tensor:
-        """N texts -> (N, D) float32 rows on the CPU, in input order; the train/eval mode is left as it was.
+        """N texts -> (N, D or ``truncate``) float32 rows on the CPU, in input order; the train/eval mode is left as it
+        was.
 
         Texts that the tokenizer does not tell apart are encoded once. A text without any token, which only tokenizers
         without special tokens know, is the zero vector.
         """
         if not len(texts):
-            return torch.zeros(0, self.width)
+            return torch.zeros(0, self.truncate or self.width)
         training = self.training
         self.eval()
         try:
@@ -189,7 +196,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             self.train(training)
         if self.normalize:
             vectors_UD = torch.nn.functional.normalize(vectors_UD, dim=-1)
-        return vectors_UD[place_N]
+        return vectors_UD[:, : self.truncate][place_N]
 
     def _embed_sequences(self, sequences: Ragged) -> Tensor:
         """(U, D) float32 on the CPU."""

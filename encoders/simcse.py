@@ -4,13 +4,21 @@ Unsupervised, the other view is the same sentence under another dropout mask; su
 it, and texts that contradict join the candidates. Two columns without contradictions are multiple-negatives ranking.
 """
 
+from functools import partial
 from typing import Unpack
 
 from torch import nn
 
 from contracts import InputError, Ragged, SentenceBatch, StepOutput, TripletBatch
 from encoders.chunks import concatenate
-from encoders.objective import EncoderSettings, Objective, check_temperature, step_output, with_negatives
+from encoders.objective import (
+    ContrastSettings,
+    Objective,
+    check_temperature,
+    contrasted,
+    step_output,
+    with_negatives,
+)
 from encoders.pooling import TanhHead
 from losses.contrastive import info_nce
 
@@ -37,7 +45,7 @@ class SimCSE(Objective):
         attention_dropout: float | None,
         log_every_n_steps: int,
         seed: int,
-        **settings: Unpack[EncoderSettings],
+        **settings: Unpack[ContrastSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -47,6 +55,12 @@ class SimCSE(Objective):
             raise InputError(
                 f"model.pooling={settings['pooling']} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
                 "model.pooling=cls, or model.mlp_only_train=true."
+            )
+        if mlp and mlp_only_train and settings["matryoshka"]:
+            raise InputError(
+                f"model.matryoshka={list(settings['matryoshka'])}: the MLP is left out of the encoder, and mixes the "
+                "numbers of its vectors before the loss, so that no prefix of them is trained. Set model.mlp=false, or "
+                "model.mlp_only_train=false."
             )
         self.encoder = self.make_encoder()
         self.mlp = TanhHead(self.encoder.width, seed=seed) if mlp else nn.Identity()
@@ -58,13 +72,15 @@ class SimCSE(Objective):
         sequences = concatenate(views)
         encoded = self.encoder.encode(sequences)
         vectors = self.mlp(encoded.vectors).chunk(len(views))
-        contrast = info_nce(
-            *vectors,
+        loss = partial(
+            info_nce,
             temperature=self.hparams.temperature,
             hard_negative_weight=self.hparams.hard_negative_weight,
             groups=batch.groups if self.hparams.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
+            guide=(guide := self.guided(views)),
         )
-        metrics = {"accuracy": contrast.accuracy, **self.diagnostics(vectors[0], vectors[1])}
+        contrast, each = self.over_prefixes(loss, *vectors)
+        metrics = contrasted(contrast, each, guide) | self.diagnostics(vectors[0], vectors[1])
         return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)
 
     def check_batch(self, batch: SentenceBatch | TripletBatch) -> None:

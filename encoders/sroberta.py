@@ -1,10 +1,11 @@
 """S-RoBERTa as DINO trains it: the cosine of two sentences is regressed on their score (Schick and Schütze, 2021)."""
 
+from functools import partial
 from typing import Unpack
 
 from contracts import ScoredPairBatch, StepOutput
 from encoders.chunks import concatenate
-from encoders.objective import EncoderSettings, Objective, step_output
+from encoders.objective import Objective, VectorSettings, step_output
 from losses.pairs import cosine_regression
 
 
@@ -16,7 +17,7 @@ class SRoBERTa(Objective):
 
     def __init__(
         self,
-        **settings: Unpack[EncoderSettings],
+        **settings: Unpack[VectorSettings],
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
@@ -26,6 +27,6 @@ class SRoBERTa(Objective):
         sequences = concatenate([batch.left, batch.right])
         encoded = self.encoder.encode(sequences)
         left, right = encoded.vectors.chunk(2)
-        found = cosine_regression(left, right, batch.scores)
-        metrics = {"cosine": found.cosine, "score": batch.scores.float().mean()}
+        found, each = self.over_prefixes(partial(cosine_regression, scores_B=batch.scores), left, right)
+        metrics = {"cosine": found.cosine, "score": batch.scores.float().mean(), **each}
         return step_output(found.loss, metrics, examples=len(batch.scores), sequences=sequences, encoded=encoded)

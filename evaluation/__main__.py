@@ -34,6 +34,7 @@ class Keys(TypedDict):
     prompt: str | None
     prompt_suffix: str | None
     max_length: int | None
+    truncate: int | None
     precision: Literal["fp32", "bf16"]
     device: str
     suite: str | Sequence[str]
@@ -158,7 +159,7 @@ def check_output(path: Path) -> None:
 def load(cfg: DictConfig) -> "LoadedEncoder":
     from encoders import load_encoder
 
-    settings = {key: cfg[key] for key in ("pooling", "prompt", "prompt_suffix", "max_length", "precision")}
+    settings = {key: cfg[key] for key in ("pooling", "prompt", "prompt_suffix", "max_length", "truncate", "precision")}
     return load_encoder(cfg.encoder, **settings, device=device_of(cfg.device))
 
 

@@ -43,9 +43,10 @@ def choose_suites(
     suite: Sequence[str],
     during: Sequence[str],
     options: Options,
+    sizes: Sequence[int],
 ) -> Suites:
     """What the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks; a model that
-    writes has a suite of its own.
+    writes has a suite of its own. ``sizes`` of prefixes are scored besides.
 
     A name of ``during`` that is no task anywhere is left out here; messages name the keys of a run.
 
@@ -57,15 +58,15 @@ def choose_suites(
             log.warning("evaluation.data_root=%s: this model has no vectors, so nothing there is scored.", data_root)
         generator = GeneratorDev()
         return Suites(generator, generator if GeneratorDev.name in during else Suite([]))
-    final = Suite(held_out)
+    final = Suite(held_out, sizes=sizes)
     if data_root is None:
-        return Suites(final, Suite(task for task in final if task.name in during))
+        return Suites(final, Suite((task for task in final if task.name in during), sizes=sizes))
     chosen = load_tasks(data_root, suite, options, prefix="evaluation.")
-    final = Suite([*final, *chosen.tasks], chosen.not_as_published)
+    final = Suite([*final, *chosen.tasks], chosen.not_as_published, sizes)
     there = {task.name for task in final}
     lacking = [name for name in during if name not in there and is_task(name)]
     extra = load_tasks(data_root, lacking, options, prefix="evaluation.").tasks if lacking else []
-    return Suites(final, Suite(task for task in [*final, *extra] if task.name in during))
+    return Suites(final, Suite((task for task in [*final, *extra] if task.name in during), sizes=sizes))
 
 
 class ScoreCallback(pl.Callback):

@@ -1,4 +1,7 @@
-"""A suite is a list of tasks scored together: their sentences are encoded once, their scores dealt to ranks."""
+"""A suite is a list of tasks scored together: their sentences are encoded once, their scores dealt to ranks.
+
+Vectors that were trained by prefixes are scored whole, and then by each size of prefix: ``stsb@256/cosine/spearman``.
+"""
 
 import hashlib
 import time
@@ -22,13 +25,15 @@ POOLED_TEXTS = 400_000  # bounds the vectors that are held at a time: 1.2 GB at 
 
 
 class Suite:
-    """Iterating over it gives its tasks, so that a suite can be made of a suite."""
+    """Iterating over it gives its tasks, so that a suite can be made of a suite. ``sizes`` are those of prefixes."""
 
     def __init__(
         self,
         tasks: Iterable[Task | PairTask | RetrievalTask],
         not_as_published: Mapping[str, str] | None = None,
+        sizes: Sequence[int] = (),
     ) -> None:
+        self.sizes: list[int | None] = [None, *sizes]
         self.tasks: list[Task] = [_task_of(task) for task in tasks]
         self.not_as_published = dict(not_as_published or {})  # of the tables; the results say it
         names = [name for task in self.tasks for name in task.score_names()]
@@ -54,18 +59,23 @@ class Suite:
 
         ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
         """
-        how, found = How(_device_of(embedder), intervals), dict[str, Estimate]()
+        how = How(_device_of(embedder), intervals)
+        found = {size: dict[str, Estimate]() for size in self.sizes}
         similarities = dict[str, Tensor]()
         for group in _groups(self.tasks):
             pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
-            found.update(_score_dealt(group, pool, how, report))
+            for size in self.sizes:
+                found[size].update(_score_dealt(group, pool.cut(size), how, report))
             if intervals:
                 pairs = [task.pairs for task in group if isinstance(task, Similarity)]
                 similarities.update({one.name: cosines(one, pool, warn=False) for one in pairs})
-        ordered = {name: found[name] for task in self.tasks for name in task.score_names()}
-        members = dict[str, list[str]]()
-        for one in list(averages(ordered)):
-            ordered[one.name], members[one.name] = one.estimate, one.members
+        ordered, members = dict[str, Estimate](), dict[str, list[str]]()
+        for size, scores in found.items():
+            in_order = {name: scores[name] for task in self.tasks for name in task.score_names()}
+            for one in list(averages(in_order)):
+                in_order[one.name] = one.estimate
+                members[at_size(one.name, size)] = [at_size(name, size) for name in one.members]
+            ordered |= {at_size(name, size): estimate for name, estimate in in_order.items()}
         items = _items(self.tasks, similarities, ordered) if intervals else None
         return Scores.of(ordered, members, items)
 
@@ -76,7 +86,8 @@ class Suite:
     def score_names(self) -> list[str]:
         """What ``run`` will compute, known without vectors."""
         names = [name for task in self.tasks for name in task.score_names()]
-        return names + [one.name for one in averages(dict.fromkeys(names, Estimate(0.0)))]
+        names += [one.name for one in averages(dict.fromkeys(names, Estimate(0.0)))]
+        return [at_size(name, size) for size in self.sizes for name in names]
 
     def baselines(self) -> dict[str, float]:
         """TF-IDF on the retrieval tasks, which needs no encoder."""
@@ -89,6 +100,12 @@ class Suite:
     def sentences(self) -> dict[str, list[str]]:
         """Task name -> its distinct texts, to look for in the training text."""
         return {task.name: list(dict.fromkeys(text for texts in task.texts() for text in texts)) for task in self.tasks}
+
+
+def at_size(name: str, size: int | None) -> str:
+    """``task/protocol/metric`` of prefixes of this size; None: of whole vectors."""
+    task, rest = name.split("/", 1)
+    return name if size is None else f"{task}@{size}/{rest}"
 
 
 def suite_of(tasks: Iterable[Task | PairTask | RetrievalTask]) -> Suite:

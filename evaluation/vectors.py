@@ -40,6 +40,10 @@ class Pool(NamedTuple):
         """N texts -> (N, D), in the order of ``texts``."""
         return self.vectors_UD[torch.tensor([self.row_of[text] for text in texts], dtype=torch.long)]
 
+    def cut(self, size: int | None) -> "Pool":
+        """The first numbers of each vector; None: all."""
+        return self if size is None else Pool(self.row_of, self.vectors_UD[:, :size])
+
 
 def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
     """Rows that hold NaN or infinity become zero; a logged line says how many of all they are."""

@@ -23,6 +23,7 @@ class Keys(TypedDict):
     pooling: str | None
     prompt: str | None
     max_length: int | None
+    truncate: int | None
     similarity: str | None
     compat: int | None
     int8: bool
@@ -42,7 +43,7 @@ def run(cfg: DictConfig) -> None:
     hush()
     from export.source import open_source
 
-    source = open_source(cfg.run, pooling=cfg.pooling, prompt=cfg.prompt, max_length=cfg.max_length)
+    source = open_source(cfg.run, **{key: cfg[key] for key in ("pooling", "prompt", "max_length", "truncate")})
     write(cfg, source, output)
     written = sorted(path.name for path in output.iterdir() if not path.name.startswith("."))
     log.info("%s is written: %s.", output, ", ".join(written))

@@ -40,6 +40,7 @@ class Keys(TypedDict):
     pooling: str | None
     prompt: str | None
     max_length: int | None
+    truncate: int | None
     precision: Literal["fp32", "bf16"]
     dtype: Literal["float32", "float16"]
     device: str
@@ -98,7 +99,7 @@ def check_values(cfg: DictConfig) -> None:
 def load(cfg: DictConfig) -> "LoadedEncoder":
     from encoders import load_encoder
 
-    options = {key: cfg[key] for key in ("pooling", "prompt", "max_length", "precision")}
+    options = {key: cfg[key] for key in ("pooling", "prompt", "max_length", "truncate", "precision")}
     encoder = load_encoder(cfg.encoder, **options, device=device_of(cfg.device))
     if hasattr(encoder, "progress"):
         encoder.progress = False  # of the whole file there is one

@@ -76,6 +76,21 @@ def versions(compat: int | None, *, both_ways: bool) -> dict[str, Any]:
     }
 
 
+def truncation(truncate: int | None, compat: int | None) -> dict[str, int]:
+    """How a folder says that its vectors are cut.
+
+    Raises:
+        InputError: it is for versions that would not read it.
+    """
+    if truncate is not None and compat:
+        raise InputError(
+            f"truncate={truncate}: versions of sentence-transformers for which compat={compat} is do not read it in a "
+            "folder, and would give whole vectors without a word. Leave out compat, or truncate, and say "
+            f"SentenceTransformer(FOLDER, truncate_dim={truncate}) there."
+        )
+    return {} if truncate is None else {"truncate_dim": truncate}
+
+
 def transformer_options(model_options: Mapping[str, Any], max_length: int, compat: int | None) -> dict[str, Any]:
     """``sentence_bert_config.json``; the new layout has the maximum length in the tokenizer alone."""
     if compat:

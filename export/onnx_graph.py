@@ -30,7 +30,8 @@ class _Graph(nn.Module):
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         vectors_BD = self.encoder.encode_chunk(ids_BT, mask_BT, None)[0]
-        return nn.functional.normalize(vectors_BD, dim=-1) if self.encoder.normalize else vectors_BD
+        vectors_BD = nn.functional.normalize(vectors_BD, dim=-1) if self.encoder.normalize else vectors_BD
+        return vectors_BD[:, : self.encoder.truncate]
 
 
 def check_onnx() -> None:

@@ -25,7 +25,7 @@ from export import layouts
 from export.appended import as_classifier, check_new_layout, transformer_options, warn_of_digits
 from export.folder import export_folder
 
-PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix")  # of an encoder
+PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix", "truncate")  # of an encoder
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -48,6 +48,7 @@ def export_encoder(
     card: str | None = None,
     compat: int | None = None,
     prompt_suffix: str = "",
+    truncate: int | None = None,
 ) -> Path:
     """Write ``folder`` whole or not at all; an earlier export there is replaced.
 
@@ -56,6 +57,7 @@ def export_encoder(
     ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
     that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
     ``compat=3`` writes for versions of sentence-transformers before 5.4, too. ``prompt_suffix`` goes behind every text.
+    ``truncate`` becomes the library's truncate_dim.
     """
     folder = Path(folder)
     _check(pooling, similarity, max_length)
@@ -67,6 +69,7 @@ def export_encoder(
         appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
         warn_of_digits(tokenizer)
     top_level = _top_level(prompts or {}, similarity, compat, transformer.config)
+    top_level |= layouts.truncation(truncate, compat)
     with export_folder(folder) as unfinished:
         modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
         all_layers = POOLERS[pooling].layers != LAST_LAYER

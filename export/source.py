@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 from contracts import InputError
 from encoders import load_encoder
-from encoders.exported import read_json
+from encoders.exported import TOP_LEVEL, read_json
 from encoders.sentence_encoder import SentenceEncoder
-
-TOP_LEVEL = "config_sentence_transformers.json"
 
 
 class Source(NamedTuple):
@@ -23,13 +21,15 @@ class Source(NamedTuple):
     card: str | None
 
 
-def open_source(name: str, *, pooling: str | None, prompt: str | None, max_length: int | None) -> Source:
+def open_source(
+    name: str, *, pooling: str | None, prompt: str | None, max_length: int | None, truncate: int | None
+) -> Source:
     """``prompt`` takes the place of all that the folder has; "" of none.
 
     Raises:
         InputError: there is no such encoder, or it is one that our code does not run itself.
     """
-    encoder = load_encoder(name, pooling=pooling, prompt=prompt, max_length=max_length, device="cpu")
+    encoder = load_encoder(name, pooling=pooling, prompt=prompt, max_length=max_length, truncate=truncate, device="cpu")
     if not isinstance(encoder, SentenceEncoder):
         raise InputError(
             f"run={name} is {encoder.description['kind']} ({encoder.description['pooling']}); wanted an encoder that "

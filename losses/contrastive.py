@@ -1,10 +1,11 @@
 """In-batch contrastive losses: one kernel, and the two forms of it that the papers use.
 
 Shape letters: B pairs on this rank, R rows on this rank, C candidates of all ranks, D embedding
-width, K rows of a block.
+width, G width of a guide's vectors, H hard negatives of an anchor, K rows of a block.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -19,13 +20,39 @@ Scale = Literal["exact", "paper"]
 
 BLOCK_LOGITS = 2**22  # logits alive at once: 16 MiB of float32, and large enough for a matmul at full speed
 NEVER_EXCLUDED = torch.iinfo(torch.int64).min  # a group that no caller's row is in
+TIE = 1e-6  # cosines of a guide that are nearer than this are equal: float32 in another order
 
 
 class Contrast(NamedTuple):
-    """Both are scalars whose mean over ranks is the value of the global batch."""
+    """Scalars whose mean over ranks is the value of the global batch."""
 
     loss: Tensor
     accuracy: Tensor  # share of rows that are nearer to their partner than to any other candidate; detached
+    left_out: Tensor  # share of the other candidates that the guide took for false negatives; 0 without one
+
+
+class Guide(NamedTuple):
+    """What another encoder makes of the same texts, and how near it may find a negative (GISTEmbed, Solatorio 2024).
+
+    A candidate whose cosine with a row exceeds that of the row's partner less the margin is no negative of it; one that
+    ties with the partner, such as its very text, is none either. Of two margins the stricter holds.
+    """
+
+    views: Sequence[Tensor]  # (B, G) each, in the order of the loss's own views
+    absolute_margin: float = 0.0  # of a cosine
+    relative_margin: float = 0.0  # share of the partner's cosine
+
+
+class _Nearness(NamedTuple):
+    """Which candidates are too near to a row, by unit vectors of a guide."""
+
+    rows_RG: Tensor
+    candidates_CG: Tensor
+    most_R: Tensor  # the cosine that a negative stays below
+
+    def too_near(self, block: slice) -> Tensor:
+        """(K, C) bool; true of the row's partner and of the row itself."""
+        return self.rows_RG[block] @ self.candidates_CG.T >= self.most_R[block, None]
 
 
 class Matching(NamedTuple):
@@ -34,23 +61,36 @@ class Matching(NamedTuple):
     partner_R: Tensor  # int64 index of a candidate
     row_group_R: Tensor | None = None  # int64; candidates of a row's group, except its partner, are left out
     candidate_group_C: Tensor | None = None
-    hard_R: Tensor | None = None  # int64 index of the row's own hard negative
-    hard_logit: float = 0.0  # added to the logit of the row's own hard negative
+    hard_RH: Tensor | None = None  # int64 indices of the row's own hard negatives
+    hard_logit: float = 0.0  # added to their logits
+    nearness: _Nearness | None = None  # candidates that are too near, except the partner, are left out
 
 
-def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple[Tensor, Tensor]:
-    """Turn logits, in place, into the gradient of the summed loss with respect to them; return losses and hits.
+class Found(NamedTuple):
+    total: Tensor  # () the losses of all rows together
+    correct_R: Tensor  # bool: nearer to the partner than to any other candidate
+    near_R: Tensor  # int64: candidates that the guide alone leaves out
+
+
+def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple[Tensor, Tensor, Tensor | int]:
+    """Turn logits, in place, into the gradient of the summed loss with respect to them; return losses, hits, and how
+    many candidates were too near.
 
     The loss is softplus(logsumexp(others) - partner): no difference of nearly equal numbers when the partner wins.
     """
     partner_K1 = matching.partner_R[block, None]
-    if matching.hard_R is not None and matching.hard_logit:
-        bonus_K1 = torch.full_like(logits_KC[:, :1], matching.hard_logit)
-        logits_KC.scatter_add_(1, matching.hard_R[block, None], bonus_K1)
+    if matching.hard_RH is not None and matching.hard_logit:
+        hard_KH = matching.hard_RH[block]
+        logits_KC.scatter_add_(1, hard_KH, torch.full_like(logits_KC[:, :1], matching.hard_logit).expand(hard_KH.shape))
     target_K = logits_KC.gather(1, partner_K1).squeeze(1)
     if matching.row_group_R is not None and matching.candidate_group_C is not None:
         logits_KC.masked_fill_(matching.row_group_R[block, None] == matching.candidate_group_C, -math.inf)
     logits_KC.scatter_(1, partner_K1, -math.inf)
+    near_K: Tensor | int = 0
+    if matching.nearness is not None:
+        too_near_KC = matching.nearness.too_near(block)
+        near_K = (too_near_KC & (logits_KC > -math.inf)).sum(1)
+        logits_KC.masked_fill_(too_near_KC, -math.inf)
 
     best_K = logits_KC.amax(1)
     correct_K = target_K > best_K  # a tie is not a hit: rows that all collapsed to one point score 0
@@ -61,7 +101,7 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
     # the sum holds exp(0) = 1 unless it is empty, so the clamp only keeps 0 / 0 away
     logits_KC.mul_((wrong_K / sum_K.clamp(min=1))[:, None])
     logits_KC.scatter_(1, partner_K1, -wrong_K[:, None])
-    return F.softplus(gap_K), correct_K
+    return F.softplus(gap_K), correct_K, near_K
 
 
 class _SoftmaxOverCandidates(torch.autograd.Function):
@@ -73,36 +113,37 @@ class _SoftmaxOverCandidates(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, temperature: float, block_rows: int
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Found:
         wanted = any(ctx.needs_input_grad)
         grad_rows_RD = torch.empty_like(rows_RD) if wanted else None
         grad_candidates_CD = torch.zeros_like(candidates_CD) if wanted else None
         total = rows_RD.new_zeros(())
         correct_R = torch.empty(len(rows_RD), dtype=torch.bool, device=rows_RD.device)
+        near_R = torch.empty(len(rows_RD), dtype=torch.int64, device=rows_RD.device)
         for first in range(0, len(rows_RD), block_rows):
             block = slice(first, first + block_rows)
             scaled_KD = rows_RD[block] / temperature
             logits_KC = scaled_KD @ candidates_CD.T
-            losses_K, correct_R[block] = _block_weights(logits_KC, matching, block)
+            losses_K, correct_R[block], near_R[block] = _block_weights(logits_KC, matching, block)
             total += losses_K.sum()
             if grad_rows_RD is not None and grad_candidates_CD is not None:
                 torch.mm(logits_KC, candidates_CD, out=grad_rows_RD[block]).div_(temperature)
                 grad_candidates_CD.addmm_(logits_KC.T, scaled_KD)
         if grad_rows_RD is not None and grad_candidates_CD is not None:
             ctx.save_for_backward(grad_rows_RD, grad_candidates_CD)
-        ctx.mark_non_differentiable(correct_R)
-        return total, correct_R
+        ctx.mark_non_differentiable(correct_R, near_R)
+        return Found(total, correct_R, near_R)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, grad_total: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_rows_RD, grad_candidates_CD = ctx.saved_tensors
         return grad_total * grad_rows_RD, grad_total * grad_candidates_CD, None, None, None
 
 
 def softmax_over_candidates(
     rows_RD: Tensor, candidates_CD: Tensor, matching: Matching, *, temperature: float, block_rows: int | None = None
-) -> tuple[Tensor, Tensor]:
+) -> Found:
     """Sum over rows of -log softmax(rows @ candidates / temperature)[partner], and which rows found their partner.
 
     Rows come normalised and in the precision to compute in. Memory beyond the gradients is ``block_rows`` x C.
@@ -110,7 +151,7 @@ def softmax_over_candidates(
     if temperature <= 0:
         raise ValueError(f"temperature must be > 0, got {temperature}.")
     block_rows = block_rows or max(1, BLOCK_LOGITS // len(candidates_CD))
-    return _SoftmaxOverCandidates.apply(rows_RD, candidates_CD, matching, temperature, block_rows)
+    return Found(*_SoftmaxOverCandidates.apply(rows_RD, candidates_CD, matching, temperature, block_rows))
 
 
 def nt_xent(
@@ -118,6 +159,7 @@ def nt_xent(
     right_BD: Tensor,
     *,
     temperature: float,
+    guide: Guide | None = None,
     reduction: Reduction = "mean",
     scale: Scale = "exact",
 ) -> Contrast:
@@ -133,50 +175,66 @@ def nt_xent(
         candidate_C = torch.arange(len(candidates_CD), device=rows_RD.device)
         row_R = candidate_C[start : start + len(rows_RD)]
         # every row is a group of its own: it is not its own negative
-        matching = Matching(row_R.roll(len(left_BD)), row_group_R=row_R, candidate_group_C=candidate_C)
-        total, correct_R = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
-        return _reduce(total, correct_R, reduction, scale)
+        partner_R = row_R.roll(len(left_BD))
+        nearness = None if guide is None else _nearness(guide, guide.views, guide.views, partner_R)
+        matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness)
+        found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
+        return _reduce(found, len(candidates_CD) - 2, reduction, scale)
 
 
 def info_nce(
     anchors_BD: Tensor,
     positives_BD: Tensor,
-    hard_negatives_BD: Tensor | None = None,
+    hard_negatives_ND: Tensor | None = None,
     *,
     temperature: float,
     hard_negative_weight: float = 0.0,
     groups: Tensor | None = None,
+    guide: Guide | None = None,
     reduction: Reduction = "mean",
     scale: Scale = "exact",
 ) -> Contrast:
     """Each anchor must find its positive among the positives and hard negatives of all ranks (SimCSE, eq. 5).
 
-    ``hard_negative_weight`` is added to the logit of an anchor's own hard negative: w counts it e^w times.
+    Of hard negatives there are as many for each anchor, one or more, those of an anchor side by side.
+    ``hard_negative_weight`` is added to the logits of an anchor's own: w counts each of them e^w times.
     ``groups`` (B,) int64 names anchors that share a meaning, such as one premise written twice: the others' positives
-    are then no negatives. Hard negatives always count, they contradict the whole group. Reduction and scale: `nt_xent`.
+    are then no negatives. Hard negatives always count, they contradict the whole group. ``guide`` leaves out of both
+    what it takes for false negatives. Reduction and scale: `nt_xent`.
     """
-    _check_views("info_nce", anchors=anchors_BD, positives=positives_BD, hard_negatives=hard_negatives_BD)
-    if hard_negative_weight and hard_negatives_BD is None:
+    _check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
+    each = 0 if hard_negatives_ND is None else _hard_negatives_each(anchors_BD, hard_negatives_ND)
+    if hard_negative_weight and hard_negatives_ND is None:
         raise ValueError(f"hard_negative_weight {hard_negative_weight} has no hard negatives to weigh; set it to 0.")
     with torch.autocast(anchors_BD.device.type, enabled=False):
         rows_RD = _directions(anchors_BD)
-        candidates_CD, start = gather_rows(_directions(positives_BD, hard_negatives_BD))
-        partner_R = start + torch.arange(len(rows_RD), device=rows_RD.device)
+        candidates_CD, start = gather_rows(_directions(positives_BD, hard_negatives_ND))
+        row_R = torch.arange(len(rows_RD), device=rows_RD.device)
+        partner_R, hard_RH = start + row_R, each * row_R[:, None] + torch.arange(each, device=rows_RD.device)
         matching = Matching(
             partner_R,
             row_group_R=groups,
-            candidate_group_C=_candidate_groups(groups, hard=hard_negatives_BD is not None),
-            hard_R=None if hard_negatives_BD is None else partner_R + len(rows_RD),
+            candidate_group_C=_candidate_groups(groups, each),
+            hard_RH=hard_RH + (start + len(rows_RD)) if each else None,
             hard_logit=hard_negative_weight,
+            nearness=None if guide is None else _nearness(guide, guide.views[:1], guide.views[1:], partner_R),
         )
-        total, correct_R = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
-        return _reduce(total, correct_R, reduction, scale)
+        found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
+        return _reduce(found, len(candidates_CD) - 1, reduction, scale)
 
 
-def _candidate_groups(groups_B: Tensor | None, *, hard: bool) -> Tensor | None:
+def _candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
+    """Of the positives and of ``each`` hard negatives a row, in the order of the candidates."""
     if groups_B is None:
         return None
-    return gather_plain(torch.cat([groups_B, torch.full_like(groups_B, NEVER_EXCLUDED)]) if hard else groups_B)
+    return gather_plain(torch.cat([groups_B, torch.full_like(groups_B, NEVER_EXCLUDED).repeat(each)]))
+
+
+def _nearness(guide: Guide, rows: Sequence[Tensor], candidates: Sequence[Tensor], partner_R: Tensor) -> _Nearness:
+    rows_RG, candidates_CG = _directions(*rows), gather_plain(_directions(*candidates))
+    cosine_R = (rows_RG * candidates_CG[partner_R]).sum(-1)
+    margin_R = torch.maximum(torch.full_like(cosine_R, guide.absolute_margin), guide.relative_margin * cosine_R.abs())
+    return _Nearness(rows_RG, candidates_CG, cosine_R - margin_R - TIE)
 
 
 def _directions(*views: Tensor | None) -> Tensor:
@@ -188,15 +246,17 @@ def _directions(*views: Tensor | None) -> Tensor:
     return F.normalize(rows_RD.to(torch.promote_types(rows_RD.dtype, torch.float32)), dim=-1)
 
 
-def _reduce(total: Tensor, correct_R: Tensor, reduction: Reduction, scale: Scale) -> Contrast:
+def _reduce(found: Found, others: int, reduction: Reduction, scale: Scale) -> Contrast:
+    """``others`` is how many candidates a row may have for negatives."""
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}.')
     if scale not in ("exact", "paper"):
         raise ValueError(f'scale must be "exact" or "paper", got {scale!r}.')
-    loss = total / len(correct_R) if reduction == "mean" else global_sum(total)
+    loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "paper":
         loss = as_if_neighbours_were_constants(loss)
-    return Contrast(loss, correct_R.float().mean())
+    left_out = found.near_R.float().mean() / max(1, others)
+    return Contrast(loss, found.correct_R.float().mean(), left_out)
 
 
 def _check_views(loss: str, **views: Tensor | None) -> None:
@@ -207,3 +267,14 @@ def _check_views(loss: str, **views: Tensor | None) -> None:
             f"{loss} needs (pairs, width) tensors of one shape with at least one pair, got {shapes}. "
             "Pool several positives per anchor before calling it."
         )
+
+
+def _hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:
+    """How many an anchor has; as many for each."""
+    each, rest = divmod(len(hard_negatives_ND), len(anchors_BD))
+    if rest or not each or hard_negatives_ND.shape[1:] != anchors_BD.shape[1:]:
+        raise ValueError(
+            f"info_nce needs as many hard negatives for each anchor, got {tuple(hard_negatives_ND.shape)} for "
+            f"{tuple(anchors_BD.shape)}."
+        )
+    return each

@@ -76,7 +76,7 @@ AT_LEAST_ONE = (
 FROM_ZERO = {  # up to this
     "model.lr": math.inf, "model.weight_decay": math.inf, "model.eps": math.inf, "model.cut_fraction": 1,
     "data.num_workers": 4096, "checkpoint.every_n_minutes": math.inf, "evaluation.every_n_steps": math.inf,
-    "tiny.dropout": 1,
+    "tiny.dropout": 1, "model.guide_absolute_margin": 2, "model.guide_relative_margin": 1,
 }  # fmt: skip
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 

@@ -31,7 +31,8 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
         _give_way(cfg, {task.name for task in held_out})
     during = names_of(scoring.during) if scoring.every_n_steps else []
     options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
-    suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options)
+    sizes = getattr(model, "sizes", [])
+    suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options, sizes)
     check_scoring(cfg, *suites)
     return suites
 

@@ -63,6 +63,9 @@ CASES = {
     "simcse unsupervised": ("simcse", {"temperature": 0.5, "pooling": "mean"}, sentences),
     "simcse pairs": ("simcse", SUPERVISED | {"exclude_same_anchor": True}, pairs),
     "simcse triplets": ("simcse", SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
+    "simcse guided, by prefixes": ("simcse", SUPERVISED | {"guide": "itself", "matryoshka": [32, 8]}, triplets),
+    "sroberta by prefixes": ("sroberta", {"matryoshka": [32, 8]}, sroberta),
+    "sbert_nli by prefixes": ("sbert_nli", {"matryoshka": [32, 8], "matryoshka_weights": [1.0, 2.0]}, sbert_nli),
     "simcse recomputed": ("simcse", SUPERVISED | {"token_budget": 20, "recompute": "on"}, triplets),
 }
 
@@ -70,7 +73,8 @@ CASES = {
 def every_case(rank: int, world: int, backbone: str) -> dict:
     found = {}
     for name, (objective, options, batch_of) in CASES.items():
-        model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options).eval()
+        guide = {"guide": backbone} if "guide" in options else {}
+        model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
         found[name] = stepped(stepping(model, world), batch_of(model, rank, world))
     return found
 

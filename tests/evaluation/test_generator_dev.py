@@ -59,8 +59,8 @@ def test_intervals_hold_the_value_and_shrink_with_more_texts():
 
 
 def test_a_model_that_writes_is_scored_without_tables_and_by_name():
-    whole, during = choose_suites(Writer(), [], None, ["sts"], ["generator-dev"], Options())
+    whole, during = choose_suites(Writer(), [], None, ["sts"], ["generator-dev"], Options(), [])
     assert [task.name for task in whole] == [task.name for task in during] == ["generator-dev"]
     assert "generator-dev/selection" in during.score_names()
-    assert not len(choose_suites(Writer(), [], None, ["sts"], ["stsb-dev"], Options()).during)
+    assert not len(choose_suites(Writer(), [], None, ["sts"], ["stsb-dev"], Options(), []).during)
     assert whole.sentences() == whole.baselines() == {}

@@ -39,13 +39,15 @@ def simclr_by_the_book(left: Tensor, right: Tensor, temperature: float) -> list[
 def simcse_by_the_book(
     anchors: Tensor, positives: Tensor, hard: Tensor | None, temperature: float, weight: float
 ) -> float:
-    """Supervised SimCSE, the equation of its appendix on weighted hard negatives (e^w on the own one), averaged."""
+    """Supervised SimCSE, the equation of its appendix on weighted hard negatives (e^w on the own ones), averaged."""
     total = 0.0
     for i, anchor in enumerate(anchors.tolist()):
         near = math.exp(cosine(anchor, positives[i].tolist()) / temperature)
         every = sum(math.exp(cosine(anchor, other) / temperature) for other in positives.tolist())
         for j, other in enumerate([] if hard is None else hard.tolist()):
-            every += (math.exp(weight) if i == j else 1.0) * math.exp(cosine(anchor, other) / temperature)
+            every += (math.exp(weight) if i == j * len(anchors) // len(hard) else 1.0) * math.exp(
+                cosine(anchor, other) / temperature
+            )
         total -= math.log(near / every)
     return total / len(anchors)
 
@@ -54,8 +56,8 @@ def dense(rows: Tensor, candidates: Tensor, matching: Matching, temperature: flo
     """The kernel's definition with the whole matrix, differentiated by autograd."""
     logits = rows @ candidates.T / temperature
     row = torch.arange(len(rows))
-    if matching.hard_R is not None:
-        own = F.one_hot(matching.hard_R, len(candidates))
+    if matching.hard_RH is not None:
+        own = F.one_hot(matching.hard_RH, len(candidates)).sum(1)
         logits = logits + matching.hard_logit * own
     if matching.row_group_R is not None and matching.candidate_group_C is not None:
         excluded = matching.row_group_R[:, None] == matching.candidate_group_C[None, :]
@@ -88,10 +90,10 @@ def test_nt_xent_is_pytorch_metric_learnings(pairs, temperature):
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.5, -2.0])
-@pytest.mark.parametrize("with_hard", [True, False])
-def test_info_nce_is_the_papers_equation(weight, with_hard):
-    anchors, positives, hard = views(5, count=3)
-    weight, hard = (weight, hard) if with_hard else (0.0, None)
+@pytest.mark.parametrize("each", [0, 1, 3], ids="{} hard negatives".format)
+def test_info_nce_is_the_papers_equation(weight, each):
+    anchors, positives, *more = views(5, count=2 + each)
+    weight, hard = (weight, torch.stack(more, 1).flatten(0, 1)) if each else (0.0, None)
     found = info_nce(anchors, positives, hard, temperature=0.1, hard_negative_weight=weight).loss.item()
     assert found == pytest.approx(simcse_by_the_book(anchors, positives, hard, 0.1, weight), rel=1e-12)
 
@@ -115,7 +117,7 @@ def test_same_group_positives_are_no_negatives_but_hard_negatives_stay():
     extra=st.integers(0, 6),
     groups=st.integers(1, 4),
     block=st.integers(1, 8),
-    hard=st.booleans(),
+    hard=st.integers(0, 3),
     temperature=st.sampled_from([0.01, 0.05, 1.0, 10.0]),
     seed=st.integers(0, 10_000),
 )
@@ -128,12 +130,12 @@ def test_any_matching_in_any_blocks_equals_the_dense_form(rows, extra, groups, b
         torch.randint(rows + extra, (rows,), generator=generator),
         row_group_R=torch.randint(groups, (rows,), generator=generator),
         candidate_group_C=torch.randint(groups, (rows + extra,), generator=generator),
-        hard_R=torch.randint(rows + extra, (rows,), generator=generator) if hard else None,
-        hard_logit=1.25 if hard else 0.0,
+        hard_RH=torch.rand(rows, rows + extra, generator=generator).topk(min(hard, rows + extra)).indices,
+        hard_logit=1.25,
     )
     expected = dense(queries, candidates, matching, temperature)
     expected_gradients = torch.autograd.grad(3.0 * expected, [queries, candidates])
-    total, _ = softmax_over_candidates(queries, candidates, matching, temperature=temperature, block_rows=block)
+    total, *_ = softmax_over_candidates(queries, candidates, matching, temperature=temperature, block_rows=block)
     gradients = torch.autograd.grad(3.0 * total, [queries, candidates])
     torch.testing.assert_close(total, expected, rtol=1e-9, atol=1e-9)
     for found, wanted in zip(gradients, expected_gradients, strict=True):
@@ -263,7 +265,7 @@ BAD = [
     (lambda: nt_xent(torch.ones(4, 8), torch.ones(4, 8), temperature=1, scale="fix"), "got 'fix'"),
     (
         lambda: info_nce(torch.ones(4, 8), torch.ones(4, 8), torch.ones(3, 8), temperature=1),
-        r"hard_negatives.*\(3, 8\)",
+        r"as many hard negatives.*\(3, 8\)",
     ),
     (lambda: info_nce(torch.ones(4, 8), torch.ones(4, 8), temperature=1, hard_negative_weight=1.0), "set it to 0"),
 ]

@@ -1,0 +1,155 @@
+"""Matryoshka: the loss over prefixes is sentence-transformers' and the paper's sum; what is cut is what others cut."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import NTXentLoss
+
+from contracts import IGNORED_LABEL, InputError, NLIBatch, PairTask, ScoredPairBatch, SpanBatch, TripletBatch
+from encoders import load_encoder
+from encoders.chunks import concatenate
+from evaluation.suite import Suite
+from export.__main__ import Keys, run
+from export.onnx_graph import export_onnx
+from tests.encoders.test_objectives import (
+    LABELS,
+    LEFT,
+    OFF,
+    RIGHT,
+    ROWS,
+    SCORES,
+    THIRD,
+    assert_same_gradients,
+    oracle,
+    ragged,
+    step,
+)
+from tests.in_process import run_here
+from tests.objectives import built
+
+SIZES, WEIGHTS = [8, 32, 16], [2.0, 1.0, 0.5]
+BY_SIZE = {"matryoshka": SIZES, "matryoshka_weights": WEIGHTS}
+CHUNKS = [OFF, {"token_budget": 20, "recompute": "on"}]
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=["whole", "in chunks"])
+@pytest.mark.parametrize("name", ["sroberta", "simcse"])
+def test_the_loss_is_the_librarys_over_its_own(tiny_bert, tmp_path, name, chunks):
+    keys = {"pooling": "mean", "mlp": False, "temperature": 0.1} if name == "simcse" else {}
+    model = built(name, tiny_bert, **keys, **BY_SIZE, **chunks)
+    losses, other = oracle(model, tmp_path)
+    if name == "simcse":
+        texts, plain = [LEFT, RIGHT, THIRD], losses.MultipleNegativesRankingLoss(other, scale=10)
+        batch = TripletBatch(*ragged(model, *texts), torch.arange(5), ROWS)
+    else:
+        texts, plain = [LEFT, RIGHT], losses.CosineSimilarityLoss(other)
+        batch = ScoredPairBatch(*ragged(model, *texts), SCORES, ROWS)
+    found, gradients = step(model, batch)
+    loss = losses.MatryoshkaLoss(other, plain, SIZES, WEIGHTS)([other.tokenize(one) for one in texts], SCORES)
+    loss.backward()
+    torch.testing.assert_close(found["loss"], loss, atol=1e-5, rtol=1e-5)
+    assert_same_gradients(gradients, other)
+    parts = sum(w * found["metrics"][f"loss@{size}"] for size, w in zip(SIZES, WEIGHTS, strict=True))
+    torch.testing.assert_close(parts, loss.detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_sbert_nli_classifies_a_prefix_by_the_weights_of_its_numbers(tiny_bert):
+    model = built("sbert_nli", tiny_bert, **BY_SIZE, **OFF)
+    left, right = (model.encoder.encode(one).vectors for one in ragged(model, LEFT, RIGHT))
+    expected = torch.zeros(())
+    for size, weight in zip(SIZES, WEIGHTS, strict=True):
+        u, v = left[:, :size], right[:, :size]
+        columns = [at + number for at in (0, 32, 64) for number in range(size)]
+        logits = torch.cat([u, v, (u - v).abs()], 1) @ model.classifier.weight[:, columns].T + model.classifier.bias
+        expected = expected + weight * F.cross_entropy(logits, LABELS)
+    wanted = torch.autograd.grad(expected, list(model.parameters()))
+    found, gradients = step(model, NLIBatch(*ragged(model, LEFT, RIGHT), LABELS, ROWS))
+    torch.testing.assert_close(found["loss"], expected, atol=1e-6, rtol=1e-6)
+    for one, other in zip(wanted, gradients.values(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("metric_loss", [None, "NTXentLoss"])
+def test_declutr_compares_prefixes_of_the_averaged_positives(tiny_bert, metric_loss):
+    options = {"mlm_weight": 0.0, "temperature": 0.1, "metric_loss": metric_loss}
+    model = built("declutr", tiny_bert, **options, metric_options={"temperature": 0.1} if metric_loss else None,
+                  **BY_SIZE, **OFF)  # fmt: skip
+    anchors, one, other = ragged(model, LEFT, RIGHT, THIRD)
+    vectors = [model.encoder.encode(part).vectors for part in (anchors, one, other)]
+    rows = torch.cat([vectors[0], (vectors[1] + vectors[2]) / 2])
+    terms = [NTXentLoss(0.1)(rows[:, :size], torch.arange(5).repeat(2)) for size in SIZES]
+    expected = sum(weight * term for weight, term in zip(WEIGHTS, terms, strict=True))
+    between = concatenate([model.encoder.tokenize([a, b]) for a, b in zip(RIGHT, THIRD, strict=True)])
+    labels = torch.full_like(anchors.ids, IGNORED_LABEL)
+    found, _ = step(model, SpanBatch(anchors, anchors.ids, labels, between, ROWS))
+    torch.testing.assert_close(found["loss"], expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"matryoshka": [64]}, r"matryoshka=\[64\].*from 1 to 32"),
+        ({"matryoshka": []}, "wanted different sizes"),
+        ({"matryoshka": [8, 8]}, "wanted different sizes"),
+        ({"matryoshka": [8], "matryoshka_weights": [1.0, 2.0]}, "for each of the 1 sizes"),
+        ({"matryoshka_weights": [1.0]}, "no sizes to weigh"),
+        ({"matryoshka": [32, 8], "mlp": True, "mlp_only_train": True}, "Set model.mlp=false"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(tiny_bert, keys, message):
+    with pytest.raises(InputError, match=message):
+        built("simcse", tiny_bert, **{"mlp": False} | keys)
+
+
+def test_scores_of_each_size_are_those_of_vectors_that_are_cut(tiny_bert):
+    gold = np.array([5.0, 4.0, 2.5, 1.0, 0.0])
+    task = PairTask("mine", LEFT, RIGHT, gold, ["mine"] * 5)
+    encoder = load_encoder(tiny_bert)
+    found = Suite([task], sizes=[16, 8]).run(encoder)
+    assert list(found.values) == Suite([task], sizes=[16, 8]).score_names()
+    for size in (16, 8):
+        alone = Suite([task]).run(load_encoder(tiny_bert, truncate=size))
+        for name, value in alone.values.items():
+            at_size = name.replace("mine/", f"mine@{size}/")
+            assert (found.values[at_size], found.intervals[at_size]) == (value, alone.intervals[name])
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_folder_that_is_cut_is_cut_by_stock_sentence_transformers(tiny_bert, tmp_path, normalize):
+    library = pytest.importorskip("sentence_transformers")
+    encoder = built("sroberta", tiny_bert).encoder
+    encoder.normalize = normalize
+    export_whole(encoder, tmp_path / "whole")
+    stock = library.SentenceTransformer(str(tmp_path / "whole"), device="cpu", truncate_dim=8)
+    wanted = stock.encode(LEFT)
+    run_here("export", run, Keys, (f"run={tmp_path / 'whole'}", f"output={tmp_path / 'cut'}", "truncate=8"))
+    cut = library.SentenceTransformer(str(tmp_path / "cut"), device="cpu")
+    assert cut.truncate_dim == 8
+    np.testing.assert_allclose(cut.encode(LEFT), wanted, atol=1e-6)
+    for ours in (load_encoder(tmp_path / "cut"), load_encoder(tmp_path / "whole", truncate=8)):
+        np.testing.assert_allclose(ours.embed(LEFT), wanted, atol=1e-5)
+        assert ours.description["truncate"] == "8"
+        assert ours.fingerprint != load_encoder(tmp_path / "whole").fingerprint
+    assert load_encoder(tmp_path / "cut", truncate=16).embed([]).shape == (0, 16)
+    export_onnx(tmp_path / "graph", ours, int8=False)  # compares its vectors with the encoder's
+
+
+def export_whole(encoder, folder):
+    from export.sentence_transformers import export_encoder, parts_of
+
+    export_encoder(folder, **parts_of(encoder))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["truncate=33"], "the vectors have 32 numbers"),
+        (["truncate=0"], "wanted 1 to 32"),
+        (["truncate=8", "compat=3"], "would give whole vectors without a word"),
+    ],
+)
+def test_a_cut_that_cannot_be_is_refused(tiny_bert, tmp_path, words, message):
+    with pytest.raises(InputError, match=message):
+        run_here("export", run, Keys, (f"run={tiny_bert}", f"output={tmp_path / 'cut'}", *words))
+    assert not (tmp_path / "cut").exists()
