@@ -6,6 +6,9 @@ was trained with, and how they were assembled, in ``generator.json``.
 
 ``pieces``, as published: prefix, sentence and suffix are tokenised separately, their ids joined, the end of sequence
 put behind. With SentencePiece each piece then begins with a blank. ``string``: the text is joined, then tokenised.
+
+A causal language model writes behind the prompt: its tokenizer's beginning stands before the prompt, no end behind it.
+Sentences and answers begin with a blank there, too, as what is written follows a word.
 """
 
 import json
@@ -100,16 +103,26 @@ def write_generator_prompts(folder: Path, prompts: Prompts) -> None:
 
 
 class PromptIds:
-    """Sentences -> ids of the encoder's input, the end of sequence included.
+    """Sentences -> ids of what the model reads: ``begin``, prompt, ``close``. ``end`` closes what is written.
 
-    ``tokenizer`` is one of transformers' (only its call, ``decode`` and ``eos_token_id`` are used). ``most`` limits the
-    tokens of each *sentence*, before the prompt is added: prompts are never cut.
+    ``tokenizer`` is one of transformers' (only its call, ``decode`` and ``eos_token_id`` are used). ``alone``: it is a
+    causal language model's, and not an encoder's. ``most`` limits the tokens of each *sentence*, before the prompt is
+    added: prompts are never cut.
+
+    Raises:
+        InputError: nothing could end what is written.
     """
 
-    def __init__(self, prompts: Prompts, tokenizer: Any) -> None:
+    def __init__(self, prompts: Prompts, tokenizer: Any, *, alone: bool) -> None:
         self.prompts, self.tokenizer = prompts, tokenizer
         self.end: list[int] = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        self.parts = {name: self.ids(getattr(prompts, name)) for name in (*DIRECTIONS, "discrimination")}
+        if alone and not self.end:
+            raise InputError("the tokenizer has no end of sequence, so nothing would end a text. Set its eos_token.")
+        self.begin, self.close = (self._beginning(), []) if alone else ([], self.end)
+        self.blank = " " if alone and not self._writes_blanks() else ""
+        words = {name: list(getattr(prompts, name)) for name in (*DIRECTIONS, "discrimination")}
+        words["discrimination"][3:] = self.written(words["discrimination"][3:])
+        self.parts = {name: self.ids(texts) for name, texts in words.items()}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Without special tokens."""
@@ -120,17 +133,41 @@ class PromptIds:
     def generation(self, direction: Direction, sentences: Sequence[str], most: int) -> list[list[int]]:
         """For sentences for which one is to be written."""
         if self.prompts.assembly == "string":
-            return self._ended(self.generation_texts(direction, sentences, most))
+            return self._framed(self.generation_texts(direction, sentences, most))
         prefix, suffix = self.parts[direction]
-        return [[*prefix, *one[:most], *suffix, *self.end] for one in self.ids(sentences)]
+        rows = self.ids(self.written(sentences))
+        return [[*self.begin, *prefix, *one[:most], *suffix, *self.close] for one in rows]
 
     def discrimination(self, premises: Sequence[str], hypotheses: Sequence[str], most: int) -> list[list[int]]:
         """For pairs of which the model says whether the second follows from the first."""
         if self.prompts.assembly == "string":
-            return self._ended(self.discrimination_texts(premises, hypotheses, most))
+            return self._framed(self.discrimination_texts(premises, hypotheses, most))
         prefix, between, suffix = self.parts["discrimination"][:3]
-        rows = zip(self.ids(premises), self.ids(hypotheses), strict=True)
-        return [[*prefix, *one[:most], *between, *other[:most], *suffix, *self.end] for one, other in rows]
+        begin, close = [*self.begin, *prefix], [*suffix, *self.close]
+        rows = zip(*(self.ids(self.written(part)) for part in (premises, hypotheses)), strict=True)
+        return [[*begin, *one[:most], *between, *other[:most], *close] for one, other in rows]
+
+    def most_of_a_pair(self, most: int) -> int:
+        """Tokens that `discrimination` gives at most."""
+        fixed = [self.begin, *self.parts["discrimination"][:3], self.close]
+        return sum(map(len, fixed)) + 2 * most
+
+    def written(self, sentences: Sequence[str]) -> list[str]:
+        """As they are tokenised where they stand by themselves."""
+        return [f"{self.blank}{one}" for one in sentences]
+
+    def columns(
+        self, premises: Sequence[str], entailed: Sequence[str], contradicted: Sequence[str], most: int
+    ) -> list[list[str]]:
+        """Texts of which, tokenised, all instances of training are made: three, or six of the assembly ``string``,
+        prompts of the four instances and the two texts to write.
+        """
+        others = [self.written(entailed), self.written(contradicted)]
+        if self.prompts.assembly == "pieces":
+            return [self.written(premises), *others]
+        asked = [self.generation_texts(direction, premises, most) for direction in DIRECTIONS]
+        asked += [self.discrimination_texts(premises, other, most) for other in (entailed, contradicted)]
+        return [*asked, *others]
 
     def generation_texts(self, direction: Direction, sentences: Sequence[str], most: int) -> list[str]:
         """The joined strings of the assembly ``string``."""
@@ -144,7 +181,7 @@ class PromptIds:
         return [f"{prompt.prefix}{one}{prompt.between}{other}{prompt.suffix}" for one, other in pairs]
 
     def answers(self) -> tuple[int, int]:
-        """First id of the answers yes and no: their logits at the decoder's first position are compared.
+        """First id of the answers yes and no: their logits at the first place behind the prompt are compared.
 
         Raises:
             InputError: the tokenizer has no such ids, or the same for both.
@@ -169,5 +206,18 @@ class PromptIds:
             for one, ids in zip(sentences, rows, strict=True)
         ]
 
-    def _ended(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[*ids, *self.end] for ids in self.ids(texts)]
+    def _framed(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[*self.begin, *ids, *self.close] for ids in self.ids(texts)]
+
+    def _beginning(self) -> list[int]:
+        """What the tokenizer puts before every text."""
+        [plain], whole = self.ids(["a"]), list(self.tokenizer("a")["input_ids"])
+        places = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
+        if not plain or not places:
+            raise InputError(f"the tokenizer reads 'a' as {whole}, in which {plain}, 'a' alone, does not stand.")
+        return whole[: places[0]]
+
+    def _writes_blanks(self) -> bool:
+        """Whether a text by itself begins with a blank, as SentencePiece has it."""
+        [one] = self.ids(["a"])
+        return cast(str, self.tokenizer.decode([*one, *one])).strip() == "a a"

@@ -69,7 +69,7 @@ class Work:
         self.tokenizer = sentence_piece(corpus)
         self.model = t5_small_shaped(len(self.tokenizer), quick)
         prompts = parse_prompts(yaml.safe_load(PROMPTS.read_text(encoding="utf-8")), "pieces", str(PROMPTS))
-        self.ids = PromptIds(prompts, self.tokenizer)
+        self.ids = PromptIds(prompts, self.tokenizer, alone=False)
         self.generator = EncoderDecoder("t5-small-shaped", self.model, self.tokenizer)
         self.score = Discriminator(self.generator, prompts, 128)
         draw, lengths = random.Random(0), hypothesis_lengths(self.ids, corpus)

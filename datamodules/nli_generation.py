@@ -8,6 +8,7 @@ one by one.
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from datamodules.record_kinds import TRIPLETS
 from datamodules.records import Record, RecordSource
 from datamodules.text_rows import StoredRows
 from datamodules.token_store import Source, TokenStore
-from datamodules.tokenizer import load_tokenizer
+from datamodules.tokenizer import load_config, load_tokenizer
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 
 KINDS = ("entailment", "contradiction", "true", "false")  # of the instances of a row
@@ -43,15 +44,14 @@ class Share(NamedTuple):
 
 
 class PromptedRows:
-    """The rows of triplets that are stored: as their three texts; with ``joined`` as six, the sources of the four
-    instances and the two texts to write.
-    """
+    """The rows of triplets that are stored: as their three texts; with ``prompts`` as those that they say."""
 
     def __init__(
-        self, records: RecordSource, share: Share | None, joined: PromptIds | None, source_length: int
+        self, records: RecordSource, share: Share | None, prompts: PromptIds | None, source_length: int
     ) -> None:
-        self.records, self.share, self.joined, self.source_length = records, share, joined, source_length
-        self.width = 3 if joined is None else 6
+        self.records, self.share, self.prompts, self.source_length = records, share, prompts, source_length
+        self.joined = prompts is not None and prompts.prompts.assembly == "string"
+        self.width = 6 if self.joined else 3
         self.kept = 0
 
     def __iter__(self) -> Iterator[Record]:
@@ -59,13 +59,15 @@ class PromptedRows:
         shared = self._shared()
         while records := list(islice(shared, RECORDS_AT_ONCE)):
             self.kept += len(records)
-            yield from records if self.joined is None else self._joined(records, self.joined)
+            yield from records if self.prompts is None else self._written(records, self.prompts)
 
     def fingerprint(self) -> dict[str, Any]:
         """What names the content without reading it; JSON types only."""
         found: dict[str, Any] = {"records": self.records.fingerprint(), "share": self.share and list(self.share)}
-        if self.joined is not None:
-            found["joined"] = [self.joined.prompts.to_json(), self.source_length]
+        if self.joined and self.prompts:
+            found["joined"] = [self.prompts.prompts.to_json(), self.source_length]
+        if self.prompts and self.prompts.blank:
+            found["blank"] = self.prompts.blank
         return found
 
     def manifest(self) -> dict[str, Any]:
@@ -74,19 +76,20 @@ class PromptedRows:
     def _shared(self) -> Iterator[Record]:
         return (one for one in self.records if self.share is None or self.share.holds(one.texts[0]))
 
-    def _joined(self, records: Sequence[Record], prompts: PromptIds) -> Iterator[Record]:
-        premises, *written = (list(column) for column in zip(*(record.texts for record in records), strict=True))
-        columns = [prompts.generation_texts(name, premises, self.source_length) for name in DIRECTIONS]
-        columns += [prompts.discrimination_texts(premises, other, self.source_length) for other in written]
-        for record, *texts in zip(records, *columns, *written, strict=True):
-            yield record._replace(texts=tuple(texts))
+    def _written(self, records: Sequence[Record], prompts: PromptIds) -> Iterator[Record]:
+        texts = zip(*(record.texts for record in records), strict=True)
+        columns = prompts.columns(*(list(column) for column in texts), self.source_length)
+        for record, *written in zip(records, *columns, strict=True):
+            yield record._replace(texts=tuple(written))
 
 
 class Templates:
     """``batch(store, rows, kinds)`` has the ids that `PromptIds` gives, made of those that are stored."""
 
     def __init__(self, prompts: PromptIds, source_length: int, target_length: int) -> None:
-        self.end = np.array(prompts.end, np.int64)
+        self.begin, self.close, self.end = (
+            np.array(ids, np.int64) for ids in (prompts.begin, prompts.close, prompts.end)
+        )
         self.source_length, self.room = source_length, target_length - len(self.end)
         parts = {name: [np.array(ids, np.int64) for ids in pieces] for name, pieces in prompts.parts.items()}
         prefix, between, suffix, yes, no = parts["discrimination"]
@@ -105,7 +108,7 @@ class Templates:
         sources, targets = list[np.ndarray](), list[np.ndarray]()
         for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
             parts = [self._ids(store, row, part, self.source_length) for part in self.sources[kind]]
-            sources.append(np.concatenate([*parts, self.end]))
+            sources.append(np.concatenate([self.begin, *parts, self.close]))
             targets.append(np.concatenate([self._ids(store, row, self.targets[kind], self.room), self.end]))
         return Seq2SeqBatch(_ragged(sources), _ragged(targets), kinds, rows)
 
@@ -158,7 +161,7 @@ class NLIGeneration(StoredRows):
         self.open_store(self.held_out_rows(), quiet=self.quiet)
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        self.templates = Templates(PromptIds(self.parsed, tokenizer), self.source_length, self.target_length)
+        self.templates = Templates(self.prompt_ids(tokenizer), self.source_length, self.target_length)
         self.dev_store = self.open_store(self.held_out_rows(), quiet=True)
         return len(store)
 
@@ -200,9 +203,20 @@ class NLIGeneration(StoredRows):
     def _dev_rows(self) -> int:
         return min(len(self.dev_store), self.dev_rows or len(self.dev_store))
 
+    def prompt_ids(self, tokenizer: Any) -> PromptIds:
+        try:
+            return PromptIds(self.parsed, tokenizer, alone=self.alone)
+        except InputError as error:
+            raise InputError(f"backbone={self.tokenizer}: {error}") from None
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether it is a causal language model that is to write, and no encoder-decoder."""
+        return not load_config(self.tokenizer).is_encoder_decoder
+
     def _prompted(self, records: RecordSource, share: Share | None) -> PromptedRows:
-        joined = self.prompt_assembly == "string"
-        prompt_ids = PromptIds(self.parsed, load_tokenizer(self.tokenizer)) if joined else None
+        as_they_are = self.prompt_assembly == "pieces" and not self.alone
+        prompt_ids = None if as_they_are else self.prompt_ids(load_tokenizer(self.tokenizer))
         return PromptedRows(records, share, prompt_ids, self.source_length)
 
     def _held_out_from(self) -> tuple[RecordSource, Share | None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from contracts import InputError
 from files.models import append_end, located
@@ -19,17 +19,26 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
     """The tokenizer of a backbone, by any of its names; with ``ends`` an end of sequence closes every text. Raises
     InputError where there is none.
     """
-    found = located(name)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(found.name, trust_remote_code=False, **found.options)  # else it asks
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"backbone={name}: no tokenizer could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
-            "transformers wrote, or an id of the hub that can be reached."
-        ) from error
+    tokenizer = _loaded(AutoTokenizer, "tokenizer", name)
     if ends:
         append_end(tokenizer, name)
     return tokenizer
+
+
+def load_config(name: str) -> Any:
+    """Of a backbone, by any of its names. Raises InputError where there is none."""
+    return _loaded(AutoConfig, "config", name)
+
+
+def _loaded(factory: Any, what: str, name: str) -> Any:
+    found = located(name)
+    try:
+        return factory.from_pretrained(found.name, trust_remote_code=False, **found.options)  # else it asks
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"backbone={name}: no {what} could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
+            "transformers wrote, or an id of the hub that can be reached."
+        ) from error
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:

@@ -1,15 +1,20 @@
 """GenSE (Chen et al., EMNLP 2022): a prompted T5 whose first decoder state is the vector of a text.
 
-Each anchor must find its positive among the positives and hard negatives of the whole batch. Data of two columns has no
+That is the state from which an answer's first word is written; a causal language model has it at the last token of the
+prompt behind the text. Each anchor must find its positive among the positives and hard negatives of the whole batch. Data of two columns has no
 hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone: ``pooling`` decides.
 """
 
+import logging
 from functools import partial
 from typing import Literal, Unpack, get_args
 
 from torch import Tensor
+from transformers import AutoConfig
 
 from contracts import Ragged, StepOutput, TripletBatch
+from encoders.attention import is_decoder_alone
+from encoders.backbones import from_pretrained
 from encoders.chunks import concatenate
 from encoders.objective import (
     ContrastSettings,
@@ -21,8 +26,11 @@ from encoders.objective import (
     with_negatives,
 )
 from encoders.optim import T5Optimizer
+from encoders.pooling import POOLERS
 from losses.contrastive import info_nce
 from losses.gather import gather_plain, global_sum
+
+log = logging.getLogger(__name__)
 
 
 class GenSE(Objective):
@@ -52,6 +60,7 @@ class GenSE(Objective):
         check_temperature(temperature)
         check_choice("truncation", truncation, ("keep_prompt", "official"))
         check_choice("optimizer", optimizer, get_args(T5Optimizer))
+        self.hparams.pooling = state_of_an_answer(settings["pooling"], settings["backbone"])
         self.encoder = self.make_encoder()
 
     def training_step(self, batch: TripletBatch, batch_idx: int) -> StepOutput:
@@ -81,6 +90,15 @@ class GenSE(Objective):
     def _views(self, batch: TripletBatch) -> list[Ragged]:
         """Two, or three with hard negatives; of one length each."""
         return with_negatives([batch.anchors, batch.positives], batch.negatives, self.hparams.hard_negative_weight)
+
+
+def state_of_an_answer(pooling: str, backbone: str) -> str:
+    """The pooling that reads what ``first_decoder`` names in a backbone without an encoder; others are what they are."""
+    decodes = pooling in POOLERS and POOLERS[pooling].decodes
+    if not decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
+        return pooling
+    log.info("model.pooling=%s of a causal language model is the state of the last token: pooling=last", pooling)
+    return "last"
 
 
 def masked_duplicates(groups_B: Tensor) -> Tensor:

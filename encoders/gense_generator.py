@@ -1,5 +1,5 @@
-"""GenSE's generator and discriminator (Chen et al., EMNLP 2022, section 3): one T5 that writes what follows from a
-sentence or contradicts it, and says of two sentences whether the second follows from the first.
+"""GenSE's generator and discriminator (Chen et al., EMNLP 2022, section 3): one T5, or one causal language model, that
+writes what follows from a sentence or contradicts it, and says of two sentences whether the second follows.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
-from encoders.backbones import T5_FAMILY, from_pretrained, load_tokenizer
+from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.objective import Objective, Settings, check_choice
 from encoders.optim import T5Optimizer
-from encoders.seq2seq import Seq2Seq
+from encoders.seq2seq import CausalWriter, T5Writer
+from encoders.writers import writes_alone
 from losses.gather import global_mean
 from prompts import PromptIds, parse_prompts
 
@@ -52,11 +53,12 @@ class GenSEGenerator(Objective):
         if answer_weight < 1:
             raise InputError(f"model.answer_weight={answer_weight}: wanted a whole number from 1 (published) on.")
         check_choice("optimizer", optimizer, get_args(T5Optimizer))
-        check_family(settings["backbone"])
+        backbone = settings["backbone"]
+        alone = writes_alone(from_pretrained(AutoConfig, backbone), backbone)
         self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
-        answers = PromptIds(self.prompts, load_tokenizer(settings["backbone"])).answers()
-        self.seq2seq = Seq2Seq(
-            settings["backbone"], answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
+        answers = PromptIds(self.prompts, load_tokenizer(backbone), alone=alone).answers()
+        self.seq2seq = (CausalWriter if alone else T5Writer)(
+            backbone, answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
         ).train()
 
     def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
@@ -106,16 +108,6 @@ class GenSEGenerator(Objective):
         right = said_right(answers_NA[pairs], batch.kinds[~is_text_N])
         parts["accuracy"] = global_mean(right.float().sum(), len(right))
         return parts
-
-
-def check_family(backbone: str) -> None:
-    """InputError for a model that synthesis could not write with, once it is trained."""
-    kind = from_pretrained(AutoConfig, backbone).model_type
-    if kind not in T5_FAMILY:
-        raise InputError(
-            f"backbone={backbone}: a {kind} model. Sentences are written by encoder-decoders of T5's kind alone, whose "
-            "positions are relative (T5, T5 v1.1, Flan-T5, mT5, UMT5). Take one, such as google-t5/t5-base."
-        )
 
 
 def said_right(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:

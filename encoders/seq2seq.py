@@ -1,20 +1,24 @@
-"""An encoder-decoder that is taught to write: batches cut into chunks, the head applied to real target tokens alone.
+"""A language model that is taught to write: batches cut into chunks, the head applied to target tokens alone.
 
 Shape letters: N pairs of source and target, B pairs of a chunk, S tokens of its longest source, T of its longest
-target, M target tokens without padding, V vocabulary, A answers.
+target (or, where both stand in one sequence, of that), M target tokens without padding, V vocabulary, A answers.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from contracts import InputError, Ragged
 from encoders.backbones import check_vocabulary, load_tokenizer, load_whole
 from encoders.chunks import Chunk, check_recompute, chunk_cost, computed, padded, places_in, plan_chunks, recomputes
-from encoders.faster_layers import fast_linears
+from encoders.faster_layers import fast_linears, shared_between_chunks
+from encoders.lengths import longest_input
 from encoders.masked_rows import head_sees
 from encoders.sentence_encoder import affordable_tokens, attention_for
 from losses.tokens import token_losses
@@ -28,45 +32,85 @@ class Written(NamedTuple):
     padded_tokens: int  # padding that was computed along
 
 
-class Seq2Seq(nn.Module):
-    """``answers`` are token ids whose logits at the decoder's first place are given back.
+class Seq2Seq(nn.Module, ABC):
+    """``answers`` are token ids whose logits at the first place of a target are given back.
 
     Raises:
-        InputError: the backbone is no encoder-decoder, or an option is unknown.
+        InputError: the backbone is no such model, or an option is unknown.
     """
+
+    factory: ClassVar[Any]  # of transformers
 
     def __init__(self, backbone: str, answers: Sequence[int], *, token_budget: int | None, recompute: str) -> None:
         super().__init__()
         check_recompute(recompute)
-        self.transformer = load_seq2seq(backbone)
+        self.transformer = load_writer(self.factory, backbone)
         self.tokenizer = load_tokenizer(backbone)
         check_vocabulary(self.transformer, self.tokenizer, backbone)
         self.answers = list(answers)
         self.token_budget = affordable_tokens(self.transformer) if token_budget is None else token_budget
         self.recompute = recompute
 
+    @property
+    def pad(self) -> int:
+        return cast(int, self.tokenizer.pad_token_id)
+
     def write(self, sources: Ragged, targets: Ragged) -> Written:
-        """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the sources exceed the
-        budget, which counts their tokens.
-        """
-        device, pad = sources.ids.device, cast(int, self.tokenizer.pad_token_id)
-        chunks = plan_chunks(sources.lengths, self.token_budget, chunk_cost(device))
-        answers = [Chunk(chunk.rows, int(targets.lengths[chunk.rows].max())) for chunk in chunks]
-        again = recomputes(self.recompute, chunks, self.token_budget)
-        read = padded(sources.ids, sources.lengths, chunks, pad)
-        asked = padded(targets.ids, targets.lengths, answers, pad)
-        pairs = zip(read, asked, strict=True)
-        parts = [computed(self.write_chunk, *source, *target, again=again) for source, target in pairs]
+        """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when they exceed the budget."""
+        cut = self.cut(sources, targets)
+        again = recomputes(self.recompute, cut.chunks, self.token_budget)
+        with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
+            parts = [computed(self.write_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
-        place_N = places_in(chunks).to(device)
-        padding = sum(chunk.padded_tokens for chunk in [*chunks, *answers])
-        padding -= int(sources.lengths.sum() + targets.lengths.sum())
+        place_N = places_in(cut.chunks).to(sources.ids.device)
+        padding = cut.laid_out - int(sources.lengths.sum() + targets.lengths.sum())
         return Written(losses[place_N], logits[place_N].detach(), padding)
 
-    def write_chunk(
-        self, source_BS: Tensor, source_mask_BS: Tensor, target_BT: Tensor, target_mask_BT: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    @abstractmethod
+    def cut(self, sources: Ragged, targets: Ragged) -> "Cut":
+        """Into chunks of at most the budget."""
+
+    @abstractmethod
+    def write_chunk(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) losses and (B, A) logits of the answers: no collective, nothing random but dropout."""
+
+    def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
+        """Around the chunks of a step that are computed once."""
+        return contextlib.nullcontext()
+
+    def outcome(self, logits_MV: Tensor, ids_BT: Tensor, is_target_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """What `write_chunk` gives, of the logits from which each target token is read."""
+        losses_M = token_losses(logits_MV, ids_BT[is_target_BT])
+        row_M = is_target_BT.nonzero()[:, 0]
+        losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
+        lengths_B = is_target_BT.sum(1)
+        first_B = lengths_B.cumsum(0) - lengths_B
+        return losses_B, logits_MV[first_B][:, self.answers].float()
+
+
+class Cut(NamedTuple):
+    """A batch in chunks."""
+
+    chunks: list[Chunk]
+    inputs: Iterator[tuple[Tensor, ...]]  # of `write_chunk`, one for each
+    laid_out: int  # tokens of them, padding counted
+
+
+class T5Writer(Seq2Seq):
+    """The encoder reads the source, the decoder writes the target. The budget counts tokens of sources."""
+
+    factory = AutoModelForSeq2SeqLM
+
+    def cut(self, sources: Ragged, targets: Ragged) -> Cut:
+        chunks = plan_chunks(sources.lengths, self.token_budget, chunk_cost(sources.ids.device))
+        answers = [Chunk(chunk.rows, int(targets.lengths[chunk.rows].max())) for chunk in chunks]
+        read = padded(sources.ids, sources.lengths, chunks, self.pad)
+        asked = padded(targets.ids, targets.lengths, answers, self.pad)
+        inputs = ((*source, *target) for source, target in zip(read, asked, strict=True))
+        return Cut(chunks, inputs, sum(chunk.padded_tokens for chunk in [*chunks, *answers]))
+
+    def write_chunk(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        source_BS, source_mask_BS, target_BT, target_mask_BT = inputs
         start = self.transformer.config.decoder_start_token_id
         shifted_BT = torch.cat([target_BT.new_full((len(target_BT), 1), start), target_BT[:, :-1]], dim=1)
         with attention_for(source_BS), fast_linears(self.transformer), head_sees(self.transformer, target_mask_BT):
@@ -76,17 +120,54 @@ class Seq2Seq(nn.Module):
                 decoder_input_ids=shifted_BT,  # its padding lies behind what is real, where no real token looks
                 use_cache=False,
             )
-        logits_MV = output.logits
-        losses_M = token_losses(logits_MV, target_BT[target_mask_BT])
-        row_M = target_mask_BT.nonzero()[:, 0]
-        losses_B = losses_M.new_zeros(len(target_BT)).index_add(0, row_M, losses_M)
-        lengths_B = target_mask_BT.sum(1)
-        first_B = lengths_B.cumsum(0) - lengths_B
-        return losses_B, logits_MV[first_B][:, self.answers].float()
+        return self.outcome(output.logits, target_BT, target_mask_BT)
 
 
-def load_seq2seq(backbone: str) -> PreTrainedModel:
-    """An encoder-decoder with its head, in float32; training keeps no cache.
+class CausalWriter(Seq2Seq):
+    """The target stands behind its source in one sequence; each token is read from the place before it."""
+
+    factory = AutoModelForCausalLM
+
+    def cut(self, sources: Ragged, targets: Ragged) -> Cut:
+        whole, is_target = one_behind_the_other(sources, targets)
+        most = longest_input(self.transformer.config)
+        if whole.lengths.max() > most:
+            raise InputError(
+                f"a prompt and what is to be written behind it have {whole.lengths.max()} tokens, and this backbone "
+                f"takes {most}. Set data.source_length or data.target_length lower."
+            )
+        chunks = plan_chunks(whole.lengths, self.token_budget, chunk_cost(whole.ids.device))
+        read = padded(whole.ids, whole.lengths, chunks, self.pad)
+        asked = padded(is_target, whole.lengths, chunks, False)
+        inputs = ((*one, target_BT) for one, (target_BT, _) in zip(read, asked, strict=True))
+        return Cut(chunks, inputs, sum(chunk.padded_tokens for chunk in chunks))
+
+    def write_chunk(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        ids_BT, mask_BT, is_target_BT = inputs
+        before_BT = torch.cat([is_target_BT[:, 1:], torch.zeros_like(is_target_BT[:, :1])], dim=1)
+        with attention_for(ids_BT), fast_linears(self.transformer), head_sees(self.transformer, before_BT):
+            output = self.transformer(input_ids=ids_BT, attention_mask=mask_BT.long(), use_cache=False)
+        return self.outcome(output.logits, ids_BT, is_target_BT)
+
+    def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
+        return shared_between_chunks(self.transformer.get_input_embeddings(), torch.cat(ids), self.pad)
+
+
+def one_behind_the_other(sources: Ragged, targets: Ragged) -> tuple[Ragged, Tensor]:
+    """N sequences, a source and its target each, and (tokens,) bool beside their ids: whether one is of the target."""
+    lengths_N = sources.lengths + targets.lengths
+    row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)
+    place_M = np.arange(len(row_M)) - (np.cumsum(lengths_N) - lengths_N)[row_M]
+    behind_M = place_M - sources.lengths[row_M]
+    first_N, target_N = (np.cumsum(part.lengths) - part.lengths for part in (sources, targets))
+    index_M = np.where(behind_M < 0, first_N[row_M] + place_M, len(sources.ids) + target_N[row_M] + behind_M)
+    device = sources.ids.device
+    ids = torch.cat([sources.ids, targets.ids])[torch.from_numpy(index_M).to(device)]
+    return Ragged(ids, lengths_N), torch.from_numpy(behind_M >= 0).to(device)
+
+
+def load_writer(factory: Any, backbone: str) -> PreTrainedModel:
+    """With its head, in float32; training keeps no cache.
 
     Raises:
         InputError: it is none, or its checkpoint lacks weights (transformers would draw random ones and go on).
@@ -95,11 +176,11 @@ def load_seq2seq(backbone: str) -> PreTrainedModel:
     def refused(why: str) -> InputError:
         return InputError(
             f"backbone={backbone}: {why}, which a model that writes needs. Take a whole encoder-decoder, such as "
-            "google-t5/t5-base."
+            "google-t5/t5-base, or a whole causal language model."
         )
 
-    model = load_whole(AutoModelForSeq2SeqLM, backbone, refused, dtype=torch.float32)
-    if model.config.decoder_start_token_id is None:
+    model = load_whole(factory, backbone, refused, dtype=torch.float32)
+    if factory is AutoModelForSeq2SeqLM and model.config.decoder_start_token_id is None:
         raise InputError(
             f"backbone={backbone}: its config names no decoder_start_token_id, so nothing begins a text. Set it in "
             "config.json; T5 has that of its pad token."

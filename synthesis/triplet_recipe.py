@@ -23,7 +23,7 @@ from command.processes import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, Assembly, Direction
 from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, NamedGenerator, name_generator
-from synthesis.decoding.encoder_decoder import EncoderDecoder, load_encoder_decoder
+from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, write_shards
 from synthesis.report.cards import method_of
 from synthesis.report.gense_report import write_triplet_report
@@ -78,12 +78,9 @@ class TripletRecipe(ModelRecipe):
     def claimed(self, *, alone: bool) -> AbstractContextManager[Callable[[int], int]]:
         return free_again(self.folder, overwrite=self.overwrite, alone=alone)
 
-    def load_generator(self) -> EncoderDecoder:
+    def load_generator(self) -> Generator:
         assert self.judge is not None
-        device = device_of(self.device)
-        return load_encoder_decoder(
-            self.judge.source, precision=self.precision, device=device, revision=self.revision
-        )  # fmt: skip
+        return self.judge.load(precision=self.precision, device=device_of(self.device), revision=self.revision)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
         """What the manifest says besides; ``counts`` are of the sentences."""

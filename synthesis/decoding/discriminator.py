@@ -11,10 +11,11 @@ from transformers.utils.hub import cached_file
 
 from contracts import InputError
 from encoders.backbones import from_pretrained
+from encoders.writers import writes_alone
 from prompts import GENERATOR_FILE, PromptIds, Prompts, parse_prompts, read_generator_prompts
 from synthesis.decoding.continuations import Text
-from synthesis.decoding.encoder_decoder import EncoderDecoder, check_family
-from synthesis.decoding.generator import by_length
+from synthesis.decoding.encoder_decoder import load_encoder_decoder
+from synthesis.decoding.generator import Generator, by_length, load_generator
 from synthesis.shards.provenance import identify_generator
 
 AT_ONCE = 256  # sentences tokenised together, and whose pairs are scored together
@@ -36,13 +37,18 @@ class Candidate(TypedDict):
 class Discriminator:
     """P("true") that the second sentence of a pair follows from the first."""
 
-    def __init__(self, generator: EncoderDecoder, prompts: Prompts, max_pair_tokens: int) -> None:
+    def __init__(self, generator: Generator, prompts: Prompts, max_pair_tokens: int) -> None:
         try:
-            self.ids = PromptIds(prompts, generator.tokenizer)
+            self.ids = PromptIds(prompts, generator.tokenizer, alone=generator.writes_alone)
             self.answers = list(self.ids.answers())
         except InputError as error:
             raise InputError(f"generator={generator.name}: {error}") from None
         self.generator, self.most = generator, max_pair_tokens
+        if (longest := self.ids.most_of_a_pair(self.most)) > generator.context:
+            raise InputError(
+                f"max_pair_tokens={self.most}: two such sentences and their prompt have {longest} tokens, and the "
+                f"context of generator={generator.name} is {generator.context}. Set it lower."
+            )
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
@@ -71,20 +77,25 @@ class NamedGenerator(NamedTuple):
     name: str
     weights: dict[str, Any]  # what identifies them
     prompts: Prompts
+    writes_alone: bool  # a causal language model; False: a T5
+
+    def load(self, **options: Any) -> Generator:
+        return (load_generator if self.writes_alone else load_encoder_decoder)(self.source, **options)
 
 
 def name_generator(recipe: Any) -> NamedGenerator:
     """What can be known, and be wrong, before it is loaded; by the keys of a recipe.
 
     Raises:
-        InputError: there is no such model, or it is no T5-like encoder-decoder, or its prompts are damaged.
+        InputError: there is no such model, or it does not write, or its prompts are damaged.
     """
     source = find_generator(recipe.generator)
     weights = identify_generator(source, recipe.revision)
     options = {"revision": recipe.revision} if recipe.revision else {}
-    check_family(source, from_pretrained(AutoConfig, source, setting="generator", **options))
+    alone = writes_alone(from_pretrained(AutoConfig, source, setting="generator", **options), source, "generator")
     prompts = choose_prompts(source, recipe.prompts, recipe.prompt_assembly, recipe.revision)
-    return NamedGenerator(source, Path(source).resolve().name if Path(source).is_dir() else source, weights, prompts)
+    name = Path(source).resolve().name if Path(source).is_dir() else source
+    return NamedGenerator(source, name, weights, prompts, alone)
 
 
 def find_generator(name: str) -> str:

@@ -4,11 +4,10 @@ Decoding shares one cache column for tokens of different positions (see `caches`
 only how far tokens lie apart, as T5's relative bias does; learnt absolute positions would be wrong.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -16,8 +15,8 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, Dynam
 from transformers.modeling_outputs import BaseModelOutput
 
 from contracts import InputError
-from encoders.backbones import T5_FAMILY, from_pretrained, load_whole
-from encoders.faster_layers import WORTH_IT_TOKENS, packed_linears
+from encoders.backbones import from_pretrained, load_whole
+from encoders.writers import why_not_t5
 from synthesis.decoding.caches import CrossedCache, Pass, Read, RowCache
 from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
 
@@ -25,6 +24,8 @@ from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Genera
 @dataclass(frozen=True)
 class EncoderDecoder(Generator):
     """A T5-like model ready to write. Prompts have no length limit: positions are relative."""
+
+    writes_alone: ClassVar[bool] = False
 
     start: int = field(init=False)  # the decoder's first token
 
@@ -34,12 +35,6 @@ class EncoderDecoder(Generator):
         config = self.model.config
         start = config.decoder_start_token_id
         object.__setattr__(self, "start", config.pad_token_id if start is None else start)
-
-    @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Inside nothing is learnt, and linear layers take the fastest product of a CPU."""
-        with torch.inference_mode(), packed_linears(self.model, WORTH_IT_TOKENS):
-            yield
 
     def new_cache(self) -> CrossedCache:
         return CrossedCache()
@@ -107,26 +102,13 @@ def load_encoder_decoder(
         raise InputError(f"precision={precision}: wanted one of {', '.join(PRECISIONS)}.")
     options: dict[str, Any] = {"setting": "generator", **({"revision": revision} if revision else {})}
     config = from_pretrained(AutoConfig, name, **options)
-    check_family(name, config)
+    if why := why_not_t5(config):
+        raise _no_writer(name, why)
     tokenizer = from_pretrained(AutoTokenizer, name, **options)
     refused = partial(_no_writer, name)
     model: Any = load_whole(AutoModelForSeq2SeqLM, name, refused, dtype=PRECISIONS[precision], **options)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return EncoderDecoder(name, model.to(place).eval(), tokenizer)
-
-
-def check_family(name: str, config: Any) -> None:
-    """InputError for a model that cannot be decoded here."""
-    architectures = getattr(config, "architectures", None) or []
-    if config.model_type not in T5_FAMILY:
-        kind = "an encoder-decoder of another kind" if getattr(config, "is_encoder_decoder", False) else "no decoder"
-        raise _no_writer(name, f"{'/'.join(architectures) or config.model_type} has {kind}")
-    if any(
-        one.endswith(("EncoderModel", "ForSequenceClassification", "ForTokenClassification")) for one in architectures
-    ):
-        raise _no_writer(name, f"{'/'.join(architectures)} has no decoder that writes")
-    if config.decoder_start_token_id is None and config.pad_token_id is None:
-        raise _no_writer(name, "its config names neither decoder_start_token_id nor pad_token_id")
 
 
 def _no_writer(name: str, why: str) -> InputError:

@@ -1,10 +1,11 @@
 """Load any causal language model with its tokenizer, by hub id or folder, for decoding."""
 
+import contextlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,14 +15,14 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
 from encoders.backbones import check_vocabulary, from_pretrained, load_whole
+from encoders.faster_layers import WORTH_IT_TOKENS, packed_linears
+from encoders.writers import why_not_causal
 from synthesis.decoding.caches import KeysValues, Pass, RowCache
 from synthesis.decoding.continuations import Text
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their config
-ATTENTION = {"full_attention", "sliding_attention"}  # kinds of layers that see only distances and the padding mask
-FOR_MASKED_LM = "ForMaskedLM"
 TOKENS_OF_A_PASS = 2048  # padding included
 AnyText = TypeVar("AnyText", bound=Text)
 
@@ -29,6 +30,8 @@ AnyText = TypeVar("AnyText", bound=Text)
 @dataclass(frozen=True)
 class Generator:
     """A language model ready to decode. It may live in any floating-point type."""
+
+    writes_alone: ClassVar[bool] = True  # behind the prompt; False: it answers what an encoder has read
 
     name: str
     model: PreTrainedModel
@@ -53,6 +56,12 @@ class Generator:
     def device(self) -> torch.device:
         return self.model.device
 
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside nothing is learnt, and linear layers take the fastest product of a CPU."""
+        with torch.inference_mode(), packed_linears(self.model, WORTH_IT_TOKENS):
+            yield
+
     def new_cache(self) -> RowCache:
         return RowCache()
 
@@ -60,8 +69,13 @@ class Generator:
         """Run prompts that share a pass."""
         lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
         cache = DynamicCache()
-        logits_RV = self._forward(ids_RT, real_RT, (real_RT.cumsum(1) - 1).clamp_(min=0), cache)
+        logits_RV = self._forward(ids_RT, real_RT, places(real_RT), cache)
         return Pass(without_padding(cache, real_RT), lengths_R, logits_RV)
+
+    def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
+        """(R, V) logits of the first token behind each prompt."""
+        _, ids_RT, real_RT = left_padded(ids, self.device)
+        return self._forward(ids_RT, real_RT, places(real_RT), None)
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
         """(R, V) logits behind the last token of each row."""
@@ -70,11 +84,10 @@ class Generator:
 
     def _forward(self, ids_RT: Tensor, real_RT: Tensor, positions_RT: Tensor, cache: object) -> Tensor:
         """(R, V) logits behind the last column. ``real_RT`` is the mask over the cache's columns and these."""
-        options = {"position_ids": positions_RT, "logits_to_keep": 1}
+        options: dict[str, Any] = {"position_ids": positions_RT, "logits_to_keep": 1}
         options = {name: value for name, value in options.items() if name in self.accepts}  # BLOOM has no positions
-        outcome = self.model(
-            input_ids=ids_RT, attention_mask=real_RT.long(), past_key_values=cache, use_cache=True, **options
-        )
+        options |= {"past_key_values": cache, "use_cache": cache is not None}
+        outcome = self.model(input_ids=ids_RT, attention_mask=real_RT.long(), **options)
         logits: Tensor = outcome.logits[:, -1]
         return logits
 
@@ -149,6 +162,11 @@ def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndar
     return lengths_R, torch.from_numpy(ids_RT).to(device), real_RT
 
 
+def places(real_RT: Tensor) -> Tensor:
+    """(R, T) of each token in its text."""
+    return (real_RT.cumsum(1) - 1).clamp_(min=0)
+
+
 def without_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeysValues]:
     """A masked key counts for nothing, but nothing times NaN is NaN: no state of a padding token may stay."""
     padding = ~real_RT[:, None, :, None]
@@ -176,7 +194,8 @@ def load_generator(
         raise InputError(f"precision={precision}: wanted one of {', '.join(PRECISIONS)}.")
     options = {"setting": "generator", **({"revision": revision} if revision else {})}
     config = from_pretrained(AutoConfig, name, **options)
-    _check_architecture(name, config)
+    if why := why_not_causal(config):
+        raise _no_causal_lm(name, why)
     tokenizer = from_pretrained(AutoTokenizer, name, **options)
     if chat_template and not tokenizer.chat_template:
         raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
@@ -184,17 +203,6 @@ def load_generator(
     model: Any = load_whole(AutoModelForCausalLM, name, refused, dtype=PRECISIONS[precision], **options)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Generator(name, model.to(place).eval(), tokenizer, chat_template)
-
-
-def _check_architecture(name: str, config: Any) -> None:
-    text = config.get_text_config(decoder=True)
-    architectures = getattr(config, "architectures", None) or []
-    if type(config) not in AutoModelForCausalLM._model_mapping or any(FOR_MASKED_LM in a for a in architectures):
-        raise _no_causal_lm(name, f"{'/'.join(architectures) or config.model_type} does not continue text")
-    kinds = set(getattr(text, "layer_types", None) or [])
-    model_class: Any = AutoModelForCausalLM._model_mapping[type(config)]
-    if kinds - ATTENTION or model_class._is_stateful:
-        raise _no_causal_lm(name, f"a {config.model_type} model keeps more than the keys and values of its tokens")
 
 
 def _no_causal_lm(name: str, why: str) -> InputError:

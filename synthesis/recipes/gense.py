@@ -15,7 +15,6 @@ from command.processes import Ranks
 from prompts import DIRECTIONS, Direction, Prompts
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled
 from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, Pair
-from synthesis.decoding.encoder_decoder import EncoderDecoder
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import decode_shards
 from synthesis.sentences.preparation import Prepared
@@ -77,7 +76,6 @@ class GenseStage(Stage):
     max_pair_tokens: int
 
     def begin(self, missing: list[int], generator: Generator) -> "Job":
-        assert isinstance(generator, EncoderDecoder)
         sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
         return Job(self, Discriminator(generator, self.prompts, self.max_pair_tokens), sizes)
 

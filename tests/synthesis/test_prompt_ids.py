@@ -14,7 +14,7 @@ FOUND = yaml.safe_load((Path(__file__).resolve().parents[2] / "configs/prompts/g
 
 
 def assembled(assembly="pieces", **changes):
-    return PromptIds(parse_prompts(FOUND | changes, assembly, "test"), tokenizer())
+    return PromptIds(parse_prompts(FOUND | changes, assembly, "test"), tokenizer(), alone=False)
 
 
 def tokens_of(text):
