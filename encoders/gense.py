@@ -1,8 +1,9 @@
 """GenSE (Chen et al., EMNLP 2022): a prompted T5 whose first decoder state is the vector of a text.
 
 That is the state from which an answer's first word is written; a causal language model has it at the last token of the
-prompt behind the text. Each anchor must find its positive among the positives and hard negatives of the whole batch. Data of two columns has no
-hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone: ``pooling`` decides.
+prompt behind the text. Each anchor must find its positive among the positives and hard negatives of the whole batch.
+Data of two columns has no hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone:
+``pooling`` decides.
 """
 
 import logging
@@ -93,7 +94,7 @@ class GenSE(Objective):
 
 
 def state_of_an_answer(pooling: str, backbone: str) -> str:
-    """The pooling that reads what ``first_decoder`` names in a backbone without an encoder; others are what they are."""
+    """The pooling that reads what ``first_decoder`` names in a backbone without an encoder; others are kept."""
     decodes = pooling in POOLERS and POOLERS[pooling].decodes
     if not decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
         return pooling

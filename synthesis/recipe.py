@@ -121,7 +121,8 @@ def decode_shards(
     """Shards and manifest of texts that a model writes. With ``watch`` it returns when the others are done too."""
 
     def run() -> None:
-        spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=quiet))
+        with generator.at_work():
+            spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=quiet))
         if spent.row_steps:
             log.info("%.1f %% of the rows decoded were finished ones", 100 * spent.wasted_row_steps / spent.row_steps)
 

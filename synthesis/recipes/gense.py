@@ -61,8 +61,7 @@ class Gense(FromSentences):
             self.max_source_tokens, self.max_pair_tokens,
         )  # fmt: skip
         self.scored = stage
-        with generator.at_work():
-            decode_shards(stage, generator, ranks, close_scored, quiet=self.quiet)
+        decode_shards(stage, generator, ranks, close_scored, quiet=self.quiet)
 
 
 @dataclass

@@ -37,6 +37,7 @@ def records(path):
         ("start_up", "P11", 0),
         ("synthesis_memory", "memory", 1),
         ("triplet_synthesis", "P10", 2),
+        ("mntp_and_contrast", "P15", 1),
     ],
 )
 def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):

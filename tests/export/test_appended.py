@@ -13,6 +13,7 @@ from contracts import InputError
 from encoders import load_encoder
 from encoders.tiny import write_tiny_t5
 from export.sentence_transformers import export_encoder
+from tests.decoders import save_decoder
 from tests.objectives import built
 
 PROMPT = " Question: what can we draw from the above sentence?"
@@ -38,6 +39,7 @@ CASES = {  # backbone, pooling, prompt
     "without prompt": ("t5", "first_decoder", None),
     "st5": ("t5", "mean", PROMPT),
     "bert": ("tiny_bert", "mean", PROMPT),
+    "decoder": ("llama", "last", PROMPT),
     "roberta": ("tiny_mlm", "cls", ' He said: "draw {{ it }}"\\'),
 }
 ENCODE = """
@@ -72,8 +74,10 @@ def exported(t5, tiny_bert, tiny_mlm, tmp_path_factory):
     pytest.importorskip("sentence_transformers")
     root, backbones, expected = tmp_path_factory.mktemp("exported"), {"t5": t5}, {}
     backbones |= {"tiny_bert": tiny_bert, "tiny_mlm": tiny_mlm}
+    backbones["llama"] = save_decoder("llama", tmp_path_factory.mktemp("llama"))
     for name, (backbone, pooling, prompt) in CASES.items():
-        model = built("gense", backbones[backbone], pooling=pooling, prompt=prompt, max_length=LONGEST).eval()
+        asked = "first_decoder" if pooling == "last" else pooling  # which a causal language model has at its end
+        model = built("gense", backbones[backbone], pooling=asked, prompt=prompt, max_length=LONGEST).eval()
         export(model, root / "folders" / name)
         expected[name] = model.encoder.embed(TEXTS)
     command = [sys.executable, "-c", ENCODE, str(root / "folders")]
