@@ -156,12 +156,11 @@ class PromptIds:
         """As they are tokenised where they stand by themselves."""
         return [f"{self.blank}{one}" for one in sentences]
 
-    def columns(
-        self, premises: Sequence[str], entailed: Sequence[str], contradicted: Sequence[str], most: int
-    ) -> list[list[str]]:
-        """Texts of which, tokenised, all instances of training are made: three, or six of the assembly ``string``,
-        prompts of the four instances and the two texts to write.
+    def columns(self, triplets: Sequence[Sequence[str]], most: int) -> list[list[str]]:
+        """Texts of which, tokenised, all instances of training are made: three for each triplet, or six of the assembly
+        ``string``, prompts of the four instances and the two texts to write.
         """
+        premises, entailed, contradicted = (list(column) for column in zip(*triplets, strict=True))
         others = [self.written(entailed), self.written(contradicted)]
         if self.prompts.assembly == "pieces":
             return [self.written(premises), *others]

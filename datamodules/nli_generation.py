@@ -77,8 +77,7 @@ class PromptedRows:
         return (one for one in self.records if self.share is None or self.share.holds(one.texts[0]))
 
     def _written(self, records: Sequence[Record], prompts: PromptIds) -> Iterator[Record]:
-        texts = zip(*(record.texts for record in records), strict=True)
-        columns = prompts.columns(*(list(column) for column in texts), self.source_length)
+        columns = prompts.columns([record.texts for record in records], self.source_length)
         for record, *written in zip(records, *columns, strict=True):
             yield record._replace(texts=tuple(written))
 

@@ -175,7 +175,7 @@ def bad(folder, name, text):
         (["input={empty}"], "the file is empty"),
         (["input={blank}"], "none of its 2 sentences is left"),
         (["input={cut}"], "the gzip stream ends early"),
-        (["generator={gpt2}"], "cannot write sentences: GPT2LMHeadModel has no decoder"),
+        (["generator={bert}"], "cannot write sentences: BertModel has no decoder"),
         (["generator={broken}"], "generator.json: wanted JSON"),
         (["candidates=0"], "candidates=0"),
         (["candidates=two"], "candidates='two': wanted a whole number"),
@@ -200,12 +200,12 @@ def test_bad_input_is_one_sentence_and_nothing_is_lost(place, tmp_path, words, s
         "blank": bad(tmp_path, "blank.txt", "\n\n"),
         "cut": tmp_path / "cut.txt.gz",
         "nothing": tmp_path,
-        "gpt2": tmp_path / "gpt2",
+        "bert": tmp_path / "bert",
         "broken": tmp_path / "broken",
     }
     files["cut"].write_bytes(gzip.compress(b"one two three four five six seven eight nine\n" * 99)[:-12])
-    files["gpt2"].mkdir()
-    bad(files["gpt2"], "config.json", '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}')
+    files["bert"].mkdir()
+    bad(files["bert"], "config.json", '{"model_type": "bert", "architectures": ["BertModel"]}')
     save(files["broken"])
     bad(files["broken"], "generator.json", "{")
     filled = [word.format(**files) for word in words]
