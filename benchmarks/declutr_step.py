@@ -59,6 +59,7 @@ class NothingSaved(RunCheckpoints):
 
 def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback) -> pl.Trainer:
     """What train.py makes of its defaults, without scores and files."""
+    saving = NothingSaved(folder, every_n_steps=None, every_n_minutes=None, monitor=None, mode="max")
     return pl.Trainer(
         accelerator="auto",
         devices=1,
@@ -67,7 +68,7 @@ def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback) -
         max_epochs=-1,
         gradient_clip_val=1.0,
         use_distributed_sampler=False,
-        callbacks=[Reseed(1), Telemetry(every_n_steps=50), Interruption(), NothingSaved(folder), *more],
+        callbacks=[Reseed(1), Telemetry(every_n_steps=50), Interruption(), saving, *more],
         logger=MetricsCSV(folder),
         enable_progress_bar=False,
         enable_model_summary=False,

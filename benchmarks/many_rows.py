@@ -23,6 +23,7 @@ from benchmarks.materials import data_module
 from datamodules.text_rows import Triplets
 from datamodules.token_store import StoreWriter
 from encoders.tiny import write_tiny_masked_lm
+from files.manifest import read_record, write_record
 
 ROOT = Path(__file__).resolve().parent.parent
 FEW = 1_000
@@ -77,13 +78,13 @@ def write_many(few: Path, folder: Path, rows: int) -> None:
     shutil.copytree(few, folder, ignore=shutil.ignore_patterns("cache"))
     triplets(folder).prepare_data()
     (store,) = (path for path in (folder / "cache").glob("tokens-*") if path.is_dir())
-    meta = json.loads((store / "meta.json").read_text())
+    meta = read_record(store / "meta.json")
     rng = np.random.default_rng(2)
     with StoreWriter(store, 3, np.dtype(meta["dtype"]), labelled=False) as writer:
         for first in range(0, rows, AT_ONCE):
             lengths = rng.integers(SHORTEST, LONGEST + 1, 3 * min(AT_ONCE, rows - first))
             writer.write(rng.integers(300, 2_000, int(lengths.sum()), dtype=np.uint16), lengths)
-    (store / "meta.json").write_text(json.dumps(meta | writer.totals()))
+    write_record(store / "meta.json", meta | writer.totals())
 
 
 def measured(folder: Path) -> dict[str, Any]:
