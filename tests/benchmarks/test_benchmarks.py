@@ -56,6 +56,13 @@ def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name
             assert line["ours"] >= 0 if may_be_zero else line["ours"] > 0, line
 
 
+@pytest.mark.slow
+def test_many_rows_counts_its_rows_alone_and_in_a_run():
+    printed = run("many_rows", "--rows", 20_000).splitlines()
+    for kind in ("data module", "train.py"):
+        assert [line.split(",")[0] for line in printed if kind in line] == ["1", "20"]  # thousands
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.slow
 def test_gpu_step_without_a_gpu_says_so():
