@@ -121,8 +121,8 @@ def prepare(objective: str, backbone: Path, folder: Path, count: int) -> tuple[T
 def our_model(objective: str, backbone: Path) -> Objective:
     common: dict[str, Any] = {"pooling": "mean", "max_length": MAX_LENGTH, "bias_correction": True, **OPTIMIZER}
     if objective == "cosine":
-        return objective("sroberta", backbone, **common)
-    return objective("simcse", backbone, mlp=False, temperature=TEMPERATURE, **common)
+        return materials.objective("sroberta", backbone, **common)
+    return materials.objective("simcse", backbone, mlp=False, temperature=TEMPERATURE, **common)
 
 
 def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
