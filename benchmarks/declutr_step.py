@@ -59,7 +59,7 @@ class NothingSaved(RunCheckpoints):
 
 def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback) -> pl.Trainer:
     """What train.py makes of its defaults, without scores and files."""
-    saving = NothingSaved(folder, every_n_steps=None, every_n_minutes=None, monitor=None, mode="max")
+    saving = NothingSaved(folder, every_n_steps=None, every_n_minutes=None, monitor=None, mode="max", patience=None)
     return pl.Trainer(
         accelerator="auto",
         devices=1,

@@ -63,6 +63,7 @@ class TrainKeys(TypedDict):
     next_steps: str | None
     monitor: str | None
     monitor_mode: Literal["max", "min"] | None
+    early_stopping: int | None
     checkpoint: CheckpointKeys
     evaluation: EvaluationKeys
     tiny: TinySizes
@@ -70,6 +71,7 @@ class TrainKeys(TypedDict):
 
 AT_LEAST_ONE = (
     "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
+    "early_stopping",
     "model.max_length", "data.max_length", "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads",
     "tiny.intermediate_size", "tiny.max_length",
 )  # fmt: skip
@@ -160,6 +162,11 @@ def check_scoring(cfg: DictConfig, whole: Suite, during: Suite) -> None:
                     "evaluation.data_root and a suite that has it, or evaluation.every_n_steps=null."
                 )
     monitor = cfg.monitor
+    if cfg.early_stopping is not None and monitor is None:
+        raise InputError(
+            f"early_stopping={cfg.early_stopping}: there is nothing to wait for. Name a score: "
+            "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=N, or monitor=train/loss."
+        )
     if monitor is None or monitor.startswith(LOGGED_BY_EVERY_RUN) or cfg.callbacks:
         return
     if not often:

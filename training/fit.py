@@ -55,6 +55,7 @@ def fit(
         **cfg.checkpoint,
         monitor=cfg.monitor,
         mode=cfg.monitor_mode or ("min" if cfg.monitor in LESS_IS_BETTER else "max"),
+        patience=cfg.early_stopping,
     )
     telemetry, companions = Telemetry(every_n_steps=cfg.log_every_n_steps), Companions()
     interruption = Interruption()

@@ -31,6 +31,7 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     **dict.fromkeys(("model.guide", "model.guide_absolute_margin", "model.guide_relative_margin"), (None, None)),
     **dict.fromkeys(("data.append_end", "data.deletion", "data.mask_how", "data.mask_token"), (None, None)),
     "data.drop_last": (True, None),
+    "early_stopping": (None, None),
 }
 FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule
     "datamodules.documents.HubDocuments": "datamodules.documents.from_hub",
@@ -111,10 +112,11 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
                 plain = {name: part for name, part in plain.items() if name not in NOT_IDENTITY_WITHIN[key]}
             kept[key] = plain
     for key, (now, before) in SAID_BEFORE.items():
-        group, name = key.split(".")
-        if name in (kept.get(group) or {}) and kept[group][name] == now:
-            del kept[group][name]
-            kept[group] |= {} if before is None else {name: before}
+        group, _, name = key.rpartition(".")
+        there = kept if not group else kept.get(group) or {}
+        if name in there and there[name] == now:
+            del there[name]
+            there |= {} if before is None else {name: before}
     return kept
 
 

@@ -126,7 +126,7 @@ def test_the_last_step_is_scored_and_once(tmp_path, every, limit, steps):
 
 
 def checkpoints_in(folder):
-    return RunCheckpoints(folder, every_n_steps=None, every_n_minutes=10, monitor=NAME, mode="max")
+    return RunCheckpoints(folder, every_n_steps=None, every_n_minutes=10, monitor=NAME, mode="max", patience=None)
 
 
 class Stop(pl.Callback):

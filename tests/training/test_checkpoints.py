@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 import torch
 import toy
 
@@ -49,6 +50,25 @@ def test_without_a_score_best_is_last(tmp_path):
     toy.train(tmp_path, max_steps=8, scores={}, monitor=None)
     ours, theirs = (tmp_path / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))
     assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("scores", "patience", "best", "last"),
+    [
+        ({3: 40.0, 6: 60.0, 9: 60.0, 12: 50.0, 15: 90.0}, 2, 6, 12),  # an equal one is no better
+        ({3: 40.0, 6: 30.0, 9: 50.0, 12: 40.0, 15: 30.0}, 2, 9, 15),  # a better one begins the count anew
+        ({3: 40.0, 6: float("nan"), 9: 50.0}, 1, 3, 6),
+        ({3: 40.0, 6: 30.0, 9: 20.0}, 3, 3, 24),
+    ],
+)
+def test_training_ends_when_patience_does(tmp_path, in_child, scores, patience, best, last):
+    told = {"scores": scores, "patience": patience}
+    trainer = toy.train(tmp_path / "whole", **told)
+    assert (checkpoints(trainer).best_step, trainer.global_step) == (best, last)
+    assert step_of(tmp_path / "whole", "last.ckpt") == last
+    assert in_child(toy.train, tmp_path / "killed", kill_at=last, save_every=1, **told) == -9
+    assert toy.train(tmp_path / "killed", save_every=1, **told).global_step == last
+    assert toy.train(tmp_path / "killed", save_every=1, **told).global_step == last  # it has ended
 
 
 def killed_at_the_rename(folder):

@@ -75,7 +75,9 @@ def test_a_given_checkpoint_is_where_the_run_began_not_where_it_goes_on(tmp_path
 
 
 def checkpoints_in(folder, *, monitor, mode="max"):
-    return RunCheckpoints(folder / "checkpoints", every_n_steps=None, every_n_minutes=10, monitor=monitor, mode=mode)
+    return RunCheckpoints(
+        folder / "checkpoints", every_n_steps=None, every_n_minutes=10, monitor=monitor, mode=mode, patience=None
+    )
 
 
 def begun_elsewhere(folder, elsewhere, **named):

@@ -119,6 +119,7 @@ def train(
     scores: dict[int, float] | None = None,
     monitor: str | None = SCORE,
     mode: str = "max",
+    patience: int | None = None,
     module: dict[str, int] | None = None,
     accumulate: int = 1,
     loggers: tuple[Any, ...] = (),
@@ -141,7 +142,12 @@ def train(
             Telemetry(every_n_steps=log_every),
             Scores(scores),
             RunCheckpoints(
-                folder / "checkpoints", every_n_steps=save_every, every_n_minutes=minutes, monitor=monitor, mode=mode
+                folder / "checkpoints",
+                every_n_steps=save_every,
+                every_n_minutes=minutes,
+                monitor=monitor,
+                mode=mode,
+                patience=patience,
             ),
         ],
         use_distributed_sampler=False,

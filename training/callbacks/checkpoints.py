@@ -39,7 +39,8 @@ class RunCheckpoints(Checkpoint):
     """Saves every ``every_n_steps`` optimizer steps, every ``every_n_minutes``, at the end, and when a signal asks.
 
     ``monitor`` names an entry of ``trainer.callback_metrics``; among equal values the earlier step stays. Without a
-    monitored value best is last. ``best_score`` is None until something was scored.
+    monitored value best is last. ``best_score`` is None until something was scored. After ``patience`` monitored
+    values in a row that are no better than the best one, training ends.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class RunCheckpoints(Checkpoint):
         every_n_minutes: float | None,
         monitor: str | None,
         mode: str,
+        patience: int | None,
     ) -> None:
         if mode not in BETTER:
             raise ValueError(f"mode must be max or min, got {mode!r}.")
@@ -58,8 +60,10 @@ class RunCheckpoints(Checkpoint):
         self.every_n_minutes = every_n_minutes
         self.monitor = monitor
         self.mode = mode
+        self.patience = patience
         self.best_score: float | None = None
         self.best_step: int | None = None
+        self.no_better = 0  # monitored values in a row
         self._io = PatientIO()
         self._step_seen = 0
         self._saved_step: int | None = None  # of last.ckpt, with the best score of that moment
@@ -83,6 +87,7 @@ class RunCheckpoints(Checkpoint):
             "best_step": self.best_step,
             "monitor": self.monitor,
             "mode": self.mode,
+            "no_better": self.no_better,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -92,6 +97,7 @@ class RunCheckpoints(Checkpoint):
             return
         self.best_score = state_dict["best_score"]
         self.best_step = state_dict["best_step"]
+        self.no_better = state_dict.get("no_better", 0)  # earlier releases did not count them
 
     # ------------------------------------------------------------------------------- Lightning's hooks
 
@@ -114,6 +120,7 @@ class RunCheckpoints(Checkpoint):
         self._clock = time.monotonic()
         self._step_seen = trainer.global_step
         self._saved_best_step = self.best_step
+        self._end_without_patience(trainer)  # again, where a kill came before the results were written
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -128,6 +135,7 @@ class RunCheckpoints(Checkpoint):
         self._save(trainer, last=due or by_clock or signum != 0, best=best)
         if signum and interruption is not None:
             interruption.stop(trainer, signum)
+        self._end_without_patience(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         improved = self._improved(trainer)  # by a score of the last step
@@ -154,12 +162,22 @@ class RunCheckpoints(Checkpoint):
         if self._is_the_same(found):
             return False
         score = float(found)
-        if math.isnan(score):  # a correlation of constant vectors
+        beaten = self.best_score is None or BETTER[self.mode](score, self.best_score)
+        if not beaten or math.isnan(score):  # a correlation of constant vectors
+            self.no_better += 1
             return False
-        if self.best_score is not None and not BETTER[self.mode](score, self.best_score):
-            return False
-        self.best_score, self.best_step = score, trainer.global_step
+        self.best_score, self.best_step, self.no_better = score, trainer.global_step, 0
         return True
+
+    def _end_without_patience(self, trainer: pl.Trainer) -> None:
+        if self.patience is not None and self.no_better >= self.patience and not trainer.should_stop:
+            log.info(
+                "%s has had no better value %d times since step %s: training ends.",
+                self.monitor,
+                self.no_better,
+                self.best_step,
+            )
+            trainer.should_stop = True
 
     def _is_the_same(self, found: Any) -> bool:
         """Whether this is the tensor of the last look, found without asking the device for its value."""
