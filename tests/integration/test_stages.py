@@ -19,6 +19,7 @@ from command.config_files import CONFIGS
 from encoders import load_encoder
 from files.metrics import read_rows
 from files.results import read_results
+from tests.guide import GUIDE, commands_of
 from tests.integration.curves import reached
 from training.stages import forced, stages_of
 
@@ -354,13 +355,11 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
             )
 
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README[README.index("## In stages") : README.index("## What a run leaves")]
-COMMANDS = re.findall(r"^python train.py (.*)$", SECTION, flags=re.MULTILINE)
+IN_STAGES = [line for line in commands_of(*GUIDE) if "stages." in line or "gense_small_demo" in line]
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_the_commands_of_the_front_page(line, tables, small_eval, command, tmp_path):
+@pytest.mark.parametrize("line", [line.removeprefix("python train.py ") for line in IN_STAGES])
+def test_the_commands_of_the_guide(line, tables, small_eval, command, tmp_path):
     """As written, but for the texts, a tiny backbone and few steps."""
     (tmp_path / "train").mkdir()
     for source, name in (("triplets", "triplets"), ("qa", "qa_pairs")):

@@ -13,7 +13,8 @@ from contracts import InputError
 from datamodules.record_kinds import TRIPLETS
 from prompts import read_generator_prompts
 from tests.data import RecordSource
-from tests.synthesis.commands import ROOT, by_two, here, rows_of, start
+from tests.guide import GUIDE, commands_of
+from tests.synthesis.commands import by_two, here, rows_of, start
 from tests.synthesis.toy_t5 import WORDS, save
 
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false"]  # a random model pleases nobody
@@ -138,17 +139,13 @@ def test_a_kill_and_two_processes_change_nothing(whole, place, tmp_path):
     assert [row["premise"] for row in rows_of(output)] == [row["premise"] for row in rows_of(whole)]
 
 
-README = [
-    line.split()
-    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    if line.startswith("python -m synthesis recipe=gense")
-]
+GUIDED = [line.split() for line in commands_of(*GUIDE) if line.startswith("python -m synthesis recipe=gense")]
 
 
-def test_the_commands_of_the_readme_run(place, tmp_path):
+def test_the_commands_of_the_guide_run(place, tmp_path):
     """As written and in order, but for generator and files."""
-    assert len(README) >= 5
-    for words in README:
+    assert len(GUIDED) >= 5
+    for words in GUIDED:
         given = dict(word.split("=", 1) for word in words[3:])
         given["output"] = str(tmp_path / given["output"])
         models = ("generator", "there.model", "back.model")

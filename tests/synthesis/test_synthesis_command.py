@@ -12,7 +12,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from contracts import InputError
 from tests.forks import TRAIN, run_command
-from tests.synthesis.commands import ROOT, by_two, here, start
+from tests.guide import GUIDE, commands_of
+from tests.synthesis.commands import by_two, here, start
 
 TEXTS = ["A man is playing.", "The dog runs.", 'She said "no".', "Ein Häuschen.", "A dog", "x", "A man is playing."]
 
@@ -283,10 +284,9 @@ def test_a_key_of_other_recipes_is_said_to_be_theirs(tmp_path):
     assert "gense" not in said
 
 
-def test_the_commands_of_the_front_page(place, tmp_path):
+def test_the_commands_of_the_guide(place, tmp_path):
     """As written, but for the generator and the sentences."""
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = [line.split() for line in page.splitlines() if line.startswith("python -m synthesis ") and "dino" in line]
+    lines = [line.split() for line in commands_of(*GUIDE) if line.startswith("python -m synthesis ") and "dino" in line]
     assert len(lines) >= 3
     put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10}
     for line in lines:

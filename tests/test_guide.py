@@ -1,7 +1,8 @@
-"""The front page is a promise: every command of README.md is run, or composed where a run needs the hub or a cluster.
+"""README.md and the pages of docs/ are a promise: every command is composed and checked here, in this process.
 
-The commands are read from the file. A fast test composes each of them; what needs no hub is also run, with small sizes
-and a small corpus in the place of the reader's.
+What needs no hub and no cluster is also run: evaluations and exports as written, and trainings with small sizes and a
+small corpus in the place of the reader's. Stages, syntheses, comparisons, previews, sweeps and races are run by the
+tests beside those packages (``tests.guide`` is how they find their commands), what reads the hub's data by slow tests.
 """
 
 import gzip
@@ -16,29 +17,24 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from hydra.utils import get_class
 
-from command.config_files import CONFIGS
+from command.keys import known_keys
+from docs.every_key import page as page_of_every_key
+from evaluation.catalogue import ENTRIES, load_tasks
 from tests.forks import run_command
-from training.stages import forced, stages_of
+from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
 
-ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = [
-    line
-    for block in re.findall(r"^```sh\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
-    for line in block.splitlines()
-    if line.strip()
-]
+PAGES = (*GUIDE, *REFERENCE, *RECORDS, "CONTRIBUTING", *(f"docs/{name}" for name in "scores design security LOG".split()))
 LAUNCHERS = ("python", "torchrun", "srun")
 NOT_OURS = ("source",)  # the shell's own
-TRAININGS = [line for line in COMMANDS if line.startswith(LAUNCHERS) and "train.py" in line]
-OTHERS = [line for line in COMMANDS if line.startswith(LAUNCHERS) and line not in TRAININGS]
-EVALUATIONS = [line for line in OTHERS if "-m evaluation" in line and "suite=mteb" not in line]
-OFFICIAL = [line for line in OTHERS if "suite=mteb" in line]
-EXPORTS = [line for line in OTHERS if "-m export" in line]
-ON_THE_READERS_TEXT = [line for line in TRAININGS if "data=text" in line and "--cfg" not in line]
+COMMANDS = commands_of(*GUIDE)
+STARTED = [line for line in commands_of(*GUIDE, *REFERENCE, *RECORDS) if line.startswith(LAUNCHERS)]
+TRAININGS = [line for line in COMMANDS if "train.py" in line]
+EVALUATIONS = [line for line in COMMANDS if "-m evaluation" in line and "suite=mteb" not in line]
+OFFICIAL = [line for line in COMMANDS if "suite=mteb" in line]
+EXPORTS = [line for line in COMMANDS if "-m export" in line]
+ON_THE_READERS_TEXT = [line for line in TRAININGS if "data=text" in line and "--" not in line]
 NEEDS_THE_HUB = [line for line in TRAININGS if "data=openwebtext" in line]
 NEEDS_A_CLUSTER = [line for line in TRAININGS if line.startswith("srun")]
 SMALL = """tiny.hidden_size=32 tiny.layers=1 tiny.heads=2 tiny.intermediate_size=64 tiny.vocab_size=600 tiny.dropout=0.0
@@ -71,9 +67,11 @@ def small_run(command: str, corpus: Path, folder: Path) -> list[str]:
 
 
 def test_the_commands_are_found():
-    assert len(COMMANDS) >= 12
+    assert all(in_blocks(page) for page in (*GUIDE, "docs/papers", "docs/recipes"))
     assert ON_THE_READERS_TEXT
     assert NEEDS_THE_HUB
+    assert EVALUATIONS
+    assert EXPORTS
     assert {line.split()[0] for line in COMMANDS} <= {*LAUNCHERS, *NOT_OURS, "make"}
 
 
@@ -85,24 +83,10 @@ def test_make_commands_are_targets(command):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", TRAININGS)
-def test_training_commands_compose(command):
-    """Also those that need the hub, or several nodes: their keys, groups and values are all there are."""
-    words = [word for word in train_arguments(command) if not word.startswith("--") and word != "job"]
-    given = forced(["output_dir=somewhere", *words])
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        for stage in stages_of(compose("train", overrides=given), given):
-            OmegaConf.to_container(stage.cfg, resolve=True)
-            assert not words or stage.cfg.model._target_.startswith("encoders.")
-
-
-def test_the_other_commands_are_ours():
-    assert EVALUATIONS
-    assert {
-        line
-        for line in OTHERS
-        if not re.search(r"-m (evaluation|synthesis|export|comparison|preview|datamodules.prepare)", line)
-    } == set()
+@pytest.mark.parametrize("command", STARTED)
+def test_a_command_composes(command):
+    """Also one that needs the hub, or several nodes: its keys, groups and values are all there are."""
+    check_command(command)
 
 
 @pytest.mark.parametrize("command", EVALUATIONS)
@@ -161,7 +145,8 @@ def write_texts(path: Path, column: str) -> None:
 
 
 def test_the_python_of_the_page_runs(tiny_mlm, tmp_path, monkeypatch):
-    (code,) = [block for block in re.findall(r"^```python\n(.*?)^```", README, re.M | re.S) if "load_encoder" in block]
+    blocks = re.findall(r"^```python\n(.*?)^```", text_of("docs/export"), re.M | re.S)
+    (code,) = [block for block in blocks if "load_encoder" in block]
     names: dict = {}
     exec(code.replace("outputs/quickstart", str(tiny_mlm)), names)
     assert names["vectors"].shape == (1, 32)
@@ -188,7 +173,7 @@ def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
     arguments = small_run(command, corpus_file, tmp_path)
     done = train(arguments, tmp_path)
     assert done.returncode == 0, done.stderr
-    tree = re.search(r"^outputs/MODEL-DATA-HASH8/.*?^```", README, flags=re.MULTILINE | re.DOTALL).group()
+    tree = re.search(r"^outputs/MODEL-DATA-HASH8/.*?^```", text_of("docs/start"), flags=re.M | re.S).group()
     promised = re.findall(r"^  (\S+)", tree, flags=re.MULTILINE)
     assert len(promised) >= 7
     assert {name for name in promised if not (tmp_path / "run" / name).exists()} == set()
@@ -229,29 +214,23 @@ def test_quickstart_runs(tmp_path):
     assert "pydocs/cosine/mrr" in json.loads((tmp_path / "run" / "results.json").read_text())["scores"]
 
 
-def test_every_file_of_the_tree_and_every_link_exists():
-    tree = README[README.index("## Files") :]
-    names = re.findall(r"^([a-z_]+(?:\.py|/)) ", tree, flags=re.MULTILINE)
-    links = re.findall(r"\]\(([^)#:]+)\)", README)
-    assert len(names) >= 13
-    assert links
-    assert [name for name in [*names, *links] if not (ROOT / name).exists()] == []
+def test_every_folder_and_file_of_code_stands_in_the_tree():
+    tree = text_of("CONTRIBUTING").partition("## The files")[2]
+    names = set(re.findall(r"^([a-z_]+(?:\.py|/)) ", tree, flags=re.MULTILINE))
+    code = {f"{path.parent.name}/" for path in ROOT.glob("*/__init__.py")} | {path.name for path in ROOT.glob("*.py")}
+    assert code <= names
+    assert {name for name in names if not (ROOT / name).exists()} == set()
 
 
-@pytest.mark.parametrize(
-    "page",
-    ["README.md", *(f"docs/{name}.md" for name in ("recipes", "design", "results", "evaluation", "papers", "LOG"))],
-)
-def test_keys_and_links_of_the_pages_exist(page):
+@pytest.mark.parametrize("page", PAGES)
+def test_keys_and_benchmarks_of_the_pages_exist(page):
     """Keys as they are written there, ``data.window=uniform``; the values are the business of other tests."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = text_of(page)
     written = set(re.findall(r"\b(model|data|tiny|evaluation|checkpoint)\.(\w+)=", text))
     known = {(group, key) for group in ("model", "data") for key in keys_of_group(group)}
     plain = yaml.safe_load((ROOT / "configs" / "train.yaml").read_text(encoding="utf-8"))
     known |= {(group, key) for group in ("tiny", "evaluation", "checkpoint") for key in plain[group]}
     assert written <= known
-    links = re.findall(r"\]\(([^)#:]+)\)", text)
-    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
     benchmarks = re.findall(r"python -m (benchmarks\.\w+)", text)
     assert [name for name in benchmarks if not (ROOT / f"{name.replace('.', '/')}.py").is_file()] == []
 
@@ -264,16 +243,41 @@ def keys_of_group(group: str) -> set[str]:
     return found
 
 
-def test_every_folder_of_code_stands_in_the_tree():
-    folders = {f"{path.parent.name}/" for path in ROOT.glob("*/__init__.py")}
-    tree = README[README.index("## Files") :]
-    assert {name for name in folders if not re.search(rf"^{name}", tree, flags=re.MULTILINE)} == set()
+@pytest.mark.parametrize("config", ["train", "synthesis", "evaluation", "comparison", "export", "export.embed"])
+def test_every_key_that_hydra_composes_stands_on_the_page_of_keys(config):
+    """Those of a model or data set beside its own name."""
+    page, groups = page_of_every_key(), {"train": ("model", "data", "trainer", "logger"), "synthesis": ("recipe",)}
+    chosen = [(group, path.stem) for group in groups.get(config, ()) for path in (ROOT / "configs" / group).glob("*")]
+    for group, name in chosen or [("", "")]:
+        section = page.partition(f"\n### {group}={name}\n")[2].partition("\n### ")[0]
+        rows, own = (set(re.findall(r"^\| `([^`]+)` \|", text, re.M)) for text in (page, section))
+        keys = list(known_keys(config, [f"{group}={name}"] if group else []))
+        for key in keys:
+            if key.startswith(("hydra", "prompts")) or "_target_" in key or any(one.startswith(f"{key}.") for one in keys):
+                continue
+            wanted = own if group and key.startswith(f"{group}.") else rows
+            assert wanted & {key, key.rpartition(".")[0]} or key in groups.get(config, ()), key
 
 
-@pytest.mark.parametrize("place", ["README.md", "configs/export.yaml"])
+@pytest.mark.parametrize("place", ["docs/export.md", "configs/export.yaml"])
 def test_what_8_bits_cost_is_said_where_one_chooses_them_as_it_was_measured(place):
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     [(small, full)] = re.findall(r"in 8 bits \(linear layers\).*? (\d+\.\d+) against (\d+\.\d+);", results)
     assert float(small) < float(full)
     said = " ".join((ROOT / place).read_text(encoding="utf-8").split())
     assert re.search(rf"8 bits.{{0,80}}{re.escape(small)} against {re.escape(full)}", said)
+
+
+def test_the_front_page_is_a_screen_and_a_half():
+    assert len(text_of("README").splitlines()) <= 125
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    """``make docs``: links and anchors lead somewhere, every page stands in the menu, nothing comes from a network."""
+    pytest.importorskip("furo", reason="the extra docs is not installed")
+    done = run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(tmp_path / "site")], ROOT)
+    assert done.returncode == 0, done.stderr
+    pages = sorted((tmp_path / "site").glob("*.html"))
+    assert {"index.html", "keys.html", "papers.html"} <= {path.name for path in pages}
+    for path in pages:
+        assert re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]+", path.read_text("utf-8")) == []

@@ -1,4 +1,4 @@
-"""Every command of README.md and docs/comparison.md on previews, comparisons, sweeps and races is run.
+"""Every command of the guide on previews, comparisons, sweeps and races is run.
 
 As written, from a folder that holds what the page names: texts, runs, tables; a sweep and a race are made small by
 words behind those of the page.
@@ -15,18 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.forks import run_command
+from tests.guide import GUIDE, ROOT, commands_of
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/comparison.md")
-COMMANDS = sorted(
-    {
-        line
-        for page in PAGES
-        for block in re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
-        for line in block.splitlines()
-        if re.match(r"python -m (comparison|preview)", line)
-    }
-)
+COMMANDS = sorted(line for line in commands_of(*GUIDE) if re.match(r"python -m (comparison|preview)", line))
 RACES = [line for line in COMMANDS if "race=" in line]
 OF_A_SWEEP = [line for line in COMMANDS if "comparison.sweep" in line or "tau_ap" in line]
 OTHERS = [line for line in COMMANDS if line not in RACES and line not in OF_A_SWEEP]

@@ -1,0 +1,134 @@
+"""The commands that README.md and the pages of docs/ show, found here for every test that composes or runs them."""
+
+import re
+import shlex
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_class
+from omegaconf import DictConfig, OmegaConf
+
+from command.config_files import CONFIGS
+from command.keys import check_types, declared, settings
+from comparison.__main__ import Keys as ComparisonKeys
+from comparison.sweep import read_words as read_sweep
+from comparison.sweep_file import words_of
+from datamodules.prepare import read_words as read_corpora
+from encoders.pooling import POOLERS
+from evaluation.__main__ import Keys as EvaluationKeys
+from evaluation.catalogue import ENTRIES, SUITES
+from export.__main__ import Keys as ExportKeys
+from export.embed import Keys as EmbedKeys
+from preview.__main__ import read_words as read_preview
+from synthesis.__main__ import Keys as SynthesisKeys
+from synthesis.report.afterwards import Afterwards
+from training.checks import check_choice, check_values
+from training.stages import forced, stages_of
+
+ROOT = Path(__file__).resolve().parent.parent
+GUIDE = ("README", *(f"docs/{name}" for name in """start your-text train make-data evaluate comparison export
+    scale""".split()))  # fmt: skip
+REFERENCE = tuple(f"docs/{name}" for name in "papers recipes evaluation".split())
+RECORDS = tuple(f"docs/{name}" for name in "results results/head_to_head/README results/tau_ap/README".split())
+LAUNCHED = re.compile(r"(?:torchrun --nproc-per-node \d+|srun python|python) (?:-m )?(?P<target>[\w.]+)(?P<words>.*)")
+
+
+def text_of(page: str) -> str:
+    return (ROOT / f"{page}.md").read_text(encoding="utf-8")
+
+
+def in_blocks(page: str) -> list[str]:
+    """The lines of the page's shell blocks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def in_lines(page: str) -> list[str]:
+    """Whole commands within a sentence or a table; ``python -m export`` alone is a command's name."""
+    found = re.findall(r"`((?:python|torchrun|srun) [^`]+)`", text_of(page))
+    return [one for one in found if page not in RECORDS and "=" in one]
+
+
+def commands_of(*pages: str) -> list[str]:
+    """Every command of the pages, once."""
+    return list(dict.fromkeys(line for page in pages for line in [*in_blocks(page), *in_lines(page)]))
+
+
+def parts_of(command: str) -> tuple[str, list[str]]:
+    """What is started (``train.py`` or a module), and its words."""
+    match = LAUNCHED.fullmatch(command)
+    assert match, f"{command}: no command that is known"
+    return match["target"], shlex.split(match["words"])
+
+
+def check_command(command: str) -> None:
+    """Compose its config and check what can be checked before anything is read; raises where a key or value is wrong."""
+    target, words = parts_of(command)
+    if "--help" in words:
+        return
+    CHECKS[target](words)
+
+
+def _composed(config: str, words: list[str]) -> DictConfig:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose(config, overrides=words)
+
+
+def _check_train(words: list[str]) -> None:
+    given = forced(["output_dir=somewhere", *(word for word in words if word not in ("--cfg", "job"))])
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        stages = stages_of(compose("train", overrides=given), given)
+        assert stages
+        for stage in stages:
+            cfg = OmegaConf.create(OmegaConf.to_container(stage.cfg, resolve=True))
+            if stage.name == "domain" and cfg.get("domain"):
+                cfg.data.path = "of the synthesis"  # which is begun by the run
+            check_choice(cfg)
+            check_values(cfg)
+            _check_suite(cfg.evaluation.suite)
+
+
+def _check_suite(suite: str | list[str]) -> None:
+    for name in [suite] if isinstance(suite, str) else suite:
+        assert name.removesuffix("@senteval") in {*SUITES, *ENTRIES, "mteb"}
+
+
+def _check_evaluation(words: list[str]) -> None:
+    cfg = _composed("evaluation", words)
+    check_types(cfg, declared(EvaluationKeys))
+    _check_suite(cfg.suite)
+    assert cfg.pooling in {None, "first_decoder", *POOLERS}
+    assert (cfg.encoder is None) == (cfg.action != "score")
+
+
+def _check_synthesis(words: list[str]) -> None:
+    cfg = _composed("synthesis", words)
+    check_types(cfg, declared(SynthesisKeys))
+    if cfg.annotate is None and cfg.annotations is None and cfg.publish is None:
+        assert settings(get_class(cfg.recipe._target_), cfg, besides=Afterwards._fields).folder
+
+
+def _check_comparison(words: list[str]) -> None:
+    cfg = _composed("comparison", words)
+    check_types(cfg, declared(ComparisonKeys))
+    assert cfg.runs or cfg.race
+
+
+def _check_sweep(words: list[str]) -> None:
+    """The first and the last trial; tests of sweeps compose all."""
+    asked = read_sweep([str(ROOT / word) if word.startswith("configs/") else word for word in words])
+    for values in (asked.sweep.grid()[0], asked.sweep.grid()[-1]):
+        check_values(_composed("train", ["output_dir=somewhere", *asked.sweep.words, *words_of(values), *asked.words]))
+
+
+CHECKS = {
+    "train.py": _check_train,
+    "evaluation": _check_evaluation,
+    "synthesis": _check_synthesis,
+    "comparison": _check_comparison,
+    "comparison.sweep": _check_sweep,
+    "preview": read_preview,
+    "datamodules.prepare": read_corpora,
+    "export": lambda words: check_types(_composed("export", words), declared(ExportKeys)),
+    "export.embed": lambda words: check_types(_composed("export.embed", words), declared(EmbedKeys)),
+}

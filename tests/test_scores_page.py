@@ -1,0 +1,41 @@
+"""docs/scores.md names every score that is computed, and no task that is not there."""
+
+import itertools
+import re
+
+from command.keys import of_defaults
+from evaluation.catalogue import ENTRIES, load_tasks
+from evaluation.generator_dev import GeneratorDev
+from evaluation.papers import AVERAGES
+from evaluation.task import Options
+from evaluation.tsv import SENTEVAL
+from tests.guide import text_of
+
+
+def expanded(pattern: str) -> list[str]:
+    """``{a,b}/x`` -> a/x, b/x; ``{n}``, which is a number, stays."""
+    parts = [part.split(",") for part in re.split(r"\{([^{}]+,[^{}]+)\}", pattern)[1::2]]
+    fixed = re.split(r"\{[^{}]+,[^{}]+\}", pattern)
+    return ["".join(itertools.chain(*zip(fixed, (*one, ""), strict=True))) for one in itertools.product(*parts)]
+
+
+ROWS = re.findall(r"^\| (`[^|]+`) \|", text_of("docs/scores").partition("## While training")[0], re.M)
+SAID = {name for row in ROWS for pattern in re.findall(r"`([^`]+)`", row) for name in expanded(pattern)}
+
+
+def test_what_is_computed_is_on_the_page(small_tables):
+    chosen = load_tasks(small_tables, "all", of_defaults(Options, "evaluation"))
+    found = {name.replace(SENTEVAL, "") for task in chosen.tasks for name in task.score_names()}
+    assert len(found) > 30
+    averages = {one.average.replace("{protocol}", "PROTOCOL") for one in AVERAGES}
+    ours = {re.sub(r"^([^/]+)/default/(accuracy|f1)$", r"\1/PROTOCOL/\2", name) for name in found}
+    assert {*ours, *averages, *GeneratorDev().score_names()} <= SAID
+
+
+def test_every_task_is_on_the_page_and_every_name_there_is_of_one():
+    tasks = {name.partition("/")[0] for name in SAID if "-avg" not in name}
+    of_runs = {"dino-dev", "pydocs", "generator-dev"}
+    known = {re.sub(r"(-dev|-all)?-geometry$", r"\1", name) for name in ENTRIES}
+    known = {name.removesuffix("-spearman").removesuffix("-regressor") for name in known}
+    assert known <= tasks
+    assert {name.removesuffix("-dev") for name in tasks - of_runs} <= {name.removesuffix("-dev") for name in known}
