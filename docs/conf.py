@@ -11,7 +11,6 @@ from every_key import page  # noqa: E402
 
 project = html_title = "Contrastive Encoders"
 extensions = ["myst_parser"]
-exclude_patterns = ["results/*/report.md"]  # of a comparison's folder, linked as a file
 myst_heading_anchors = 4  # links to a heading as on GitHub
 html_theme = "furo"
 html_static_path = ["static"]

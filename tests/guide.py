@@ -62,11 +62,12 @@ def parts_of(command: str) -> tuple[str, list[str]]:
 
 
 def check_command(command: str) -> None:
-    """Compose its config and check what can be checked before anything is read; raises where a key or value is wrong."""
+    """Compose its config, and check what can be before anything is read; raises where a key or value is wrong."""
     target, words = parts_of(command)
-    if "--help" in words:
-        return
-    CHECKS[target](words)
+    if "--cfg" in words:
+        _composed("train", words[: words.index("--cfg")])
+    elif "--help" not in words:
+        CHECKS[target](words)
 
 
 def _composed(config: str, words: list[str]) -> DictConfig:
@@ -75,7 +76,7 @@ def _composed(config: str, words: list[str]) -> DictConfig:
 
 
 def _check_train(words: list[str]) -> None:
-    given = forced(["output_dir=somewhere", *(word for word in words if word not in ("--cfg", "job"))])
+    given = forced(["output_dir=somewhere", *words])
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         stages = stages_of(compose("train", overrides=given), given)
         assert stages

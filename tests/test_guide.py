@@ -17,15 +17,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra.utils import get_class
 
 from command.keys import known_keys
 from docs.every_key import page as page_of_every_key
-from evaluation.catalogue import ENTRIES, load_tasks
 from tests.forks import run_command
 from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
 
-PAGES = (*GUIDE, *REFERENCE, *RECORDS, "CONTRIBUTING", *(f"docs/{name}" for name in "scores design security LOG".split()))
+ABOUT = ("CONTRIBUTING", *(f"docs/{name}" for name in "scores design security LOG".split()))
 LAUNCHERS = ("python", "torchrun", "srun")
 NOT_OURS = ("source",)  # the shell's own
 COMMANDS = commands_of(*GUIDE)
@@ -222,7 +220,7 @@ def test_every_folder_and_file_of_code_stands_in_the_tree():
     assert {name for name in names if not (ROOT / name).exists()} == set()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*GUIDE, *REFERENCE, *RECORDS, *ABOUT])
 def test_keys_and_benchmarks_of_the_pages_exist(page):
     """Keys as they are written there, ``data.window=uniform``; the values are the business of other tests."""
     text = text_of(page)
@@ -243,20 +241,28 @@ def keys_of_group(group: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("config", ["train", "synthesis", "evaluation", "comparison", "export", "export.embed"])
-def test_every_key_that_hydra_composes_stands_on_the_page_of_keys(config):
-    """Those of a model or data set beside its own name."""
-    page, groups = page_of_every_key(), {"train": ("model", "data", "trainer", "logger"), "synthesis": ("recipe",)}
-    chosen = [(group, path.stem) for group in groups.get(config, ()) for path in (ROOT / "configs" / group).glob("*")]
-    for group, name in chosen or [("", "")]:
+CHOICES = [
+    ("train", group, path.stem)
+    for group in ("model", "data", "trainer", "logger")
+    for path in sorted((ROOT / "configs" / group).glob("*.yaml"))
+]
+NOT_ON_THE_PAGE = ("hydra", "prompts", "recipe.", "model", "data", "trainer", "logger", "experiment")  # without a dot
+
+
+def test_every_key_that_hydra_composes_stands_on_the_page_of_keys():
+    """Those of a model or data set beside its own name; texts of prompts and tasks are no keys."""
+    page = page_of_every_key()
+    plain = [(config, "", "") for config in ("evaluation", "comparison", "export", "export.embed", "synthesis")]
+    for config, group, name in [*plain, *CHOICES]:
         section = page.partition(f"\n### {group}={name}\n")[2].partition("\n### ")[0]
         rows, own = (set(re.findall(r"^\| `([^`]+)` \|", text, re.M)) for text in (page, section))
         keys = list(known_keys(config, [f"{group}={name}"] if group else []))
         for key in keys:
-            if key.startswith(("hydra", "prompts")) or "_target_" in key or any(one.startswith(f"{key}.") for one in keys):
+            is_group = any(one.startswith(f"{key}.") for one in keys)
+            if is_group or "_target_" in key or key in NOT_ON_THE_PAGE or key.startswith(NOT_ON_THE_PAGE[:3]):
                 continue
-            wanted = own if group and key.startswith(f"{group}.") else rows
-            assert wanted & {key, key.rpartition(".")[0]} or key in groups.get(config, ()), key
+            wanted = own if group in ("model", "data") and key.startswith(f"{group}.") else rows
+            assert wanted & {key, key.rpartition(".")[0]}, f"{config} {group}={name}: {key}"
 
 
 @pytest.mark.parametrize("place", ["docs/export.md", "configs/export.yaml"])
@@ -279,5 +285,5 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     pages = sorted((tmp_path / "site").glob("*.html"))
     assert {"index.html", "keys.html", "papers.html"} <= {path.name for path in pages}
-    for path in pages:
-        assert re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]+", path.read_text("utf-8")) == []
+    fetched = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//[^\"]+")
+    assert [found for path in pages for found in fetched.findall(path.read_text(encoding="utf-8"))] == []

@@ -3,7 +3,6 @@
 import gzip
 import json
 import random
-import re
 import shlex
 import shutil
 import signal
