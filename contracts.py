@@ -196,11 +196,12 @@ class PairTask(NamedTuple):
 
 
 class RetrievalTask(NamedTuple):
-    """Query i must find document i among all documents."""
+    """Each query must find its documents among all documents."""
 
     name: str
     queries: list[str]
     documents: list[str]
+    relevant: list[dict[int, float]] | None = None  # per query: document -> gain, < 0: not there; None: document i
 
 
 class ItemScores(NamedTuple):

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -19,6 +19,7 @@ from files.claims import check_output_file, check_output_folder
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
     from evaluation.catalogue import Chosen
+    from evaluation.own.words import Own
     from evaluation.statistics import Scores
     from evaluation.task import Options
 
@@ -38,7 +39,7 @@ class Keys(TypedDict):
     precision: Literal["fp32", "bf16"]
     device: str
     suite: str | Sequence[str]
-    tasks: str | Sequence[str] | None
+    tasks: str | Sequence[str | Mapping] | Mapping | None
     data_root: str | None
     protocol: Literal["default", "fast", "sklearn"]
     nhid: int
@@ -56,10 +57,11 @@ def run(cfg: DictConfig) -> int:
     if MTEB in (suites := [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)):
         check_mteb(cfg.action, suites)
         return score_by_mteb(cfg)
-    if cfg.tasks is not None:
-        raise InputError(f"tasks={cfg.tasks}: of suite=mteb alone; name ours in suite=[sts,mr].")
-    if cfg.data_root is None:
-        raise InputError("data_root is not set: it is the folder of the evaluation tables. Say data_root=FOLDER.")
+    if cfg.data_root is None and (cfg.tasks is None or cfg.action == "fetch"):
+        raise InputError(
+            "data_root is not set: it is the folder of the evaluation tables. Say data_root=FOLDER; or tasks=FILE for "
+            "texts of your own."
+        )
     return score(cfg) if cfg.action == "score" else look_after_data(cfg)
 
 
@@ -68,13 +70,17 @@ def score(cfg: DictConfig) -> int:
     check_names(cfg)
     began = time.time()
     with process_group() as rank:
-        from evaluation.catalogue import load_tasks
+        from encoders.exported import named_prompts
+        from evaluation.catalogue import Chosen, load_tasks
         from evaluation.suite import Suite
         from evaluation.vectors import VectorStore
 
+        own = own_of(cfg)
         names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
-        chosen = load_tasks(cfg.data_root, names, options_of(cfg))
-        suite = Suite(chosen.tasks)
+        of_tables = cfg.data_root is not None and (names or not own)
+        chosen = load_tasks(cfg.data_root, names, options_of(cfg)) if of_tables else Chosen([], {}, {})
+        prompts = named_prompts(cfg.encoder) if cfg.prompt is None and own else {}
+        suite = Suite([*(task for one in own for task in one.read(options_of(cfg), prompts)), *chosen.tasks])
         encoder = load(cfg)
         if cfg.output:
             check_output(Path(cfg.output))  # not after hours
@@ -83,8 +89,15 @@ def score(cfg: DictConfig) -> int:
         store = VectorStore(cfg.cache_dir, encoder.fingerprint) if cfg.cache_dir else None
         found = suite.run(encoder, intervals=cfg.intervals, store=store, report=None if cfg.quiet else say)
         if rank == 0:
-            leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began), found)
+            leave(cfg, collect(cfg, found, chosen, encoder.description, time.time() - began, own), found)
     return 0
+
+
+def own_of(cfg: DictConfig) -> "list[Own]":
+    from evaluation.own.words import own_tasks
+
+    tasks: Any = OmegaConf.to_container(cfg.tasks) if OmegaConf.is_config(cfg.tasks) else cfg.tasks
+    return own_tasks(tasks)
 
 
 def check_mteb(action: str, suites: Sequence[str]) -> None:
@@ -192,7 +205,14 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
             console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
 
 
-def collect(cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dict[str, Any], seconds: float) -> Results:
+def collect(
+    cfg: DictConfig,
+    found: "Scores",
+    chosen: "Chosen",
+    description: dict[str, Any],
+    seconds: float,
+    own: "Sequence[Own]" = (),
+) -> Results:
     import torch.distributed as dist
 
     from evaluation.acquire import manifest
@@ -220,7 +240,10 @@ def collect(cfg: DictConfig, found: "Scores", chosen: "Chosen", description: dic
         device=made_with["device"],
         processes=dist.get_world_size() if dist.is_initialized() else 1,
         git_commit=made_with["git_commit"],
-        data=[manifest(Path(cfg.data_root), [task.name for task in chosen.tasks])] if chosen.tasks else [],
+        data=[
+            *([manifest(Path(cfg.data_root), [task.name for task in chosen.tasks])] if chosen.tasks else []),
+            *(one.manifest() for one in own),
+        ],
         overlap={},
         averages=found.members,
         skipped=chosen.skipped,
@@ -242,16 +265,20 @@ def look_after_data(cfg: DictConfig) -> int:
 
     from evaluation import acquire
 
-    root = Path(cfg.data_root)
     names = [cfg.suite] if isinstance(cfg.suite, str) else list(cfg.suite)
-    if cfg.action == "fetch":
-        report = acquire.fetch(root, names, cfg.source, quiet=cfg.quiet)
-    else:
-        report = (acquire.check if cfg.action == "check" else acquire.listing)(root, names)
+    reports = list[acquire.Report]()
+    if own := own_of(cfg):
+        reports.append(acquire.own_report(own, options_of(cfg) if cfg.action == "check" else None))
+    if cfg.data_root is not None and (names or not own):
+        root = Path(cfg.data_root)
+        if cfg.action == "fetch":
+            reports.append(acquire.fetch(root, names, cfg.source, quiet=cfg.quiet))
+        else:
+            reports.append((acquire.check if cfg.action == "check" else acquire.listing)(root, names))
     console = Console()
-    for part in report.render():
+    for part in (part for report in reports for part in report.render()):
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
-    return 0 if report.well else 2
+    return 0 if all(report.well for report in reports) else 2
 
 
 def say(task: str, seconds: float) -> None:

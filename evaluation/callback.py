@@ -27,7 +27,17 @@ log = logging.getLogger(__name__)
 
 Scored = Task | PairTask | RetrievalTask
 
-HEADLINES = ("all/spearman", "cosine/spearman", "cosine/mrr", "accuracy", "perplexity")  # what the line says of a task
+HEADLINES = (
+    "all/spearman",
+    "cosine/spearman",
+    "cosine/mrr",
+    "cosine/ndcg@10",
+    "cosine/ap",
+    "cosine/accuracy",
+    "knn/accuracy",
+    "accuracy",
+    "perplexity",
+)  # what the line says of a task
 SHOWN = 8  # scores in the one line
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from contracts import Embedder, InputError
+from evaluation.vectors import prompt_of
 
 log = logging.getLogger(__name__)
 
@@ -131,14 +132,10 @@ class _Encoder:
 
         texts = [text for batch in inputs for text in batch["text"]]
         prompt = get_prompt(self.prompts, task_metadata, prompt_type) if self.prompts else None
-        if prompt is None or not hasattr(self.embedder, "prompt"):
+        if prompt is None:
             return self.embedder.embed(texts)
-        before = self.embedder.prompt
-        self.embedder.prompt = prompt
-        try:
+        with prompt_of(self.embedder, prompt):
             return self.embedder.embed(texts)
-        finally:
-            self.embedder.prompt = before
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         return normalize(torch.as_tensor(embeddings1), dim=-1) @ normalize(torch.as_tensor(embeddings2), dim=-1).T

@@ -125,20 +125,60 @@ def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
 
 def average_precision(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
     """100 x average precision of the items whose ``gold`` is 1, as scikit-learn has it: tied items enter together."""
-    order_N = torch.argsort(predicted_N, descending=True, stable=True)
-    sorted_N, positive_N = predicted_N[order_N], (gold_N[order_N] == 1).double()
-    last_N = torch.ones(len(sorted_N), dtype=torch.bool)  # of its tie
-    last_N[:-1] = sorted_N[1:] != sorted_N[:-1]
-    ends_K = torch.nonzero(last_N).squeeze(-1)
+    above = _Above(predicted_N, gold_N)
 
     def of(w_NR: Tensor) -> Tensor:
-        w_NR = w_NR[order_N].double()
-        seen_KR = w_NR.cumsum(0)[ends_K]
-        hits_KR = (w_NR * positive_N.unsqueeze(-1)).cumsum(0)[ends_K]
+        seen_KR, hits_KR = above.under(w_NR)
         new_KR = torch.diff(hits_KR, dim=0, prepend=hits_KR.new_zeros(1, w_NR.shape[1]))
         return 100 * (hits_KR / seen_KR.clamp(min=1) * new_KR).sum(0) / hits_KR[-1].clamp(min=1)
 
     return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
+
+
+def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
+    """100 x F1 at the threshold where it is greatest, which every resample chooses anew."""
+    above = _Above(predicted_N, gold_N)
+
+    def of(w_NR: Tensor) -> Tensor:
+        seen_KR, hits_KR = above.under(w_NR)
+        return (200 * hits_KR / (seen_KR + hits_KR[-1]).clamp(min=1)).amax(0)
+
+    return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
+
+
+class _Above:
+    """Of each of K distinct values, the items at or above it: how many, and how many of them have ``gold`` 1."""
+
+    def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
+        self.order_N = torch.argsort(predicted_N, descending=True, stable=True)
+        sorted_N, self.positive_N1 = predicted_N[self.order_N], (gold_N[self.order_N] == 1).double().unsqueeze(-1)
+        last_N = torch.ones(len(sorted_N), dtype=torch.bool)  # of its tie
+        last_N[:-1] = sorted_N[1:] != sorted_N[:-1]
+        self.ends_K = torch.nonzero(last_N).squeeze(-1)
+
+    def under(self, w_NR: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, R) each."""
+        w_NR = w_NR[self.order_N].double()
+        return w_NR.cumsum(0)[self.ends_K], (w_NR * self.positive_N1).cumsum(0)[self.ends_K]
+
+
+def v_measure(clusters_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:
+    """100 x the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007)."""
+    (_, cluster_N), (_, class_N) = (torch.unique(side, return_inverse=True) for side in (clusters_N, gold_N))
+    _, cell_N = torch.unique(torch.stack([cluster_N, class_N]), dim=1, return_inverse=True)
+
+    def of(w_NR: Tensor) -> Tensor:
+        cluster_R, class_R, both_R = (_entropies(side_N, w_NR) for side_N in (cluster_N, class_N, cell_N))
+        apart_R = cluster_R + class_R
+        return 100 * torch.where(apart_R > 0, 2 * (apart_R - both_R) / apart_R.clamp(min=1e-30), 1.0).clamp(0, 1)
+
+    return _estimate(float(of(torch.ones(len(gold_N), 1))), key, len(gold_N), of)
+
+
+def _entropies(group_N: Tensor, w_NR: Tensor) -> Tensor:
+    """(R,) entropy of the groups' shares."""
+    sums_GR = torch.zeros(int(group_N.max()) + 1, w_NR.shape[1], dtype=torch.float64)
+    return torch.special.entr(sums_GR.index_add_(0, group_N, w_NR.double()) / len(group_N)).sum(0)
 
 
 def _estimate(value: float, key: str | None, items: int, of: Callable[[Tensor], Tensor]) -> Estimate:

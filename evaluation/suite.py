@@ -17,7 +17,7 @@ from contracts import Embedder, InputError, ItemScores, PairTask, RetrievalTask
 from evaluation.papers import averages
 from evaluation.statistics import Estimate, Scores
 from evaluation.task import How, Task
-from evaluation.tasks.retrieval import Retrieval, tfidf_baseline
+from evaluation.tasks.retrieval import Retrieval
 from evaluation.tasks.sts import Similarity, cosines
 from evaluation.vectors import Pool, VectorStore, embed_pool, rank_and_world
 
@@ -39,7 +39,7 @@ class Suite:
         names = [name for task in self.tasks for name in task.score_names()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"a suite computes a score once, got {', '.join(twice)} twice; rename or remove a task.")
+            raise InputError(f"a suite computes a score once, got {', '.join(twice)} twice; rename or remove a task.")
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)
@@ -94,7 +94,7 @@ class Suite:
         found = dict[str, Estimate]()
         for task in self.tasks:
             if isinstance(task, Retrieval):
-                found.update(tfidf_baseline(task.texts_to_match))
+                found.update(task.tfidf())
         return {name: estimate.value for name, estimate in found.items()}
 
     def sentences(self) -> dict[str, list[str]]:

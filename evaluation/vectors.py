@@ -7,7 +7,8 @@ import hashlib
 import itertools
 import logging
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +26,18 @@ log = logging.getLogger(__name__)
 
 ROWS_PER_MESSAGE = 8192  # bounds what a gather holds on the device: world x 8192 x width
 KEY_BYTES = 16  # of a text in a store
+WITH_PROMPT = "\0prompt\0"  # before a text that has its prompt, in a pool
 SUM = "crc32"  # in the metadata of a file of a store: over its keys and vectors
 # Cosines of float64 rows are rounded to this many digits: equal texts must tie, whatever the order of summation.
 DIGITS = 12
+
+
+class Prompted(list[str]):
+    """Texts that stand behind a prompt of their task's, in the place of the encoder's own; None: behind that."""
+
+    def __init__(self, texts: Iterable[str], prompt: str | None) -> None:
+        super().__init__(texts)
+        self.prompt = prompt
 
 
 class Pool(NamedTuple):
@@ -38,7 +48,27 @@ class Pool(NamedTuple):
 
     def of(self, texts: Sequence[str]) -> Tensor:
         """N texts -> (N, D), in the order of ``texts``."""
-        return self.vectors_UD[torch.tensor([self.row_of[text] for text in texts], dtype=torch.long)]
+        return self.vectors_UD[torch.tensor([self.row_of[text] for text in _behind_prompt(texts)], dtype=torch.long)]
+
+
+def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:
+    """What stands for each text in a pool."""
+    if not isinstance(texts, Prompted) or texts.prompt is None:
+        return texts
+    return [f"{WITH_PROMPT}{texts.prompt}{text}" for text in texts]
+
+
+@contextmanager
+def prompt_of(embedder: Embedder, prompt: str) -> Iterator[None]:
+    """Take this prompt for the one that the embedder puts before every text, if it knows any."""
+    if not hasattr(embedder, "prompt"):
+        yield
+        return
+    before, embedder.prompt = embedder.prompt, prompt
+    try:
+        yield
+    finally:
+        embedder.prompt = before
 
     def cut(self, size: int | None) -> "Pool":
         """The first numbers of each vector; None: all."""
@@ -138,7 +168,7 @@ def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], stor
     """
     row_of: dict[str, int] = {}
     for texts in lists_of_texts:
-        for text in texts:
+        for text in _behind_prompt(texts):
             row_of.setdefault(text, len(row_of))
     if not row_of:
         return Pool(row_of, torch.empty(0, 0))
@@ -186,7 +216,17 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def _embed(embedder: Embedder, texts: list[str]) -> Tensor:
-    vectors_ND = embedder.embed(texts).detach().to("cpu", torch.float32)
+    own = [row for row, text in enumerate(texts) if text.startswith(WITH_PROMPT)]
+    if own and len(own) < len(texts):
+        others = sorted(set(range(len(texts))) - set(own))
+        parts = torch.cat([_embed(embedder, [texts[row] for row in rows]) for rows in (own, others)])
+        return parts[torch.argsort(torch.tensor([*own, *others]))]
+    if own:
+        with prompt_of(embedder, ""):
+            vectors_ND = embedder.embed([text.removeprefix(WITH_PROMPT) for text in texts])
+    else:
+        vectors_ND = embedder.embed(texts)
+    vectors_ND = vectors_ND.detach().to("cpu", torch.float32)
     if vectors_ND.ndim != 2 or len(vectors_ND) != len(texts):
         raise ValueError(f"embed: wanted ({len(texts)}, width) for {len(texts)} texts, got {tuple(vectors_ND.shape)}.")
     return vectors_ND

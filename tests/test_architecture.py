@@ -16,7 +16,7 @@ MAY_IMPORT = {  # of ours
     "losses": set(),
     "datamodules": {"contracts", "files", "prompts"},
     "encoders": {"contracts", "files", "losses", "prompts"},
-    "evaluation": {"contracts", "files"},
+    "evaluation": {"command", "contracts", "files"},
     "export": {"contracts", "encoders", "files", "prompts"},
     "synthesis": {"command", "contracts", "encoders", "files", "prompts"},
     "comparison": {"command", "contracts", "files"},
@@ -46,7 +46,7 @@ COMMAND_LINES = {"__main__.py", "comparison/sweep.py", "datamodules/prepare.py",
 # And these, each of them:
 COMMAND_LINE_ALSO = {
     "datamodules": {"command"},
-    "evaluation": {"command", "encoders"},
+    "evaluation": {"encoders"},
     "comparison": {"encoders", "evaluation", "training"},
     "export": {"command"},
     "preview": {

@@ -49,6 +49,7 @@ def test_the_files_are_found():
         "recipe",
         "recipe_keys",
         "sweeps",
+        "task",
     }
     assert len(choices("experiment")) >= 3
 

@@ -3,7 +3,7 @@
 import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -32,6 +32,7 @@ class CheckpointKeys(TypedDict):
 class EvaluationKeys(TypedDict):
     suite: str | Sequence[str]
     data_root: str | None
+    tasks: str | Sequence[str | Mapping] | Mapping | None
     protocol: Literal["default", "fast", "sklearn"]
     during: str | Sequence[str]
     every_n_steps: int | None

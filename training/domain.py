@@ -23,7 +23,7 @@ from evaluation.suite import Suite
 from evaluation.task import Options
 from files.listing import list_files
 from training.checks import names_of
-from training.scoring import in_form_that_is_there
+from training.scoring import in_form_that_is_there, own_suite
 from training.stages import Stage, as_value, as_words
 
 HELD_OUT, TRIPLETS = "held_out.txt", "triplets"
@@ -122,17 +122,16 @@ def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
 
 def write_held_out(cfg: DictConfig, path: Path) -> int:
     """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
-    scoring = cfg.evaluation
+    scoring, options = cfg.evaluation, of_defaults(Options, "evaluation")
+    tasks = own_suite(cfg, options)
     if scoring.data_root is None:
-        log.warning("domain: evaluation.data_root is not set, so no test sentences are known that could be left out.")
-        sentences = set[str]()
+        log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")
     else:
-        options = of_defaults(Options, "evaluation")
         during = [in_form_that_is_there(scoring.data_root, name) for name in names_of(scoring.during)]
         names = dict.fromkeys([*names_of(scoring.suite), *during])
-        suite = Suite(load_tasks(scoring.data_root, list(names), options, prefix="evaluation.").tasks)
-        whole = {text for texts in suite.sentences().values() for text in texts}
-        sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}
+        tasks += load_tasks(scoring.data_root, list(names), options, prefix="evaluation.").tasks
+    whole = {text for texts in Suite(tasks).sentences().values() for text in texts}
+    sentences = {" ".join(part.split()) for text in whole for part in (text, *text.splitlines())} - {""}
     path.write_text("".join(f"{one}\n" for one in sorted(sentences)), encoding="utf-8")
     return len(sentences)
 

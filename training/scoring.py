@@ -4,16 +4,18 @@ import logging
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from command.keys import of_defaults
 from contracts import DataModule, Writer
 from evaluation.callback import Suites, choose_suites
 from evaluation.catalogue import files, is_task
-from evaluation.task import Options
+from evaluation.own.words import own_tasks
+from evaluation.task import Options, Task
 from evaluation.tsv import SENTEVAL
 from training.checks import check_scoring, names_of
 
@@ -26,15 +28,30 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
     Raises:
         InputError: what is to be scored or monitored is not there.
     """
-    scoring, held_out = cfg.evaluation, data.held_out()
+    scoring, held_out = cfg.evaluation, list[Any](data.held_out())
+    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
     if not isinstance(model, Writer):
+        own = own_suite(cfg, options)
+        held_out += own
+        if not _said("evaluation.during"):
+            scoring.during = list(dict.fromkeys([*names_of(scoring.during), *(task.name for task in own)]))
         _give_way(cfg, {task.name for task in held_out})
     during = names_of(scoring.during) if scoring.every_n_steps else []
-    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
     sizes = getattr(model, "sizes", [])
     suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options, sizes)
     check_scoring(cfg, *suites)
     return suites
+
+
+def own_suite(cfg: DictConfig, options: Options) -> list[Task]:
+    """The tasks of the user's own.
+
+    Raises:
+        InputError: one is not there or damaged.
+    """
+    words: Any = cfg.evaluation.tasks
+    words = OmegaConf.to_container(words, resolve=True) if OmegaConf.is_config(words) else words
+    return [task for one in own_tasks(words, "evaluation.tasks") for task in one.read(options)]
 
 
 def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 from evaluation.acquire.check import check
 from evaluation.acquire.fetch import fetch
+from evaluation.acquire.own import own_report
 from evaluation.acquire.registry import Report, Row, listing, manifest
 
-__all__ = ["Report", "Row", "check", "fetch", "listing", "manifest"]
+__all__ = ["Report", "Row", "check", "fetch", "listing", "manifest", "own_report"]

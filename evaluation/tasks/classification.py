@@ -39,7 +39,7 @@ from evaluation.tasks.classifiers import (
 from evaluation.tasks.features import Combination, Features, features_of
 from evaluation.tasks.linear_probe import Split
 from evaluation.tsv import SENTEVAL
-from evaluation.vectors import Pool
+from evaluation.vectors import Pool, Prompted
 
 
 class Part(NamedTuple):
@@ -92,7 +92,7 @@ class Classification:
     def texts(self) -> Iterator[Sequence[str]]:
         for part in self.parts.values():
             for side in part.sides:
-                yield [text or EMPTY for text in side]
+                yield _filled(side)
 
     def score_names(self) -> list[str]:
         names = [f"{self.name}/{self.protocol}/accuracy", f"{self.dev_name}/{self.protocol}/accuracy"]
@@ -100,7 +100,10 @@ class Classification:
 
     def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
         parts = list(self.parts.values())
-        sides = [[text or EMPTY for part in parts for text in part.sides[side]] for side in range(len(parts[0].sides))]
+        sides = [
+            Prompted((text for part in parts for text in _filled(part.sides[side])), _filled(one).prompt)
+            for side, one in enumerate(parts[0].sides)
+        ]
         labels_N = np.concatenate([part.labels_N for part in parts])
         features = features_of(self.recipe.combination, pool, sides, how.device)
         outcome = self._outcome(_Rows(features, labels_N, len(self.classes)))
@@ -147,6 +150,10 @@ class Classification:
                 f"{train.where}: {len(train.labels_N)} rows; wanted at least {FEWEST_ROWS + held_out}, since 5 % of "
                 "the training rows decide when to stop. Fetch the table again, or leave the task out."
             )
+
+
+def _filled(side: Sequence[str]) -> Prompted:
+    return Prompted((text or EMPTY for text in side), getattr(side, "prompt", None))
 
 
 class _Rows(NamedTuple):

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from contracts import InputError, PairTask
-from evaluation.statistics import Estimate, average_precision, is_constant, spearman
+from evaluation.statistics import Estimate, average_precision, best_f1, is_constant, spearman
 from evaluation.task import Entry, How, Options
 from evaluation.tasks.sts import Layout, cosines, read_pairs, read_similarity
 from evaluation.tsv import table
@@ -28,17 +28,17 @@ DEBATABLE = 3.0  # more: a paraphrase; fewer: none
 
 
 class Paraphrases:
-    """``pairs.gold`` holds votes or a rating; above ``debatable`` it is a paraphrase."""
+    """``pairs.gold`` holds votes or a rating; above ``debatable`` it is a paraphrase. ``f1``: also the best F1."""
 
-    def __init__(self, pairs: PairTask, debatable: float = DEBATABLE) -> None:
-        self.pairs, self.name, self.debatable = pairs, pairs.name, debatable
+    def __init__(self, pairs: PairTask, debatable: float = DEBATABLE, *, f1: bool = False) -> None:
+        self.pairs, self.name, self.debatable, self.f1 = pairs, pairs.name, debatable, f1
 
     def texts(self) -> Iterator[Sequence[str]]:
         yield self.pairs.left
         yield self.pairs.right
 
     def score_names(self) -> list[str]:
-        return [f"{self.name}/cosine/ap", f"{self.name}/cosine/spearman"]
+        return [f"{self.name}/cosine/{metric}" for metric in ("ap", "spearman", *(["f1"] if self.f1 else []))]
 
     def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
         cosine_N, gold_N = cosines(self.pairs, pool), torch.from_numpy(self.pairs.gold)
@@ -47,8 +47,9 @@ class Paraphrases:
         decided_N = gold_N != self.debatable
         is_paraphrase_N = (gold_N > self.debatable).long()
         key = self.name if how.intervals else None
-        ap = average_precision(cosine_N[decided_N], is_paraphrase_N[decided_N], key)
-        return dict(zip(self.score_names(), (ap, spearman(cosine_N, gold_N, key)), strict=True))
+        decided = cosine_N[decided_N], is_paraphrase_N[decided_N], key
+        found = [average_precision(*decided), spearman(cosine_N, gold_N, key)]
+        return dict(zip(self.score_names(), [*found, *([best_f1(*decided)] if self.f1 else [])], strict=True))
 
 
 def _read(layout: Layout, column: str, root: Path, name: str, options: Options) -> Paraphrases:

@@ -1,75 +1,159 @@
-"""Query i must find document i among all documents: MRR and recall@10, by cosine or by TF-IDF.
+"""Queries must find their documents among all documents: by cosine, or by TF-IDF.
 
-Shape letters: B queries of one block, Q queries, N documents, D width.
+Of a tie's places each is as likely as any other, so its relevant documents stand at their expected ones: counting a tie
+as a win would give a collapsed encoder, whose similarities are all the same, 100 %. Without ties the measures are those
+of trec_eval, but for map@k, which is divided by at most k, as sentence-transformers has it.
+
+Shape letters: B queries of one block, Q queries, N documents, P pairs of a query and a relevant document, D width.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from contracts import RetrievalTask
+from contracts import InputError, RetrievalTask
 from evaluation.statistics import Estimate, mean
 from evaluation.task import How
-from evaluation.vectors import Pool, unit_rows
+from evaluation.vectors import DIGITS, Pool, Prompted, unit_rows
 
-CUTOFF = 10
-METRICS = ("mrr", f"recall@{CUTOFF}")
+METRICS = ("mrr", "recall@10")
 BLOCK = 1024  # queries compared with all documents at a time
-TIE = 1e-6  # similarities of equal float32 vectors differ by this much with their place in the matrix
+CELLS = 2**24  # similarities held at a time: 128 MiB
+TIE = 10.0**-DIGITS  # float64 cosines of equal vectors differ by less
+LOST = -1  # and below: a relevant document that is not among the documents
 
 
 class Retrieval:
-    def __init__(self, task: RetrievalTask) -> None:
-        self.texts_to_match, self.name = task, task.name
+    """``prompts`` of queries and of documents; None: the encoder's own."""
+
+    def __init__(
+        self,
+        task: RetrievalTask,
+        metrics: Sequence[str] = METRICS,
+        prompts: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        self.texts_to_match, self.name, self.metrics = task, task.name, tuple(metrics)
+        self.queries, self.documents = (
+            Prompted(texts, prompt) for texts, prompt in zip((task.queries, task.documents), prompts, strict=True)
+        )
 
     def texts(self) -> Iterator[Sequence[str]]:
-        yield self.texts_to_match.queries
-        yield self.texts_to_match.documents
+        yield self.queries
+        yield self.documents
 
     def score_names(self) -> list[str]:
-        return [f"{self.name}/cosine/{metric}" for metric in METRICS] if self.texts_to_match.queries else []
+        return [f"{self.name}/cosine/{metric}" for metric in self.metrics] if self.queries else []
 
     def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
-        task = self.texts_to_match
-        queries_QD, documents_ND = (
-            unit_rows(pool.of(texts), what="vectors are not finite; their cosines count as 0") for texts in self.texts()
+        device = how.device if how.device.type == "cuda" else "cpu"  # others have no float64
+        what = "vectors are not finite; their cosines count as 0"
+        queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
+        key = self.name if how.intervals else None
+        return self._scores("cosine", lambda start, stop: queries_QD[start:stop] @ documents_ND.T, key)
+
+    def tfidf(self) -> dict[str, Estimate]:
+        """What counting words achieves; vocabulary and document frequencies come from the documents alone."""
+        from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import, and only needed here
+
+        vectorizer = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
+        documents = vectorizer.fit_transform(self.documents)
+        queries = vectorizer.transform(self.queries)
+        return self._scores(
+            "tfidf", lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).double()
         )
-        key = task.name if how.intervals else None
-        return _scores(task, "cosine", lambda start, stop: queries_QD[start:stop] @ documents_ND.T, key)
+
+    def _scores(
+        self, protocol: str, similarities: Callable[[int, int], Tensor], key: str | None = None
+    ) -> dict[str, Estimate]:
+        if not self.queries:
+            return {}
+        ranked = _ranked(self.texts_to_match, similarities)
+        return {f"{self.name}/{protocol}/{metric}": mean(measure(metric, ranked), key) for metric in self.metrics}
 
 
-def tfidf_baseline(task: RetrievalTask) -> dict[str, Estimate]:
-    """What counting words achieves; vocabulary and document frequencies come from the documents alone."""
-    from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import, and only needed here
+class Ranked(NamedTuple):
+    """Pairs of a query and a relevant document, a query's together and the best places first."""
 
-    vectorizer = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
-    documents = vectorizer.fit_transform(task.documents)
-    queries = vectorizer.transform(task.queries)
-    return _scores(
-        task, "tfidf", lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).float()
-    )
-
-
-def _scores(
-    task: RetrievalTask, protocol: str, similarities: Callable[[int, int], Tensor], key: str | None = None
-) -> dict[str, Estimate]:
-    if not task.queries:
-        return {}
-    ranks_Q = torch.cat(list(_ranks(len(task.queries), similarities)))
-    found = (mean(1 / ranks_Q, key), mean(ranks_Q <= CUTOFF, key))
-    return {f"{task.name}/{protocol}/{metric}": estimate for metric, estimate in zip(METRICS, found, strict=True)}
+    query_P: Tensor
+    rank_P: Tensor  # float64, from 1; infinite where the document is not there
+    gain_P: Tensor  # float64
+    ideal_P: Tensor  # float64, the gains of the query, the greatest first
+    place_P: Tensor  # float64, from 1: among the relevant documents of its query
+    relevant_Q: Tensor  # float64, how many
 
 
-def _ranks(queries: int, similarities: Callable[[int, int], Tensor]) -> Iterator[Tensor]:
-    """Ranks from 1, float64, block by block; a tie takes the middle of its places.
+def kind_and_most(metric: str) -> tuple[str, float]:
+    """``ndcg@10`` -> ndcg, 10.
 
-    Counting a tie as a win would give a collapsed encoder, whose similarities are all the same, 100 %.
+    Raises:
+        InputError: there is no such measure.
     """
-    for start in range(0, queries, BLOCK):
-        stop = min(start + BLOCK, queries)
-        similarity_BN = similarities(start, stop)
-        own_B1 = similarity_BN[torch.arange(stop - start), torch.arange(start, stop)].unsqueeze(-1)
-        better_B = (similarity_BN > own_B1 + TIE).sum(-1)
-        tied_B = ((similarity_BN - own_B1).abs() <= TIE).sum(-1)  # its own document among them
-        yield better_B + (tied_B.double() + 1) / 2
+    found = re.fullmatch(r"(mrr)|(mrr|ndcg|map|recall)@([1-9]\d{0,8})", metric)
+    if not found:
+        raise InputError(f"metrics: {metric!r} is none. Wanted mrr, mrr@K, ndcg@K, map@K or recall@K, e.g. ndcg@10.")
+    return found[1] or found[2], float(found[3] or torch.inf)
+
+
+def measure(metric: str, ranked: Ranked) -> Tensor:
+    """(Q,) float64"""
+    kind, most = kind_and_most(metric)
+    query_P, rank_P, gain_P, ideal_P, place_P, relevant_Q = ranked
+    seen_P, nothing_Q = (rank_P <= most).double(), torch.zeros_like(relevant_Q)
+    if kind == "ndcg":
+        dcg_Q = nothing_Q.index_add(0, query_P, seen_P * gain_P / torch.log2(1 + rank_P))
+        return dcg_Q / nothing_Q.index_add(0, query_P, (place_P <= most) * ideal_P / torch.log2(1 + place_P))
+    if kind == "map":
+        return nothing_Q.index_add(0, query_P, seen_P * place_P / rank_P) / relevant_Q.clamp(max=most)
+    if kind == "recall":
+        return nothing_Q.index_add(0, query_P, seen_P) / relevant_Q
+    return nothing_Q.index_add(0, query_P, seen_P * (place_P == 1) / rank_P)
+
+
+def _ranked(task: RetrievalTask, similarities: Callable[[int, int], Tensor]) -> Ranked:
+    relevant = task.relevant if task.relevant is not None else [{row: 1.0} for row in range(len(task.queries))]
+    count_Q = torch.tensor([len(found) for found in relevant])
+    query_P = torch.arange(len(relevant)).repeat_interleave(count_Q)
+    document_P = torch.tensor([document for found in relevant for document in found])
+    gain_P = torch.tensor([gain for found in relevant for gain in found.values()], dtype=torch.float64)
+    better_P, tied_P = (
+        torch.cat(parts)
+        for parts in zip(*_compared(query_P, document_P, len(task.documents), similarities), strict=True)
+    )
+    better_P[document_P <= LOST] = len(task.documents)
+    order_P, ideal_P = _within(query_P, better_P), gain_P[_within(query_P, -gain_P)]
+    better_P, tied_P, gain_P = (side[order_P] for side in (better_P, tied_P, gain_P))
+    place_P = torch.arange(len(query_P)) - (count_Q.cumsum(0) - count_Q)[query_P] + 1
+    _, tie_P, sizes = torch.unique_consecutive(
+        torch.stack([query_P, better_P]), dim=1, return_inverse=True, return_counts=True
+    )
+    number_P = torch.arange(len(query_P)) - (sizes.cumsum(0) - sizes)[tie_P] + 1
+    rank_P = better_P + number_P * (tied_P + 1).double() / (sizes[tie_P] + 1)
+    rank_P[document_P[order_P] <= LOST] = torch.inf
+    # any of a tie's relevant documents may be at any of their places
+    shared_P = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, tie_P, gain_P)[tie_P] / sizes[tie_P]
+    return Ranked(query_P, rank_P, shared_P, ideal_P, place_P.double(), count_Q.double())
+
+
+def _within(query_P: Tensor, by_P: Tensor) -> Tensor:
+    """(P,) pairs in ascending order of something, a query's together."""
+    order_P = torch.argsort(by_P, stable=True)
+    return order_P[torch.argsort(query_P[order_P], stable=True)]
+
+
+def _compared(
+    query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """How many documents are more similar, and how many as similar, itself among them; block by block."""
+    rows = max(1, min(BLOCK, CELLS // documents))
+    for start in range(0, int(query_P[-1]) + 1, rows):
+        similarity_BN = similarities(start, start + rows)
+        begin, end = torch.searchsorted(query_P, torch.tensor([start, start + rows])).tolist()
+        for at in range(begin, end, rows):
+            part = slice(at, min(at + rows, end))
+            row_P = (query_P[part] - start).to(similarity_BN.device)
+            all_PN = similarity_BN[row_P]
+            own_P1 = all_PN.gather(1, document_P[part].clamp(min=0).unsqueeze(-1).to(all_PN.device))
+            yield (all_PN > own_P1 + TIE).sum(-1).cpu(), ((all_PN - own_P1).abs() <= TIE).sum(-1).cpu()

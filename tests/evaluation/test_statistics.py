@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import average_precision_score, f1_score
+from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, v_measure_score
 
 from evaluation import statistics
-from evaluation.statistics import average, average_precision, f1, mean, pearson, spearman
+from evaluation.statistics import average, average_precision, best_f1, f1, mean, pearson, spearman, v_measure
 
 
 @pytest.mark.parametrize("n", [4, 57, 3750, 9927])
@@ -51,6 +51,11 @@ def sklearns_ap(predicted: np.ndarray, gold: np.ndarray) -> float:
     return average_precision_score(gold, predicted) if gold.any() else 0.0
 
 
+def greatest_f1(predicted: np.ndarray, gold: np.ndarray) -> float:
+    precision, recall, _ = precision_recall_curve(gold, predicted)
+    return np.max(2 * precision * recall / np.maximum(precision + recall, 1e-12))
+
+
 RATINGS = np.random.default_rng(5).integers(0, 6, 61).astype(float)
 NOISY = np.round(RATINGS + np.random.default_rng(6).normal(0, 2, 61), 1)
 LABELS, CALLED = (RATINGS > 3).astype(int), (NOISY > 3).astype(int)
@@ -64,6 +69,8 @@ LABELS, CALLED = (RATINGS > 3).astype(int), (NOISY > 3).astype(int)
         (pearson, lambda x, y: stats.pearsonr(x, y).statistic, NOISY, RATINGS),
         (f1, lambda x, y: f1_score(y, x), CALLED, LABELS),
         (average_precision, sklearns_ap, NOISY, LABELS),
+        (best_f1, greatest_f1, NOISY, LABELS),
+        (v_measure, lambda x, y: v_measure_score(y, x), CALLED, RATINGS),
         (lambda x, _, key: mean(x, key), lambda x, _: x.mean(), NOISY, RATINGS),
     ],
 )

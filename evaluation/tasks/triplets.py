@@ -1,0 +1,28 @@
+"""A text and two others, of which the first should be nearer: in how many rows it is, by the cosine."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from evaluation.statistics import Estimate, mean
+from evaluation.task import How
+from evaluation.vectors import DIGITS, Pool, unit_rows
+
+
+class Triplets:
+    """``sides``: anchors, positives and negatives, N texts each. A tie counts as wrong."""
+
+    def __init__(self, name: str, sides: Sequence[Sequence[str]]) -> None:
+        self.name, self.sides = name, list(sides)
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield from self.sides
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/cosine/accuracy"]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        anchors, positives, negatives = (unit_rows(pool.of(side).double(), self.name) for side in self.sides)
+        near_N, far_N = ((anchors * other).sum(-1).round(decimals=DIGITS) for other in (positives, negatives))
+        (name,) = self.score_names()
+        return {name: mean(torch.gt(near_N, far_N), self.name if how.intervals else None)}

@@ -1,0 +1,312 @@
+"""A user's own files as tasks: the figures of sentence-transformers, trec_eval and scikit-learn on the same vectors."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.metrics import v_measure_score
+from sklearn.model_selection import LeaveOneOut, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+
+from contracts import InputError
+from encoders import load_encoder
+from evaluation.own.words import own_tasks
+from evaluation.suite import Suite
+from tests.data import Options
+from tests.evaluation.conftest import BagOfWords
+
+WORDS = np.array([f"w{number}" for number in range(40)])
+
+
+def texts(count: int, words: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, words)) for _ in range(count)]
+
+
+def lines(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def scored(words: object, embedder: object, prompts: dict[str, str] | None = None) -> dict[str, float]:
+    tasks = [task for one in own_tasks(words) for task in one.read(Options(protocol="fast"), prompts or {})]
+    suite = Suite(tasks)
+    found = suite.run(embedder)
+    assert list(found.values) == suite.score_names()
+    assert all(low <= high for low, high in found.intervals.values())
+    assert set(found.intervals) >= {name for name in found.values if "-dev/" not in name}
+    return found.values
+
+
+class AsLibrary:
+    """The encoder as the library's evaluators ask for it."""
+
+    similarity_fn_name, prompts = "cosine", {}
+
+    def __init__(self, query: str = "", document: str = "") -> None:
+        self.embedder, self.query, self.document = BagOfWords(), query, document
+        self.model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
+
+    def encode(self, sentences, convert_to_tensor=False, convert_to_numpy=True, **_):
+        vectors = self.embedder.embed(sentences)
+        return vectors if convert_to_tensor else vectors.numpy()
+
+    def encode_query(self, sentences, **how):
+        return self.encode([self.query + one for one in sentences], **how)
+
+    def encode_document(self, sentences, **how):
+        return self.encode([self.document + one for one in sentences], **how)
+
+    @staticmethod
+    def similarity(left, right):
+        left, right = (torch.nn.functional.normalize(torch.as_tensor(side), dim=-1) for side in (left, right))
+        return left @ right.T
+
+    @staticmethod
+    def similarity_pairwise(left, right):
+        return torch.nn.functional.cosine_similarity(torch.as_tensor(left), torch.as_tensor(right))
+
+
+QUERIES = {f"q{n}": text for n, text in enumerate(texts(25, 4, 1))}
+CORPUS = {f"d{n}": text for n, text in enumerate(texts(300, 7, 2))}
+
+
+def relevance(seed: int, grades: int) -> dict[str, dict[str, int]]:
+    """One to 12 documents of each query, mostly near ones; the last query has none."""
+    rng, found = np.random.default_rng(seed), {}
+    for key, text in list(QUERIES.items())[:-1]:
+        shared = np.array([len(set(text.split()) & set(one.split())) for one in CORPUS.values()])
+        chosen = np.argsort(-shared + rng.normal(0, 0.7, len(shared)))[: rng.integers(1, 13)]
+        found[key] = {f"d{row}": int(rng.integers(1, grades + 1)) for row in chosen}
+    return found
+
+
+def beir(folder: Path, gains: dict[str, dict[str, int]]) -> Path:
+    lines(folder / "queries.jsonl", [{"_id": key, "text": text} for key, text in QUERIES.items()])
+    corpus = [(key, *text.split(" ", 1)) for key, text in CORPUS.items()]
+    lines(folder / "corpus.jsonl", [{"_id": key, "title": title, "text": text} for key, title, text in corpus])
+    (folder / "qrels").mkdir()
+    rows = [f"{query}\t{key}\t{gain}\n" for query, one in gains.items() for key, gain in one.items()]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows) + "q24\td3\t0\n")
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    return folder
+
+
+def nano(folder: Path, gains: dict[str, dict[str, int]], stem: str = "train-00000-of-00001") -> Path:
+    tables = {
+        "queries": [{"_id": key, "text": text} for key, text in QUERIES.items()],
+        "corpus": [{"_id": key, "text": text} for key, text in CORPUS.items()],
+        "qrels": [{"query-id": query, "corpus-id": key} for query, one in gains.items() for key in one],
+    }
+    for part, rows in tables.items():
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / part / f"{stem}.parquet")
+    return folder
+
+
+def test_retrieval_is_the_librarys_on_both_layouts(tmp_path):
+    evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    gains = relevance(3, 1)
+    asked = {key: QUERIES[key] for key in gains}
+    library = evaluation.InformationRetrievalEvaluator(
+        asked, CORPUS, {key: set(one) for key, one in gains.items()}, precision_recall_at_k=[10, 100], ndcg_at_k=[10],
+        mrr_at_k=[10], map_at_k=[100],
+    )  # fmt: skip
+    expected = library(AsLibrary("w0 w1 ", "w2 "))
+    folders = {"a": beir(tmp_path / "a", gains), "b": nano(tmp_path / "b", gains)}
+    prompts = {"query_prompt": "w0 w1 ", "document_prompt": "w2 "}
+    given = {name: {"path": str(folder), **prompts} for name, folder in folders.items()}
+    found = scored(given, BagOfWords())
+    for name in folders:
+        for metric in ("ndcg@10", "mrr@10", "map@100", "recall@10", "recall@100"):
+            assert found[f"{name}/cosine/{metric}"] == pytest.approx(100 * expected[f"cosine_{metric}"], abs=1e-6)
+    named = scored(str(folders["a"]), BagOfWords(), {"query": "w0 w1 ", "passage": "w2 "})  # of the encoder's folder
+    assert named == {name: value for name, value in found.items() if name.startswith("a/")}
+
+
+def test_graded_relevance_is_trec_evals(tmp_path, bag_of_words):
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    gains = relevance(4, 3)
+    vectors = [bag_of_words.embed(list(side.values())).double() for side in (QUERIES, CORPUS)]
+    similarity = AsLibrary.similarity(*vectors).tolist()
+    run = {query: dict(zip(CORPUS, row, strict=True)) for query, row in zip(QUERIES, similarity, strict=True)}
+    measures = {"ndcg_cut_10", "recall_10", "map_cut_100", "recip_rank"}
+    per_query = pytrec_eval.RelevanceEvaluator(gains, measures).evaluate(run).values()
+    metrics = ["ndcg@10", "recall@10", "map@100", "mrr"]
+    found = scored({"mine": {"path": str(beir(tmp_path, gains)), "metrics": metrics}}, bag_of_words)
+    expected = [
+        100 * np.mean([one[name] for one in per_query])
+        for name in ("ndcg_cut_10", "recall_10", "map_cut_100", "recip_rank")
+    ]
+    assert list(found.values()) == pytest.approx(expected, abs=1e-6)
+
+
+def test_sets_in_one_folder_are_scored_alone_and_averaged(tmp_path, bag_of_words):
+    gains = {"Nano1": relevance(5, 1), "Nano2": relevance(6, 1)}
+    for name, one in gains.items():
+        nano(tmp_path / "one", one, f"{name}-00000-of-00001")
+        nano(tmp_path / "each" / name, one)
+    found, each = (scored(str(tmp_path / name), bag_of_words) for name in ("one", "each"))
+    assert list(found.values()) == list(each.values())
+    alone = scored({"x": {"path": str(tmp_path / "one"), "split": "Nano2"}}, bag_of_words)
+    assert alone["x/cosine/ndcg@10"] == found["one-Nano2/cosine/ndcg@10"]
+    parts = [found[f"one-{name}/cosine/ndcg@10"] for name in gains]
+    assert found["one/cosine/ndcg@10"] == pytest.approx(np.mean(parts))
+    assert parts[0] != parts[1]
+
+
+def test_rows_of_a_query_and_its_document_are_a_corpus(tmp_path, bag_of_words):
+    evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    answers = list(CORPUS.values())
+    rows = [{"question": text, "answer": answers[3 * n + i]} for n, text in enumerate(QUERIES.values()) for i in (0, 1)]
+    rows.append({"question": rows[0]["question"], "answer": rows[3]["answer"]})  # a document of two queries
+    corpus = {text: text for text in dict.fromkeys(row["answer"] for row in rows)}
+    relevant = {text: {row["answer"] for row in rows if row["question"] == text} for text in QUERIES.values()}
+    queries = {text: text for text in QUERIES.values()}
+    expected = evaluation.InformationRetrievalEvaluator(queries, corpus, relevant)(AsLibrary())
+    found = scored(str(lines(tmp_path / "qa.jsonl", rows)), bag_of_words)
+    for metric in ("ndcg@10", "mrr@10", "map@100", "recall@10"):
+        assert found[f"qa/cosine/{metric}"] == pytest.approx(100 * expected[f"cosine_{metric}"], abs=1e-6)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_pairs_are_the_librarys(binary, tmp_path, bag_of_words):
+    evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    left = texts(80, 6, 7)
+    right = [" ".join([*one.split()[: n % 6], *texts(1, 6 - n % 6, n)[0].split()]) for n, one in enumerate(left)]
+    gold = [int(n % 6 + n % 7 > 5) if binary else n % 6 + 0.3 * (n % 7) for n in range(80)]
+    rows = [f'{a},"{b}",{score}\n' for a, b, score in zip(left, right, gold, strict=True)]
+    (tmp_path / "mine.csv").write_text("text1,text2,label\n" + "".join(rows))
+    found = scored(str(tmp_path / "mine.csv"), bag_of_words)
+    if binary:
+        expected = evaluation.BinaryClassificationEvaluator(left, right, gold)(AsLibrary())
+        names = {"ap": "cosine_ap", "f1": "cosine_f1"}
+    else:
+        expected = evaluation.EmbeddingSimilarityEvaluator(left, right, gold)(AsLibrary())
+        names = {"spearman": "spearman_cosine", "pearson": "pearson_cosine"}
+    for ours, theirs in names.items():
+        assert found[f"mine/cosine/{ours}"] == pytest.approx(
+            100 * expected[theirs], abs=2e-4 if ours == "spearman" else 1e-5
+        )
+
+
+def test_triplets_are_the_librarys(tmp_path, bag_of_words):
+    evaluation = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
+    rows = [dict(zip(("anchor", "positive", "negative"), texts(3, 5, n), strict=True)) for n in range(60)]
+    sides = [[row[name] for row in rows] for name in rows[0]]
+    expected = evaluation.TripletEvaluator(*sides)(AsLibrary("w0 ", "w1 w2 "))["cosine_accuracy"]
+    given = {"path": str(lines(tmp_path / "t.jsonl", rows)), "query_prompt": "w0 ", "document_prompt": "w1 w2 "}
+    found = scored({"t": given}, bag_of_words)
+    assert found == {"t/cosine/accuracy": pytest.approx(100 * expected, abs=1e-6)}
+
+
+@pytest.mark.parametrize("layout", ["whole", "folder"])
+def test_neighbours_and_clusters_are_sklearns(layout, tmp_path, bag_of_words):
+    rng = np.random.default_rng(8)
+    labels = rng.choice(["tea", "sea", "ski"], 120).tolist()
+    kept = {"tea": WORDS[:16], "sea": WORDS[12:28], "ski": WORDS[24:]}
+    rows = [{"text": " ".join(rng.choice(kept[label], 4)), "label": label} for label in labels]
+    vectors = torch.nn.functional.normalize(bag_of_words.embed([row["text"] for row in rows]).double(), dim=-1).numpy()
+    voters = KNeighborsClassifier(5, metric="cosine")
+    if layout == "whole":
+        path, asked, gold = lines(tmp_path / "mine.jsonl", rows), vectors, labels
+        expected = cross_val_score(voters, vectors, labels, cv=LeaveOneOut()).mean()
+    else:
+        path, asked, gold = tmp_path / "mine", vectors[80:], labels[80:]
+        lines(path / "train.jsonl", rows[:80])
+        lines(path / "test-00000-of-00001.jsonl", rows[80:])
+        expected = voters.fit(vectors[:80], labels[:80]).score(asked, gold)
+    found = scored({"mine": {"path": str(path)}}, bag_of_words)
+    assert found["mine/knn/accuracy"] == pytest.approx(100 * expected)
+    order = np.argsort(gold, kind="stable")  # ours: texts of as many words lie by their labels
+    clusters = KMeans(3, n_init=10, random_state=1111).fit_predict(asked[order])
+    assert found["mine/kmeans/v-measure"] == pytest.approx(100 * v_measure_score(np.array(gold)[order], clusters))
+    assert found["mine/fast/accuracy"] > 70
+
+
+def test_a_tasks_prompts_take_the_place_of_the_encoders(tiny_bert, tmp_path):
+    encoder = load_encoder(tiny_bert, prompt="the comet and ", device="cpu")
+    plain = load_encoder(tiny_bert, prompt="", device="cpu")
+    rows = [dict(zip(("anchor", "positive", "negative"), texts(3, 5, n), strict=True)) for n in range(40)]
+    path = str(lines(tmp_path / "t.jsonl", rows))
+    prefixed = [{"anchor": f"bread {row['anchor']}"} | {k: row[k] for k in ("positive", "negative")} for row in rows]
+    other = str(lines(tmp_path / "p.jsonl", prefixed))
+    both = {"t": {"path": path, "query_prompt": "bread ", "document_prompt": ""}, "own": {"path": path}}
+    found = scored(both, encoder)
+    assert encoder.prompt == "the comet and "
+    assert found["t/cosine/accuracy"] == scored(other, plain)["p/cosine/accuracy"]
+    assert found["own/cosine/accuracy"] == scored(path, encoder)["t/cosine/accuracy"]
+    sentences = Suite(task for one in own_tasks(both) for task in one.read(Options())).sentences()
+    assert sentences["t"] == sentences["own"], "a leak is looked for without prompts"
+
+
+ROWS = {"sentence1": "a b", "sentence2": "c d", "score": 1}
+BAD = [
+    ("x.tsv", None, "x.tsv: no such file"),
+    ("stsb", None, "Say suite=stsb"),
+    ({"m": {"path": "{file}", "colums": ["a"]}}, [ROWS], "The nearest is pairs.columns"),
+    ({"m": {"path": "{file}", "columns": ["a", "b"]}}, [ROWS], "wanted 3 different names"),
+    ({"m": {"path": "{file}", "kind": "pears"}}, [ROWS], "pairs, labelled, retrieval"),
+    ({"m": {"path": 3}}, [ROWS], "wanted the path"),
+    ({"a/b": {"path": "{file}"}}, [ROWS], "cannot name a task"),
+    ({"sts12": {"path": "{file}"}}, [ROWS], "published task"),
+    (["{file}", "{file}"], [ROWS], "two tasks are called rows"),
+    ("{file}", [{"left": "a", "right": "b"}], "columns 'left', 'right' do not say"),
+    ("{file}", [ROWS, ROWS], "all 2 rows have the score 1"),
+    ("{file}", [ROWS, {**ROWS, "score": "high"}], "rows.jsonl:2: score is 'high'"),
+    ("{file}", [ROWS, {**ROWS, "sentence2": " "}], "rows.jsonl:2: sentence2 is empty"),
+    ("{file}", [ROWS, {"sentence1": "a"}], "rows.jsonl:2: wanted the columns sentence1, sentence2, score"),
+    ({"m": {"path": "{file}", "split": "dev"}}, [{**ROWS, "split": "test"}], "no row of split dev; there are test"),
+    ("{file}", [{"text": "a", "label": 1}, {"text": "b", "label": 2}], "scores: [knn, kmeans]"),
+    ({"m": {"path": "{file}", "metrics": ["ndcg"]}}, [{"query": "a", "document": "b"}], "'ndcg' is none"),
+    ({"m": {"path": "{file}", "kind": "retrieval", "corpus": "{file}"}}, [ROWS], "queries is not there"),
+]  # fmt: skip
+
+
+def filled(words, **given):
+    if isinstance(words, str):
+        return words.format(**given)
+    if isinstance(words, list):
+        return [filled(one, **given) for one in words]
+    return {key: filled(one, **given) for key, one in words.items()} if isinstance(words, dict) else words
+
+
+@pytest.mark.parametrize(("words", "rows", "expected"), BAD, ids=[one[2][:30] for one in BAD])
+def test_what_cannot_be_scored_says_why(words, rows, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = lines(tmp_path / "rows.jsonl", rows or [])
+    with pytest.raises(InputError) as caught:
+        scored(filled(words, file=file), BagOfWords())
+    assert expected in str(caught.value)
+
+
+def test_a_folder_with_ids_that_do_not_meet(tmp_path, bag_of_words, caplog):
+    gains = {"q1": {"d1": 1, "nowhere": 1}, "q2": {"d2": 1}, "unknown": {"d3": 1}}
+    folder = beir(tmp_path / "a", gains)
+    found = scored(str(folder), bag_of_words)
+    assert found["a/cosine/recall@100"] <= 75, "one of three relevant documents cannot be found"
+    assert "1 relevant documents are not in" in caplog.text
+    assert "1 queries of" in caplog.text
+    with (folder / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "d1", "text": "again"}\n')
+    with pytest.raises(InputError, match=r"corpus.jsonl:301: the id d1 stands twice"):
+        scored(str(folder), bag_of_words)
+    with pytest.raises(InputError, match="no qrels of split dev; there are test, train"):
+        scored({"a": {"path": str(folder), "split": "dev"}}, bag_of_words)
+
+
+def test_a_yaml_file_beside_its_data(tmp_path, monkeypatch, bag_of_words):
+    lines(tmp_path / "tasks" / "data" / "p.jsonl", [{**ROWS, "score": n, "sentence2": f"w{n} b"} for n in range(9)])
+    (tmp_path / "tasks" / "mine.yaml").write_text("first: {path: data/p.jsonl}\nsecond: {path: [data/p.jsonl]}\n")
+    monkeypatch.chdir(tmp_path / "tasks")
+    found = scored("mine", bag_of_words)
+    assert found["first/cosine/spearman"] == found["second/cosine/spearman"]
+    monkeypatch.chdir(tmp_path)
+    assert scored(["tasks/mine.yaml"], bag_of_words) == found
