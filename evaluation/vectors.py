@@ -50,6 +50,10 @@ class Pool(NamedTuple):
         """N texts -> (N, D), in the order of ``texts``."""
         return self.vectors_UD[torch.tensor([self.row_of[text] for text in _behind_prompt(texts)], dtype=torch.long)]
 
+    def cut(self, size: int | None) -> "Pool":
+        """The first numbers of each vector; None: all."""
+        return self if size is None else Pool(self.row_of, self.vectors_UD[:, :size])
+
 
 def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:
     """What stands for each text in a pool."""
@@ -69,10 +73,6 @@ def prompt_of(embedder: Embedder, prompt: str) -> Iterator[None]:
         yield
     finally:
         embedder.prompt = before
-
-    def cut(self, size: int | None) -> "Pool":
-        """The first numbers of each vector; None: all."""
-        return self if size is None else Pool(self.row_of, self.vectors_UD[:, :size])
 
 
 def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
