@@ -3,7 +3,7 @@
 import logging
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import hydra
@@ -11,13 +11,16 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from command.children import begin_process
-from command.config_files import CONFIGS
+from command.config_files import CONFIGS, choices
 from command.keys import check_numbers, check_types, declared
 from command.names import as_used
 from command.processes import find_ranks, local_rank
 from command.statuses import exit_statuses
 
 HELP_COLUMNS = 100
+# Keys of a command that are called like a group of configs/, whose name a word with "=" would choose a file of. What is
+# a choice of the group stays one where the command has that group, too.
+AS_A_KEY = {"synthesis": {"prompts": "+prompts.file"}}
 
 
 def command_line(
@@ -43,10 +46,16 @@ def command_line(
 
     def main() -> None:
         begin_process()
+        sys.argv[1:] = [_as_a_key(word, AS_A_KEY.get(config, {})) for word in sys.argv[1:]]
         with exit_statuses(hydra=True, config=config):
             body()
 
     return main
+
+
+def _as_a_key(word: str, keys: Mapping[str, str]) -> str:
+    group, equals, value = word.partition("=")
+    return f"{keys[group]}={value}" if equals and group in keys and value not in choices(group) else word
 
 
 def log_to_terminal(quiet: bool = False) -> None:

@@ -110,8 +110,8 @@ def _tasks(found: Mapping[str, Any], where: str) -> Tasks:
     return Tasks(specs.get("x1"), specs.get("x2"))
 
 
-def read_spec_file(path: str | Path) -> dict[str, Any]:
-    """What a YAML or JSON file holds.
+def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
+    """What a YAML or JSON file holds, which ``key`` names.
 
     Raises:
         InputError: no such file, not UTF-8, or neither YAML nor JSON of a mapping.
@@ -125,11 +125,12 @@ def read_spec_file(path: str | Path) -> dict[str, Any]:
             else yaml.load(text, Loader=_NoDoubles)
         )
     except FileNotFoundError:
-        raise InputError(f"spec={path}: there is no such file. Name a task spec, YAML or JSON.") from None
+        raise InputError(f"{key}={path}: there is no such file. Name one in YAML or JSON.") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InputError(f"spec={path}: wanted a task spec in YAML or JSON, got: {error}. Correct the file.") from None
+        raise InputError(f"{key}={path}: wanted YAML or JSON, got: {error}. Correct the file.") from None
     if not isinstance(found, dict):
-        raise InputError(f"spec={path}: wanted a mapping with {' and '.join(OF_A_SPEC)}, got {type(found).__name__}.")
+        wanted = f" with {' and '.join(OF_A_SPEC)}" if key == "spec" else ""
+        raise InputError(f"{key}={path}: wanted a mapping{wanted}, got {type(found).__name__}.")
     return found
 
 

@@ -34,6 +34,7 @@ from synthesis.sentences.preparation import Preparation, Prepared, identify, pre
 from synthesis.shards.provenance import versions
 from synthesis.shards.stage import DataSet, Watch
 from synthesis.shards.store import ABOUT, MANIFEST, LabelCounts, ShardStore, read_manifest
+from synthesis.task_spec import read_spec_file
 
 EVERY = 20.0  # seconds between lines of the log
 
@@ -42,12 +43,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class TripletRecipe(ModelRecipe):
-    """GenSE's generator judges, where there is one."""
+    """GenSE's generator judges, or an instruct model that was trained for nothing of it, where there is one."""
 
     rules: Rules
     workers: int | None
-    prompts: dict[str, Any]
+    prompts: Mapping[str, Any]
     prompt_assembly: Assembly | None
+    chat_template: bool
     max_pair_tokens: int
     judge: NamedGenerator | None = field(init=False, default=None)
     identity: dict[str, Any] = field(init=False)  # of the scored rows
@@ -64,9 +66,10 @@ class TripletRecipe(ModelRecipe):
         check_number("workers", self.workers or 1)
         for key, what in self.required.items():
             self.require(key, what)
+        self.prompts = prompts_of(self.prompts)
         self.judge = name_generator(self) if self.generator is not None else None
         check_judged(self.judge, self.rules)
-        self.identity = {"kind": SCORED, **self.identify()}
+        self.identity = {"kind": SCORED, **self.identify(), **({"chat_template": True} if self.chat_template else {})}
 
     @abstractmethod
     def identify(self) -> dict[str, Any]:
@@ -80,7 +83,9 @@ class TripletRecipe(ModelRecipe):
 
     def load_generator(self) -> Generator:
         assert self.judge is not None
-        return self.judge.load(precision=self.precision, device=device_of(self.device), revision=self.revision)
+        chat = {"chat_template": True} if self.chat_template else {}
+        device = device_of(self.device)
+        return self.judge.load(precision=self.precision, device=device, revision=self.revision, **chat)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
         """What the manifest says besides; ``counts`` are of the sentences."""
@@ -118,6 +123,15 @@ class FromSentences(TripletRecipe):
 
     def prepared(self) -> Prepared:
         return prepare(self.inputs, self.preparation, self.home, self.given)
+
+
+def prompts_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of the config, or of the file that ``prompts=FILE`` names.
+
+    Raises:
+        InputError: the file cannot be read, or holds no mapping.
+    """
+    return read_spec_file(given["file"], "prompts") if "file" in given else given
 
 
 def check_judged(judge: object, rules: Rules) -> None:

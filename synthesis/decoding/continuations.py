@@ -37,6 +37,13 @@ class Sampled(NamedTuple):
     rejected: str = ""  # why nothing was drawn: the prompt leaves no room in the model's context
 
 
+def asked_and_begun(text: str) -> tuple[str, str]:
+    """A prompt as a chat: what the user says, and how the answer begins, which is the last line. A prompt of one line
+    is all the user's."""
+    question, newline, begun = text.rpartition("\n")
+    return (question, begun) if newline else (text, "")
+
+
 MOST_NEW_TOKENS = 1 << 16  # also of models that set no limit: a sample has a number drawn for each
 
 

@@ -1,4 +1,4 @@
-"""GenSE's generator as its own discriminator: which is meant, how it wants to be asked, what it says of a pair."""
+"""A generator as its own discriminator, GenSE's or an instruct model: which is meant, how it wants to be asked, what it says of a pair."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from transformers.utils.hub import cached_file
 from contracts import InputError
 from encoders.backbones import from_pretrained
 from encoders.writers import writes_alone
-from prompts import GENERATOR_FILE, PromptIds, Prompts, parse_prompts, read_generator_prompts
+from prompts import GENERATOR_FILE, Direction, PromptIds, Prompts, parse_prompts, read_generator_prompts
 from synthesis.decoding.continuations import Text
 from synthesis.decoding.encoder_decoder import load_encoder_decoder
 from synthesis.decoding.generator import Generator, by_length, load_generator
@@ -34,12 +34,33 @@ class Candidate(TypedDict):
     closed: bool  # it ended by itself, and was not cut after max_new_tokens
 
 
+class ChatIds(PromptIds):
+    """Prompts in a chat, of any instruct model: joined with the sentences, then as the model's template has them."""
+
+    def __init__(self, prompts: Prompts, generator: Generator) -> None:
+        super().__init__(prompts._replace(assembly="string"), generator.tokenizer, alone=True)
+        self.generator = generator
+        self.parts["discrimination"][3:] = self.ids(prompts.discrimination[3:])  # as they stand: a line may begin there
+
+    def most_of_a_pair(self, most: int) -> int:
+        [fixed] = self._framed(self.discrimination_texts([""], [""], most))
+        return len(fixed) + 2 * most
+
+    def _framed(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.generator.encode(texts)
+
+
 class Discriminator:
     """P("true") that the second sentence of a pair follows from the first."""
 
     def __init__(self, generator: Generator, prompts: Prompts, max_pair_tokens: int) -> None:
         try:
-            self.ids = PromptIds(prompts, generator.tokenizer, alone=generator.writes_alone)
+            chat = generator.chat_template
+            self.ids = (
+                ChatIds(prompts, generator)
+                if chat
+                else PromptIds(prompts, generator.tokenizer, alone=generator.writes_alone)
+            )
             self.answers = list(self.ids.answers())
         except InputError as error:
             raise InputError(f"generator={generator.name}: {error}") from None
@@ -49,6 +70,10 @@ class Discriminator:
                 f"max_pair_tokens={self.most}: two such sentences and their prompt have {longest} tokens, and the "
                 f"context of generator={generator.name} is {generator.context}. Set it lower."
             )
+
+    def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[Text]:
+        """What is asked for a sentence in this direction; ``most`` limits the sentence."""
+        return [tuple(ids) for ids in self.ids.generation(direction, sentences, most)]
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
@@ -93,8 +118,12 @@ def name_generator(recipe: Any) -> NamedGenerator:
     weights = identify_generator(source, recipe.revision)
     options = {"revision": recipe.revision} if recipe.revision else {}
     alone = writes_alone(from_pretrained(AutoConfig, source, setting="generator", **options), source, "generator")
-    prompts = choose_prompts(source, recipe.prompts, recipe.prompt_assembly, recipe.revision)
     name = Path(source).resolve().name if Path(source).is_dir() else source
+    if recipe.chat_template:
+        if not alone:
+            raise InputError(f"chat_template=true goes with a causal language model, which generator={name} is not.")
+        return NamedGenerator(source, name, weights, parse_prompts(recipe.prompts, "string", "prompts"), alone)
+    prompts = choose_prompts(source, recipe.prompts, recipe.prompt_assembly, recipe.revision)
     return NamedGenerator(source, name, weights, prompts, alone)
 
 

@@ -18,7 +18,7 @@ from encoders.backbones import check_vocabulary, from_pretrained, load_whole
 from encoders.faster_layers import WORTH_IT_TOKENS, packed_linears
 from encoders.writers import why_not_causal
 from synthesis.decoding.caches import KeysValues, Pass, RowCache
-from synthesis.decoding.continuations import Text
+from synthesis.decoding.continuations import Text, asked_and_begun
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
@@ -136,10 +136,11 @@ class Generator:
         return cast(str, self.tokenizer.decode(list(ids), **_AS_THEY_ARE))
 
     def _as_chat(self, text: str) -> str:
-        question, newline, answer = text.rpartition("\n")
-        messages = [{"role": "user", "content": question if newline else text}]
-        begun = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return cast(str, begun) + (answer if newline else "")
+        question, begun = asked_and_begun(text)
+        messages = [{"role": "user", "content": question}]
+        return (
+            cast(str, self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)) + begun
+        )
 
 
 def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:

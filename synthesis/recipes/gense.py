@@ -7,11 +7,12 @@ and the order of answers change nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, TypedDict
 
 from command.processes import Ranks
+from contracts import InputError
 from prompts import DIRECTIONS, Direction, Prompts
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled
 from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, Pair
@@ -20,6 +21,7 @@ from synthesis.recipe import decode_shards
 from synthesis.sentences.preparation import Prepared
 from synthesis.shards.stage import Stage, Watch
 from synthesis.shards.store import LabelCounts
+from synthesis.task_spec import STOP
 from synthesis.triplet_recipe import FromSentences, close_scored, count_candidates
 
 
@@ -55,13 +57,32 @@ class Gense(FromSentences):
     def write(self, ranks: Ranks, watch: Watch) -> None:
         assert self.judge is not None
         generator, sentences = self.load_generator(), self.prepared()
+        how = self.how
+        if self.chat_template and (mark := closing_mark(self.judge.prompts)):
+            how = replace(how, stop=mark, abandon="\n")
         stage = GenseStage(
             self.home, self.recipe["name"], sentences.number, self.shard_size, self.identity,
-            self.about(sentences.counts), self.how, self.judge.prompts, sentences, self.candidates,
+            self.about(sentences.counts), how, self.judge.prompts, sentences, self.candidates,
             self.max_source_tokens, self.max_pair_tokens,
         )  # fmt: skip
         self.scored = stage
         decode_shards(stage, generator, ranks, close_scored, quiet=self.quiet)
+
+
+def closing_mark(prompts: Prompts) -> str:
+    """What ends a text: the quotation mark, where the prompts end in one that opens it, as DINO's do; else nothing but
+    the end of the sequence does.
+
+    Raises:
+        InputError: one of them ends so, and the other does not.
+    """
+    opened = [getattr(prompts, direction).suffix.endswith(STOP) for direction in DIRECTIONS]
+    if any(opened) and not all(opened):
+        raise InputError(
+            f"prompts: one of entailment.suffix and contradiction.suffix ends in a quotation mark {STOP} that opens "
+            "the text, and the other does not. Wanted both, or none."
+        )
+    return STOP if all(opened) else ""
 
 
 @dataclass
@@ -145,13 +166,13 @@ class Job:
         new = self._begin(self.stage.sentences)
         while rows := list(islice(new, AT_ONCE)):
             premises = [row.premise for row in rows]
-            written = [
-                self.score.ids.generation(direction, premises, self.stage.max_source_tokens) for direction in DIRECTIONS
+            asked = [
+                self.score.questions(direction, premises, self.stage.max_source_tokens) for direction in DIRECTIONS
             ]
-            for row, *ids in zip(rows, *written, strict=True):
+            for row, *texts in zip(rows, *asked, strict=True):
                 self.rows[row.place] = row
-                for direction, one in zip(DIRECTIONS, ids, strict=True):
-                    yield Prompt((row.place, direction), tuple(one), samples=range(self.stage.candidates))
+                for direction, one in zip(DIRECTIONS, texts, strict=True):
+                    yield Prompt((row.place, direction), one, samples=range(self.stage.candidates))
 
     def take(self, sampled: Sampled) -> Iterator[Shard]:
         """The shard that is finished now, if one is: when all its texts have come, its pairs are scored."""

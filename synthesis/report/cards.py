@@ -39,6 +39,8 @@ METHODS = {  # and what is said about contradictions, where they may be left out
 def method_of(manifest: Mapping[str, Any]) -> Method:
     """How the candidates of triplets came about."""
     scored = manifest["identity"]["scored"]
+    if scored.get("chat_template") and "method" not in scored:
+        return Method("written by an instruct model")
     return METHODS[" ".join([scored.get("method", "gense"), *filter(None, [scored.get("contradictions")])])]
 
 

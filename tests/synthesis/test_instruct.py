@@ -1,0 +1,105 @@
+"""``recipe=gense chat_template=true``: an instruct model that was trained for nothing of it writes and judges."""
+
+import json
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from contracts import InputError
+from tests.forks import run_command
+from tests.synthesis.commands import ROOT, here, rows_of
+from tests.synthesis.test_synthesis_command import write_toy_generator
+
+SHIPPED = ROOT / "configs/prompts/gense_instruct.yaml"
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
+OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false", "rules.min_hypothesis_words=0"]
+SENTENCES = [f"the old cat sings in the red house number {n} again" for n in range(6)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("instruct")
+    write_toy_generator(folder / "lm", positions=512)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "lm")
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(folder / "lm")
+    (folder / "in.txt").write_text("\n".join(SENTENCES))
+    return folder
+
+
+def words_for(place, output, *words):
+    given = [f"generator={place / 'lm'}", f"input={place / 'in.txt'}", f"output={output}", "shard_size=4", "workers=1"]
+    return ["recipe=gense_instruct", *given, "max_new_tokens=24", *OPEN, *words]
+
+
+def test_what_it_writes_and_says_is_what_a_plain_chat_gives(place, tmp_path):
+    """The template by hand, one question at a time: P(yes) of {yes, no} behind the prompt's last line."""
+    here(*words_for(place, tmp_path / "out", "candidates=2"))
+    prompts = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+    asks = prompts["discrimination"]
+    tokenizer = AutoTokenizer.from_pretrained(place / "lm")
+    model = AutoModelForCausalLM.from_pretrained(place / "lm").eval()
+    yes, no = (tokenizer(asks[answer])["input_ids"][0] for answer in ("yes", "no"))
+    rows, seen = rows_of(tmp_path / "out" / "scored"), set()
+    assert [row["premise"] for row in rows] == SENTENCES
+    for row in rows:
+        for direction in ("entailment", "contradiction"):
+            assert len(row[direction]) == 2
+            for one in row[direction]:
+                asked = f"{asks['prefix']}{row['premise']}{asks['between']}{one['text']}{asks['suffix']}"
+                question, _, begun = asked.rpartition("\n")
+                ids = tokenizer(f"<user>{question}\n<answer>{begun}", return_tensors="pt")["input_ids"]
+                with torch.no_grad():
+                    wanted = model(ids).logits[0, -1, [yes, no]].softmax(0)[0]
+                assert one["p_true"] == pytest.approx(float(wanted), abs=2e-6)
+                assert '"' not in one["text"], "it runs to the quotation mark"
+                seen.add((one["text"], one["closed"]))
+    assert len(seen) > 12
+    taken = rows_of(tmp_path / "out")
+    closed = {text for text, whole in seen if whole}
+    assert taken
+    assert {row["entailment"] for row in taken} | {row["contradiction"] for row in taken} <= closed
+    about = json.loads((tmp_path / "out" / "manifest.json").read_text())["identity"]["scored"]
+    assert about["chat_template"] is True
+    assert "an instruct model" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):
+    """As typed: prompts=FILE, though configs/ has a group of that name."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(SHIPPED.read_text(encoding="utf-8"))
+    words = words_for(place, tmp_path / "typed", f"prompts={mine}", "quiet=true")
+    done = run_command(["-m", "synthesis", *words])
+    assert done.returncode == 0, done.stderr
+    here(*words_for(place, tmp_path / "out"))
+    assert rows_of(tmp_path / "typed" / "scored") == rows_of(tmp_path / "out" / "scored")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, r"prompts=.*mine\.yaml: there is no such file"),
+        ("- a\n- b\n", r"prompts=.*wanted a mapping, got list"),
+        ("entailment: {prefix: a}\n", r"wanted the text prompts\.entailment\.suffix"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(place, tmp_path, text, says):
+    mine = tmp_path / "mine.yaml"
+    if text is not None:
+        mine.write_text(text)
+    with pytest.raises(InputError, match=says):
+        here(*words_for(place, tmp_path / "out", f"+prompts.file={mine}"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_prompts_must_both_open_a_quotation_or_neither(place, tmp_path):
+    with pytest.raises(InputError, match="ends in a quotation mark"):
+        here(*words_for(place, tmp_path / "out", "prompts.entailment.suffix='.'"))
+
+
+def test_a_model_without_a_chat_template_is_refused(place, tmp_path):
+    write_toy_generator(tmp_path / "base")
+    with pytest.raises(InputError, match="has none"):
+        here(*words_for(place, tmp_path / "out", f"generator={tmp_path / 'base'}"))
