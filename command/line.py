@@ -18,9 +18,8 @@ from command.processes import find_ranks, local_rank
 from command.statuses import exit_statuses
 
 HELP_COLUMNS = 100
-# Keys of a command that are called like a group of configs/, whose name a word with "=" would choose a file of. What is
-# a choice of the group stays one where the command has that group, too.
-AS_A_KEY = {"synthesis": {"prompts": "+prompts.file"}}
+# Words of a command that are called like a group of configs/, of which they would choose a file, and the keys they mean
+AS_A_KEY = {"synthesis": {"prompts": "+prompts.file", "model": "generator"}}
 
 
 def command_line(
@@ -55,7 +54,8 @@ def command_line(
 
 def _as_a_key(word: str, keys: Mapping[str, str]) -> str:
     group, equals, value = word.partition("=")
-    return f"{keys[group]}={value}" if equals and group in keys and value not in choices(group) else word
+    is_choice = group == "prompts" and value in choices(group)
+    return f"{keys[group]}={value}" if equals and group in keys and not is_choice else word
 
 
 def log_to_terminal(quiet: bool = False) -> None:

@@ -18,8 +18,13 @@ from command.devices import check_devices
 from command.processes import Ranks
 from contracts import InputError
 from synthesis.decoding.generator import Generator
+from synthesis.decoding.loop import decode
+from synthesis.server.asking import ask
+from synthesis.server.server import Requests, Server, check_url, library
 from synthesis.shards.progress import choose_progress
+from synthesis.shards.provenance import identify_generator
 from synthesis.shards.stage import DataSet, Stage, Watch, close_stage, leave_unfinished, run_stage
+from synthesis.shards.store import ABOUT
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +99,10 @@ class Recipe(ABC):
 class ModelRecipe(Recipe):
     """A recipe that runs a model, on one device or several."""
 
+    engine: Literal["local", "openai"]
+    base_url: str | None
+    requests: Requests
+    chat_template: bool
     revision: str | None
     precision: Precision
     device: str
@@ -104,14 +113,44 @@ class ModelRecipe(Recipe):
     def processes(self) -> int:
         return self.devices
 
-    def check_devices(self) -> None:
+    @property
+    def served(self) -> bool:
+        """Whether the model is behind a server."""
+        return self.engine == "openai"
+
+    def check_engine(self) -> None:
+        """InputError for devices that are not there, and for keys of a server without one, or the other way about."""
         self.require_at_least(devices=1)
-        check_devices(self.devices, self.device)
+        if not self.served:
+            if self.base_url is not None:
+                raise InputError(f"base_url={self.base_url} goes with engine=openai. Say both, or neither.")
+            check_devices(self.devices, self.device)
+            return
+        self.base_url = check_url(self.base_url)
+        library()
+        if self.devices > 1 or self.revision is not None:
+            key = "devices" if self.devices > 1 else "revision"
+            raise InputError(
+                f"{key}={getattr(self, key)} goes with weights, and engine=openai loads none; requests.in_flight says "
+                "how much is asked at once. Leave it out."
+            )
+
+    def identify_model(self) -> dict[str, Any]:
+        """What tells the model from others: its files, or the name by which a server has it, wherever that stands."""
+        if not self.served:
+            return identify_generator(str(self.generator), self.revision)
+        body = {"body": self.requests.body} if self.requests.body else {}
+        return {"engine": self.engine, "model": self.generator, **body}
+
+    def server(self, ranks: Ranks) -> Server:
+        """Not at work yet."""
+        folder = self.home / ABOUT
+        return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder, ranks.rank)
 
 
 def decode_shards(
     stage: Stage,
-    generator: Generator,
+    generator: Generator | Server,
     ranks: Ranks,
     close: Callable[[Stage], None],
     *,
@@ -121,8 +160,9 @@ def decode_shards(
     """Shards and manifest of texts that a model writes. With ``watch`` it returns when the others are done too."""
 
     def run() -> None:
+        decoder: Any = ask if isinstance(generator, Server) else decode
         with generator.at_work():
-            spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=quiet))
+            spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=quiet), decoder)
         if spent.row_steps:
             log.info("%.1f %% of the rows decoded were finished ones", 100 * spent.wasted_row_steps / spent.row_steps)
 

@@ -21,7 +21,7 @@ from command.children import check_number
 from command.devices import device_of
 from command.processes import Ranks
 from contracts import InputError
-from prompts import DIRECTIONS, Assembly, Direction
+from prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
 from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, NamedGenerator, name_generator
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, write_shards
@@ -31,6 +31,8 @@ from synthesis.rules.triplet_rules import Rules
 from synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
 from synthesis.sentences.inputs import Inputs, open_inputs
 from synthesis.sentences.preparation import Preparation, Prepared, identify, prepare, read_preparation
+from synthesis.server.asking import ServedDiscriminator
+from synthesis.server.server import Server
 from synthesis.shards.provenance import versions
 from synthesis.shards.stage import DataSet, Watch
 from synthesis.shards.store import ABOUT, MANIFEST, LabelCounts, ShardStore, read_manifest
@@ -49,7 +51,6 @@ class TripletRecipe(ModelRecipe):
     workers: int | None
     prompts: Mapping[str, Any]
     prompt_assembly: Assembly | None
-    chat_template: bool
     max_pair_tokens: int
     judge: NamedGenerator | None = field(init=False, default=None)
     identity: dict[str, Any] = field(init=False)  # of the scored rows
@@ -62,14 +63,18 @@ class TripletRecipe(ModelRecipe):
 
     def plan(self) -> None:
         self.require_at_least(shard_size=1, max_pair_tokens=1)
-        self.check_devices()
+        self.check_engine()
         check_number("workers", self.workers or 1)
         for key, what in self.required.items():
             self.require(key, what)
         self.prompts = prompts_of(self.prompts)
-        self.judge = name_generator(self) if self.generator is not None else None
+        self.judge = self._name_judge() if self.generator is not None else None
         check_judged(self.judge, self.rules)
-        self.identity = {"kind": SCORED, **self.identify(), **({"chat_template": True} if self.chat_template else {})}
+        self.identity = {"kind": SCORED, **self.identify()}
+        if self.chat_template:
+            self.identity["chat_template"] = True
+        if self.served:
+            self.identity |= {"precision": "the server's", "judged": self.judged}
 
     @abstractmethod
     def identify(self) -> dict[str, Any]:
@@ -81,8 +86,21 @@ class TripletRecipe(ModelRecipe):
     def claimed(self, *, alone: bool) -> AbstractContextManager[Callable[[int], int]]:
         return free_again(self.folder, overwrite=self.overwrite, alone=alone)
 
-    def load_generator(self) -> Generator:
+    @property
+    def judged(self) -> bool:
+        """Whether candidates are; a server may be unable to, and need not where no rule asks."""
+        return self.judge is not None and (not self.served or self.rules.asks())
+
+    def _name_judge(self) -> NamedGenerator:
+        if not self.served:
+            return name_generator(self)
+        prompts = parse_prompts(self.prompts, "string", "prompts")
+        return NamedGenerator(str(self.generator), str(self.generator), self.identify_model(), prompts, True)
+
+    def load_generator(self, ranks: Ranks) -> Generator | Server:
         assert self.judge is not None
+        if self.served:
+            return self.server(ranks)
         chat = {"chat_template": True} if self.chat_template else {}
         device = device_of(self.device)
         return self.judge.load(precision=self.precision, device=device, revision=self.revision, **chat)
@@ -91,7 +109,7 @@ class TripletRecipe(ModelRecipe):
         """What the manifest says besides; ``counts`` are of the sentences."""
         judge = self.judge
         return {
-            "generator": {"name": judge and judge.name, "weights": judge and judge.weights},
+            "generator": {"name": judge.name if judge and self.judged else None, "weights": judge and judge.weights},
             "versions": versions(),
             "sentences": counts,
         }
@@ -225,13 +243,25 @@ class Baseline(TripletRecipe):
         }
 
     def write(self, ranks: Ranks, watch: Watch) -> None:
-        judge = self.judge
-        score = Discriminator(self.load_generator(), judge.prompts, self.max_pair_tokens) if judge else None
-        number, counts, source = self.open()
-        about, name = self.about(counts), self.recipe["name"]
-        rows = JudgedCandidates(self.home, name, number, self.shard_size, self.identity, about, source, score)
-        self.scored = rows
-        write_shards(rows, lambda: rows.write(ranks), ranks, close_scored)
+        generator = self.load_generator(ranks) if self.judged else None
+        with generator.at_work() if isinstance(generator, Server) else contextlib.nullcontext():
+            score = None
+            if generator is not None and self.judge is not None:
+                score = discriminator_of(generator, self.judge.prompts, self.max_pair_tokens)
+            number, counts, source = self.open()
+            about, name = self.about(counts), self.recipe["name"]
+            rows = JudgedCandidates(self.home, name, number, self.shard_size, self.identity, about, source, score)
+            self.scored = rows
+            write_shards(rows, lambda: rows.write(ranks), ranks, close_scored)
+
+
+def discriminator_of(
+    generator: Generator | Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool = True
+) -> Discriminator | ServedDiscriminator:
+    """The generator as its own discriminator."""
+    if isinstance(generator, Server):
+        return ServedDiscriminator(generator, prompts, max_pair_tokens, judged=judged)
+    return Discriminator(generator, prompts, max_pair_tokens)
 
 
 @dataclass
@@ -239,7 +269,7 @@ class JudgedCandidates(DataSet):
     """A shard is made at once: nothing is under way between two of them."""
 
     source: Source
-    score: Discriminator | None  # None: nothing is judged
+    score: Discriminator | ServedDiscriminator | None  # None: nothing is judged
 
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """The triplets beside it have the report."""

@@ -1,4 +1,4 @@
-"""A generator as its own discriminator, GenSE's or an instruct model: which is meant, how it wants to be asked, what it says of a pair."""
+"""A generator as its own discriminator, GenSE's or an instruct model: how it is asked, and what it says of a pair."""
 
 import logging
 from collections.abc import Mapping, Sequence

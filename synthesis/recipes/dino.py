@@ -25,7 +25,8 @@ from synthesis.report.measures import as_json
 from synthesis.report.report import write_report
 from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters, NearDuplicates, sieve
 from synthesis.sentences.inputs import open_inputs
-from synthesis.shards.provenance import identify_generator, versions
+from synthesis.server.protocol import REFUSALS
+from synthesis.shards.provenance import versions
 from synthesis.shards.stage import Stage, Watch, finish
 from synthesis.shards.store import X1, Entry, LabelCounts, read_entries
 from synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
@@ -87,7 +88,6 @@ class Dino(ModelRecipe):
     num_x1: int
     how: Decoding
     ban_eos: bool
-    chat_template: bool
     samples: Plan
     has_labels: ClassVar[bool] = True
     tasks: Tasks = field(init=False)
@@ -109,15 +109,28 @@ class Dino(ModelRecipe):
                 "recipe=dino_x1x2, which writes first sentences too.",
             )
         self.require_at_least(num_x1=len(self.tasks.x1.labels) if self.tasks.x1 else 1, shard_size=1)
-        self.check_devices()
+        self.check_engine()
+        if self.served:
+            self._check_no_debiasing()
         if self.tasks.x2 is None and self.samples.per_label is not None:
             raise InputError(
                 f"per_label={self.samples.per_label}: that is second sentences per first one, and none are written "
                 "here. Leave it out; num_x1 says how many first sentences there are over all labels."
             )
-        self.weights = identify_generator(str(self.generator), self.revision)
+        self.weights = self.identify_model()
         if self.tasks.x1 is None:
             self.given = self._read_input()
+
+    def _check_no_debiasing(self) -> None:
+        """InputError where counter prompts would be read: no server gives all probabilities at every token."""
+        for spec in filter(None, self.tasks):
+            for label in spec.labels:
+                if label.counters and (self.samples.decay if label.decay is None else label.decay) > 0:
+                    raise InputError(
+                        f"decay={self.samples.decay:g}: self-debiasing wants the probabilities of all tokens at every "
+                        "step, which no server gives. Say decay=0 (in a spec of your own at each label that has one), "
+                        "or take engine=local."
+                    )
 
     def _read_input(self) -> "Given":
         assert self.input is not None
@@ -145,13 +158,7 @@ class Dino(ModelRecipe):
         return finished
 
     def write(self, ranks: Ranks, watch: Watch) -> None:
-        generator = load_generator(
-            str(self.generator),
-            precision=self.precision,
-            device=device_of(self.device),
-            revision=self.revision,
-            chat_template=self.chat_template,
-        )
+        generator = self.server(ranks) if self.served else self._load()
         both = self.tasks.x2 is not None
         first = None
         if self.tasks.x1 is not None:
@@ -162,6 +169,15 @@ class Dino(ModelRecipe):
             decode_shards(first, generator, ranks, finish, quiet=self.quiet, watch=watch if both else None)
         if both:
             decode_shards(self.second_stage(first), generator, ranks, finish, quiet=self.quiet)
+
+    def _load(self) -> Generator:
+        return load_generator(
+            str(self.generator),
+            precision=self.precision,
+            device=device_of(self.device),
+            revision=self.revision,
+            chat_template=self.chat_template,
+        )
 
     def first_stage(self) -> "DinoStage":
         spec, number = self.tasks.x1, self.num_x1
@@ -194,7 +210,7 @@ class Dino(ModelRecipe):
             "kind": kind,
             "spec": spec.to_json(),
             "generator": self.weights,
-            "precision": self.precision,
+            "precision": "the server's" if self.served else self.precision,
             "chat_template": self.chat_template,
             "decoding": {name: value for name, value in asdict(how).items() if name not in no_matter},
             "plan": plan.to_json(),
@@ -202,7 +218,7 @@ class Dino(ModelRecipe):
             "shard_size": self.shard_size,
         }
         source = Path(str(self.generator))
-        name = source.resolve().name if source.is_dir() else str(self.generator)
+        name = source.resolve().name if source.is_dir() and not self.served else str(self.generator)
         about = {"generator": {"name": name, "weights": self.weights}, "versions": versions()}
         return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, how, spec, plan, units)
 
@@ -358,7 +374,8 @@ class Group:
         hopeless = False
         for sampled in sorted(self.came, key=lambda one: one.sample):
             hopeless = hopeless or bool(sampled.rejected)
-            why = NO_ROOM if sampled.rejected else filters.rejected(sampled.text, sampled.closed, self.unit.x1)
+            refused = sampled.rejected if sampled.rejected in REFUSALS else NO_ROOM if sampled.rejected else ""
+            why = refused or filters.rejected(sampled.text, sampled.closed, self.unit.x1)
             if not why and only_new and sampled.text in self.accepted:
                 why = DUPLICATE
             if why:

@@ -19,10 +19,12 @@ from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, 
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import decode_shards
 from synthesis.sentences.preparation import Prepared
+from synthesis.server.asking import ServedDiscriminator
+from synthesis.server.server import Server
 from synthesis.shards.stage import Stage, Watch
 from synthesis.shards.store import LabelCounts
 from synthesis.task_spec import STOP
-from synthesis.triplet_recipe import FromSentences, close_scored, count_candidates
+from synthesis.triplet_recipe import FromSentences, close_scored, count_candidates, discriminator_of
 
 
 @dataclass(kw_only=True)
@@ -56,14 +58,14 @@ class Gense(FromSentences):
 
     def write(self, ranks: Ranks, watch: Watch) -> None:
         assert self.judge is not None
-        generator, sentences = self.load_generator(), self.prepared()
+        generator, sentences = self.load_generator(ranks), self.prepared()
         how = self.how
-        if self.chat_template and (mark := closing_mark(self.judge.prompts)):
+        if (self.chat_template or self.served) and (mark := closing_mark(self.judge.prompts)):
             how = replace(how, stop=mark, abandon="\n")
         stage = GenseStage(
             self.home, self.recipe["name"], sentences.number, self.shard_size, self.identity,
             self.about(sentences.counts), how, self.judge.prompts, sentences, self.candidates,
-            self.max_source_tokens, self.max_pair_tokens,
+            self.max_source_tokens, self.max_pair_tokens, self.judged,
         )  # fmt: skip
         self.scored = stage
         decode_shards(stage, generator, ranks, close_scored, quiet=self.quiet)
@@ -94,10 +96,12 @@ class GenseStage(Stage):
     candidates: int
     max_source_tokens: int
     max_pair_tokens: int
+    judged: bool = True
 
-    def begin(self, missing: list[int], generator: Generator) -> "Job":
+    def begin(self, missing: list[int], generator: Generator | Server) -> "Job":
         sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
-        return Job(self, Discriminator(generator, self.prompts, self.max_pair_tokens), sizes)
+        score = discriminator_of(generator, self.prompts, self.max_pair_tokens, judged=self.judged)
+        return Job(self, score, sizes)
 
     def groups(self, inputs: int) -> int:
         return inputs * len(DIRECTIONS)
@@ -157,7 +161,9 @@ class Job:
     Holds only what is under way.
     """
 
-    def __init__(self, stage: GenseStage, score: Discriminator, missing: Mapping[int, int]) -> None:
+    def __init__(
+        self, stage: GenseStage, score: Discriminator | ServedDiscriminator, missing: Mapping[int, int]
+    ) -> None:
         self.stage, self.score, self.missing = stage, score, missing
         self.rows: dict[int, Row] = {}
         self.groups_done = 0

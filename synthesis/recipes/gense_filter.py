@@ -28,7 +28,7 @@ class GenseFilter(Recipe):
             raise InputError(f"input={self.input}: wanted one output folder of recipe=gense. Say input=FOLDER.")
         self.source = find_scored(Path(self.input))
         self.scored = read_manifest(self.source)["identity"]
-        check_judged(self.scored["generator"], self.rules)
+        check_judged(self.scored["generator"] if self.scored.get("judged", True) else None, self.rules)
         if (self.folder / SCORED).exists() or self.folder.resolve() == self.source.resolve():
             raise InputError(f"output={self.folder} holds what triplets are taken from. Choose another output.")
 

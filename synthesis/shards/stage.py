@@ -18,16 +18,27 @@ from filelock import FileLock, Timeout
 from command.processes import Ranks
 from contracts import InputError
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
-from synthesis.decoding.generator import Generator
 from synthesis.decoding.loop import decode
 from synthesis.shards.store import ABOUT, LabelCounts, ShardStore, read_manifest
 
 log = logging.getLogger(__name__)
 
-Decode = Callable[[Generator, Iterator[Prompt | None], Decoding, Statistics], Iterator[Sampled]]
+Decode = Callable[[Any, Iterator[Prompt | None], Decoding, Statistics], Iterator[Sampled]]
 Watch = Callable[[Sequence[int]], None]
 Written = TypeVar("Written", bound="DataSet")
 PATIENCE = 0.5  # seconds between looks whether the other processes have finished
+
+
+class Writer(Protocol):
+    """A model that writes: in this process, or behind a server."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def context(self) -> int:
+        """Tokens, prompt and continuation together."""
+        ...
 
 
 class Shard(Protocol):
@@ -127,7 +138,7 @@ class Stage(DataSet):
     how: Decoding
 
     @abstractmethod
-    def begin(self, missing: list[int], generator: Generator) -> Job:
+    def begin(self, missing: list[int], generator: Any) -> Job:
         """The work on these shards."""
 
     @abstractmethod
@@ -141,7 +152,7 @@ class Stage(DataSet):
 
 def run_stage(
     stage: Stage,
-    generator: Generator,
+    generator: Writer,
     ranks: Ranks,
     progress: Progress,
     decoder: Decode = decode,
