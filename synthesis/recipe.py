@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from command.devices import check_devices
+from command.devices import check_devices, device_of
 from command.processes import Ranks
 from contracts import InputError
-from synthesis.decoding.generator import Generator
+from synthesis.decoding.generator import Generator, load_generator
 from synthesis.decoding.loop import decode
 from synthesis.server.asking import ask
 from synthesis.server.server import Requests, Server, check_url, library
@@ -141,6 +141,18 @@ class ModelRecipe(Recipe):
             return identify_generator(str(self.generator), self.revision)
         body = {"body": self.requests.body} if self.requests.body else {}
         return {"engine": self.engine, "model": self.generator, **body}
+
+    def load_writer(self, ranks: Ranks) -> Generator | Server:
+        """A causal language model, or a server."""
+        if self.served:
+            return self.server(ranks)
+        return load_generator(
+            str(self.generator),
+            precision=self.precision,
+            device=device_of(self.device),
+            revision=self.revision,
+            chat_template=self.chat_template,
+        )
 
     def server(self, ranks: Ranks) -> Server:
         """Not at work yet."""

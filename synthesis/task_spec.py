@@ -41,6 +41,10 @@ class TaskSpec(NamedTuple):
     def takes_input(self) -> bool:
         return X1 in self.labels[0].instruction
 
+    def debiases(self, decay: float) -> bool:
+        """Whether any text would be written against counter prompts, by this decay where a label has none."""
+        return any(label.counters and (decay if label.decay is None else label.decay) > 0 for label in self.labels)
+
     def label(self, name: str) -> Label:
         return next(label for label in self.labels if label.name == name)
 

@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from command.devices import device_of
 from command.processes import Ranks
 from contracts import InputError
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled
-from synthesis.decoding.generator import Generator, load_generator
+from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, decode_shards, log
 from synthesis.report.cards import write_label_card
 from synthesis.report.measures import as_json
@@ -110,8 +109,11 @@ class Dino(ModelRecipe):
             )
         self.require_at_least(num_x1=len(self.tasks.x1.labels) if self.tasks.x1 else 1, shard_size=1)
         self.check_engine()
-        if self.served:
-            self._check_no_debiasing()
+        if self.served and any(spec.debiases(self.samples.decay) for spec in self.tasks if spec):
+            raise InputError(
+                f"decay={self.samples.decay:g}: self-debiasing wants the probabilities of all tokens at every step, and "
+                "no server gives them. Say decay=0 (and in a spec of your own at each label that has one), or engine=local."
+            )
         if self.tasks.x2 is None and self.samples.per_label is not None:
             raise InputError(
                 f"per_label={self.samples.per_label}: that is second sentences per first one, and none are written "
@@ -120,17 +122,6 @@ class Dino(ModelRecipe):
         self.weights = self.identify_model()
         if self.tasks.x1 is None:
             self.given = self._read_input()
-
-    def _check_no_debiasing(self) -> None:
-        """InputError where counter prompts would be read: no server gives all probabilities at every token."""
-        for spec in filter(None, self.tasks):
-            for label in spec.labels:
-                if label.counters and (self.samples.decay if label.decay is None else label.decay) > 0:
-                    raise InputError(
-                        f"decay={self.samples.decay:g}: self-debiasing wants the probabilities of all tokens at every "
-                        "step, which no server gives. Say decay=0 (in a spec of your own at each label that has one), "
-                        "or take engine=local."
-                    )
 
     def _read_input(self) -> "Given":
         assert self.input is not None
@@ -158,7 +149,7 @@ class Dino(ModelRecipe):
         return finished
 
     def write(self, ranks: Ranks, watch: Watch) -> None:
-        generator = self.server(ranks) if self.served else self._load()
+        generator = self.load_writer(ranks)
         both = self.tasks.x2 is not None
         first = None
         if self.tasks.x1 is not None:
@@ -169,15 +160,6 @@ class Dino(ModelRecipe):
             decode_shards(first, generator, ranks, finish, quiet=self.quiet, watch=watch if both else None)
         if both:
             decode_shards(self.second_stage(first), generator, ranks, finish, quiet=self.quiet)
-
-    def _load(self) -> Generator:
-        return load_generator(
-            str(self.generator),
-            precision=self.precision,
-            device=device_of(self.device),
-            revision=self.revision,
-            chat_template=self.chat_template,
-        )
 
     def first_stage(self) -> "DinoStage":
         spec, number = self.tasks.x1, self.num_x1

@@ -233,7 +233,7 @@ def test_the_key_is_written_nowhere(stand, texts, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["decay=100"], r"decay=100: self-debiasing .* Say decay=0"),
+        (["decay=100"], r"decay=100: self-debiasing .*no server.* Say decay=0"),
         (["base_url=null"], "base_url=None: wanted the address"),
         (["base_url=localhost:8000"], "wanted the address of a server"),
         (["base_url=http://me:secret@localhost/v1"], "base_url holds more than an address"),
