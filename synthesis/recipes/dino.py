@@ -111,8 +111,8 @@ class Dino(ModelRecipe):
         self.check_engine()
         if self.served and any(spec.debiases(self.samples.decay) for spec in self.tasks if spec):
             raise InputError(
-                f"decay={self.samples.decay:g}: self-debiasing wants the probabilities of all tokens at every step, and "
-                "no server gives them. Say decay=0 (and in a spec of your own at each label that has one), or engine=local."
+                f"decay={self.samples.decay:g}: self-debiasing wants the probabilities of all tokens at each step, and "
+                "no server gives them. Say decay=0 (in a spec of your own at each label that has one), or engine=local."
             )
         if self.tasks.x2 is None and self.samples.per_label is not None:
             raise InputError(
