@@ -81,11 +81,11 @@ class NLIBatch(NamedTuple):
 
 
 class TripletBatch(NamedTuple):
-    """An anchor, a text that should be near it, and one that should not."""
+    """An anchor, a text that should be near it, and one or more that should not."""
 
     anchors: Ragged
     positives: Ragged
-    negatives: Ragged | None  # None: the data has two columns
+    negatives: Ragged | None  # as many for each anchor, side by side; None: the data has two columns
     groups: "Tensor"  # (N,) int64, equal where the anchors are the same text
     rows: "np.ndarray"
     max_length: int | None = None  # that the texts were cut at, and are with a prompt; None: what the encoder reads

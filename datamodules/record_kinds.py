@@ -1,7 +1,8 @@
 """The kinds of rows that objectives learn from: the names of their columns and how their labels are read."""
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from contracts import InputError
@@ -27,6 +28,7 @@ class RowKind(NamedTuple):
     columns: tuple[tuple[str, ...], ...]
     label: Label | None = None
     drop_blank: bool = False  # leave rows with an empty text out; else they are errors
+    numbered: tuple[str, ...] = ()  # the last name begins those of one text or more: negative_1, negative_2, ...
 
 
 def score(value: object) -> float:
@@ -81,6 +83,7 @@ TRIPLETS = RowKind(
         ("sent0", "sent1"),
         ("anchor", "positive"),
     ),
+    numbered=("anchor", "positive", "negative_"),
 )
 NLI = RowKind("nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), Label(("label", "gold_label"), relation))
 QA = RowKind("qa", (("question", "answer"), ("anchor", "positive")))
@@ -88,14 +91,26 @@ QA = RowKind("qa", (("question", "answer"), ("anchor", "positive")))
 
 def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
     widths = sorted({len(names) for names in kind.columns})
-    if len(columns) not in widths or len(set(columns)) < len(columns):
+    more = bool(kind.numbered) and len(columns) > widths[-1]
+    if not (more or len(columns) in widths) or len(set(columns)) < len(columns):
         raise InputError(
             f"data.columns={list(columns)}: wanted {' or '.join(map(str, widths))} different names, of the columns "
-            f"that stand for {', '.join(kind.columns[0])}."
+            f"that stand for {', '.join(kind.columns[0])}{', or more of the last' if kind.numbered else ''}."
         )
     return tuple(columns)
 
 
+def numbered_columns(kind: RowKind, present: Collection[str]) -> tuple[str, ...] | None:
+    """Those of a row with ``NAME_1``, ``NAME_2`` and so on; None where there is not even the first."""
+    *first, stem = kind.numbered or ("",)
+    many = list(itertools.takewhile(present.__contains__, (f"{stem}{number}" for number in itertools.count(1))))
+    return (*first, *many) if many and set(first) <= set(present) else None
+
+
+def _shown(numbered: Sequence[str]) -> list[list[str]]:
+    return [[*numbered[:-1], f"{numbered[-1]}1", f"{numbered[-1]}2, ..."]] if numbered else []
+
+
 def described(kind: RowKind) -> str:
-    sets = " or ".join(", ".join(names) for names in kind.columns)
+    sets = " or ".join(", ".join(names) for names in [*kind.columns, *_shown(kind.numbered)])
     return sets + (f", with {' or '.join(kind.label.columns)}" if kind.label else "")

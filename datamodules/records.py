@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from contracts import InputError
-from datamodules.record_kinds import NoExample, RowKind, described, own_columns
+from datamodules.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
 from datamodules.sources import Tally, identity_of, names_of
 from files.listing import form_of, list_files
 from files.manifest import Damaged, describe_files, read_record
@@ -36,7 +36,9 @@ class RecordSource:
         on_error: Literal["fail", "skip"],
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
-        self.kind = kind if columns is None else kind._replace(columns=(own_columns(columns, kind),))
+        self.kind = kind
+        if columns is not None:
+            self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=())
         self.tally = Tally(split, on_error)
         self.files = [file.path for file in list_files(paths)]
         self.paths = [str(one) for one in paths]
@@ -79,6 +81,7 @@ class RecordSource:
             "files": [identity_of(path) for path in self.files],
             "split": self.split,
             "on_error": self.on_error,
+            **({"numbered": self.width} if self._is_numbered() else {}),
         }
 
     def names_split(self) -> bool:
@@ -134,7 +137,10 @@ class RecordSource:
         if first is None:
             return (), None
         labels = self.kind.label.columns if self.kind.label else ()
-        names = next((names for names in self.kind.columns if set(names) <= first.values.keys()), None)
+        present = first.values.keys()
+        names = numbered_columns(self.kind, present) or next(
+            (names for names in self.kind.columns if set(names) <= present), None
+        )
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
             raise InputError(
@@ -143,6 +149,9 @@ class RecordSource:
                 "data.columns=[...]."
             )
         return names, label
+
+    def _is_numbered(self) -> bool:
+        return any(names and names not in self.kind.columns for names, _ in self.columns.values())
 
     def _agreed_width(self) -> int:
         """Texts per row, in which all files must agree."""

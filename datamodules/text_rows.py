@@ -116,15 +116,17 @@ class NLIPairs(TextRows, StoredRows):
 
 
 class TripletRows(TextRows):
-    """Anchor, positive and, where a row has a third text, hard negative; a subclass says where rows come from."""
+    """Anchor, positive and, where a row has more texts, hard negatives; a subclass says where rows come from."""
 
     yields = TripletBatch
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
+        each = store.width - 2
+        columns = np.tile(np.arange(2, store.width), len(rows))
         return TripletBatch(
             self.sequences(store, rows, 0),
             self.sequences(store, rows, 1),
-            self.sequences(store, rows, 2) if store.width == 3 else None,
+            self.sequences(store, np.repeat(rows, each), columns) if each else None,
             text_groups(store, rows, 0),
             rows,
             self.max_length,
@@ -163,8 +165,8 @@ class Sequences:
                 f"token of it. Wanted {specials.number + 1} or more; 32 to 128 are usual."
             )
 
-    def __call__(self, store: TokenStore, rows: np.ndarray, column: int) -> Ragged:
-        """(N,) rows -> N sequences."""
+    def __call__(self, store: TokenStore, rows: np.ndarray, column: int | np.ndarray) -> Ragged:
+        """(N,) rows, and one column or (N,) of them -> N sequences."""
         return self.framed(store.ids, *store.bounds(rows, column))
 
     def framed(self, flat: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Ragged:

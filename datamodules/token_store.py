@@ -74,8 +74,10 @@ class TokenStore:
         """What a run's results say of it: the manifest without the sums of blocks."""
         return {name: entry for name, entry in self.manifest.items() if name != SUMS}
 
-    def bounds(self, rows: np.ndarray, column: int) -> tuple[np.ndarray, np.ndarray]:
-        """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column."""
+    def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column, or in a
+        column of its own for each.
+        """
         places = rows * self.width + column
         if self._sums:
             self._check_texts(places)

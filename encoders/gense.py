@@ -71,7 +71,7 @@ class GenSE(Objective):
             keeps = self.hparams.truncation == "keep_prompt"
             sequences = self.encoder.appended(sequences, keep_prompt=keeps, max_length=batch.max_length)
         encoded = self.encoder.encode(sequences)
-        vectors = encoded.vectors.chunk(len(views))
+        vectors = encoded.vectors.split([len(view.lengths) for view in views])
         loss = partial(
             info_nce,
             temperature=self.hparams.temperature,
@@ -89,7 +89,7 @@ class GenSE(Objective):
         self._views(batch)
 
     def _views(self, batch: TripletBatch) -> list[Ragged]:
-        """Two, or three with hard negatives; of one length each."""
+        """Two, and the hard negatives where there are any."""
         return with_negatives([batch.anchors, batch.positives], batch.negatives, self.hparams.hard_negative_weight)
 
 

@@ -71,7 +71,7 @@ class SimCSE(Objective):
         views = self._views(batch)
         sequences = concatenate(views)
         encoded = self.encoder.encode(sequences)
-        vectors = self.mlp(encoded.vectors).chunk(len(views))
+        vectors = self.mlp(encoded.vectors).split([len(view.lengths) for view in views])
         loss = partial(
             info_nce,
             temperature=self.hparams.temperature,
@@ -87,7 +87,7 @@ class SimCSE(Objective):
         self._views(batch)
 
     def _views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
-        """Two views, or three with hard negatives; of one length each."""
+        """Two views, and the hard negatives where there are any."""
         if isinstance(batch, SentenceBatch) and batch.damaged is not None:
             raise InputError(
                 "model=simcse reads sentences whole, and data.deletion takes words out of them: set "

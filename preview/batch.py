@@ -95,7 +95,7 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
         return
     columns = sequences_of(batch)
     for row in range(min(number, len(batch.rows))):
-        parts = [_part(one.role, one.ids[row], tokenizer) for one in columns]
+        parts = [_part(one.role, ids, tokenizer) for one in columns for ids in _of_row(one.ids, row, len(batch.rows))]
         name = f"row {int(batch.rows[row])}"
         if isinstance(batch, ScoredPairBatch):
             name += f", score {float(batch.scores[row]):.2f}"
@@ -111,6 +111,12 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
             parts += [_part("easy negative", columns[0].ids[other], tokenizer) for other in _others(others)]
             name += ", its own positive under another dropout mask"
         yield Example(name, parts)
+
+
+def _of_row(ids: list[np.ndarray], row: int, rows: int) -> list[np.ndarray]:
+    """Those of a role that has as many sequences for each row."""
+    each = len(ids) // rows
+    return ids[row * each : (row + 1) * each]
 
 
 def _others(mask: np.ndarray) -> list[int]:

@@ -63,20 +63,37 @@ def test_nli_pairs(tmp_path, tiny_mlm):
         assert sequences_of(batch.hypotheses) == tokenizer([sentence(row + 1) for row in batch.rows])["input_ids"]
 
 
-@pytest.mark.parametrize("columns", [("sent0", "sent1", "hard_neg"), ("sent0", "sent1")])
+NUMBERED = ("anchor", "positive", "negative_1", "negative_2")
+
+
+@pytest.mark.parametrize("columns", [("sent0", "sent1", "hard_neg"), ("sent0", "sent1"), NUMBERED])
 def test_triplets(tmp_path, tiny_bert, columns):
     records = [{name: sentence(i // 2 + 7 * k) for k, name in enumerate(columns)} for i in range(8)]
     data = make("triplets", write_rows(tmp_path / "t.jsonl", records), tiny_bert, tmp_path, batch_size=8)
     (batch,) = data.train_dataloader()
     assert isinstance(batch, TripletBatch)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    for column, part in enumerate([batch.anchors, batch.positives, batch.negatives][: len(columns)]):
-        texts = [sentence(row // 2 + 7 * column) for row in batch.rows]
+    for those, part in zip([[0], [1], range(2, len(columns))], batch[: min(3, len(columns))], strict=False):
+        texts = [sentence(row // 2 + 7 * column) for row in batch.rows for column in those]
         assert sequences_of(part) == tokenizer(texts)["input_ids"]
     assert (batch.negatives is None) == (len(columns) == 2)
     same = [[one == other for one in batch.groups.tolist()] for other in batch.groups.tolist()]
     assert same == [[one // 2 == other // 2 for one in batch.rows] for other in batch.rows]
     assert (batch.groups.dtype, batch.groups.shape) == (torch.int64, (8,))
+
+
+def test_pairs_that_get_hard_negatives_are_read_anew(tmp_path, tiny_bert):
+    records = [{"anchor": sentence(i), "positive": sentence(i + 1)} for i in range(4)]
+    path = write_rows(tmp_path / "t.jsonl", [record | {"negative_1": "fog"} for record in records])
+    fingerprints = []
+    for columns in (["anchor", "positive"], None, ["anchor", "positive", "negative_1"]):
+        data = make("triplets", path, tiny_bert, tmp_path, columns=columns)
+        fingerprints.append(json.dumps(data.source().fingerprint()))
+        (batch,) = data.train_dataloader()
+        assert (batch.negatives is None) == (columns == ["anchor", "positive"])
+    assert len(set(fingerprints)) == 3
+    with pytest.raises(InputError, match="or more of the last"):
+        make("triplets", path, tiny_bert, tmp_path, columns=["anchor"])
 
 
 def test_questions_and_answers_are_triplets_without_negatives(tmp_path, tiny_bert):

@@ -74,14 +74,15 @@ def test_sroberta_is_the_librarys_cosine_similarity_loss(tiny_bert, tmp_path):
     assert_same_gradients(gradients, other)
 
 
-@pytest.mark.parametrize("columns", [2, 3])
+@pytest.mark.parametrize("columns", [2, 3, 5])
 @pytest.mark.parametrize("mlp_only_train", [None, False], ids=["no mlp", "mlp stays"])
 def test_supervised_simcse_is_the_librarys_multiple_negatives_ranking(tiny_bert, tmp_path, columns, mlp_only_train):
     mlp = mlp_only_train is not None
     model = built("simcse", tiny_bert, pooling="mean", mlp=mlp, mlp_only_train=False, temperature=0.1, **OFF)
     losses, other = oracle(model, tmp_path)
-    texts = [LEFT, RIGHT, THIRD][:columns]
-    views = [*ragged(model, *texts), None][:3]
+    texts = [LEFT, RIGHT, THIRD, DAMAGED, LEFT[::-1]][:columns]
+    negatives = [text for row in zip(*texts[2:], strict=True) for text in row]
+    views = [*ragged(model, LEFT, RIGHT, *([negatives] if negatives else [])), None][:3]
     found, gradients = step(model, TripletBatch(*views, torch.arange(5), ROWS))
     ranking = losses.MultipleNegativesRankingLoss(other, scale=10)
     loss = ranking([other.tokenize(column) for column in texts], torch.zeros(5))
