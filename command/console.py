@@ -9,7 +9,9 @@ from command.names import COMMANDS, CONSOLE, use
 
 def main() -> None:
     """Hand over to the command, which takes the words behind its name."""
-    name, words = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
+    given = sys.argv[1:] or ["--help"]
+    size = 2 if " ".join(given[:2]) in COMMANDS else 1
+    name, words = " ".join(given[:size]), given[size:]
     if name in ("-h", "--help"):
         sys.stdout.write(overview())
         return

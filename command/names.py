@@ -9,6 +9,7 @@ COMMANDS = {  # name on the console -> module, how it is called without the cons
     "train": ("train", "python train.py", "train an encoder, or a generator of triplets"),
     "evaluate": ("evaluation.__main__", "python -m evaluation", "score any encoder with the protocols of the papers"),
     "prepare-data": ("datamodules.prepare", "python -m datamodules.prepare", "get public corpora to train on"),
+    "prepare-data mine": ("datamodules.mine", "python -m datamodules.mine", "find hard negatives for pairs of texts"),
     "synthesise": ("synthesis.__main__", "python -m synthesis", "make a data set by instructing a language model"),
     "embed": ("export.embed", "python -m export.embed", "turn a file of texts into a file of vectors"),
     "export": ("export.__main__", "python -m export", "write an encoder as a folder that other libraries load"),

@@ -57,6 +57,8 @@ def read_words(arguments: Sequence[str]) -> Asked:
     if unknown := [key for key in given if key not in KEYS]:
         raise InputError(f"there is no key {unknown[0]!r}; there are {', '.join(KEYS)}.")
     for name in names:
+        if name == "mine":
+            raise InputError("mine is a command of its own: python -m datamodules.mine --help.")
         if name not in CORPORA:
             near = difflib.get_close_matches(name, CORPORA, n=1, cutoff=0.4)
             said = f" Did you mean {near[0]}?" if near else ""

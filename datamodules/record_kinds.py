@@ -85,6 +85,9 @@ TRIPLETS = RowKind(
     ),
     numbered=("anchor", "positive", "negative_"),
 )
+MINED = RowKind(  # pairs that hard negatives are found for
+    "mined", (("anchor", "positive"), ("question", "answer"), ("premise", "entailment"), ("sent0", "sent1"))
+)
 NLI = RowKind("nli", (("premise", "hypothesis"), ("sentence1", "sentence2")), Label(("label", "gold_label"), relation))
 QA = RowKind("qa", (("question", "answer"), ("anchor", "positive")))
 

@@ -42,10 +42,12 @@ MUST_NOT_KNOW = {
     "training": {"wandb"},
 }
 # Command lines compose: they may use Hydra and print, evaluation's may load an encoder, and nobody imports them
-COMMAND_LINES = {"__main__.py", "comparison/sweep.py", "datamodules/prepare.py", "export/embed.py", "train.py"}
+COMMAND_LINES = {
+    "__main__.py", "comparison/sweep.py", "datamodules/mine.py", "datamodules/prepare.py", "export/embed.py", "train.py"
+}  # fmt: skip
 # And these, each of them:
 COMMAND_LINE_ALSO = {
-    "datamodules": {"command"},
+    "datamodules": {"command", "encoders", "export"},  # mining embeds, and keeps vectors as export.embed does
     "evaluation": {"encoders"},
     "comparison": {"encoders", "evaluation", "training"},
     "export": {"command"},

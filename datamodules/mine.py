@@ -1,0 +1,246 @@
+"""Find hard negatives for pairs: ``python -m datamodules.mine encoder=... input=... output=...``."""
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from omegaconf import DictConfig
+
+from command.devices import device_of
+from command.line import command_line
+from contracts import InputError
+from files.claims import check_output_file, differences, hold, let_go
+from files.listing import check_output_apart, form_of, list_files
+from files.manifest import Damaged, read_record, write_record
+from files.rows import read_windows
+from files.whole import whole_file
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    import numpy as np
+
+    from datamodules.mining import Pairs, Rules
+
+log = logging.getLogger("datamodules.mine")
+
+TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
+ADVICE = " Say column=NAME, or correct the row."
+
+
+class Keys(TypedDict):
+    encoder: str | None
+    input: str | Sequence[str] | None
+    columns: Sequence[str] | None
+    split: str
+    on_error: Literal["fail", "skip"]
+    corpus: str | Sequence[str] | None
+    column: str | None
+    output: str | None
+    negatives: int
+    range_min: int
+    range_max: int | None
+    absolute_margin: float | None
+    relative_margin: float | None
+    sampling: Literal["top", "random"]
+    seed: int
+    pooling: str | None
+    prompt: str | None
+    corpus_prompt: str | None
+    max_length: int | None
+    precision: Literal["fp32", "bf16"]
+    device: str
+    window: int
+    overwrite: bool
+    quiet: bool
+
+
+def run(cfg: DictConfig) -> int:
+    """Check, embed what is missing, search, write."""
+    output = check_values(cfg)
+    rules = rules_of(cfg)
+    lock = output.with_name(f".{output.name}.at-work")
+    check_output_file(output)
+    if not hold(lock):
+        raise InputError(f"output={output}: another process is writing this file. Wait until it has ended.")
+    try:
+        pairs, account = read(cfg)
+        identity = {"pairs": digest(pairs.anchors, pairs.corpus, pairs.positives), **rules._asdict()}
+        encoders = load(cfg)
+        identity |= {side: encoder.fingerprint for side, encoder in encoders.items()}
+        if is_finished(output, identity, overwrite=cfg.overwrite):
+            log.info("%s is finished. overwrite=true mines it again.", output)
+            return 0
+        vectors = output.with_name(f"{output.name}.vectors")
+        anchors = embedded(cfg, encoders["anchors"], pairs.anchors, vectors / "anchors.npy")
+        corpus = embedded(cfg, encoders["corpus"], pairs.corpus, vectors / "corpus.npy")
+        account |= write(output, pairs, anchors, corpus, rules, device_of(cfg.device))
+        write_record(about(output), {"identity": identity, **account})
+        shutil.rmtree(vectors)
+        log.info(
+            "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
+            *(output, account["rows"], rules.negatives, account["too_few"]),
+        )
+    finally:
+        let_go(lock)
+    return 0
+
+
+def check_values(cfg: DictConfig) -> Path:
+    for key, what in (("encoder", "whose vectors"), ("input", "a file of pairs"), ("output", "FILE.jsonl")):
+        if cfg[key] is None:
+            raise InputError(f"{key} is not set: {what}; say {key}=...")
+    output = Path(cfg.output)
+    if output.suffix != ".jsonl":
+        raise InputError(f"output={cfg.output}: wanted a name that ends in .jsonl.")
+    if cfg.window < 1:
+        raise InputError(f"window={cfg.window}: wanted at least 1.")
+    if cfg.column is not None and cfg.corpus is None:
+        raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns= names those of input.")
+    check_output_apart(cfg.input, output, about(output))
+    return output
+
+
+def rules_of(cfg: DictConfig) -> "Rules":
+    from datamodules.mining import Rules
+
+    rules = Rules(**{key: cfg[key] for key in Rules._fields})
+    rules.check()
+    return rules
+
+
+def read(cfg: DictConfig) -> tuple["Pairs", dict[str, Any]]:
+    """The pairs with their corpus, and the account of what was read."""
+    from datamodules.mining import pairs_of
+    from datamodules.record_kinds import MINED
+    from datamodules.records import RecordSource
+
+    paths = cfg.input if isinstance(cfg.input, str) else list(cfg.input)
+    columns = None if cfg.columns is None else list(cfg.columns)
+    records = RecordSource(paths, MINED, columns=columns, split=cfg.split, on_error=cfg.on_error)
+    more: list[str] = []
+    if cfg.corpus is not None:
+        given = cfg.corpus if isinstance(cfg.corpus, str) else list(cfg.corpus)
+        files = [one.path for one in list_files(given, "corpus")]
+        if cfg.column is not None and all(form_of(file) == ".txt" for file in files):
+            raise InputError(f"column={cfg.column}: a text file has lines and no columns; leave column out.")
+        windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE)
+        more = [text for _, window in windows for text in window if text.strip()]
+    pairs = pairs_of((record.texts for record in records), more)
+    distinct = sum(map(len, pairs.positives))
+    log.info(
+        "%d pairs of %d anchors, a corpus of %d texts%s",
+        *(distinct, len(pairs.anchors), len(pairs.corpus)),
+        f"; {pairs.read - distinct} pairs were there twice" if pairs.read > distinct else "",
+    )
+    if len(pairs.corpus) < 2:
+        raise InputError(f"input={cfg.input}: its positives are one text, so there are no negatives. Say corpus=FILE.")
+    counts = {"pairs": distinct, "twice": pairs.read - distinct, "corpus": len(pairs.corpus)}
+    return pairs, {"source": records.manifest(), **counts}
+
+
+def load(cfg: DictConfig) -> dict[str, Any]:
+    """The encoder of anchors and that of the corpus: one, unless their prompts differ."""
+    from encoders import load_encoder
+
+    options = {key: cfg[key] for key in ("pooling", "max_length", "precision")} | {"device": device_of(cfg.device)}
+    anchors = load_encoder(cfg.encoder, prompt=cfg.prompt, **options)
+    same = cfg.prompt == cfg.corpus_prompt
+    return {
+        "anchors": anchors,
+        "corpus": anchors if same else load_encoder(cfg.encoder, prompt=cfg.corpus_prompt, **options),
+    }
+
+
+def embedded(cfg: DictConfig, encoder: Any, texts: list[str], path: Path) -> "np.ndarray":
+    """(texts, width) float32, a map of a file that a killed command goes on with."""
+    import numpy as np
+
+    from export.texts_of import Texts
+    from export.vector_file import VectorFile
+
+    path.parent.mkdir(exist_ok=True)
+    width = int(encoder.embed([""]).shape[1])
+    identity = {"encoder": encoder.fingerprint, "texts": digest(texts), "rows": len(texts), "width": width}
+    file = VectorFile(path, {**identity, "dtype": "float32", "window": cfg.window})
+    if not file.claim(overwrite=cfg.overwrite):
+        file.open()
+        try:
+            if before := file.rows_done():
+                log.info("%s: %d of %d texts are embedded already.", path.stem, before, len(texts))
+            for number in np.flatnonzero(~file.done()).tolist():
+                file.write(number, encoder.embed(texts[number * cfg.window : (number + 1) * cfg.window]).numpy())
+            file.finish(Texts((), None))
+        finally:
+            file.close()
+    return np.load(path, mmap_mode="r")
+
+
+def write(
+    output: Path, pairs: "Pairs", anchors: "np.ndarray", corpus: "np.ndarray", rules: "Rules", device: str
+) -> dict[str, int]:
+    """The rows, whole or not at all; how many, and how many pairs got too few negatives."""
+    from datamodules.mining import mine
+
+    rows = too_few = 0
+    with whole_file(output) as part, part.open("w", encoding="utf-8") as file:
+        for one in mine(pairs, anchors, corpus, rules, device):
+            found = pairs.positives[one.anchor]
+            if len(one.negatives) < rules.negatives:
+                too_few += len(found)
+                continue
+            negatives = {f"negative_{n}": pairs.corpus[place] for n, place in enumerate(one.negatives, start=1)}
+            for place, score in zip(found, one.positive_scores, strict=True):
+                row = {"anchor": pairs.anchors[one.anchor], "positive": pairs.corpus[place], **negatives}
+                scores = [round(each, 6) for each in (score, *one.negative_scores)]
+                file.write(json.dumps(row | {"scores": scores}, ensure_ascii=False) + "\n")
+                rows += 1
+        if not rows:
+            raise InputError(
+                f"output={output}: no anchor got {rules.negatives} negatives. Ask for fewer, widen range_max, lower "
+                "the margin, or give a larger corpus."
+            )
+    return {"rows": rows, "too_few": too_few}
+
+
+def about(output: Path) -> Path:
+    """What lies beside a finished file."""
+    return output.with_name(f"{output.name}.json")
+
+
+def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> bool:
+    """Whether the file is there, and of this job.
+
+    Raises:
+        InputError: it is of another job, or of none.
+    """
+    if not output.exists():
+        return False
+    try:
+        before = read_record(about(output))["identity"]
+    except (OSError, Damaged, KeyError):
+        raise InputError(
+            f"output={output} is there already, and {about(output).name} does not say that it was mined, as what is "
+            "replaced must be. Choose another output, or move it away."
+        ) from None
+    if overwrite:
+        output.unlink()
+        return False
+    if differing := differences(before, json.loads(json.dumps(identity))):
+        raise InputError(
+            f"output={output} is of another job: {differing}. Choose another output, or say overwrite=true to throw it "
+            "away."
+        )
+    return True
+
+
+def digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+main = command_line("mine", run, Keys)
+
+if __name__ == "__main__":
+    main()
