@@ -27,7 +27,7 @@ class Pairs(NamedTuple):
     anchors: list[str]
     corpus: list[str]
     positives: list[list[int]]  # of each anchor
-    own: list[int | None]  # where the anchor itself stands in the corpus
+    own: list[list[int]]  # where the anchor itself stands in the corpus, if it does
     read: int  # rows, those that come twice among them
 
 
@@ -86,7 +86,7 @@ def pairs_of(rows: Iterable[Sequence[str]], more: Iterable[str] = ()) -> Pairs:
         known, place = positives.setdefault(anchor, []), place_of.setdefault(positive, len(place_of))
         if place not in known:
             known.append(place)
-    own = [place_of.get(anchor) for anchor in positives]
+    own = [[place_of[anchor]] if anchor in place_of else [] for anchor in positives]
     return Pairs(list(positives), list(place_of), list(positives.values()), own, read)
 
 
@@ -94,7 +94,7 @@ def mine(
     pairs: Pairs, anchors_AD: np.ndarray, corpus_CD: np.ndarray, rules: Rules, device: str = "cpu"
 ) -> Iterator[Mined]:
     """What each anchor gets, in order. The vectors may be maps of files; exact, in float32 on ``device``."""
-    excluded = [{*found, own} - {None} for found, own in zip(pairs.positives, pairs.own, strict=True)]
+    excluded = [{*found, *own} for found, own in zip(pairs.positives, pairs.own, strict=True)]
     most = max(map(len, excluded))
     last = rules.last_rank(max(map(len, pairs.positives)))
     for first in range(0, len(anchors_AD), ANCHORS_AT_ONCE):
