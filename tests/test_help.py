@@ -62,6 +62,12 @@ def test_a_race_has_a_page_of_its_own_on_the_console():
     assert max(map(len, done.stdout.partition("Keys and")[0].splitlines())) <= 100
 
 
+def test_mining_is_a_command_of_two_words_on_the_console():
+    code = "import sys; from command.console import main; sys.argv[1:] = ['prepare-data', 'mine', '--help']; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"{CONSOLE} prepare-data mine encoder=" in done.stdout
+
+
 def test_the_console_calls_commands_by_its_own_names(monkeypatch):
     monkeypatch.setattr(names, "_used", ["export"])
     plain = "python -m export.embed x; python -m export y; torchrun --nproc-per-node 8 -m evaluation z; python train.py"
