@@ -12,14 +12,16 @@ import yaml
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 COMMANDS = {  # heading -> files and folders of files, in the order of the page
-    "Train": ("train.yaml", "model", "data", "trainer", "logger", "experiment"),
+    "Train": ("train.yaml", "model", "model_keys", "data", "trainer", "logger", "experiment"),
     "Make data": ("synthesis.yaml", "recipe", "recipe_keys"),
-    "Evaluate": ("evaluation.yaml",),
+    "Evaluate": ("evaluation.yaml", "task"),
     "Compare": ("comparison.yaml", "race", "sweeps", "preview.yaml"),
     "Export": ("export.yaml", "export.embed.yaml"),
 }
 # A file of these is a recipe of other files' keys: what it is for is said, its values are one click away in configs/
 RECIPES = ("experiment", "race", "sweeps")
+SHARED = ("model_keys", "recipe_keys")  # by files of a group, and no choices themselves
+TASK = "task"  # keys of a task in a YAML file of the reader's
 NOT_KEYS = ("_target_", "defaults", "hydra")
 HEADER = """# Every key
 
@@ -44,6 +46,8 @@ def page() -> str:
         parts.append(f"## {heading}\n")
         for place in places:
             path = CONFIGS / place
+            if not path.exists():
+                continue
             if place in RECIPES:
                 parts += [f"### {place}=\n", _table("name", *((one.stem, _about(one)) for one in _files(path)))]
             elif path.is_dir():
@@ -61,7 +65,7 @@ def keys_of(path: Path) -> list[Key | str]:
     root = yaml.compose(source)
     found: list[tuple[int, Key | str]] = []
     if isinstance(root, yaml.MappingNode):
-        of_a_group = path.parent != CONFIGS and "@package _global_" not in source
+        of_a_group = path.parent not in (CONFIGS, CONFIGS / TASK) and "@package _global_" not in source
         found += _keys(root, f"{path.parent.name}." if of_a_group else "", lines, source)
     return [one for _, one in sorted([*found, *_comments(lines)], key=lambda pair: pair[0])]
 
@@ -71,7 +75,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _section(path: Path, group: str) -> str:
-    title = f"{group}={path.stem}" if group and group != "recipe_keys" else str(path.relative_to(CONFIGS))
+    is_choice = group and group not in (*SHARED, TASK)
+    title = f"{group}={path.stem}" if is_choice else str(path.relative_to(CONFIGS))
     parts, rows = [f"### {title}\n"], list[Key]()
     for one in keys_of(path):
         if isinstance(one, Key):

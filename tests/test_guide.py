@@ -241,28 +241,35 @@ def keys_of_group(group: str) -> set[str]:
     return found
 
 
+NO_KEYS = ("model", "data", "trainer", "logger", "experiment")  # but choices
 CHOICES = [
-    ("train", group, path.stem)
+    ("train", group, path)
     for group in ("model", "data", "trainer", "logger")
     for path in sorted((ROOT / "configs" / group).glob("*.yaml"))
 ]
-NOT_ON_THE_PAGE = ("hydra", "prompts", "recipe.", "model", "data", "trainer", "logger", "experiment")  # without a dot
 
 
 def test_every_key_that_hydra_composes_stands_on_the_page_of_keys():
-    """Those of a model or data set beside its own name; texts of prompts and tasks are no keys."""
+    """And the keys of each model and data set beside its name; texts of prompts and tasks are no keys."""
     page = page_of_every_key()
-    plain = [(config, "", "") for config in ("evaluation", "comparison", "export", "export.embed", "synthesis")]
-    for config, group, name in [*plain, *CHOICES]:
-        section = page.partition(f"\n### {group}={name}\n")[2].partition("\n### ")[0]
-        rows, own = (set(re.findall(r"^\| `([^`]+)` \|", text, re.M)) for text in (page, section))
-        keys = list(known_keys(config, [f"{group}={name}"] if group else []))
+    rows = rows_of(page)
+    plain = [(config, "", Path()) for config in ("evaluation", "comparison", "export", "export.embed", "synthesis")]
+    for config, group, path in [*plain, *CHOICES]:
+        keys = list(known_keys(config, [f"{group}={path.stem}"] if group else []))
         for key in keys:
             is_group = any(one.startswith(f"{key}.") for one in keys)
-            if is_group or "_target_" in key or key in NOT_ON_THE_PAGE or key.startswith(NOT_ON_THE_PAGE[:3]):
+            if is_group or "_target_" in key or key in NO_KEYS or key.startswith(("hydra", "prompts", "recipe.")):
                 continue
-            wanted = own if group in ("model", "data") and key.startswith(f"{group}.") else rows
-            assert wanted & {key, key.rpartition(".")[0]}, f"{config} {group}={name}: {key}"
+            assert rows & {key, key.rpartition(".")[0]}, f"{config} {group}={path.stem}: {key}"
+        if group:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            wanted = {f"{group}.{key}" for key in content.get(group, content) if key not in ("_target_", "defaults")}
+            section = page.partition(f"\n### {group}={path.stem}\n")[2].partition("\n### ")[0]
+            assert {one for one in wanted if not any(row.startswith(one) for row in rows_of(section))} == set()
+
+
+def rows_of(text: str) -> set[str]:
+    return set(re.findall(r"^\| `([^`]+)` \|", text, re.M))
 
 
 @pytest.mark.parametrize("place", ["docs/export.md", "configs/export.yaml"])

@@ -354,7 +354,11 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
             )
 
 
-IN_STAGES = [line for line in commands_of(*GUIDE) if "stages." in line or "gense_small_demo" in line]
+IN_STAGES = [
+    line
+    for line in commands_of(*GUIDE)
+    if ("stages." in line or "gense_small_demo" in line) and "llm2vec" not in line  # which wants a decoder
+]
 
 
 @pytest.mark.parametrize("line", [line.removeprefix("python train.py ") for line in IN_STAGES])
