@@ -96,6 +96,8 @@ def test_evaluation_commands_run(command, small_tables, small_word_vectors, tmp_
     put = {"encoder": small_word_vectors, "data_root": tmp_path if fetches else small_tables}
     kept = [word for word in arguments if word.split("=")[0] not in (*put, "pooling")]
     filled = [f"{key}={value}" for key, value in put.items() if any(word.startswith(key) for word in arguments)]
+    (tmp_path / "questions.csv").write_text("query,document\ntea salt,salt drum\nmoss lamp,lamp rope\n")
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\ntea salt,salt,4\nmoss,lamp rope,1\nfern,fern,5\n")
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     launcher = [sys.executable, "-m", *(several if words[0] == "torchrun" else []), "evaluation"]
     source = [f"source={tmp_path}"] if fetches else []
