@@ -10,7 +10,15 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from transformers import AutoModelForCausalLM, AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaModel,
+    PreTrainedConfig,
+)
 from transformers.utils import logging as transformers_logging
 
 from benchmarks.texts import documents, write_documents
@@ -47,6 +55,15 @@ def unpacked_smollm2(folder: Path, *, layers: int | None = None) -> Path:
     model.save_pretrained(folder)
     load_tokenizer(str(packaged_smollm2())).save_pretrained(folder)
     return folder
+
+
+def tiny_decoder(folder: Path) -> Path:
+    """A Llama of two layers with random weights and MiniLM's tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(packaged_minilm())
+    tokenizer.model_max_length = 512
+    tokenizer.save_pretrained(folder)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return random_weights(LlamaModel, LlamaConfig(vocab_size=len(tokenizer), pad_token_id=0, **sizes), folder)
 
 
 def minilm_sized(folder: Path) -> Path:

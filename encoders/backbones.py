@@ -28,6 +28,8 @@ from transformers.utils import logging as transformers_logging
 from contracts import InputError
 from encoders.attention import check_attention, is_decoder_alone, reads_ahead, set_attention, set_attention_dropout
 from encoders.hub import only_local
+from encoders.lora import RECORD, Record, restore
+from encoders.pooling import POOLERS
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
 from files.models import append_end, located, run_folder
@@ -63,10 +65,11 @@ def load_masked_lm(
     decoder: bool = False,
     attention: str | None = None,
     attention_dropout: float | None = None,
+    weights: str | None = None,
 ) -> PreTrainedModel:
     """A transformer with its masked-LM head, or without one where none is wanted; float32. Of an encoder-decoder it is
     the encoder, or with ``decoder`` both. A causal language model's head is its own, which predicts the next token:
-    the model must read both ways.
+    the model must read both ways. ``weights`` names a model of the same config that has them.
 
     Raises:
         InputError: the architecture has no such head, or the checkpoint holds no weights for it (transformers would
@@ -76,16 +79,14 @@ def load_masked_lm(
     config.output_hidden_states = False  # on in some exported folders, for others' sake
     set_attention(config, attention, backbone)
     set_attention_dropout(config, attention_dropout, backbone)
+    weights = weights or backbone
     if not lm_head:
-        return load_states(backbone, decoder=decoder, config=config, attention=attention)
+        return load_states(weights, decoder=decoder, config=config, attention=attention)
     fills = type(config) in AutoModelForMaskedLM._model_mapping
     if not fills and not is_decoder_alone(config):
         raise _no_head(backbone, f"a {config.model_type} model has none")
     factory = AutoModelForMaskedLM if fills else AutoModelForCausalLM
-    if run_folder(backbone):
-        model = _from_run(Path(backbone), factory, config)
-    else:
-        model = load_whole(factory, backbone, partial(_no_head, backbone), config=config, dtype=torch.float32)
+    model = _with_head(weights, factory, config)
     check_attention(model, attention, backbone)
     if not fills and not reads_ahead(model):
         raise InputError(
@@ -156,12 +157,18 @@ def check_vocabulary(
         )
 
 
-def _from_run(folder: Path, factory: Any, config: Any) -> PreTrainedModel:
+def _with_head(name: str, factory: Any, config: Any) -> PreTrainedModel:
+    """The encoder/ of a run has no head: it is in the checkpoint, or below what that adapts."""
+    if not run_folder(name):
+        return load_whole(factory, name, partial(_no_head, name), config=config, dtype=torch.float32)
+    folder = Path(name)
     best = folder / "checkpoints" / "best.ckpt"
     try:
         state = load_checkpoint(best)
     except Damaged as error:
         raise InputError(f"backbone={folder}: {best.name} cannot be used ({error}). Copy a good one there.") from error
+    if record := state.get(RECORD):
+        return restore(_with_head(record["base"], factory, config), record, state["state_dict"], f"backbone={folder}")
     weights = {
         name.removeprefix("encoder.transformer."): value
         for name, value in state["state_dict"].items()
@@ -237,6 +244,7 @@ class Trained(NamedTuple):
     prompt_suffix: str
     append_end: bool
     attention: str | None
+    adapters: Record | None  # what the weights are, where they are adapters
 
 
 def load_trunk(name: str, *, decoder: bool = False) -> PreTrainedModel:
@@ -275,7 +283,8 @@ def read_checkpoint(path: Path) -> Trained:
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
     length = found.get("max_length", settings["max_length"])
     ends, attention = bool(settings.get("append_end")), settings.get("attention")
-    return Trained(weights, backbone, pooling, length, "max_length" in found, head, suffix, ends, attention)
+    settled, adapters = "max_length" in found, found.get(RECORD)
+    return Trained(weights, backbone, pooling, length, settled, head, suffix, ends, attention, adapters)
 
 
 def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str, *, decoder: bool) -> PreTrainedModel:
@@ -283,6 +292,8 @@ def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str, *, deco
     config = from_pretrained(AutoConfig, architecture, setting="encoder")
     config.output_hidden_states = False
     set_attention(config, trained.attention, architecture)
+    if trained.adapters is not None:
+        return _adapted(path, trained, config, decoder=decoder).eval()
     model = states_class(config, decoder=decoder).from_config(config, dtype=torch.float32)
     model = model if decoder else without_extras(model)
     prefix = f"{model.base_model_prefix}."
@@ -299,6 +310,15 @@ def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str, *, deco
     if missing:
         raise _unlike(path, architecture, f"it has no {missing[0]}")
     return model.eval()
+
+
+def _adapted(path: Path, trained: Trained, config: Any, *, decoder: bool) -> PreTrainedModel:
+    record = cast(Record, trained.adapters)
+    decoded = POOLERS[trained.pooling].decodes
+    model = load_states(record["base"], decoder=decoded, setting="encoder", config=config)
+    prefix = record["prefix"].removeprefix(OF_OUR_ENCODER)
+    model = restore(model, Record(**{**record, "prefix": prefix}), trained.weights, f"encoder={path}")
+    return model if decoder else without_extras(model)
 
 
 def _own(names: list[str], model: nn.Module) -> list[str]:

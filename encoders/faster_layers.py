@@ -4,7 +4,8 @@ PyTorch sends float32 products to MKL, which knows AVX-512 only on its maker's p
 one core of a Zen 5. Here linear layers go through oneDNN: in training with their backward pass, while texts are encoded
 with weights laid out beforehand (in bfloat16, where both are oneDNN, that saves a tenth). An embedding's gradient has
 the size of the vocabulary, once for every chunk that looks something up; here the rows of a batch are looked up once.
-Under autocast every chunk casts all weights; here they are cast once a step.
+Under autocast every chunk casts all weights; here they are cast once a step, and frozen ones once. A layer with an
+adapter goes over its states five times besides its products; here it does not.
 """
 
 import contextlib
@@ -16,15 +17,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakIdKeyDictionary
+
+from encoders.held import HeldLinear
 
 
 class _Linear(torch.autograd.Function):
-    """x W^T + b of (rows, in) and (out, in), all three products by oneDNN. Transposed views are read as they lie."""
+    """x W^T + b of (rows, in) and (out, in), all three products by oneDNN. Transposed views are read as they lie.
+
+    A matrix held in 16 bits is widened for each product, and not kept in 32 until the backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        return _product(x, weight.to(x.dtype), bias)
 
     @staticmethod
     @once_differentiable
@@ -32,7 +39,7 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         for_x, for_weight, for_bias = ctx.needs_input_grad
         return (
-            _product(grad, weight.t()) if for_x else None,
+            _product(grad, weight.t().to(grad.dtype)) if for_x else None,
             _product(grad.t(), x.t()) if for_weight else None,
             grad.sum(0) if for_bias else None,
         )
@@ -44,26 +51,96 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @contextlib.contextmanager
 def fast_linears(module: nn.Module) -> Iterator[None]:
-    """Inside, plain float32 ``nn.Linear`` of ``module`` compute through oneDNN where a gradient is wanted on a CPU.
+    """Inside, plain float32 ``nn.Linear`` of ``module`` compute through oneDNN where a gradient is wanted on a CPU,
+    and those with an adapter in one go, under autocast, too.
 
-    Other devices, autocast and inference keep what they have. The backward pass may run outside.
+    Other devices and inference keep what they have. The backward pass may run outside.
     """
-    helps = torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and available(torch.float32)
-    linears = [layer for layer in module.modules() if type(layer) is nn.Linear and _is_plain(layer)] if helps else []
-    with replaced(linears, _linear_of):
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    helps = torch.is_grad_enabled() and available(dtype)
+    layers = list(module.modules()) if helps else []
+    plain = [layer for layer in layers if dtype == torch.float32 and _is_plain(layer)]
+    with replaced(plain, _linear_of), replaced([layer for layer in layers if _is_adapted(layer)], _adapted_of):
         yield
 
 
-def _is_plain(layer: nn.Linear) -> bool:
-    return layer.weight.is_cpu and layer.weight.dtype == torch.float32
+def _is_plain(layer: nn.Module) -> bool:
+    weight = layer._parameters.get("weight")
+    if weight is None or not weight.is_cpu:
+        return False
+    return type(layer) is HeldLinear or (type(layer) is nn.Linear and weight.dtype == torch.float32)
+
+
+def _is_adapted(layer: Any) -> bool:
+    """Whether it is peft's, around a plain layer, and one dropout serves all of its adapters."""
+    if not hasattr(layer, "lora_A") or not _is_plain(layer.get_base_layer()):
+        return False
+    return len(layer.lora_A) == 1 or not any(isinstance(drop, nn.Dropout) for drop in layer.lora_dropout.values())
+
+
+class _Adapted(torch.autograd.Function):
+    """x W^T + b + (z A^T) B^T of a frozen W; z is x, or where it is given what dropout has left of x."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, dropped: Tensor | None, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor
+    ) -> Tensor:
+        low = _product(x if dropped is None else dropped, a)
+        ctx.save_for_backward(x, dropped, weight, a, b, low)
+        return _product(x, weight.to(x.dtype), bias).addmm_(low, b.t())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, dropped, weight, a, b, low = ctx.saved_tensors
+        for_low = grad @ b
+        for_x = _product(grad, weight.t().to(grad.dtype)) if ctx.needs_input_grad[0] else None
+        for_dropped = None if dropped is None else for_low @ a
+        if for_x is not None and dropped is None:
+            for_x.addmm_(for_low, a)
+        for_a = _product(for_low.t(), (x if dropped is None else dropped).t())
+        return for_x, for_dropped, None, None, for_a, _product(grad.t(), low.t())
+
+
+def _adapted_of(layer: Any) -> Callable[..., Tensor]:
+    base, names = layer.get_base_layer(), layer.active_adapters
+
+    def forward(x: Tensor) -> Tensor:
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        rows = x.reshape(-1, x.shape[-1]).to(dtype)
+        a = torch.cat([layer.lora_A[name].weight for name in names])
+        b = torch.cat([layer.lora_B[name].weight * layer.scaling[name] for name in names], dim=1)
+        drop = layer.lora_dropout[names[0]]
+        dropped = drop(rows) if layer.training and isinstance(drop, nn.Dropout) else None
+        bias = None if base.bias is None else base.bias.to(dtype)
+        found = _Adapted.apply(
+            rows, dropped, _once_in(dtype, base._parameters["weight"]), bias, a.to(dtype), b.to(dtype)
+        )
+        return found.view(*x.shape[:-1], -1)
+
+    return forward
+
+
+_CAST = WeakIdKeyDictionary()  # frozen weight -> its version, and the same in the type of autocast
+
+
+def _once_in(dtype: torch.dtype, weight: Tensor) -> Tensor:
+    """A frozen matrix in the type that its products are made in; one that is held in 16 bits is widened each time."""
+    if dtype == torch.float32 or weight.dtype == dtype:
+        return weight
+    version, found = _CAST.get(weight, (None, None))
+    if version != weight._version:
+        found = weight.to(dtype)
+        _CAST[weight] = (weight._version, found)
+    return cast(Tensor, found)
 
 
 def _linear_of(layer: Any) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         if x.dtype != torch.float32 or not x.numel():
-            return F.linear(x, layer.weight, layer.bias)
+            return F.linear(x, layer.weight.to(x.dtype), layer.bias)
         rows = x.reshape(-1, x.shape[-1])
-        return _Linear.apply(rows, layer.weight, layer.bias).view(*x.shape[:-1], -1)
+        return _Linear.apply(rows, layer._parameters["weight"], layer.bias).view(*x.shape[:-1], -1)
 
     return forward
 

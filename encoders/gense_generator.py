@@ -57,9 +57,11 @@ class GenSEGenerator(Objective):
         alone = writes_alone(from_pretrained(AutoConfig, backbone), backbone)
         self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
         answers = PromptIds(self.prompts, load_tokenizer(backbone), alone=alone).answers()
+        under = self.below()
         self.seq2seq = (CausalWriter if alone else T5Writer)(
-            backbone, answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
+            under.base, answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
         ).train()
+        self.adapt(self.seq2seq.transformer, under)
 
     def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
         written = self.seq2seq.write(batch.sources, batch.targets)

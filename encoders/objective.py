@@ -6,7 +6,7 @@ of its config, among them those read here.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypedDict, cast
+from typing import Any, ClassVar, Literal, TypedDict, cast
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from encoders.attention import is_decoder_alone, reads_ahead
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.guide import GuideEncoder
 from encoders.lengths import length_to_train
+from encoders.lora import RECORD, Below, LoraKeys, adapt, below, check_digest, left_out, record_of, wanted
 from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
 from encoders.pooling import POOLERS, cls
 from encoders.prefixes import Prefix, over_prefixes, prefixes
@@ -40,6 +41,8 @@ class Settings(TypedDict):
     bias_correction: bool
     lr_schedule: ScheduleName
     cut_fraction: float  # of the steps: warm-up
+    lora: LoraKeys
+    frozen_weights: Literal["fp32", "bf16"]
 
 
 class EncoderSettings(Settings):
@@ -81,19 +84,23 @@ class Objective(pl.LightningModule):
     guide: GuideEncoder | None = None
     hparams: Any  # Lightning's type knows no keys
 
-    def make_encoder(self, *, lm_head: bool = False, head: nn.Module | None = None) -> SentenceEncoder:
-        """The encoder; and what its vectors are trained by: prefixes of them, a guide.
+    def make_encoder(
+        self, *, lm_head: bool = False, head: nn.Module | None = None, adapts: bool = True
+    ) -> SentenceEncoder:
+        """The encoder; and what its vectors are trained by: prefixes of them, a guide. ``adapts`` is false where
+        `adapt` is called later.
 
         Raises:
             InputError: the backbone or the guide cannot be loaded, or an option is unknown.
         """
-        hparams = self.hparams
+        hparams, under = self.hparams, self.below()
         decoder = hparams.pooling in POOLERS and POOLERS[hparams.pooling].decodes
         if hparams.pooling in POOLERS and POOLERS[hparams.pooling].is_shipped and head is None:
             head = shipped_pooler(hparams.backbone)
         attention = hparams.get("attention")
         transformer = load_masked_lm(
             hparams.backbone,
+            weights=under.base,
             lm_head=lm_head,
             decoder=decoder,
             attention=attention,
@@ -102,6 +109,8 @@ class Objective(pl.LightningModule):
         check_first_token(transformer, hparams.pooling, hparams.backbone)
         tokenizer = load_tokenizer(hparams.backbone, ends=bool(hparams.get("append_end")))
         check_vocabulary(transformer, tokenizer, hparams.backbone)
+        if adapts:
+            self.adapt(transformer, under)
         encoder = SentenceEncoder(
             transformer,
             tokenizer,
@@ -141,6 +150,19 @@ class Objective(pl.LightningModule):
         hparams = self.hparams
         margins = hparams.guide_absolute_margin or 0.0, hparams.guide_relative_margin or 0.0
         return Guide(self.guide.views(several), *margins)
+
+    def below(self) -> Below:
+        """What is loaded: the backbone, or what lies below the adapters that it has and this run keeps."""
+        return below(self.hparams.backbone, self.hparams.get("lora"))
+
+    def adapt(self, transformer: PreTrainedModel, under: Below, *beside: nn.Module) -> None:
+        """Where ``model.lora.rank`` asks for it, freeze what was loaded and put an adapter into it; in place.
+
+        What lies ``beside`` shares weights with it.
+        """
+        lora, frozen_weights = self.hparams.get("lora"), self.hparams.get("frozen_weights")
+        if wanted(lora, frozen_weights):
+            adapt(transformer, lora, under, frozen_weights, *beside)
 
     def configure_optimizers(self) -> Any:
         hparams, trainer = self.hparams, cast(Any, self.trainer)  # a Trainer, with the data module it was given
@@ -182,6 +204,17 @@ class Objective(pl.LightningModule):
         checkpoint["objective"] = self.objective
         if "max_length" in self.hparams:
             checkpoint["max_length"] = self.encoder.max_length
+        if (record := record_of(self)) is not None:
+            checkpoint[RECORD] = record
+            for name in left_out(self):
+                del checkpoint["state_dict"][name]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Weights that a checkpoint of an adapter leaves out are the backbone's, and here already."""
+        if RECORD in checkpoint and (frozen := left_out(self)):
+            check_digest(self, checkpoint[RECORD], "resume")
+            own = self.state_dict()
+            checkpoint["state_dict"] |= {name: own[name] for name in frozen}
 
     def diagnostics(self, left: Tensor, right: Tensor) -> dict[str, Tensor]:
         """Of the pairs of all ranks, at steps that are logged: it takes an eigendecomposition."""

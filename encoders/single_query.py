@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from encoders.faster_layers import replaced
+from encoders.lora import weight_of
 
 
 @contextlib.contextmanager
@@ -32,7 +33,7 @@ def _forward_of(layer: Any) -> Callable[..., tuple[Tensor, None, None]]:
     def forward(hidden_B1D: Tensor, mask: Tensor | None = None, *, key_value_states: Tensor, **_: Any) -> Any:
         heads, width = layer.n_heads, layer.key_value_proj_dim
         query_BHK = layer.q(hidden_B1D).view(-1, heads, width)
-        key_HKD, value_HKD = (linear.weight.view(heads, width, -1) for linear in (layer.k, layer.v))
+        key_HKD, value_HKD = (weight_of(linear).view(heads, width, -1) for linear in (layer.k, layer.v))
         scores_BHT = torch.einsum("bhk,hkd->bhd", query_BHK, key_HKD) @ key_value_states.transpose(1, 2)
         if mask is not None:  # (B, 1, 1, T): what may be seen, or what is added
             mask_B1T = mask[:, 0]

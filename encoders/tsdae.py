@@ -41,13 +41,14 @@ class TSDAE(Objective):
     def __init__(self, *, seed: int, **settings: Unpack[EncoderSettings]) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)
-        self.encoder = self.make_encoder()
+        self.encoder = self.make_encoder(adapts=False)
         if not self.encoder.tokenizer.num_special_tokens_to_add():
             raise InputError(
                 f"backbone={settings['backbone']}: its tokenizer puts no special token before a text, so there is "
                 f"nothing to write the first word behind. Take {CROSS_ATTENTION}."
             )
         self.decoder = tied_decoder(settings["backbone"], self.encoder.transformer, seed).train()
+        self.adapt(self.encoder.transformer, self.below(), self.decoder)
 
     def training_step(self, batch: SentenceBatch, batch_idx: int) -> StepOutput:
         damaged, whole = self._damaged(batch), batch.sentences

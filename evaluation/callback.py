@@ -183,6 +183,7 @@ class FinalScores(pl.Callback):
                 f"{self.best}: wanted the best checkpoint of this run, got one that cannot be used ({error}). Start "
                 "the same command again: it goes on from last.ckpt, and chooses the best anew."
             ) from error
+        pl_module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
         pl_module.load_state_dict(checkpoint["state_dict"])
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):

@@ -14,11 +14,13 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
 
 log = logging.getLogger("export")
 
+FOR_SENTENCE_TRANSFORMERS = ("sentence_transformers", "adapter")
+
 
 class Keys(TypedDict):
     run: str | None
     output: str | None
-    format: Literal["sentence_transformers", "transformers", "onnx"]
+    format: Literal["sentence_transformers", "adapter", "transformers", "onnx"]
     overwrite: bool
     pooling: str | None
     prompt: str | None
@@ -75,7 +77,7 @@ def check_format(cfg: DictConfig) -> None:
     from export.layouts import check_compat
 
     for key in ("compat", "similarity"):
-        if cfg.format != "sentence_transformers" and cfg[key] is not None:
+        if cfg.format not in FOR_SENTENCE_TRANSFORMERS and cfg[key] is not None:
             raise InputError(f"{key}={cfg[key]} is of format=sentence_transformers alone; leave it out.")
     check_compat(cfg.compat)
     if cfg.format == "onnx":
@@ -90,7 +92,8 @@ def check_format(cfg: DictConfig) -> None:
 
 def write(cfg: DictConfig, source: "Source", output: Path) -> None:
     encoder = source.encoder
-    if cfg.format == "sentence_transformers":
+    if cfg.format in FOR_SENTENCE_TRANSFORMERS:
+        from export.adapter import read_adapter
         from export.sentence_transformers import export_encoder, parts_of
 
         described: dict[str, Any] = {
@@ -98,6 +101,8 @@ def write(cfg: DictConfig, source: "Source", output: Path) -> None:
             "similarity": cfg.similarity or source.similarity,
             "card": card(source),
         }
+        if cfg.format == "adapter":
+            described["adapter"] = read_adapter(cfg.run, encoder)
         export_encoder(output, **parts_of(encoder), **described, compat=cfg.compat)
     elif cfg.format == "transformers":
         from export.transformers_folder import export_transformers, use_of_transformers

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts import Results
+from encoders.lora import merged
 from export.folder import export_folder
 from export.model_card import model_card
 from export.sentence_transformers import export_encoder, parts_of
@@ -25,7 +26,7 @@ def _write_encoder(folder: Path, model: Any, results: Results) -> None:
 def _write_generator(folder: Path, model: Any, results: Results) -> None:
     """A folder of transformers, and ``generator.json``: the prompts that it learnt, and how they were assembled."""
     with export_folder(folder) as unfinished:
-        copy.deepcopy(model.seq2seq.transformer).cpu().float().save_pretrained(unfinished)
+        merged(copy.deepcopy(model.seq2seq.transformer).cpu().float()).save_pretrained(unfinished)
         model.seq2seq.tokenizer.save_pretrained(unfinished)
         write_generator_prompts(unfinished, model.prompts)
         (unfinished / "README.md").write_text(_generator_card(results), encoding="utf-8")

@@ -19,9 +19,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from contracts import InputError
 from encoders.appended_prompt import AppendedPrompt
 from encoders.attention import is_causal
+from encoders.lora import merged
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler, TanhHead
 from encoders.sentence_encoder import SentenceEncoder
 from export import layouts
+from export.adapter import Adapter
 from export.appended import as_classifier, check_new_layout, transformer_options, warn_of_digits
 from export.folder import export_folder
 
@@ -49,6 +51,7 @@ def export_encoder(
     compat: int | None = None,
     prompt_suffix: str = "",
     truncate: int | None = None,
+    adapter: Adapter | None = None,
 ) -> Path:
     """Write ``folder`` whole or not at all; an earlier export there is replaced.
 
@@ -57,7 +60,7 @@ def export_encoder(
     ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
     that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
     ``compat=3`` writes for versions of sentence-transformers before 5.4, too. ``prompt_suffix`` goes behind every text.
-    ``truncate`` becomes the library's truncate_dim.
+    ``truncate`` becomes the library's truncate_dim. ``adapter`` is written in the place of the transformer's weights.
     """
     folder = Path(folder)
     _check(pooling, similarity, max_length)
@@ -73,7 +76,10 @@ def export_encoder(
     with export_folder(folder) as unfinished:
         modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
         all_layers = POOLERS[pooling].layers != LAST_LAYER
-        write_transformer(unfinished, transformer, all_layers=all_layers, classifier=decodes)
+        if adapter is None:
+            write_transformer(unfinished, transformer, all_layers=all_layers, classifier=decodes)
+        else:
+            adapter.write(unfinished)
         write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
         _write_json(unfinished / "modules.json", layouts.listed(["Transformer", *(m.kind for m in modules)], compat))
         _write_json(unfinished / "config_sentence_transformers.json", top_level)
@@ -100,7 +106,7 @@ def write_transformer(
     folder: Path, transformer: PreTrainedModel, *, all_layers: bool, classifier: bool = False
 ) -> None:
     # A copy: save_pretrained writes the class into the config, which a model with an LM head shares
-    written = copy.deepcopy(transformer).cpu().float()
+    written = merged(copy.deepcopy(transformer).cpu().float())
     if all_layers:
         written.config.output_hidden_states = True  # by this the library knows that a later module needs them
     (as_classifier(written) if classifier else written).save_pretrained(folder)

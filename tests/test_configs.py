@@ -44,6 +44,7 @@ def test_the_files_are_found():
         "hydra",
         "callbacks",
         "instructions",
+        "model_keys",
         "prompts",
         "race",
         "recipe",

@@ -74,12 +74,13 @@ AT_LEAST_ONE = (
     "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
     "early_stopping",
     "model.max_length", "data.max_length", "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads",
-    "tiny.intermediate_size", "tiny.max_length",
+    "tiny.intermediate_size", "tiny.max_length", "model.lora.rank",
 )  # fmt: skip
 FROM_ZERO = {  # up to this
     "model.lr": math.inf, "model.weight_decay": math.inf, "model.eps": math.inf, "model.cut_fraction": 1,
     "data.num_workers": 4096, "checkpoint.every_n_minutes": math.inf, "evaluation.every_n_steps": math.inf,
     "tiny.dropout": 1, "model.guide_absolute_margin": 2, "model.guide_relative_margin": 1,
+    "model.lora.dropout": 1, "model.lora.alpha": math.inf,
 }  # fmt: skip
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
@@ -214,6 +215,7 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
         raise InputError(
             f"resume={path}: a checkpoint of objective {objective}, but this run trains {model.objective}."
         )
+    model.on_load_checkpoint(found)
     wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     saved = {name: tuple(weight.shape) for name, weight in found["state_dict"].items()}
     if different := sorted(name for name in wanted.keys() | saved.keys() if wanted.get(name) != saved.get(name)):

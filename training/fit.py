@@ -12,6 +12,7 @@ import torch
 from omegaconf import DictConfig
 
 from contracts import DataModule, InputError
+from encoders.lora import is_adapter
 from evaluation.callback import FinalScores, ScoreCallback
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
@@ -92,7 +93,8 @@ def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
 def take_weights(model: pl.LightningModule, before: Path) -> None:
     """The best weights of the run in ``before``, wherever name and size are the same.
 
-    The transformer is there already, as the run's folder is the backbone; this brings what stands behind it.
+    The transformer is there already, as the run's folder is the backbone; this brings what stands behind it. Adapters
+    of that run are in its transformer, or below a new one.
     """
     best = before / "checkpoints" / BEST
     try:
@@ -103,6 +105,7 @@ def take_weights(model: pl.LightningModule, before: Path) -> None:
             f"the stage before anew: remove {before}."
         ) from error
     weights = model.state_dict()
+    saved = {name: weight for name, weight in saved.items() if not is_adapter(name)}
     same = {name: weight for name, weight in saved.items() if name in weights and weights[name].shape == weight.shape}
     model.load_state_dict(same, strict=False)
     fresh = sorted(name for name in weights.keys() - same.keys() if not name.startswith(OF_THE_TRANSFORMER))

@@ -33,7 +33,9 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     "evaluation.tasks": (None, None),
     "data.drop_last": (True, None),
     "early_stopping": (None, None),
+    "model.frozen_weights": ("fp32", None),
 }
+OFF = {"model.lora": "rank"}  # groups that say nothing while this key of theirs is null
 FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule
     "datamodules.documents.HubDocuments": "datamodules.documents.from_hub",
     "datamodules.documents.PydocsDocuments": "datamodules.documents.from_pydocs",
@@ -112,6 +114,10 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
             if key in NOT_IDENTITY_WITHIN and isinstance(plain, dict):
                 plain = {name: part for name, part in plain.items() if name not in NOT_IDENTITY_WITHIN[key]}
             kept[key] = plain
+    for key, switch in OFF.items():
+        group, name = key.split(".")
+        if ((kept.get(group) or {}).get(name) or {}).get(switch, 0) is None:
+            del kept[group][name]
     for key, (now, before) in SAID_BEFORE.items():
         group, _, name = key.rpartition(".")
         there = kept if not group else kept.get(group) or {}

@@ -45,7 +45,7 @@ def stepped(step: torch.nn.Module, batch: object) -> tuple[torch.Tensor, dict[st
     return (
         outcome["loss"].detach(),
         outcome["metrics"],
-        torch.cat([weight.grad.flatten() for weight in step.parameters()]),
+        torch.cat([weight.grad.flatten() for weight in step.parameters() if weight.requires_grad]),
     )
 
 

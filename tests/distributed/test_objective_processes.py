@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from contracts import NLIBatch, ScoredPairBatch, SentenceBatch, TripletBatch
+from tests.decoders import save_decoder
 from tests.distributed import steps
 from tests.distributed.steps import assert_same_step, stepped, stepping
 from tests.objectives import built
@@ -54,6 +55,8 @@ def texts(model, rank, world, *columns):
     return [model.encoder.tokenize(share(column, rank, world)) for column in columns]
 
 
+LORA = {"rank": 4, "alpha": None, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 3}
+DECODER = {"temperature": 0.5, "pooling": "last", "append_end": True, "attention": "bidirectional", "mlp": False}
 CASES = {
     "sroberta": ("sroberta", {}, sroberta),
     "sroberta recomputed": ("sroberta", {"token_budget": 20, "recompute": "on"}, sroberta),
@@ -67,12 +70,19 @@ CASES = {
     "sroberta by prefixes": ("sroberta", {"matryoshka": [32, 8]}, sroberta),
     "sbert_nli by prefixes": ("sbert_nli", {"matryoshka": [32, 8], "matryoshka_weights": [1.0, 2.0]}, sbert_nli),
     "simcse recomputed": ("simcse", SUPERVISED | {"token_budget": 20, "recompute": "on"}, triplets),
-}
+    "tsdae adapter": ("tsdae", {"lora": LORA}, damaged),
+    "decoder": ("simcse", DECODER, pairs),
+    "decoder adapter": ("simcse", DECODER | {"lora": LORA}, triplets),
+    "decoder adapter in 16 bits, recomputed": (
+        "simcse", DECODER | {"lora": LORA, "frozen_weights": "bf16", "token_budget": 20, "recompute": "on"}, pairs,
+    ),
+}  # fmt: skip
 
 
-def every_case(rank: int, world: int, backbone: str) -> dict:
+def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:
     found = {}
     for name, (objective, options, batch_of) in CASES.items():
+        backbone = decoder if name.startswith("decoder") else encoder
         guide = {"guide": backbone} if "guide" in options else {}
         model = built(objective, backbone, **{"token_budget": 10**6, "recompute": "off"} | options | guide).eval()
         found[name] = stepped(stepping(model, world), batch_of(model, rank, world))
@@ -80,13 +90,18 @@ def every_case(rank: int, world: int, backbone: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def alone(tiny_bert):
-    return every_case(0, 1, str(tiny_bert))
+def backbones(tiny_bert, tmp_path_factory):
+    return str(tiny_bert), str(save_decoder("llama", tmp_path_factory.mktemp("llama")))
+
+
+@pytest.fixture(scope="module")
+def alone(backbones):
+    return every_case(0, 1, *backbones)
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def together(request, tiny_bert, tmp_path_factory):
-    return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), str(tiny_bert))
+def together(request, backbones, tmp_path_factory):
+    return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,6 +1,7 @@
 """Truth: the layers and the step as they are without any of it."""
 
 import contextlib
+from contextlib import nullcontext as nothing
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from transformers import AutoModel
 import encoders.sentence_encoder as under_test
 from encoders.backbones import load_tokenizer
 from encoders.faster_layers import available, fast_linears, shared_between_chunks
+from encoders.held import hold
 from encoders.sentence_encoder import SentenceEncoder
 
 TEXTS = ["a ferry", "the harbour market opens before the ferry leaves", "no", "the ferry leaves the market again"]
@@ -33,6 +35,34 @@ def test_values_and_gradients_of_linear_layers(shape):
         found.append([y, given.grad, *(weight.grad for weight in module.parameters())])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.skipif(not available(torch.float32), reason="this build or processor has no oneDNN worth using")
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_values_and_gradients_of_layers_with_an_adapter(autocast, dropout, held):
+    """Truth: peft's own forward."""
+    peft = pytest.importorskip("peft")
+    found = []
+    for fast in (False, True):
+        module = layers().requires_grad_(False)
+        config = peft.LoraConfig(r=4, lora_alpha=12, lora_dropout=dropout, target_modules=["0", "2"])
+        peft.inject_adapter_in_model(config, module)
+        for layer in (module[0], module[2]):
+            nn.init.normal_(layer.lora_B["default"].weight, generator=torch.Generator().manual_seed(3))
+            nn.init.normal_(layer.lora_A["default"].weight, generator=torch.Generator().manual_seed(4))
+        hold(*([module] if held else []))
+        x = torch.linspace(-1, 1, 2 * 5 * 16).view(2, 5, 16).requires_grad_()
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast), fast_linears(module) if fast else nothing():
+            assert ("forward" in vars(module[0])) == fast
+            y = module(x)
+        y.float().square().sum().backward()
+        found.append([y.float(), x.grad, *(weight.grad for weight in module.parameters() if weight.requires_grad)])
+    assert len(found[0]) == 6
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours - theirs).norm() <= (2e-2 if autocast else 1e-5) * theirs.norm()
 
 
 @pytest.mark.parametrize("case", ["no gradient", "autocast", "float64"])

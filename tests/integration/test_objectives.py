@@ -37,6 +37,9 @@ RUNS = {
     "simcse_unsup": ["model=simcse", "data=sentences"],
     "gense": ["model=gense", "data=triplets", 'model.prompt=" It is:"', "model.hard_negative_weight=0.5"],
     "st5": ["model=gense", "data=triplets", 'model.prompt=" It is:"', "model.pooling=mean", "model.optimizer=adamw"],
+    "adapter": ["model=simcse", "data=sentences", "model.lora.rank=4", "model.lora.dropout=0.2"],
+    "adapter in 16 bits": ["model=gense", "data=triplets", "model.lora.rank=4", "model.frozen_weights=bf16"],
+    "adapter of tsdae": ["model=tsdae", "data=sentences", "model.lora.rank=4"],
     "simcse_sup": ["model=simcse", "data=triplets", "model.mlp_only_train=false", "model.hard_negative_weight=1.0"],
 }
 

@@ -54,6 +54,23 @@ def test_it_is_over_keys_and_values_and_not_over_class_paths_or_keys_without_a_v
         assert identity(**other).now != plain.now
 
 
+def test_an_adapter_that_is_off_says_nothing_and_one_that_is_on_says_what_it_is():
+    off = identity(lora={"rank": None, "alpha": None, "dropout": 0.0, "seed": 3}, frozen_weights="fp32")
+    assert off == identity()
+    four = identity(lora={"rank": 4, "seed": 3}, frozen_weights="fp32")
+    assert (
+        len(
+            {
+                off,
+                four,
+                identity(lora={"rank": 8, "seed": 3}),
+                identity(lora={"rank": 4, "seed": 3}, frozen_weights="bf16"),
+            }
+        )
+        == 4
+    )
+
+
 def test_a_folder_of_the_former_name_is_taken_unless_there_is_a_new_one(tmp_path):
     known = Identity("new", "old")
     assert named_folder(tmp_path, "m-d", known).name == "m-d-new"

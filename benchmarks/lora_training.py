@@ -1,0 +1,266 @@
+"""P14: LoRA on a decoder language model as train.py runs it, against the trainer of sentence-transformers.
+
+    python -m benchmarks.lora_training [--quick] [--precisions fp32 bf16] [--rounds 3] [--steps 4] [--clock wall|cpu]
+
+SmolLM2-135M on the CPU, adapters of rank 16 in all linear layers: in-batch contrastive on NLI premises with what
+follows from them in batches of 64, the last token pooled, at most 128 tokens, temperature 0.05. Ours: Lightning's
+Trainer with the callbacks of a run over a prepared row store. Theirs: SentenceTransformerTrainer over the same model
+with the same peft settings, first weights, pairs and order, AdamW and clipping. Before the race both train a few steps:
+in fp32 they must end at the same adapter, in bf16 the losses must agree. Wanted: 1.5 times the pairs/s.
+
+Memory is ours against ours: the peak of a process that trains, above that of one which has imported the same, with
+adapters and with all weights, under ``token_budget=2048 recompute=on``; wanted: at most 0.6. Beside it the sizes of
+both checkpoints; wanted: an adapter and its optimiser under 70 MB. ``--frozen bf16`` holds frozen weights in 16 bits.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks import materials, texts
+from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
+from benchmarks.pair_training import MAX_LENGTH, OPTIMIZER, TEMPERATURE, Work, in_order, order_of, prepare
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from encoders.lora import is_adapter
+from encoders.objective import Objective
+
+RANK, ALPHA, BATCH = 16, 32, 64
+LORA = {"rank": RANK, "alpha": ALPHA, "dropout": 0.0, "targets": "auto", "stages": "merge", "seed": 1}
+CHECKED_STEPS = 3
+SAME = {"fp32": 1e-5, "bf16": 1e-2}  # of a weight of the adapter; of a loss
+IN_CHUNKS = {"token_budget": 2048, "recompute": "on"}
+WANTED_MEMORY, WANTED_BYTES = "<= 0.6x", 70_000_000
+
+
+class Trained(NamedTuple):
+    seconds: float  # of the timed steps
+    losses: list[float]
+    adapter: dict[str, Tensor]  # by its names in the trunk
+
+
+class Ends(Marks):
+    """When each step ended, and its loss."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.losses = list[float]()
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, *rest: Any) -> None:
+        super().on_train_batch_end(trainer, module, outputs, *rest)
+        self.losses.append(float(outputs["loss"]))
+
+
+def our_model(backbone: Path, **keys: Any) -> Objective:
+    common = {"pooling": "last", "max_length": MAX_LENGTH, "mlp": False, "temperature": TEMPERATURE, **OPTIMIZER}
+    return materials.objective("simcse", backbone, bias_correction=True, **common, **keys)
+
+
+def adapter_of(trunk: Any) -> dict[str, Tensor]:
+    """Whatever either side calls the adapter, a weight of it is LAYER.lora_A or LAYER.lora_B."""
+    found = {name: weight.detach().clone() for name, weight in trunk.named_parameters() if is_adapter(name)}
+    return {".".join(name.split(".")[:-2]): weight for name, weight in found.items()}
+
+
+def ours(work: Work, frozen: str = "fp32") -> Trained:
+    ends, model = Ends(work.clock), our_model(work.backbone, lora=LORA, frozen_weights=frozen)
+    trainer = trainer_of_a_run(work.folder, work.steps + 1, work.precision == "bf16", ends)
+    trainer.fit(model, datamodule=work.data)
+    return Trained(ends.times[-1] - ends.times[0], ends.losses, adapter_of(model.encoder.trunk))
+
+
+def theirs(work: Work) -> Trained:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+    from transformers import TrainerCallback
+
+    class StepEnds(TrainerCallback):
+        def __init__(self) -> None:
+            self.times = list[float]()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.times.append(work.clock())
+
+    model, ends = their_model(work.backbone), StepEnds()
+    options = SentenceTransformerTrainingArguments(
+        output_dir=str(work.folder / "theirs"),
+        per_device_train_batch_size=BATCH,
+        max_steps=work.steps + 1,
+        learning_rate=OPTIMIZER["lr"],
+        weight_decay=OPTIMIZER["weight_decay"],
+        adam_epsilon=OPTIMIZER["eps"],
+        max_grad_norm=1.0,
+        lr_scheduler_type="constant",
+        seed=work.data.seed,
+        bf16=work.precision == "bf16",
+        use_cpu=True,
+        batch_sampler=in_order,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=1,
+    )
+    trainer = SentenceTransformerTrainer(
+        model,
+        options,
+        train_dataset=Dataset.from_list([work.pairs[row] for row in order_of(work)]),
+        loss=MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE),
+        callbacks=[ends],
+    )
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return Trained(ends.times[-1] - ends.times[0], losses, adapter_of(model[0].auto_model))
+
+
+def their_model(backbone: Path) -> Any:
+    """With an adapter of peft's in all linear layers, whose first weights are ours."""
+    from peft import LoraConfig
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    transformer = Transformer(str(backbone), max_seq_length=MAX_LENGTH)
+    pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode="lasttoken")
+    model: Any = SentenceTransformer(modules=[transformer, pooling], device="cpu")
+    config = LoraConfig(
+        task_type="FEATURE_EXTRACTION", r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, target_modules="all-linear"
+    )
+    model.add_adapter(config)
+    first = adapter_of(our_model(backbone, lora=LORA).encoder.trunk)
+    for name, weight in model[0].auto_model.named_parameters():
+        if is_adapter(name):
+            weight.data.copy_(first[".".join(name.split(".")[:-2])])
+    return model
+
+
+def apart(work: Work) -> float:
+    """In fp32 how far the adapters are apart after a few steps, in bf16 the losses; ends the program if too far."""
+    few = work._replace(steps=CHECKED_STEPS - 1)
+    own, other = ours(few), theirs(few)
+    if work.precision == "fp32":
+        found, what = largest_difference(other.adapter, own.adapter), "a weight of the adapter"
+    else:
+        found, what = max(abs(a - b) for a, b in zip(own.losses, other.losses, strict=True)), "a loss"
+    if found > SAME[work.precision]:
+        raise SystemExit(f"{work.precision}: within {CHECKED_STEPS} steps {what} differs by {found:.1e}; no race.")
+    return found
+
+
+def compare(work: Work, rounds: int, frozen: str) -> list[Line]:
+    found = apart(work)
+    agreed = f"{'adapters' if work.precision == 'fp32' else 'losses'} within {found:.0e}"
+    sides = {"ours": lambda: ours(work).seconds, "theirs": lambda: theirs(work).seconds}
+    if frozen == "bf16":
+        sides["held"] = lambda: ours(work, frozen).seconds
+    seconds = alternate(sides, rounds)
+    rate = {name: work.steps * BATCH / statistics.median(values) for name, values in seconds.items()}
+    cases = {"ours": agreed} | ({"held": "frozen weights in bf16"} if frozen == "bf16" else {})
+    return [
+        Line(
+            "P14", f"contrastive {work.precision}, {BATCH} pairs, {about}", "pairs/s", rate[side], rate["theirs"],
+            median_ratio(seconds["theirs"], seconds[side]), ">= 1.5x",
+        )
+        for side, about in cases.items()
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------- memory and checkpoints, ours against ours
+
+
+def grown(folder: Path, what: str, precision: str) -> tuple[int, int]:
+    """(bytes, bytes) of a new process that trains: its peak above what importing takes, and its checkpoint."""
+    words = ["--grow", str(folder), what, "--precisions", precision]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.lora_training", *words],
+        check=True, capture_output=True, text=True, cwd=texts.ROOT,
+    )  # fmt: skip
+    peak, size = done.stdout.split()[-2:]
+    return int(peak), int(size)
+
+
+def grow(folder: Path, what: str, precision: str) -> None:
+    """What that process does. ``what``: full, or how frozen weights are held."""
+    data, _ = prepare("contrastive", folder / "backbone", folder, 4_096)
+    idle = resident("VmRSS")
+    keys = {} if what == "full" else {"lora": LORA, "frozen_weights": what}
+    model = our_model(folder / "backbone", **keys, **IN_CHUNKS)
+    trainer = trainer_of_a_run(folder / "run", 2, precision == "bf16")
+    trainer.fit(model, datamodule=data)
+    peak, path = resident("VmHWM"), folder / "run" / "measured.ckpt"
+    trainer.save_checkpoint(path)
+    print(peak - idle, path.stat().st_size)
+    path.unlink()
+
+
+def resident(name: str) -> int:
+    """Bytes, as Linux says them."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+
+def memory(folder: Path, precisions: Sequence[str], frozen: str) -> list[Line]:
+    lines = []
+    for precision in precisions:
+        full, full_size = grown(folder, "full", precision)
+        for held in dict.fromkeys(("fp32", frozen)):
+            peak, size = grown(folder, held, precision)
+            about = f"{precision}, frozen weights in {held}"
+            case = f"peak above idle, adapters / all weights, {about}"
+            lines.append(Line("P14", case, "MiB", peak / 2**20, full / 2**20, peak / full, WANTED_MEMORY))
+            target = f"<= {WANTED_BYTES / 1e6:.0f} MB"
+            lines.append(
+                Line("P14", f"checkpoint, {about}", "MB", size / 1e6, full_size / 1e6, size / full_size, target)
+            )
+    return lines
+
+
+def parse() -> argparse.Namespace:
+    parser = arguments(__doc__)
+    parser.add_argument("--precisions", nargs="+", choices=list(SAME), default=list(SAME))
+    parser.add_argument("--rounds", type=int, default=3, help="0: memory and checkpoints alone")
+    parser.add_argument("--steps", type=int, default=4, help="timed steps of a round")
+    parser.add_argument("--frozen", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--grow", nargs=2, metavar=("FOLDER", "WHAT"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.steps, options.precisions = 1, 1, options.precisions[:1]
+    return options
+
+
+def main() -> None:
+    options = parse()
+    materials.hush()
+    if options.grow:
+        grow(Path(options.grow[0]), options.grow[1], options.precisions[0])
+        return
+    if torch.cuda.is_available():
+        raise SystemExit("This compares on the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=.")
+    lines = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        backbone = (
+            materials.tiny_decoder(folder / "backbone")
+            if options.quick
+            else materials.unpacked_smollm2(folder / "backbone")
+        )
+        data, pairs = prepare("contrastive", backbone, folder, max((options.steps + 1) * BATCH, 4_096))
+        for precision in options.precisions if options.rounds else ():
+            clock = CLOCKS[options.clock]
+            work = Work("contrastive", backbone, data, pairs, precision, options.steps, clock, folder / "run")
+            lines += compare(work, options.rounds, options.frozen)
+        if not options.no_memory:
+            lines += memory(folder, options.precisions, options.frozen)
+    report(f"LoRA on a decoder: train.py's machinery, {options.clock} time", lines, options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""LoRA (Hu et al. 2021): what a backbone knows is frozen, and low-rank products beside its weights are trained.
+
+The layers are peft's. They are put into the transformer itself, whose class, config and hooks stay what they are, so
+that any module may hold it. Adapters are called by their height: "1" is the lowest, and the highest is trained. A
+checkpoint holds the adapters; the weights below them come from the backbone, which must be the same again.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypedDict, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from contracts import InputError
+from encoders.embedding import fingerprint
+from encoders.held import hold, release
+from files.checkpoint import load_checkpoint
+from files.manifest import Damaged
+from files.models import run_folder
+
+RECORD = "lora"  # the entry of a checkpoint that says what its adapters are
+OF_AN_ADAPTER = (".lora_A.", ".lora_B.")
+
+
+class LoraKeys(TypedDict):
+    """Keys under ``model.lora``."""
+
+    rank: int | None
+    alpha: float | None
+    dropout: float
+    targets: str | Sequence[str]
+    stages: Literal["merge", "stack"]
+    seed: int
+
+
+class Record(TypedDict):
+    """What a checkpoint says about its adapters."""
+
+    base: str  # the backbone below all of them
+    prefix: str  # of the names of what they are in
+    adapters: list[LoraKeys]  # the lowest first
+    frozen_weights: str
+    digest: str  # of the weights below
+
+
+class Below(NamedTuple):
+    """What an adapter is put upon."""
+
+    base: str
+    adapters: list[LoraKeys]
+    weights: dict[str, Tensor]  # of the adapters, by names within the trunk
+
+
+def wanted(lora: Any, frozen_weights: str | None) -> bool:
+    """Whether there is to be an adapter.
+
+    Raises:
+        InputError: a key asks for one, and there is none; or what makes it is not installed.
+    """
+    if lora and lora["rank"]:
+        if find_spec("peft") is None:
+            raise InputError(
+                f"model.lora.rank={lora['rank']} needs the package peft. Install it: pip install "
+                "'contrastive-encoders[lora]'."
+            )
+        return True
+    if lora and lora["alpha"] is not None:
+        raise InputError(f"model.lora.alpha={lora['alpha']}: there is no adapter without model.lora.rank; 16 is usual.")
+    if frozen_weights == "bf16":
+        raise InputError("model.frozen_weights=bf16: nothing is frozen without model.lora.rank; 16 is usual.")
+    return False
+
+
+def below(backbone: str, lora: Any) -> Below:
+    """What ``backbone`` is below a new adapter: with ``stages=stack`` a run that trained one is its own base and its
+    adapters, else its merged weights.
+    """
+    if not (lora and lora["rank"] and lora["stages"] == "stack" and run_folder(backbone)):
+        return Below(backbone, [], {})
+    best = Path(backbone) / "checkpoints" / "best.ckpt"
+    try:
+        found = load_checkpoint(best)
+    except Damaged as error:
+        raise InputError(
+            f"backbone={backbone}: {best.name} cannot be used ({error}). Copy a good one there."
+        ) from error
+    record = found.get(RECORD)
+    if record is None:  # all weights were trained
+        return Below(backbone, [], {})
+    return Below(record["base"], list(record["adapters"]), _within(found["state_dict"], record["prefix"]))
+
+
+def adapt(transformer: PreTrainedModel, lora: LoraKeys, under: Below, frozen_weights: str, *beside: nn.Module) -> None:
+    """Freeze the transformer, and put adapters into its trunk: those from ``under``, and a new one that is trained.
+
+    What lies ``beside`` shares weights with it.
+
+    Raises:
+        InputError: no layer has such a name, or the adapters below do not fit.
+    """
+    trunk = cast(PreTrainedModel, transformer.base_model)
+    transformer.requires_grad_(False)
+    adapters = [*under.adapters, lora]
+    for height, keys in enumerate(adapters, 1):
+        _put_in(trunk, str(height), keys)
+    _load(trunk, under.weights, f"backbone={under.base}")
+    trained = f".{len(adapters)}.weight"
+    for name, weight in trunk.named_parameters():
+        weight.requires_grad_(is_adapter(name) and name.endswith(trained))
+    if frozen_weights == "bf16":
+        hold(transformer, *beside)
+    trunk.adapted = Record(  # type: ignore[assignment]  # a plain attribute, which copies take along
+        base=under.base, prefix="", adapters=adapters, frozen_weights=frozen_weights, digest=""
+    )
+
+
+def restore(transformer: PreTrainedModel, record: Record, state: Mapping[str, Tensor], where: str) -> PreTrainedModel:
+    """The backbone of a checkpoint's adapters -> the same transformer with them merged; float32.
+
+    ``state`` has the checkpoint's own names. Raises InputError where the backbone is another one.
+    """
+    under = Below(record["base"], record["adapters"][:-1], {})
+    adapt(transformer, record["adapters"][-1], under, record["frozen_weights"])
+    check_digest(transformer.base_model, record, where)
+    _load(transformer.base_model, _within(state, record["prefix"]), where)
+    return merged(transformer).requires_grad_(True)
+
+
+@torch.no_grad()
+def merged(transformer: PreTrainedModel) -> PreTrainedModel:
+    """The same transformer without adapters, which have gone into its weights; in float32 and in place."""
+    release(transformer)
+    for name, layer in list(_layers(transformer)):
+        layer.merge()
+        transformer.set_submodule(name, layer.get_base_layer())
+    if "adapted" in vars(transformer.base_model):
+        del transformer.base_model.adapted
+    return transformer
+
+
+def record_of(module: nn.Module) -> Record | None:
+    """What a checkpoint is to say of the adapters in a module; None where there are none."""
+    for prefix, part in module.named_modules():
+        if "adapted" in vars(part):
+            record = cast(Record, part.adapted)
+            if not record["digest"]:
+                record["digest"] = digest(part)
+            return record | {"prefix": f"{prefix}."}
+    return None
+
+
+def left_out(module: nn.Module) -> set[str]:
+    """Names of weights that no checkpoint holds, because they are the backbone's."""
+    if not any("adapted" in vars(part) for part in module.modules()):
+        return set()
+    every = module.named_parameters(remove_duplicate=False)
+    return {name for name, weight in every if not weight.requires_grad and not is_adapter(name)}
+
+
+def is_adapter(name: str) -> bool:
+    return any(part in name for part in OF_AN_ADAPTER)
+
+
+def weight_of(linear: Any) -> Tensor:
+    """(out, in) what a linear layer multiplies by, adapters included, with gradient; their dropout left out."""
+    weight = linear.weight
+    for adapter in getattr(linear, "active_adapters", ()):
+        weight = weight + linear.get_delta_weight(adapter)
+    return weight
+
+
+def digest(trunk: nn.Module) -> str:
+    """sha256 over the weights below the adapters."""
+    return fingerprint({name: weight for name, weight in trunk.named_parameters() if not is_adapter(name)})
+
+
+def check_digest(module: nn.Module, record: Record, where: str) -> None:
+    """InputError where the weights below the adapters of ``module`` are not those that the record speaks of."""
+    own = record_of(module)
+    if own is not None and own["digest"] != record["digest"]:
+        raise InputError(
+            f"{where}: the adapter was trained upon other weights than those of backbone={own['base']} here (digest "
+            f"{record['digest'][:8]} there, {own['digest'][:8]} here). Put back the backbone that the run began with."
+        )
+
+
+def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
+    """The first weights are peft's: products of zero and what kaiming_uniform draws, here from the seed."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets = "all-linear" if keys["targets"] == "auto" else keys["targets"]
+    config = LoraConfig(
+        r=cast(int, keys["rank"]),
+        lora_alpha=cast(Any, alpha_of(keys)),
+        lora_dropout=keys["dropout"],
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in trunk.modules()),
+    )
+    try:
+        with torch.random.fork_rng(devices=[]):
+            inject_adapter_in_model(config, trunk, adapter_name=name)
+        del trunk.peft_config  # it would be taken for another one that is being put in
+    except ValueError as error:
+        known = sorted({name.rpartition(".")[2] for name, one in trunk.named_modules() if isinstance(one, nn.Linear)})
+        raise InputError(
+            f"model.lora.targets={keys['targets']}: {str(error).splitlines()[0]} Linear layers are called "
+            f"{', '.join(known)}; auto takes all of them."
+        ) from error
+    drawn = torch.Generator().manual_seed(keys["seed"])
+    for _, layer in _layers(trunk):
+        if name in layer.lora_A:
+            nn.init.kaiming_uniform_(layer.lora_A[name].weight, a=math.sqrt(5), generator=drawn)
+            nn.init.zeros_(layer.lora_B[name].weight)
+        layer.set_adapter(list(layer.lora_A))
+        layer.cast_input_dtype_enabled = False  # under autocast it would widen states for a product in 16 bits
+
+
+def alpha_of(keys: LoraKeys) -> float:
+    return 2 * cast(int, keys["rank"]) if keys["alpha"] is None else keys["alpha"]
+
+
+def _layers(transformer: nn.Module) -> Iterator[tuple[str, Any]]:
+    return ((name, module) for name, module in transformer.named_modules() if hasattr(module, "lora_A"))
+
+
+def _within(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): weight for name, weight in state.items() if is_adapter(name)}
+
+
+def _load(trunk: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
+    own = {name: tuple(weight.shape) for name, weight in trunk.named_parameters() if is_adapter(name)}
+    different = sorted(name for name, weight in weights.items() if own.get(name) != tuple(weight.shape))
+    if different:
+        raise InputError(f"{where}: its adapter does not fit the backbone: {different[0]}. Was the backbone changed?")
+    trunk.load_state_dict(dict(weights), strict=False)

@@ -1,0 +1,148 @@
+"""Runs with ``model.lora``: what stages do with each other's adapters, and an adapter exported by itself.
+
+The weights that a run must leave are computed here from its checkpoints: W + sum of (alpha / r) B A.
+"""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+from contracts import InputError
+from encoders import load_encoder
+from encoders.lora import is_adapter
+from export.__main__ import Keys, run
+from tests.decoders import save_decoder
+from tests.in_process import run_here
+
+NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
+RANKS, ALPHA = {"first": 4, "second": 2}, 6.0
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    return save_decoder("llama", tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def words(decoder, tmp_path_factory):
+    path, rng = tmp_path_factory.mktemp("rows") / "rows.jsonl", random.Random(2)
+    rows = [{"anchor": f"A {rng.choice(NOUNS)}, {n}.", "positive": f"Some {rng.choice(NOUNS)}."} for n in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    every = ["data=triplets", f"data.path={path}", "max_steps=3", "batch_size=8"]
+    model = ["model.pooling=last", "model.append_end=true", "model.mlp=false", "model.lr=0.01", "quiet=true"]
+    stages = [f"+stages.{name}.{word}" for name in RANKS for word in [*every, f"model.lora.rank={RANKS[name]}"]]
+    return ["model=simcse", f"backbone={decoder}", *model, f"model.lora.alpha={ALPHA}", *stages]
+
+
+@pytest.fixture(scope="module", params=["merge", "stack"])
+def trained(request, words, command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param) / "run"
+    outcome = command(*words, f"stages.second.model.lora.stages={request.param}", f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    return request.param, folder
+
+
+def saved(folder):
+    return torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+
+
+def with_products(weights, checkpoint, ranks):
+    """Weights of a trunk, and the products of a checkpoint's adapters, the lowest first."""
+    state, found = checkpoint["state_dict"], dict(weights)
+    for name in weights:
+        for height, rank in enumerate(ranks, 1):
+            a, b = (
+                state.get(f"encoder.transformer.{name.removesuffix('.weight')}.lora_{side}.{height}.weight")
+                for side in "AB"
+            )
+            if a is not None:
+                found[name] = found[name] + ALPHA / rank * b @ a
+    return found
+
+
+def test_a_stage_begins_from_the_adapter_of_the_one_before(trained, decoder):
+    how, folder = trained
+    first, second = (folder / f"stage-{name}" for name in RANKS)
+    backbone = dict(AutoModel.from_pretrained(decoder).named_parameters())
+    merged = load_file(first / "encoder" / "model.safetensors")
+    torch.testing.assert_close(merged, with_products(backbone, saved(first), [4]), atol=1e-6, rtol=1e-5)
+    last = saved(second)
+    wanted = with_products(merged, last, [2]) if how == "merge" else with_products(backbone, last, [4, 2])
+    torch.testing.assert_close(load_file(folder / "encoder/model.safetensors"), wanted, atol=1e-6, rtol=1e-5)
+    kept = [name for name in last["state_dict"] if is_adapter(name) and ".lora_B.1." in name]
+    same = [torch.equal(last["state_dict"][name], saved(first)["state_dict"][name]) for name in kept if how == "stack"]
+    assert all(same)
+    assert bool(same) == (how == "stack")
+    moved = [
+        b.abs().max() for name, b in last["state_dict"].items() if f".lora_B.{2 if how == 'stack' else 1}." in name
+    ]
+    assert min(moved) > 0
+
+
+def test_checkpoints_hold_the_adapter_and_its_optimiser_alone(trained):
+    _, folder = trained
+    for name in RANKS:
+        found = saved(folder / f"stage-{name}")
+        assert all(map(is_adapter, found["state_dict"]))
+        (optimizer,) = found["optimizer_states"]
+        trained_last = [name for name in found["state_dict"] if f".{len(found['lora']['adapters'])}.weight" in name]
+        assert len(optimizer["state"]) == len(trained_last)
+
+
+def test_every_name_of_the_run_gives_the_same_vectors(trained):
+    _, folder = trained
+    wanted = load_encoder(folder).embed(NOUNS)
+    torch.testing.assert_close(load_encoder(folder / "checkpoints/best.ckpt").embed(NOUNS), wanted, atol=1e-5, rtol=0)
+
+
+def test_the_adapter_by_itself_is_read_by_peft_and_sentence_transformers(trained, decoder, tmp_path):
+    peft = pytest.importorskip("peft")
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    how, folder = trained
+    output = tmp_path / "adapter"
+    run_here("export", run, Keys, (f"run={folder}", f"output={output}", "format=adapter"))
+    wanted = load_encoder(folder).embed(NOUNS).numpy()
+    stock = sentence_transformers.SentenceTransformer(str(output), device="cpu")
+    np.testing.assert_allclose(stock.encode(NOUNS), wanted, atol=1e-5)
+    base = decoder if how == "stack" else folder / "stage-first"
+    if how == "merge":
+        base = base / "encoder"
+    model = peft.PeftModel.from_pretrained(AutoModel.from_pretrained(base), output).eval()
+    inputs = AutoTokenizer.from_pretrained(output)(NOUNS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = model(**inputs).last_hidden_state
+    last = inputs["attention_mask"].sum(1) - 1
+    np.testing.assert_allclose(states[torch.arange(len(NOUNS)), last], wanted, atol=1e-5)
+    assert not (output / "model.safetensors").exists()
+
+
+def test_another_backbone_under_the_same_name_is_refused(words, command, start, decoder, tmp_path):
+    base, folder = save_decoder("llama", tmp_path / "base"), tmp_path / "run"
+    single = [word.removeprefix("+stages.first.") for word in words if "stages.second" not in word]
+    single = [f"backbone={base}" if word.startswith("backbone=") else word for word in single]
+    outcome = command(*single, f"output_dir={folder}", "max_steps=2")
+    assert outcome.status == 0, outcome.err
+    model = AutoModel.from_pretrained(base)
+    model.layers[1].mlp.up_proj.weight.data[0, 0] += 0.01
+    model.save_pretrained(base)
+    resume = [f"resume={folder}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'more'}", "max_steps=3"]
+    outcome = command(*single, *resume)
+    assert outcome.status == 2
+    assert "trained upon other weights" in outcome.err
+    assert "Put back the backbone" in outcome.err
+    with pytest.raises(InputError, match="trained upon other weights"):
+        load_encoder(folder / "checkpoints/best.ckpt")
+
+
+def test_a_config_of_its_own_is_not_lost_in_an_adapters_folder(words, command, tmp_path):
+    folder = tmp_path / "run"
+    single = [word.removeprefix("+stages.first.") for word in words if "stages.second" not in word]
+    outcome = command(*single, "model.attention=bidirectional", f"output_dir={folder}", "max_steps=1")
+    assert outcome.status == 0, outcome.err
+    with pytest.raises(InputError, match=r"format=adapter leaves the config.*model\.attention.*sentence_transformers"):
+        run_here("export", run, Keys, (f"run={folder}", f"output={tmp_path / 'a'}", "format=adapter"))
