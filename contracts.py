@@ -3,6 +3,7 @@
 A leaf: it imports none of our packages, so any of them may import it.
 """
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
 
@@ -23,7 +24,13 @@ class InputError(ValueError):
 
 
 class NotWritten(RuntimeError):
-    """What was computed could not be written where it was wanted; it says where it lies instead."""
+    """There is no room, or what was computed could not be written where it was wanted; the process exits with status 1.
+
+    The message says what to do, or where it lies instead. The same command is right once there is room.
+    """
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a disk that is full, or fails
 
 
 # ------------------------------------------------------------------------------ batches in memory

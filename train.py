@@ -3,6 +3,11 @@
 What a run may be told is in ``configs/train.yaml``; how it goes, stage by stage, in ``training/run.py``.
 """
 
+from command.signals import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before what takes a moment to import
+
 import sys
 
 from omegaconf import DictConfig

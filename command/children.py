@@ -6,26 +6,25 @@ watches its parent, too.
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from command.config_files import finding_our_modules
 from command.processes import find_ranks, launched
+from command.signals import TERMINATED, exit_on_sigterm, heed_ctrl_c
 from contracts import InputError
 
-INTERRUPTED, TERMINATED = 130, 143  # exit statuses
 STARTED_BY = "CONTRASTIVE_ENCODERS_STARTED_BY"  # the command, by its process id, that whoever inherits this belongs to
 EVERY, LOOK = 0.5, 0.05  # seconds between looks: at the parent, at the children
-GRACE = 60.0  # seconds in which a process whose parent has ended leaves what is whole
+GRACE = 60.0  # seconds in which a process that was told to end leaves what is whole
 TO_LEAVE = 3.0  # seconds that Ctrl-C of a terminal, which all processes get, has before SIGTERM follows
 PER_CORE = 4  # processes that share a core, at most
 # What a process that torchrun or srun started must not hand on to a command of its own
@@ -59,48 +58,6 @@ def end_with(parent: int) -> None:
         os._exit(TERMINATED)  # a collective waits for a rank that is gone, say
 
     threading.Thread(target=watch, daemon=True, name="end with parent").start()
-
-
-def exit_on_sigterm() -> Any:
-    """From now on SIGTERM raises SystemExit(143), so that what is under way is left whole; the handler before."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        if any(one.f_code.co_filename == "<frozen importlib._bootstrap>" for one in _frames(frame)):
-            os._exit(TERMINATED)  # nothing is under way, and a module may swallow what is raised within it
-        if not _comes_again(number, frame):
-            sys.exit(TERMINATED)
-
-    return signal.signal(signal.SIGTERM, leave)
-
-
-def heed_ctrl_c() -> None:
-    """From now on no KeyboardInterrupt is lost; where Ctrl-C is for others, as behind a shell's ``&``, it stays so."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if not _comes_again(number, frame):
-            raise KeyboardInterrupt
-
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
-
-
-def _comes_again(number: int, frame: FrameType | None) -> bool:
-    """Whether the signal came while an object was being thrown away, where Python prints what is raised and goes on; it
-    is sent once more then."""
-    swallows = any(
-        one.f_code.co_name == "__del__" or one.f_code.co_filename == weakref.__file__ for one in _frames(frame)
-    )
-    if swallows:
-        later = threading.Timer(LOOK, os.kill, (os.getpid(), number))
-        later.daemon = True
-        later.start()
-    return swallows
-
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def start(command: Sequence[str], environment: Mapping[str, str] | None = None, **how: Any) -> subprocess.Popen[Any]:
@@ -168,21 +125,29 @@ def check_number(key: str, number: int, gpus: int = 0) -> None:
 
 def _wait_for(started: Sequence[subprocess.Popen[Any]], heard: list[tuple[int, float]]) -> tuple[int, int | None]:
     """The exit status of all, and whose it is: 0, or that of the first that failed, which ends the others. A signal
-    does so too, and is nobody's."""
-    told, failed = False, None
+    does so too, and is nobody's. Who has not left a minute later is killed."""
+    told, failed = math.inf, None
     while running := [one for one in started if one.poll() is None]:
         failed = _first_failed(started) if failed is None else failed
-        by_now = time.monotonic() - TO_LEAVE
-        if not told and (failed is not None or any(one != signal.SIGINT or at < by_now for one, at in heard)):
-            told = True
+        now = time.monotonic()
+        if told == math.inf and (failed is not None or any(_is_heard(number, now - at) for number, at in heard)):
+            told = now
             for one in running:
                 one.terminate()
+        if now - told > GRACE:
+            log.warning("process %s did not end within %.0f s, and is killed", running[0].pid, GRACE)
+            running[0].kill()
         time.sleep(LOOK)
     if heard:
         return 128 + heard[0][0], None
     failed = _first_failed(started) if failed is None else failed
     status = 0 if failed is None else started[failed].returncode
     return 128 - status if status < 0 else status, failed  # -9: killed
+
+
+def _is_heard(number: int, ago: float) -> bool:
+    """Whether a signal is passed on now: Ctrl-C of a terminal reaches the children without us."""
+    return number != signal.SIGINT or ago > TO_LEAVE
 
 
 def _first_failed(started: Sequence[subprocess.Popen[Any]]) -> int | None:

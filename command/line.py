@@ -16,6 +16,7 @@ from command.keys import check_numbers, check_types, declared
 from command.names import as_used
 from command.processes import find_ranks, local_rank
 from command.statuses import exit_statuses
+from command.words import check_words
 
 HELP_COLUMNS = 100
 # Words of a command that are called like a group of configs/, of which they would choose a file, and the keys they mean
@@ -47,6 +48,7 @@ def command_line(
         begin_process()
         sys.argv[1:] = [_as_a_key(word, AS_A_KEY.get(config, {})) for word in sys.argv[1:]]
         with exit_statuses(hydra=True, config=config):
+            check_words(config, sys.argv[1:])
             body()
 
     return main

@@ -1,7 +1,8 @@
 """Exit statuses, and messages instead of tracebacks.
 
-0 done; 2 the command line, config or input is wrong; 1 failed while running; 130 and 143 interrupted. Hydra alone exits
-with 1 on a typo and leaves a traceback, so it is made to raise and the outcome is mapped here.
+0 done; 2 the command line, config or input is wrong; 1 failed while running, or there is no room; 130 and 143
+interrupted (docs/statuses.md). Hydra alone exits with 1 on a typo and leaves a traceback, so it is made to raise and
+the outcome is mapped here.
 """
 
 import contextlib
@@ -20,13 +21,12 @@ from omegaconf.errors import OmegaConfBaseException
 from command.config_files import choices
 from command.keys import GROUPS, choices_with, known_keys, nearest
 from command.names import as_used, name_used
-from contracts import InputError, NotWritten
+from contracts import NO_ROOM, InputError, NotWritten
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 MOST_SAID = 2_400  # characters of a message
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNUSABLE = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
     errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.ENOTSUP, errno.ENOTEMPTY, errno.EBUSY,

@@ -1,5 +1,10 @@
 """Set runs head to head: ``python -m comparison runs='[outputs/*]' output=DIR``, or train a race first."""
 
+from command.signals import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before what takes a moment to import
+
 import logging
 import time
 from collections.abc import Sequence

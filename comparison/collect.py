@@ -1,13 +1,13 @@
 """The runs that are compared, read from the folders that they left."""
 
 import glob
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from contracts import InputError, ItemScores, Results
+from files.manifest import Damaged, read_record
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,6 @@ def labels_of(folder: Path) -> dict[str, str]:
 def _read_json(path: Path) -> dict[str, Any]:
     """A mapping that a sweep or a race has written; nothing where there is none."""
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: wanted JSON, got: {error}. Remove it, or start its command again.") from error
-    return found if isinstance(found, dict) else {}
+        return read_record(path) if path.exists() else {}
+    except (OSError, Damaged) as error:
+        raise InputError(f"{path}: {error}. Remove it, then start its command again.") from error

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from command.children import INTERRUPTED, TERMINATED, exit_on_sigterm, start
+from command.children import start
+from command.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
 from files.manifest import is_finished
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ costs, and ``max_steps`` follows: so each learning rate schedule runs over exact
 budget of seconds the clock also ends a run that turns out slower.
 """
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from comparison.collect import labels_of, read_run
 from comparison.processes import Done, Job, run_all
 from contracts import InputError
 from files.claims import differences
-from files.whole import write_whole
+from files.manifest import Damaged, read_record, write_record
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +61,12 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
     """A folder holds one race; more seeds may come to it."""
     if path.exists():
         try:
-            before = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise InputError(
-                f"{path}: wanted JSON, got: {error}. Choose another output, or remove the file."
-            ) from error
+            before = read_record(path)
+        except (OSError, Damaged) as error:
+            raise InputError(f"{path}: {error}. Choose another output, or remove the file.") from error
         if found := differences(before, asked):
             raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
-    write_whole(path, json.dumps(asked, indent=1))
+    write_record(path, asked)
 
 
 def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) -> list[Done]:
@@ -86,7 +83,7 @@ def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) 
             labels[name] = label
             jobs.append(Job(name, [*words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name))
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
-    write_whole(output / "runs" / "labels.json", json.dumps(labels, indent=1))
+    write_record(output / "runs" / "labels.json", labels)
 
     def told(job: Job, done: Done) -> None:
         log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)

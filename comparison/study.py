@@ -24,7 +24,7 @@ from comparison.processes import Done, Job
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from contracts import InputError
 from files.claims import hold
-from files.manifest import is_finished, read_record
+from files.manifest import is_finished, read_record, write_record
 from files.metrics import read_rows
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Trials:
 
         state, value = None, None
         if done.early:
-            (job.folder / STOPPED).write_text(json.dumps({"reason": done.early}) + "\n", encoding="utf-8")
+            write_record(job.folder / STOPPED, {"reason": done.early})
             state = TrialState.PRUNED
         elif done.finished:
             self._report(job)  # what it logged since the last look, which others are judged by

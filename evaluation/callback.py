@@ -109,7 +109,7 @@ class ScoreCallback(pl.Callback):
         """Values and intervals of the whole suite; all ranks must call it."""
         scored = self.suite.scored_of(pl_module)
         with undisturbed(scored):
-            return self.suite.run(scored)
+            return self.suite.run(scored, intervals=True)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._restored and (latest := max(self.history, default=0)):

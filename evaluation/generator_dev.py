@@ -34,7 +34,7 @@ class GeneratorDev(Suite):
     def scored_of(self, module: nn.Module) -> Any:
         return module
 
-    def run(self, writer: Writer, *, intervals: bool = True, **_: Any) -> Scores:  # type: ignore[override]
+    def run(self, writer: Writer, *, intervals: bool, **_: Any) -> Scores:  # type: ignore[override]
         """The very same scores on every rank; all ranks must call it."""
         found = estimates(writer.held_out_texts(), self.name if intervals else None)
         return Scores.of(dict(zip(self.score_names(), found, strict=True)))

@@ -51,7 +51,7 @@ class Suite:
         self,
         embedder: Embedder,
         *,
-        intervals: bool = True,
+        intervals: bool,
         store: VectorStore | None = None,
         report: Callable[[str, float], None] | None = None,
     ) -> Scores:

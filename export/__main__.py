@@ -1,5 +1,10 @@
 """Write an encoder as a folder for other libraries: ``python -m export run=... output=... format=...``."""
 
+from command.signals import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before what takes a moment to import
+
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict

@@ -5,7 +5,6 @@ has a byte per window behind it. A kill leaves both; a window that was under way
 processes may write, each its own windows.
 """
 
-import errno
 import json
 import os
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import pyarrow
 import pyarrow.parquet
 from filelock import FileLock
 
-from contracts import InputError
+from contracts import NO_ROOM, InputError, NotWritten
 from export.texts_of import Texts
 from files.claims import differences
 from files.whole import whole_file, write_whole
@@ -43,7 +42,8 @@ class VectorFile:
         """Make the files, or find those of the same job; whether it is finished. One process does this first.
 
         Raises:
-            InputError: they are another job's, or there is no room for all vectors.
+            InputError: they are another job's.
+            NotWritten: there is no room for all vectors.
             OSError: it cannot be written.
         """
         if overwrite:
@@ -83,9 +83,9 @@ class VectorFile:
                 file.truncate(size)
         except OSError as error:
             self.part.unlink()
-            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            if error.errno not in NO_ROOM:
                 raise
-            raise InputError(
+            raise NotWritten(
                 f"output={self.output}: {size / 2**30:.1f} GiB of vectors do not fit there ({error.strerror}). Make "
                 "room, choose another output, or say dtype=float16."
             ) from None

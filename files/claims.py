@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from contracts import InputError
+from contracts import NO_ROOM, InputError, NotWritten
 from files.manifest import Damaged, read_record, write_record
 from files.whole import remove, unfinished
 
@@ -124,6 +124,7 @@ def check_output_file(path: Path) -> None:
 
     Raises:
         InputError: the file could not be written.
+        NotWritten: there is no room for it.
     """
     if reason := "it is a folder" if path.is_dir() else _cannot_write_in(path.parent):
         raise InputError(f"output={path}: cannot be written ({reason}); name another file.")
@@ -135,6 +136,7 @@ def check_output_folder(key: str, folder: Path) -> None:
 
     Raises:
         InputError: nothing can be written there.
+        NotWritten: there is no room.
     """
     if reason := _cannot_write_in(folder):
         raise InputError(f"{key}={folder}: cannot be written ({reason}); name another folder.")
@@ -149,6 +151,8 @@ def _cannot_write_in(folder: Path) -> str:
     except (FileExistsError, NotADirectoryError):
         return f"{folder} is a file or lies in one"
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise NotWritten(f"{folder}: {error.strerror}. Make room, then start the same command again.") from error
         return "no permission" if error.errno == errno.EACCES else error.strerror or str(error)
     return ""
 

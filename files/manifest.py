@@ -1,7 +1,10 @@
 """What is written down about files: a JSON record that notices its own damage, sizes and sha256 of what was read."""
 
+import functools
 import hashlib
 import json
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,11 @@ from typing import Any
 from files.whole import write_whole
 
 MOST_FILES_LISTED = 100  # one by one; the sum is over all
+SUMS = "sums.json"  # in a folder: those of its files
 CHECKSUM = "checksum"  # the entry of a record that is over all others
+
+
+log = logging.getLogger(__name__)
 
 
 class Damaged(ValueError):
@@ -65,6 +72,39 @@ def damage_of(path: Path) -> str:
 
 def _checksum(plain: Mapping[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()}"
+
+
+def leave_sums(folder: Path) -> None:
+    """Write down the sums of the files of a folder that has become whole."""
+    write_record(folder / SUMS, {path.name: sha256_of(path) for path in sorted(folder.iterdir())})
+
+
+def is_as_left(folder: Path, *names: str) -> bool:
+    """Whether these files are in a folder, and all of it is as `leave_sums` found it; a change is told.
+
+    A folder of an earlier release has no sums, and is taken as it is.
+    """
+    if not all((folder / name).is_file() for name in names):
+        return False
+    if not (folder / SUMS).exists():
+        return True
+    try:
+        sums = read_record(folder / SUMS)
+        changed = [name for name in sums if _sum_now(folder / name, (folder / name).stat()) != sums[name]]
+    except (OSError, Damaged) as error:
+        changed = [str(error)]
+    if changed:
+        log.warning("%s: %s has changed since it was written. It is built anew.", folder, changed[0])
+    return not changed
+
+
+def _sum_now(path: Path, about: os.stat_result) -> str:
+    return _sum_then(path, about.st_size, about.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)  # a command looks at one several times
+def _sum_then(path: Path, size: int, changed: int) -> str:
+    return sha256_of(path)
 
 
 def sha256_of(path: Path) -> str:

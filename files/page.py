@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from files.tables import Table, code, escaped, markdown
+from files.tables import Table, code, escaped, fenced, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +67,8 @@ def environment(folder: Path) -> Any:
 
     loader = FileSystemLoader(folder)
     found = Environment(loader=loader, trim_blocks=True, autoescape=lambda name: str(name).endswith(".html.j2"))
-    found.filters |= {"escaped": escaped, "code": code, "json": partial(json.dumps, ensure_ascii=False)}
+    found.filters |= {"escaped": escaped, "code": code, "fenced": fenced}
+    found.filters["json"] = partial(json.dumps, ensure_ascii=False)
     return found
 
 

@@ -74,6 +74,12 @@ def escaped(text: str) -> str:
     return re.sub(r"^(\d*)([-+.)])(?=[- ]|$)", r"\1\\\2", line)  # what would begin a list, or be a rule
 
 
+def fenced(text: str) -> str:
+    """A block of lines as they are, whatever fences stand among them."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{text}\n{fence}"
+
+
 def code(text: str) -> str:
     """On one line, as Markdown shows a name of the program's."""
     line = " ".join(text.split())

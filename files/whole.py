@@ -16,12 +16,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from contracts import InputError
+from contracts import NO_ROOM, InputError, NotWritten
 
 FILE, FOLDER = os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_DIRECTORY
-CANNOT_WRITE = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR,
-)  # fmt: skip
+CANNOT_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR)
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +81,8 @@ def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callabl
     """Has ``build`` fill a fresh folder that becomes ``directory``, unless a whole one is there; others wait meanwhile.
 
     Raises:
-        InputError: the disk is full or read-only.
+        NotWritten: the disk is full.
+        InputError: it is read-only.
     """
     if is_whole(directory):
         return
@@ -95,12 +94,12 @@ def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callabl
                 with whole_folder(directory) as part:
                     build(part)
     except OSError as error:
-        if error.errno not in CANNOT_WRITE:
-            raise
-        raise InputError(
-            f"{directory}: cannot write here ({error.strerror}). Make room, or pass data.cache_dir=FOLDER on a disk "
-            "that has some."
-        ) from error
+        said = f"{directory}: cannot write here ({error.strerror})."
+        if error.errno in NO_ROOM:
+            raise NotWritten(f"{said} Make room, or pass data.cache_dir=FOLDER on a disk that has some.") from error
+        if error.errno in CANNOT_WRITE:
+            raise InputError(f"{said} Pass data.cache_dir=FOLDER where files can be made.") from error
+        raise
 
 
 def link_whole(source: Path, target: Path) -> None:

@@ -4,6 +4,11 @@ Without a model the backbone is ``tiny``, which trains a tokenizer on the texts;
 loaded and nothing is trained. Own keys are in ``configs/preview.yaml``.
 """
 
+from command.signals import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before what takes a moment to import
+
 import shlex
 import sys
 import tempfile
@@ -22,6 +27,7 @@ from command.keys import check_numbers, check_types, declared
 from command.line import log_to_terminal
 from command.names import as_used
 from command.statuses import exit_statuses
+from command.words import check_words
 from contracts import InputError, Seq2SeqBatch
 from files.claims import check_output_file
 from files.whole import write_whole
@@ -171,6 +177,7 @@ def main() -> None:
         if {"-h", "--help"} & set(words) or not words:
             print(as_used(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}"))
             return
+        check_words("train", words)
         status = run(words)
     if status:
         sys.exit(status)

@@ -1,5 +1,10 @@
 """Make a data set by instructing a language model: ``python -m synthesis recipe=... generator=... output=...``."""
 
+from command.signals import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before what takes a moment to import
+
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence

@@ -19,6 +19,7 @@ from training.folder import claim_folder
 
 THESIS = "x"
 IDENTITY = {"encoder": "a", "rows": 2, "width": 1, "window": 2, "dtype": "float32"}
+WANDB_RUN = "offline-run-20260102_030405-run-3f"
 # What the release before this one left; it had no marks
 FORMER = {
     "export": {
@@ -32,6 +33,9 @@ FORMER = {
         "encoder/README.md": "# A card of one's own\n",
         "encoder/config.json": "{}",
         "results.json": '{"version": 1}',
+        **dict.fromkeys((f"wandb/{WANDB_RUN}/run-run-3f.wandb", f"wandb/{WANDB_RUN}/files/media/a.png"), ""),
+        **dict.fromkeys(("wandb/debug.log", "wandb/latest-run", "tensorboard/hparams.yaml"), ""),
+        "tensorboard/events.out.tfevents.1.host.2.0": "",
         "stage-a/.hydra/identity": "abc\n",
         "stage-a/checkpoints/last.ckpt": "",
     },
@@ -94,6 +98,9 @@ def all_in(folder):
         ("run", {".hydra/config.yaml": "of another program"}),
         ("run", {"stage-a/.hydra/config.yaml": "of another program"}),
         ("run", FORMER["run"] | {"checkpoints/thesis.docx": THESIS}),
+        ("run", FORMER["run"] | {"wandb/thesis.docx": THESIS}),
+        ("run", FORMER["run"] | {f"wandb/{WANDB_RUN}/thesis.docx": THESIS}),
+        ("run", FORMER["run"] | {"stage-a/tensorboard/thesis.docx": THESIS}),
         ("run", FORMER["run"] | {"encoder/thesis.docx": THESIS}),
         ("run", FORMER["run"] | {"stage-a/checkpoints/thesis.docx": THESIS}),
         ("comparison", {"report.html": THESIS}),

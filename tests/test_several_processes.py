@@ -15,6 +15,7 @@ from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasti
 from command import children, processes
 from command import statuses as command_line
 from command.children import run_child
+from command.names import COMMANDS
 from command.statuses import exit_statuses
 from contracts import InputError
 from tests.processes import Child, statuses
@@ -127,6 +128,15 @@ def test_sigterm_while_something_is_imported_is_its_exit_status(tmp_path):
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == 143
 
 
+@pytest.mark.parametrize("command", [words for _, words, _ in COMMANDS.values()])
+def test_sigterm_before_anything_heavy_is_imported_is_its_exit_status(command, tmp_path):
+    for name in ("hydra", "omegaconf"):  # the first that any command imports of what is not Python's own or ours
+        (tmp_path / f"{name}.py").write_text("import os, signal, time\nos.kill(os.getpid(), 15)\ntime.sleep(9)\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run([sys.executable, *command.split()[1:]], cwd=ROOT, env=env, check=False)
+    assert done.returncode == 143
+
+
 def test_the_first_of_several_processes_that_fails_ends_the_others(tmp_path, monkeypatch, caplog):
     """Each of these is a script that knows its rank; the second is killed, the first would stay for a minute."""
     script = tmp_path / "python"
@@ -137,6 +147,18 @@ def test_the_first_of_several_processes_that_fails_ends_the_others(tmp_path, mon
     assert children.run_ranks("export.embed", 2) == 128 + signal.SIGKILL
     assert time.monotonic() - began < 20
     assert "process 1 of 2 was ended by signal 9" in caplog.text
+
+
+def test_one_that_ignores_sigterm_is_killed_when_its_time_is_over(tmp_path, monkeypatch, caplog):
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\n[ $RANK = 1 ] && sleep 0.5 && exit 3\ntrap '' TERM\nexec sleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(children, "GRACE", 0.5)
+    began = time.monotonic()
+    assert children.run_ranks("export.embed", 2) == 3
+    assert time.monotonic() - began < 20
+    assert "did not end within" in caplog.text
 
 
 def test_more_processes_than_the_machine_can_run_are_refused():

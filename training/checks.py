@@ -16,7 +16,7 @@ from command.children import check_number
 from command.config_files import choices
 from command.keys import check_types, declared, nearest
 from command.processes import launched
-from contracts import InputError, TinySizes
+from contracts import InputError, NotWritten, TinySizes
 from evaluation.suite import Suite
 from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
@@ -194,12 +194,12 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
     """A checkpoint fits onto the disk: four bytes a weight, and as many for each of an optimiser's two moments.
 
     Raises:
-        InputError: it does not.
+        NotWritten: it does not.
     """
     wanted = sum((12 if weight.requires_grad else 4) * weight.numel() for weight in model.parameters())
     free = shutil.disk_usage(folder).free
     if free < wanted:
-        raise InputError(
+        raise NotWritten(
             f"output_dir={folder}: a checkpoint takes about {wanted / 2**30:.2f} GiB, and {free / 2**30:.2f} are free "
             "there. Make room, or choose another output_dir."
         )

@@ -1,6 +1,7 @@
 """Whose output folder this is, and where a run goes on: decided before anything is loaded or written."""
 
 import logging
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,13 @@ STAGES = "stage-*"  # folders like this one, each of a stage
 RECORDS = ("identity", "lock", "config.yaml", "hydra.yaml", "overrides.yaml")  # in .hydra/
 IDENTITY, LOCK = MARKS = (".hydra/identity", ".hydra/lock")
 EXPORTS = ("encoder", "generator", "backbone")
+OF_LOGGERS = {  # what W&B and TensorBoard write into their folders
+    "wandb": re.compile(
+        r"latest-run|debug(-internal|-cli\.\w+)?\.log|sweep-\w+/config-[\w-]+\.yaml"
+        r"|(offline-)?run-\d{8}_\d{6}-[\w-]+(/((files|logs|tmp)/.+|run-[\w-]+\.wandb(\.synced)?))?"
+    ),
+    "tensorboard": re.compile(r"(.+/)?(events\.out\.tfevents\.[^/]+|hparams\.yaml)"),
+}
 
 
 class Claim(NamedTuple):
@@ -105,6 +113,8 @@ def _refuse_to_lose(folder: Path) -> None:
         refuse_others("output_dir", folder, (".hydra", *OURS, *stages))
         return
     refuse_others("output_dir", folder / "checkpoints", known=lambda name: OWN.fullmatch(name) is not None)
+    for name, theirs in OF_LOGGERS.items():
+        refuse_others("output_dir", folder / name, known=lambda one, theirs=theirs: bool(theirs.fullmatch(one)))
     for name in EXPORTS:
         check_replaceable(folder / name, "output_dir")
     for stage in folder.glob(STAGES):

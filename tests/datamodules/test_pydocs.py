@@ -11,6 +11,7 @@ from contracts import InputError
 from datamodules import docstrings, pydocs
 from datamodules.docstrings import Module, docstrings_of
 from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary_pairs, without_repeats
+from tests.damage import flip
 from tests.data import batches, data_module, sequences_of
 
 SOURCE = '''
@@ -117,6 +118,14 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
         assert f"of part {query.split('number')[1].split()[0]} in module" in document
         assert not any(document in text or query in text for text in source.texts())
     assert make(tmp_path, held_out_every=0).held_out() == []
+
+
+def test_a_damaged_corpus_is_read_anew(site, tmp_path, caplog):
+    before = [*make(tmp_path).texts()]
+    for name in ("documents.jsonl", "pairs.jsonl", "held_out.json", "manifest.json"):
+        flip(next((tmp_path / "cache").glob(f"pydocs-*/{name}")))
+        assert [*make(tmp_path).texts()] == before
+        assert f"{name} has changed since it was written" in caplog.text
 
 
 def test_another_package_leaves_the_task_as_it_is(site, tmp_path):

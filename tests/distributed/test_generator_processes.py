@@ -27,7 +27,7 @@ def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str)
         model._trainer = SimpleNamespace(datamodule=data, global_step=0)
         step = stepped(stepping(model, world), next(iter(data.train_dataloader())))
         with torch.no_grad():
-            scores = GeneratorDev().run(model).values
+            scores = GeneratorDev().run(model, intervals=True).values
         found[name] = (*step, scores)
     return found
 

@@ -38,7 +38,7 @@ def score():
         vectors.ROWS_PER_MESSAGE = rows
         encoder = BagOfWords()
         suite = Suite([pairs(101), pairs(57), RetrievalTask("docs", WORDS, [f"{word} {word} tea" for word in WORDS])])
-        found[f"scores {rows}"] = suite.run(encoder)
+        found[f"scores {rows}"] = suite.run(encoder, intervals=True)
         found[f"encoded {rows}"] = [len(call) for call in encoder.calls]
     for count in (1, 2, 4):  # fewer sentences than ranks, and uneven
         pool = vectors.embed_pool(BagOfWords(), [WORDS[:count], WORDS[:1]])

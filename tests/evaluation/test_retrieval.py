@@ -27,7 +27,7 @@ def oracle(similarity):
 @pytest.mark.parametrize("block", [1024, 8])
 def test_mrr_and_recall_are_sklearns(bag_of_words, monkeypatch, block):
     monkeypatch.setattr(retrieval, "BLOCK", block)
-    values, intervals, *_ = Suite([TASK]).run(bag_of_words)
+    values, intervals, *_ = Suite([TASK]).run(bag_of_words, intervals=True)
     queries, documents = bag_of_words.embed(QUERIES).double(), bag_of_words.embed(DOCUMENTS).double()
     similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1).numpy()
     assert list(values) == ["pydocs/cosine/mrr", "pydocs/cosine/recall@10"]
@@ -36,7 +36,7 @@ def test_mrr_and_recall_are_sklearns(bag_of_words, monkeypatch, block):
 
 
 def test_mrrs_interval_is_nearly_the_normal_one_over_queries(bag_of_words):
-    values, intervals, *_ = Suite([TASK]).run(bag_of_words)
+    values, intervals, *_ = Suite([TASK]).run(bag_of_words, intervals=True)
     queries, documents = bag_of_words.embed(QUERIES), bag_of_words.embed(DOCUMENTS)
     similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
     reciprocal = [1 / (1 + int((row > row[i]).sum())) for i, row in enumerate(similarity)]
@@ -58,7 +58,7 @@ def test_a_collapsed_encoder_finds_nothing():
         def embed(self, texts):
             return torch.full((len(texts), 384), 0.1)
 
-    values = Suite([TASK]).run(Same()).values
+    values = Suite([TASK]).run(Same(), intervals=True).values
     assert values["pydocs/cosine/mrr"] == pytest.approx(100 / 25.5)  # the middle of 50 places
     assert values["pydocs/cosine/recall@10"] == 0
 
@@ -70,7 +70,10 @@ def test_vectors_that_are_not_finite_find_nothing(bag_of_words, caplog):
             vectors[[text == QUERIES[0] for text in texts]] = float("nan")
             return vectors
 
-    whole, broken = Suite([TASK]).run(bag_of_words).values, Suite([TASK]).run(Broken()).values
+    whole, broken = (
+        Suite([TASK]).run(bag_of_words, intervals=True).values,
+        Suite([TASK]).run(Broken(), intervals=True).values,
+    )
     assert np.isfinite(list(broken.values())).all()
     assert broken["pydocs/cosine/mrr"] < whole["pydocs/cosine/mrr"]
     assert "1 of 35 vectors are not finite" in caplog.text

@@ -31,7 +31,7 @@ def similarities(task, embedder):
 
 def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_words):
     (task,) = load_tasks(data_root, "sts12", Options()).tasks
-    values, intervals, *_ = Suite([task]).run(bag_of_words)
+    values, intervals, *_ = Suite([task]).run(bag_of_words, intervals=True)
     task = task.pairs
     predicted, subsets = similarities(task, bag_of_words), np.array(task.subsets)
     for metric, oracle in ORACLES.items():
@@ -51,7 +51,7 @@ def test_all_mean_and_wmean_are_what_their_definitions_say(data_root, bag_of_wor
 def test_the_four_way_maximum_is_old_sentence_transformers(data_root, bag_of_words):
     """Version 2.2 of their EmbeddingSimilarityEvaluator, without main_similarity, took the best of four."""
     (task,) = load_tasks(data_root, "stsb", Options()).tasks
-    values = Suite([task]).run(bag_of_words).values
+    values = Suite([task]).run(bag_of_words, intervals=True).values
     left, right = (bag_of_words.embed(side).double().numpy() for side in (task.pairs.left, task.pairs.right))
     four = [1 - paired_cosine_distances(left, right), -paired_euclidean_distances(left, right)]
     four += [-paired_manhattan_distances(left, right), (left * right).sum(1)]
@@ -64,12 +64,13 @@ def test_the_four_way_maximum_is_old_sentence_transformers(data_root, bag_of_wor
 def test_equal_sentences_tie(bag_of_words):
     texts = ["tea salt", "gull drum moss", "lamp rope fern coal", "bell", "kite plum"]
     task = PairTask("stsb", [*texts, "a b"], [*texts, "c d"], np.array([5.0, 5, 5, 5, 5, 0]), ["stsb"] * 6)
-    assert Suite([task]).run(bag_of_words).values["stsb/cosine/spearman"] == pytest.approx(100, abs=1e-3)
+    values = Suite([task]).run(bag_of_words, intervals=True).values
+    assert values["stsb/cosine/spearman"] == pytest.approx(100, abs=1e-3)
 
 
 def test_names_of_the_whole_suite(data_root, bag_of_words):
     suite = Suite(load_tasks(data_root, PAIRS, Options()).tasks)
-    names = set(suite.run(bag_of_words).values)
+    names = set(suite.run(bag_of_words, intervals=True).values)
     years = ["sts12", "sts13", "sts14", "sts15", "sts16", "sts12@senteval"]
     expected = {f"{year}/{protocol}" for year in years for protocol in ("all", "mean", "wmean", "max")}
     expected |= {f"{task}/{p}" for task in ("stsb-dev", "stsb", "sickr", "sickr-all") for p in ("cosine", "max")}
@@ -80,20 +81,19 @@ def test_names_of_the_whole_suite(data_root, bag_of_words):
 
 
 def test_the_average_is_of_seven_rounded_numbers(data_root, bag_of_words):
-    values = Suite(load_tasks(data_root, PAIRS, Options()).tasks).run(bag_of_words).values
+    values = Suite(load_tasks(data_root, PAIRS, Options()).tasks).run(bag_of_words, intervals=True).values
     seven = [*(f"sts{year}/all" for year in range(12, 17)), "stsb/cosine", "sickr/cosine"]
     expected = np.mean([round(values[f"{name}/spearman"], 2) for name in seven])
     assert values["sts-avg7/all/spearman"] == pytest.approx(expected, abs=1e-12)
-    without = (
-        Suite(load_tasks(data_root, "sts12,sts13,sts14,sts15,sts16,stsb", Options()).tasks).run(bag_of_words).values
-    )
+    tasks = load_tasks(data_root, "sts12,sts13,sts14,sts15,sts16,stsb", Options()).tasks
+    without = Suite(tasks).run(bag_of_words, intervals=True).values
     assert not [name for name in without if name.startswith("sts-avg7")]
 
 
 def test_each_distinct_sentence_is_encoded_once(data_root, bag_of_words):
     tasks = load_tasks(data_root, PAIRS, Options()).tasks
     suite = Suite(tasks)
-    suite.run(bag_of_words)
+    suite.run(bag_of_words, intervals=True)
     (encoded,) = bag_of_words.calls
     assert sorted(encoded) == sorted({text for task in tasks for text in [*task.pairs.left, *task.pairs.right]})
     assert set(encoded) == {text for texts in suite.sentences().values() for text in texts}
@@ -110,7 +110,8 @@ class Collapsed:
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.3, float("nan"), float("inf")])
 def test_a_collapsed_encoder_scores_zero_and_says_so(data_root, caplog, value):
     with caplog.at_level(logging.WARNING, "evaluation"):
-        values, intervals, *_ = Suite(load_tasks(data_root, "sts12", Options()).tasks).run(Collapsed(value))
+        suite = Suite(load_tasks(data_root, "sts12", Options()).tasks)
+        values, intervals, *_ = suite.run(Collapsed(value), intervals=True)
     assert set(values.values()) == {0.0}
     assert all(interval == [0, 0] for interval in intervals.values())
     assert sum("the correlation counts as 0" in record.message for record in caplog.records) == 1
@@ -143,5 +144,5 @@ def test_an_embedder_of_the_wrong_shape_is_named():
 
 
 def test_nothing_to_score(bag_of_words):
-    assert Suite([]).run(bag_of_words)[:3] == ({}, {}, {})
+    assert Suite([]).run(bag_of_words, intervals=True)[:3] == ({}, {}, {})
     assert bag_of_words.calls == []

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 import preview.__main__ as preview
 from command.config_files import CONFIGS
+from command.words import check_words
 from contracts import InputError
 from encoders import load_encoder
 from files.checkpoint import load_checkpoint
@@ -152,6 +153,30 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built():
         cfg = OmegaConf.load(path)
         if "_target_" in cfg:
             check_targets(OmegaConf.create({"callbacks": {}, path.parent.name: {"_target_": cfg._target_}}))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "+hydra.callbacks.x={_target_: os.system}",
+        "+hydra.callbacks.x=${said}",
+        "hydra.launcher._target_=os.system",
+        "hydra.sweeper=${said}",
+        "hydra={launcher: {_target_: os.system}}",
+        "+hydra.job_logging.handlers.x={class: subprocess.Popen, args: [touch, x]}",
+        "hydra.hydra_logging={version: 1}",
+    ],
+)
+def test_hydra_builds_nothing_that_a_command_line_names(word):
+    with pytest.raises(InputError, match="its code is not run"):
+        check_words("train", [word])
+
+
+def test_hydra_logs_by_nothing_that_a_command_line_names(mark):
+    handlers = f"handlers: {{x: {{class: logging.FileHandler, filename: {mark}}}}}"
+    words = ["-m", "export", f"+hydra.hydra_logging={{version: 1, {handlers}, root: {{handlers: [x]}}}}"]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
 
 
 @pytest.mark.parametrize(

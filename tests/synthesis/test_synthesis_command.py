@@ -228,6 +228,8 @@ def test_a_model_that_never_closes_leaves_an_empty_data_set(tmp_path, caplog):
 WRONG = [
     ([], "nothing says what to write: wanted recipe=dino_x1"),
     (["recipe=dino"], "nothing says what to write: wanted recipe=dino_x1"),
+    (["recipe=null"], "recipe=null: wanted the name of one of its choices: dino, dino_x1"),
+    (["~recipe"], "~recipe: wanted the name of one of its choices: dino, dino_x1"),
     (["recipe.name=dino_x1"], "nothing says what to write: wanted recipe=dino_x1"),
     (["recipe=dino_x2", "generator=null"], "generator is not set"),
     (["recipe=dino_x2", "input=null"], "input is not set"),

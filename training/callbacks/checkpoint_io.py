@@ -4,7 +4,6 @@ Lightning writes on rank 0 while the others wait at a barrier: an error raised t
 error is kept and the callback, which all ranks are in, agrees on it afterwards.
 """
 
-import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import IO, Any, BinaryIO, cast
 
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+
+from contracts import NO_ROOM
 
 
 class PatientIO(TorchCheckpointIO):
@@ -59,6 +60,6 @@ class _Sink:
 
 def reason(error: OSError) -> str:
     """What to tell the user, in words."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in NO_ROOM:
         return f"there is no room left ({error.strerror})"
     return error.strerror or str(error)

@@ -1,0 +1,55 @@
+"""SIGTERM and Ctrl-C of a command, heeded from its first moment: importing this takes a few milliseconds."""
+
+import os
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+INTERRUPTED, TERMINATED = 130, 143  # exit statuses
+AGAIN = 0.05  # seconds after which a signal that would be lost is sent once more
+
+
+def exit_on_sigterm() -> Any:
+    """From now on SIGTERM raises SystemExit(143), so that what is under way is left whole; the handler before."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        if any(one.f_code.co_filename == "<frozen importlib._bootstrap>" for one in _frames(frame)):
+            os._exit(TERMINATED)  # nothing is under way, and a module may swallow what is raised within it
+        if not _comes_again(number, frame):
+            sys.exit(TERMINATED)
+
+    return signal.signal(signal.SIGTERM, leave)
+
+
+def heed_ctrl_c() -> None:
+    """From now on no KeyboardInterrupt is lost; where Ctrl-C is for others, as behind a shell's ``&``, it stays so."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not _comes_again(number, frame):
+            raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def _comes_again(number: int, frame: FrameType | None) -> bool:
+    """Whether the signal came while an object was being thrown away, where Python prints what is raised and goes on; it
+    is sent once more then."""
+    swallows = any(
+        one.f_code.co_name == "__del__" or one.f_code.co_filename == weakref.__file__ for one in _frames(frame)
+    )
+    if swallows:
+        later = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+        later.daemon = True
+        later.start()
+    return swallows
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

@@ -1,0 +1,49 @@
+"""What is said of a command line before Hydra composes it: it builds its own loggers and callbacks before a command
+begins, and has no words for a group of keys that is given what is no choice."""
+
+import re
+from collections.abc import Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from command.config_files import choices
+from command.keys import GROUPS
+from contracts import InputError
+
+# What Hydra builds of its own config, whoever names the class; what stands for something else may be one
+BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
+NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
+
+
+def check_words(config: str, words: Sequence[str]) -> None:
+    """Each group of keys is given the name of a choice, and nothing names code for Hydra itself to run.
+
+    Raises:
+        InputError: one is not, or does.
+    """
+    for word in words:
+        said = word.lstrip("+~")
+        key = said.partition("=")[0]
+        if BUILT.fullmatch(key) or NAMED.match(said):
+            raise InputError(
+                f"{_cut(word)}: Hydra would build what it names before the command begins, and its code is not run. "
+                "Choose a file of Hydra's (hydra/launcher=NAME); callbacks of Lightning's are callbacks.NAME."
+            )
+        if key in GROUPS.get(config, ()):
+            _check_choice(key, word)
+
+
+def _check_choice(group: str, word: str) -> None:
+    try:
+        found = OverridesParser.create().parse_override(word)
+    except HydraException:
+        return  # which says it better
+    value = found.value()
+    names = value if group == "experiment" and isinstance(value, list) else [value]  # several, one over the other
+    if not found.is_sweep_override() and not all(isinstance(name, str) and name for name in names):
+        raise InputError(f"{_cut(word)}: wanted the name of one of its choices: {', '.join(choices(group))}.")
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= 200 else f"{word[:200]}..."
