@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ from typing import NamedTuple
 
 import huggingface_hub.constants
 import pytest
+
+from tests.processes import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = str(ROOT / "train.py")
@@ -68,9 +71,16 @@ class Started:
 def run_command(
     words: Sequence[object], cwd: Path = ROOT, timeout: float = 300, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """What ``python WORDS`` leaves; a command of ours that no launcher starts runs in a fork."""
+    """What ``python WORDS`` leaves; a command of ours runs in a fork, and so do the processes of torchrun.
+
+    The agent that stands between them is in tests that start torchrun itself.
+    """
     first, *rest = map(str, words)
     target = rest.pop(0) if first == "-m" else first
+    if target == "torch.distributed.run":
+        place = rest.index("--nproc-per-node") + 1
+        return _as_ranks(int(rest[place]), [word for word in rest[place + 1 :] if word not in ("-m", "--standalone")],
+                         cwd, timeout, env)  # fmt: skip
     if target == TRAIN or (first == "-m" and (ROOT / target.partition(".")[0]).is_dir()):
         outcome = Started(target, rest, cwd, **env).finish(timeout)
         return subprocess.CompletedProcess([target, *rest], *outcome)
@@ -78,6 +88,25 @@ def run_command(
         [sys.executable, *map(str, words)], cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **env},
         timeout=timeout, capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def _as_ranks(
+    number: int, words: Sequence[str], cwd: Path, timeout: float, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Forks that find each other as torchrun's processes do; the first that fails ends the others."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    alike = {"WORLD_SIZE": number, "LOCAL_WORLD_SIZE": number, "TORCHELASTIC_RUN_ID": "forks", "GROUP_RANK": 0}
+    alike |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    said = [alike | {"RANK": rank, "LOCAL_RANK": rank, "ROLE_RANK": rank} for rank in range(number)]
+    ranks = [
+        Started(words[0], words[1:], cwd, **{name: str(value) for name, value in one.items()}, **env) for one in said
+    ]
+    status = max(map(abs, statuses([rank.process for rank in ranks], timeout)))
+    outcomes = [rank.finish() for rank in ranks]
+    shown = ("".join(outcome[stream] for outcome in outcomes) for stream in (1, 2))
+    return subprocess.CompletedProcess(words, status, *shown)
 
 
 def _as_command(target: str, words: Sequence[str], logs: Path, cwd: Path | None, env: Mapping[str, str]) -> None:

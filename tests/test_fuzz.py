@@ -24,7 +24,8 @@ from training.stages import as_value
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
-PER_COMMAND, AS_COMMANDS, SEED = 60, 3, 16  # of each command line; 150 make a thousand, in seven minutes
+PER_COMMAND = int(os.environ.get("PER_COMMAND", "143"))  # of each of seven command lines: a thousand, some minutes
+AS_COMMANDS, SEED = 8, 16
 SECONDS = 60  # for one of them
 MEMORY = 12 << 30  # of addresses beyond what is there: a bound on what one may ask for
 SIZES = "vocab_size=400 hidden_size=16 layers=1 heads=2 intermediate_size=32 max_length=32".split()

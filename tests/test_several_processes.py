@@ -18,29 +18,26 @@ from command.children import run_child
 from command.names import COMMANDS
 from command.statuses import exit_statuses
 from contracts import InputError
+from tests.forks import TRAIN, run_command
 from tests.processes import Child, statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def torchrun(processes: int, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return subprocess.run(
-        [sys.executable, *launcher, str(ROOT / "train.py"), *words],
-        cwd=cwd, capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("launched", "words", "said"),
     [
-        (["model=declutr", "data=text", "max_stepz=3"], "there is no key 'max_stepz'"),
-        (["model=declutr", "data=nli", "data.path=x"], "Choose a data that fits."),
+        ("torchrun", ["model=declutr", "data=text", "max_stepz=3"], "there is no key 'max_stepz'"),
+        ("forks", ["model=declutr", "data=nli", "data.path=x"], "Choose a data that fits."),
     ],
     ids=["a key, which Hydra refuses", "a value, which we refuse"],
 )
-def test_what_is_wrong_on_every_process_is_told_by_one(words, said, tmp_path):
-    done = torchrun(3, *words, cwd=tmp_path)
+def test_what_is_wrong_on_every_process_is_told_by_one(launched, words, said, tmp_path):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", TRAIN, *words]
+    if launched == "forks":
+        done = run_command(command, tmp_path)
+    else:
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if line.startswith("train.py: ")]
     assert len(lines) == 1, done.stderr

@@ -1,10 +1,11 @@
 """The same scores on every rank, in training too, and as one process has them, whatever the number of sentences."""
 
 import json
+import multiprocessing
 import os
 import socket
-import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -77,14 +78,17 @@ found = {"history": scorer.history, "best": best.best_model_path, "metric": floa
 
 
 def run(code: str, world: int, out: Path, **settings: str) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **settings}
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(ROOT), str(rank), str(out)], env=environment | {"LOCAL_RANK": str(rank)}
-        )
-        for rank in range(world)
-    ]
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=as_rank, args=(code, rank, out, settings)) for rank in range(world)]
+    for child in children:
+        child.start()
     assert statuses(children) == [0] * world
+
+
+def as_rank(code: str, rank: int, out: Path, settings: Mapping[str, str]) -> None:
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": str(rank), **settings}
+    sys.argv[1:] = [str(ROOT), str(rank), str(out)]
+    exec(code, {})
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,6 @@ def scores(root: Path, tasks: Sequence[str], minilm: SentenceTransformers) -> di
 @pytest.mark.parametrize(
     ("task", "near"),
     [
-        ("sts16", 0.05),
         ("biosses", 0.02),
         pytest.param("pit", 0.02, marks=pytest.mark.slow),
         pytest.param("twitterurl", 0.02, marks=pytest.mark.slow),

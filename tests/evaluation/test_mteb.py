@@ -19,6 +19,7 @@ from evaluation.suite import Suite
 from evaluation.tasks.sts import LAYOUTS, read_pairs
 from export.sentence_transformers import export_encoder
 from files.results import read_results
+from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = "tea salt gull drum moss lamp rope fern coal bell kite plum sand wool reed jade".split()
@@ -94,13 +95,12 @@ def test_named_prompts_are_used_as_the_library_chooses_them(tiny_mlm, tmp_path):
 
 
 def evaluate(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HOME": str(cwd / "home")}
-    command = [sys.executable, "-m", "evaluation", "suite=mteb", *map(str, words)]
-    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    return run_command(["-m", "evaluation", "suite=mteb", *words], cwd, HF_HOME=str(cwd / "home"))
 
 
 def test_the_official_stsbenchmark_from_the_command_line(shared_data, minilm_path, tmp_path):
-    """A folder of the data set's name in the working directory is read in the place of the hub's."""
+    """A folder of the data set's name in the working directory is read in the place of the hub's. The published figure
+    is ours, too: see test_minilm.py."""
     pytest.importorskip("mteb", reason="the extra mteb is not installed")
     pairs = read_pairs(shared_data / "eval", "stsb", LAYOUTS["stsb"])
     folder = tmp_path / "mteb" / "stsbenchmark-sts"
@@ -114,9 +114,7 @@ def test_the_official_stsbenchmark_from_the_command_line(shared_data, minilm_pat
     done = evaluate(tmp_path, f"encoder={minilm_path}", "tasks=[STSBenchmark]", f"output={tmp_path / 's.json'}")
     assert done.returncode == 0, done.stderr[-3000:]
     found = read_results(tmp_path / "s.json")["scores"]
-    ours = Suite([pairs]).run(load_encoder(minilm_path), intervals=False).values["stsb/cosine/spearman"]
-    assert found == {"STSBenchmark/mteb/cosine_spearman": pytest.approx(ours, abs=1e-3)}
-    assert found["STSBenchmark/mteb/cosine_spearman"] == pytest.approx(82.03, abs=0.01)  # as published
+    assert found == {"STSBenchmark/mteb/cosine_spearman": pytest.approx(82.03, abs=0.01)}
     assert "STSBenchmark/mteb/cosine_spearman" in done.stdout
     assert json.loads((tmp_path / "s.mteb" / "STSBenchmark.json").read_text())["task_name"] == "STSBenchmark"
 

@@ -24,7 +24,7 @@ from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = """
-import json, sys
+import json, os, sys
 for name in ("encoders", "export", "contracts", "evaluation", "runs", "losses", "datamodules"):
     sys.modules[name] = None  # importing it fails, also where the project is installed
 texts = json.load(open(sys.argv[2]))
@@ -34,8 +34,8 @@ BY_SENTENCE_TRANSFORMERS = (
     + """
 import numpy
 from sentence_transformers import SentenceTransformer
-model = SentenceTransformer(sys.argv[1], device="cpu")
-numpy.save(sys.argv[3], model.encode(texts, show_progress_bar=False))
+models = [SentenceTransformer(folder, device="cpu") for folder in sys.argv[1].split(os.pathsep)]
+numpy.save(sys.argv[3], [model.encode(texts, show_progress_bar=False) for model in models])
 """
 )
 
@@ -45,8 +45,9 @@ def command(*words: str) -> None:
     run_here("export", run, Keys, words)
 
 
-def alone(script: str, folder: Path, texts: list[str], tmp_path: Path) -> np.ndarray:
-    """The vectors that a script makes in a process of its own, which cannot import this project."""
+def alone(script: str, folder: Path | str, texts: list[str], tmp_path: Path) -> np.ndarray:
+    """The vectors that a script makes in a process of its own, which cannot import this project; of several folders,
+    joined by os.pathsep, one after the other."""
     (tmp_path / "script.py").write_text(script)
     (tmp_path / "texts.json").write_text(json.dumps(texts))
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -68,15 +69,18 @@ def small_files(folder: Path) -> dict:
     }
 
 
-@pytest.mark.parametrize("compat", ["null", "3"])
-def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path, compat):
-    command(f"run={minilm_path}", f"output={tmp_path / 'one'}", f"compat={compat}")
-    command(f"run={tmp_path / 'one'}", f"output={tmp_path / 'two'}", f"compat={compat}")
-    assert small_files(tmp_path / "one") == small_files(tmp_path / "two")
-    expected = alone(BY_SENTENCE_TRANSFORMERS, minilm_path, TORTURE, tmp_path)
-    found = alone(BY_SENTENCE_TRANSFORMERS, tmp_path / "two", TORTURE, tmp_path)
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    np.testing.assert_allclose(load_encoder(tmp_path / "two").embed(TORTURE), expected, atol=1e-5, rtol=0)
+def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path):
+    folders = [minilm_path]
+    for compat in ("null", "3"):
+        one, two = tmp_path / f"one{compat}", tmp_path / f"two{compat}"
+        command(f"run={minilm_path}", f"output={one}", f"compat={compat}")
+        command(f"run={one}", f"output={two}", f"compat={compat}")
+        assert small_files(one) == small_files(two)
+        folders.append(two)
+    expected, *found = alone(BY_SENTENCE_TRANSFORMERS, os.pathsep.join(map(str, folders)), TORTURE, tmp_path)
+    for folder, vectors in zip(folders[1:], found, strict=True):
+        np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(load_encoder(folder).embed(TORTURE), expected, atol=1e-5, rtol=0)
 
 
 def an_export(folder: Path, backbone: Path, **options) -> Path:

@@ -13,13 +13,19 @@ from markupsafe import Markup
 from rich.console import Console
 
 from files.page import Picture, Section, draw, in_markdown, page
-from files.tables import CODE, Cell, Column, Table, columns, escaped, markdown, on_terminal
+from files.tables import CODE, Cell, Column, Table, columns, escaped, fenced, markdown, on_terminal
 
 TABLE = Table(
     [Column("name"), *columns("first", "second", number=",.1f")],
     [["a|b <i>", 1234.56, None], [Cell("sts12/all", mark=CODE), Cell("one seed", -1.0), 2]],
     "Title", "Note.", "id",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["plain", "```\n# a heading\n```", "a ```` b\n````\n~~~", ""])
+def test_a_block_of_lines_ends_where_it_ends(text):
+    [block] = MarkdownIt().parse(fenced(text))
+    assert (block.type, block.content) == ("fence", f"{text}\n")
 
 
 def test_markdown_aligns_formats_and_escapes():

@@ -43,13 +43,15 @@ def words(tmp_path_factory, small_eval):
     ]
 
 
-def test_a_new_interpreter_continues_as_if_nothing_had_happened(words, run_train, tmp_path):
+def test_a_new_interpreter_continues_as_if_nothing_had_happened(words, command, run_train, tmp_path, monkeypatch):
+    """What it asks for late, a fork of this process has had before: the whole run never asks, nor does the killed."""
     folder, words = words
+    monkeypatch.syspath_prepend(folder)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    done = run_train([*words, f"output_dir={whole}"], PYTHONPATH=str(folder))
-    assert done.returncode == 0, done.stderr
-    killed = run_train([*words, f"output_dir={parts}"], PYTHONPATH=str(folder), KILLED_AT=str(KILLED_AT))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = command(*words, f"output_dir={whole}")
+    assert done.status == 0, done.err
+    killed = command(*words, f"output_dir={parts}", KILLED_AT=str(KILLED_AT))
+    assert killed.status == -signal.SIGKILL, killed.err
     assert load(parts, "last")["global_step"] == 3
     assert max(int(row["step"]) for row in read_rows(parts / "metrics.csv")) == KILLED_AT
     done = run_train([*words, f"output_dir={parts}"], PYTHONPATH=str(folder))

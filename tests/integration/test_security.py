@@ -24,6 +24,7 @@ from files.checkpoint import load_checkpoint
 from files.items import read_items
 from files.manifest import Damaged
 from files.page import Section, page
+from tests.forks import run_command
 from tests.test_architecture import SOURCES
 from training.targets import check_targets
 
@@ -192,14 +193,7 @@ def test_a_preview_builds_what_a_run_would(tmp_path, capsys, word):
 def test_a_recipe_is_one_of_ours(tmp_path, mark):
     words = [f"output={tmp_path / 'out'}", "recipe._target_=os.system", f"+recipe.command=touch {mark}"]
     for given in (words, [words[0], "recipe._target_=synthesis.recipes.dino.os.system"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "synthesis", *given],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run_command(["-m", "synthesis", *given])
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
 
 

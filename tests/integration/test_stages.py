@@ -6,8 +6,6 @@ import random
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from command.config_files import CONFIGS
 from encoders import load_encoder
 from files.metrics import read_rows
 from files.results import read_results
+from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.integration.curves import reached
 from training.stages import forced, stages_of
@@ -331,13 +330,9 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
     one, two = tmp_path / "one", tmp_path / "two"
     outcome = command(*words, f"output_dir={one}")
     assert outcome.status == 0, outcome.err
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if launcher == "torchrun" else []
     more = ["trainer=ddp", "devices=2"] if launcher == "lightning" else []
-    done = subprocess.run(
-        [sys.executable, *(torchrun if launcher == "torchrun" else []), str(ROOT / "train.py"), *words, *more,
-         f"output_dir={two}"],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    done = run_command([*torchrun, TRAIN, *words, *more, f"output_dir={two}"])
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("evaluation.data_root is not set") == 1, done.stderr  # said by one of them, once
     results = read_results(two / "results.json")

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from files.results import read_results
-from tests.integration.conftest import NO_RULES, NOUNS
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_THE_USER = "command evaluation files runs stages synthesis train training".split()
@@ -75,19 +74,13 @@ def test_two_processes_train(console, tiny_run, tmp_path):
     assert read_results(tmp_path / "run" / "results.json")["processes"] == 2
 
 
-def test_a_domain_is_synthesised(console, domain_words, tmp_path):
+def test_a_domain_is_synthesised_by_two_processes(console, domain_words, tmp_path):
     words = [word for word in domain_words if not word.startswith("domain.folder")]
-    console("train", *words, "only_stage=domain", f"domain.folder={tmp_path}/made", f"output_dir={tmp_path}/run")
+    words += ["+domain.synthesis.devices=2", "only_stage=domain"]
+    console("train", *words, f"domain.folder={tmp_path}/made", f"output_dir={tmp_path}/run")
     manifest = json.loads((tmp_path / "made" / "triplets" / "manifest.json").read_text())
     assert manifest["counts"]["accepted"] > 16
     assert (tmp_path / "run" / "stage-domain" / "results.json").is_file()
-
-
-def test_two_processes_synthesise(console, tiny_t5, tmp_path):
-    words = ["recipe=gense", f"generator={tiny_t5}", f"input={tmp_path}/sentences.txt", *NO_RULES]
-    (tmp_path / "sentences.txt").write_text("".join(f"The {noun} was seen here.\n" for noun in NOUNS))
-    console("synthesise", *words, "devices=2", f"output={tmp_path}/made")
-    assert json.loads((tmp_path / "made" / "manifest.json").read_text())["complete"]
 
 
 @pytest.mark.slow
