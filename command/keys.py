@@ -72,7 +72,7 @@ def check_types(node: Mapping[Any, Any], wanted: Mapping[str, Any], prefix: str 
         value = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
         if not _fits(value, type_):
             raise InputError(
-                f"{prefix}{key}={_cut(repr(value))}: wanted {_described(type_)}, got {type(value).__name__}."
+                f"{prefix}{key}={cut(repr(value))}: wanted {_described(type_)}, got {type(value).__name__}."
             )
 
 
@@ -86,7 +86,7 @@ def check_numbers(cfg: DictConfig) -> None:
         if not math.isfinite(value):
             raise InputError(f"{key}={value}: wanted a finite number.")
         if isinstance(value, int) and abs(value) > LARGEST:
-            raise InputError(f"{key}={_cut(value)}: wanted a number of at most 18 digits.")
+            raise InputError(f"{key}={cut(value)}: wanted a number of at most 18 digits.")
         if key.rpartition(".")[2] == "seed" and not 0 <= value <= LARGEST_SEED:
             raise InputError(f"{key}={value}: wanted 0 to {LARGEST_SEED}.")
 
@@ -101,7 +101,7 @@ def _numbers(node: Any, key: str) -> Iterator[tuple[str, float]]:
                 yield from _numbers(value, f"{key}.{name}" if key else str(name))
 
 
-def _cut(value: Any) -> str:
+def cut(value: Any) -> str:
     """A value as it is shown in a message: not all of a megabyte."""
     text = str(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"

@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from command.config_files import choices
-from command.keys import GROUPS
+from command.keys import GROUPS, cut
 from contracts import InputError
 
 # What Hydra builds of its own config, whoever names the class; what stands for something else may be one
@@ -27,7 +27,7 @@ def check_words(config: str, words: Sequence[str]) -> None:
         key = said.partition("=")[0]
         if BUILT.fullmatch(key) or NAMED.match(said):
             raise InputError(
-                f"{_cut(word)}: Hydra would build what it names before the command begins, and its code is not run. "
+                f"{cut(word)}: Hydra would build what it names before the command begins, and its code is not run. "
                 "Choose a file of Hydra's (hydra/launcher=NAME); callbacks of Lightning's are callbacks.NAME."
             )
         if key in GROUPS.get(config, ()):
@@ -42,8 +42,4 @@ def _check_choice(group: str, word: str) -> None:
     value = found.value()
     names = value if group == "experiment" and isinstance(value, list) else [value]  # several, one over the other
     if not found.is_sweep_override() and not all(isinstance(name, str) and name for name in names):
-        raise InputError(f"{_cut(word)}: wanted the name of one of its choices: {', '.join(choices(group))}.")
-
-
-def _cut(word: str) -> str:
-    return word if len(word) <= 200 else f"{word[:200]}..."
+        raise InputError(f"{cut(word)}: wanted the name of one of its choices: {', '.join(choices(group))}.")

@@ -5,6 +5,7 @@ The file is a zip, as torch writes it: each of its entries has a sum, which torc
 
 import functools
 import pickle
+import textwrap
 import zipfile
 import zlib
 from pathlib import Path
@@ -32,7 +33,8 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise Damaged("it holds objects that could run code, and such are never loaded") from error
     except UNREADABLE as error:
-        raise Damaged(f"cut short or damaged: {' '.join(str(error).split())[:80] or type(error).__name__}") from error
+        why = textwrap.shorten(str(error), 160, placeholder=" ...") or type(error).__name__
+        raise Damaged(f"cut short or damaged: {why}") from error
     if not isinstance(found, dict):
         raise Damaged(f"wanted entries by name, got {type(found).__name__}")
     return found

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def kept_otherwise(wanted: Path, computed: Mapping[str, Any]) -> Iterator[None]:
         raise
     except Exception as error:
         text = json.dumps(computed, indent=1, ensure_ascii=False, default=str) + "\n"
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
         for folder in (wanted.parent, Path(tempfile.gettempdir()), Path.cwd()):
             place = folder / f"{wanted.stem}-kept-{os.getpid()}.json"
             with contextlib.suppress(OSError):
