@@ -86,10 +86,12 @@ def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callabl
     """
     if is_whole(directory):
         return
+    looked_at = _state(directory)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _lock_of_build(directory):
-            if not is_whole(directory):  # another process may have built it while this one waited
+            # another process may have built it while this one waited
+            if _state(directory) == looked_at or not is_whole(directory):
                 log.info("building %s", directory)
                 with whole_folder(directory) as part:
                     build(part)
@@ -178,6 +180,15 @@ def _locked(part: Path, flags: int) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def _state(directory: Path) -> tuple[int, int] | None:
+    """What differs once it is another folder, or has become one."""
+    try:
+        about = directory.stat()
+    except FileNotFoundError:
+        return None
+    return about.st_ino, about.st_mtime_ns
 
 
 def _lock_of_build(directory: Path) -> FileLock:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,13 +113,16 @@ def _refuse_to_lose(folder: Path) -> None:
         stages = [path.name for path in folder.glob(STAGES)] if folder.is_dir() else []
         refuse_others("output_dir", folder, (".hydra", *OURS, *stages))
         return
-    refuse_others("output_dir", folder / "checkpoints", known=lambda name: OWN.fullmatch(name) is not None)
-    for name, theirs in OF_LOGGERS.items():
-        refuse_others("output_dir", folder / name, known=lambda one, theirs=theirs: bool(theirs.fullmatch(one)))
+    for name, ours in {"checkpoints": OWN, **OF_LOGGERS}.items():
+        refuse_others("output_dir", folder / name, known=partial(_matches, ours))
     for name in EXPORTS:
         check_replaceable(folder / name, "output_dir")
     for stage in folder.glob(STAGES):
         _refuse_to_lose(stage)
+
+
+def _matches(ours: re.Pattern[str], name: str) -> bool:
+    return ours.fullmatch(name) is not None
 
 
 def _holds_work(folder: Path) -> bool:
