@@ -49,7 +49,7 @@ def test_selection_is_accuracy_in_percent_minus_ten_perplexities(batch_size):
 
 
 def test_intervals_hold_the_value_and_shrink_with_more_texts():
-    few = GeneratorDev().run(Writer()).intervals
+    few = GeneratorDev().run(Writer(), intervals=True).intervals
     many = estimates(HeldOutTexts(np.tile(LOSSES, 50), np.tile(TOKENS, 50), np.tile(RIGHT, 50), None), "x")
     for (low, high), estimate in zip(few.values(), many, strict=True):
         less, more = estimate.interval()

@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from contracts import InputError
+from contracts import InputError, NotWritten
 from encoders import load_encoder
 from export.embed import Keys, run
 from tests.forks import Started, run_command
@@ -270,6 +270,6 @@ def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, small_word_ve
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     path = lines(tmp_path / "t.txt", TEXTS)
-    with pytest.raises(InputError, match="do not fit there"):
+    with pytest.raises(NotWritten, match="do not fit there"):
         command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
     assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
