@@ -106,10 +106,10 @@ def test_scores_of_each_size_are_those_of_vectors_that_are_cut(tiny_bert):
     gold = np.array([5.0, 4.0, 2.5, 1.0, 0.0])
     task = PairTask("mine", LEFT, RIGHT, gold, ["mine"] * 5)
     encoder = load_encoder(tiny_bert)
-    found = Suite([task], sizes=[16, 8]).run(encoder)
+    found = Suite([task], sizes=[16, 8]).run(encoder, intervals=True)
     assert list(found.values) == Suite([task], sizes=[16, 8]).score_names()
     for size in (16, 8):
-        alone = Suite([task]).run(load_encoder(tiny_bert, truncate=size))
+        alone = Suite([task]).run(load_encoder(tiny_bert, truncate=size), intervals=True)
         for name, value in alone.values.items():
             at_size = name.replace("mine/", f"mine@{size}/")
             assert (found.values[at_size], found.intervals[at_size]) == (value, alone.intervals[name])
