@@ -1,5 +1,10 @@
 """Find hard negatives for pairs: ``python -m datamodules.mine encoder=... input=... output=...``."""
 
+from command.signals import exit_on_sigterm
+
+if __name__ == "__main__":
+    exit_on_sigterm()  # before what takes a moment to import
+
 import hashlib
 import json
 import logging

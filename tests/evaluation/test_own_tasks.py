@@ -38,7 +38,7 @@ def lines(path: Path, rows: list[dict]) -> Path:
 def scored(words: object, embedder: object, prompts: dict[str, str] | None = None) -> dict[str, float]:
     tasks = [task for one in own_tasks(words) for task in one.read(Options(protocol="fast"), prompts or {})]
     suite = Suite(tasks)
-    found = suite.run(embedder)
+    found = suite.run(embedder, intervals=True)
     assert list(found.values) == suite.score_names()
     assert all(low <= high for low, high in found.intervals.values())
     assert set(found.intervals) >= {name for name in found.values if "-dev/" not in name}
