@@ -185,7 +185,7 @@ class Server:
     def _said(self, text: object) -> str:
         """What is shown of it: never the key, which some servers repeat."""
         plain = " ".join(str(text).split())
-        return (plain.replace(self.key, "***") if self.key else plain)[:SHOWN]
+        return (plain.replace(self.key, "***") if self.key else plain)[:SHOWN].rstrip(".")
 
 
 def _wait(tries: int, told: str | None) -> float:

@@ -198,7 +198,7 @@ def test_killed_and_continued_nothing_answered_is_asked_again(stand, texts, tmp_
     stand.delay = 0.02
     out = tmp_path / "out"
     words = gense(stand, texts, out, "requests.in_flight=2")
-    process = start(*words, OPENAI_API_KEY=KEY)
+    process = start(*(word.replace("generator=", "model=") for word in words), OPENAI_API_KEY=KEY)  # as it is typed
     process.wait_for(lambda: len(stand.answered) >= 8)
     process.kill(signal.SIGKILL)
     assert process.finish().status == -signal.SIGKILL
