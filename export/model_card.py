@@ -58,6 +58,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         f"Backbone: {_text(results['backbone'])}. The vectors are those of step {results['best_step']}. "
         f"{OBJECTIVES.get(results['objective'], '')}".rstrip(),
         use or USE,
+        *_prefixes(results["recipe"]),
         "## Intended use",
         INTENDED,
         "## Scores",
@@ -90,6 +91,15 @@ def card_of_folder(
         _table(known),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _prefixes(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """Of vectors that were trained to be cut."""
+    if sizes := (recipe.get("model") or {}).get("matryoshka"):
+        yield (
+            f"The first {' or '.join(map(str, sizes))} numbers of a vector may be used alone: the loss was summed over "
+            f"these prefixes (Matryoshka). In sentence-transformers: `truncate_dim={min(sizes)}`."
+        )
 
 
 def _scores(results: Results) -> str:

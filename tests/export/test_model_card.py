@@ -56,6 +56,12 @@ def front_matter(card):
     return yaml.safe_load(card.split("---\n")[1])
 
 
+def test_prefixes_that_were_trained_are_told(results):
+    assert "truncate_dim" not in model_card(results)
+    results["recipe"]["model"]["matryoshka"] = [768, 256]
+    assert "`truncate_dim=256`" in model_card(results)
+
+
 def test_the_hub_reads_the_front_matter(results):
     data = ModelCard(model_card(results)).data
     assert data.library_name == "sentence-transformers"
