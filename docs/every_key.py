@@ -13,7 +13,7 @@ import yaml
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 COMMANDS = {  # heading -> files and folders of files, in the order of the page
     "Train": ("train.yaml", "model", "model_keys", "data", "trainer", "logger", "experiment"),
-    "Make data": ("synthesis.yaml", "recipe", "recipe_keys"),
+    "Make data": ("synthesis.yaml", "recipe", "recipe_keys", "mine.yaml"),
     "Evaluate": ("evaluation.yaml", "task"),
     "Compare": ("comparison.yaml", "race", "sweeps", "preview.yaml"),
     "Export": ("export.yaml", "export.embed.yaml"),

@@ -13,6 +13,7 @@ from command.keys import check_types, declared, settings
 from comparison.__main__ import Keys as ComparisonKeys
 from comparison.sweep import read_words as read_sweep
 from comparison.sweep_file import words_of
+from datamodules.mine import Keys as MineKeys
 from datamodules.prepare import read_words as read_corpora
 from encoders.pooling import POOLERS
 from evaluation.__main__ import Keys as EvaluationKeys
@@ -130,6 +131,7 @@ CHECKS = {
     "comparison.sweep": _check_sweep,
     "preview": read_preview,
     "datamodules.prepare": read_corpora,
+    "datamodules.mine": lambda words: check_types(_composed("mine", words), declared(MineKeys)),
     "export": lambda words: check_types(_composed("export", words), declared(ExportKeys)),
     "export.embed": lambda words: check_types(_composed("export.embed", words), declared(EmbedKeys)),
 }

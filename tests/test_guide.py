@@ -255,7 +255,9 @@ def test_every_key_that_hydra_composes_stands_on_the_page_of_keys():
     """And the keys of each model and data set beside its name; texts of prompts and tasks are no keys."""
     page = page_of_every_key()
     rows = rows_of(page)
-    plain = [(config, "", Path()) for config in ("evaluation", "comparison", "export", "export.embed", "synthesis")]
+    plain = [
+        (config, "", Path()) for config in ("evaluation", "comparison", "export", "export.embed", "synthesis", "mine")
+    ]
     for config, group, path in [*plain, *CHOICES]:
         keys = list(known_keys(config, [f"{group}={path.stem}"] if group else []))
         for key in keys:
