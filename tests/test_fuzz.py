@@ -73,8 +73,8 @@ def cases(seed, number):
         keys = [key for key in known_keys(config, words) if not key.startswith("hydra")]
         for _ in range(number):
             key, value = draw.choice(keys), draw.choice(VALUES)
-            if key.rpartition(".")[2] in STARTS_PROCESSES and value == 2:
-                value = -2  # two are held by tests of their own
+            if key.rpartition(".")[2] in STARTS_PROCESSES and value in (1, 2):
+                value = -2  # those are held by tests of their own
             yield module, key, value
 
 

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
+from command.keys import check_types
 from command.targets import found_at
 from contracts import InputError
 
@@ -36,6 +37,7 @@ def check_targets(cfg: DictConfig) -> None:
     Raises:
         InputError: it is something else, or not to be found.
     """
+    check_types(cfg, {"allow_targets": Sequence[str]})
     plain: Any = OmegaConf.to_container(cfg, resolve=False)
     for group in BUILT & plain.keys():  # what stands for something else is judged by that, as it will be built
         plain[group] = _resolved(cfg[group])

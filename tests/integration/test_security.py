@@ -148,6 +148,9 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built():
     check_targets(OmegaConf.create({"callbacks": {"stop": stop}}))
     other = {"_target_": "mine.callbacks.Own"}
     check_targets(OmegaConf.create({"callbacks": {"own": other}, "allow_targets": ["mine"]}))
+    for wrong in (3, [1], "mine"):
+        with pytest.raises(InputError, match="allow_targets="):
+            check_targets(OmegaConf.create({"callbacks": {"own": other}, "allow_targets": wrong}))
     groups = [path for name in ("model", "data", "trainer", "logger") for path in (CONFIGS / name).glob("*.yaml")]
     assert len(groups) > 15
     for path in groups:
