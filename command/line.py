@@ -19,6 +19,7 @@ from command.statuses import exit_statuses
 from command.words import check_words
 
 HELP_COLUMNS = 100
+CHATTY = ("httpx", "huggingface_hub", "urllib3", "filelock", "fsspec")  # a line for every request
 # Words of a command that are called like a group of configs/, of which they would choose a file, and the keys they mean
 AS_A_KEY = {"synthesis": {"prompts": "+prompts.file", "model": "generator"}}
 
@@ -65,6 +66,8 @@ def log_to_terminal(quiet: bool = False) -> None:
     first = find_ranks().rank == local_rank() == 0  # Lightning gives its processes a place on the machine alone
     handler = logging.StreamHandler()
     handler.setFormatter(_AsUsed("%(message)s"))
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[handler])
 
 

@@ -18,6 +18,7 @@ STYLES = {
 }  # fmt: skip
 FATES = {"mask": "reverse", "random": "underline", "kept": "dim reverse"}
 BAR = 40
+CLIPPED = 240  # characters of a text on a terminal; the page has all
 # The same roles on the page, whose colours are light and dark
 CSS = """
 :root { --anchor: #005a8c; --positive: #00694d; --hard: #a8321a; --easy: #7a5200; --mask: #cfe6ff; }
@@ -45,8 +46,13 @@ def show(preview: Preview, console: Console) -> None:
         lines = []
         for part in example.parts:
             line = Text(f"{part.role} ({part.tokens} tokens)  ", style=STYLES.get(part.role, ""))
+            room = CLIPPED
             for piece in part.pieces:
-                line.append(piece.text, style=FATES.get(piece.fate, "not bold"))
+                line.append(piece.text[:room], style=FATES.get(piece.fate, "not bold"))
+                room -= len(piece.text)
+                if room < 0:
+                    line.append(" ...")
+                    break
             lines.append(line)
         console.print(Panel(Group(*lines), title=example.name, title_align="left"))
 

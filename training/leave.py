@@ -18,9 +18,10 @@ from files.results import environment, read_results, write_results
 from files.whole import link_whole, whole_folder
 from training.callbacks.checkpoints import BEST
 from training.curve import draw_curve
-from training.fit import Fitted
+from training.fit import LESS_IS_BETTER, Fitted
 from training.stages import Stage
 
+MOST_ROWS = 16  # of the closing table, where it shows all scores
 MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
 
 
@@ -165,14 +166,48 @@ def scores_table(
     return table
 
 
+def headlines(results: Results, names: Sequence[str]) -> list[str]:
+    """All where they are few; else averages, the monitored score and what else there is of its task and metric."""
+    monitor = results["recipe"].get("monitor") or ""
+    task, metric = monitor.partition("/")[0], monitor.rpartition("/")[2]
+    shown = [
+        name
+        for name in names
+        if name in results.get("averages", {}) or (name.startswith(f"{task}/") and name.endswith(f"/{metric}"))
+    ]
+    return list(names) if len(names) <= MOST_ROWS or not shown else shown
+
+
+def unbeaten_start(results: Results) -> str:
+    """A sentence where the chosen step scores no better than the encoder before training, empty elsewhere."""
+    recipe, before = results["recipe"], results.get("scores_before", {})
+    monitor = recipe.get("monitor")
+    if monitor not in before or monitor not in results["scores"]:
+        return ""
+    first, last = before[monitor], results["scores"][monitor]
+    less = (recipe.get("monitor_mode") or ("min" if monitor in LESS_IS_BETTER else "max")) == "min"
+    if (last < first) if less else (last > first):
+        return ""
+    return f"No step beat the untrained encoder: {monitor} was {first:.2f} before, and is {last:.2f}."
+
+
 def closing_table(
     results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
 ) -> None:
     """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
     console = console if console is not None else Console()
     before, baselines = results.get("scores_before", {}), results.get("baselines", {})
-    if results["scores"] or baselines:
-        console.print(scores_table(before, results["scores"], baselines))
+    if every := {**before, **results["scores"], **baselines}:
+        shown = headlines(results, sorted(every))
+        console.print(
+            scores_table(
+                *({name: of[name] for name in shown if name in of} for of in (before, results["scores"], baselines))
+            )
+        )
+        if more := len(every) - len(shown):
+            console.print(f"{more} other scores are in {folder / 'results.json'}", soft_wrap=True, highlight=False)
+    if unbeaten := unbeaten_start(results):
+        console.print(unbeaten, soft_wrap=True, highlight=False)
     spent = results["spent"]
     seconds = round(spent["wall_seconds"])
     console.print(

@@ -33,8 +33,14 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
     if not isinstance(model, Writer):
         own = own_suite(cfg, options)
         held_out += own
-        if not _said("evaluation.during"):
-            scoring.during = list(dict.fromkeys([*names_of(scoring.during), *(task.name for task in own)]))
+        if own and not _said("evaluation.during"):
+            monitored = (cfg.monitor or "").partition("/")[0]
+            usual = [
+                name
+                for name in names_of(scoring.during)
+                if scoring.data_root is not None or name == monitored or not is_task(name)
+            ]
+            scoring.during = list(dict.fromkeys([*usual, *(task.name for task in own)]))
         _give_way(cfg, {task.name for task in held_out})
     during = names_of(scoring.during) if scoring.every_n_steps else []
     sizes = getattr(model, "sizes", [])
@@ -49,7 +55,7 @@ def own_suite(cfg: DictConfig, options: Options) -> list[Task]:
     Raises:
         InputError: one is not there or damaged.
     """
-    words: Any = cfg.evaluation.tasks
+    words: Any = cfg.evaluation.get("tasks")
     words = OmegaConf.to_container(words, resolve=True) if OmegaConf.is_config(words) else words
     return [task for one in own_tasks(words, "evaluation.tasks") for task in one.read(options)]
 

@@ -38,7 +38,8 @@ def progress_of_a_run(folder, monkeypatch, terminal, quiet=False):
 
 def test_a_terminal_shows_steps_rates_loss_and_score(tmp_path, monkeypatch):
     text = progress_of_a_run(tmp_path, monkeypatch, terminal=True)
-    for part in ("8/8", "loss", "documents/s", "tokens/s", "9% padding", f"{toy.SCORE} 40.00"):
+    task, metric = toy.SCORE.split("/")[0], toy.SCORE.split("/")[-1]
+    for part in ("8/8", "loss", "docs/s", "tokens/s", "9% padding", f"{task} {metric} 40.00"):
         assert part in text, part
 
 
@@ -49,7 +50,7 @@ def test_elsewhere_and_when_quiet_nothing_is_shown(terminal, quiet, tmp_path, mo
 
 def test_the_facts_are_one_line():
     assert described(LATEST, "stsb-dev/cosine/spearman", 61.2) == (
-        "loss 0.4123 | 35 documents/s | 9,120 tokens/s | 4% padding | stsb-dev/cosine/spearman 61.20"
+        "loss 0.4123 | stsb-dev spearman 61.20 | 35 docs/s | 9,120 tokens/s | 4% padding"
     )
     assert described({}, None, None) == ""
 
@@ -78,6 +79,26 @@ def test_the_closing_table_works_without_a_terminal(tmp_path):
     assert "200 steps" in text
     assert "0:00:02" in text
     assert str(tmp_path) in text
+
+
+def closing(tmp_path, **changed):
+    console = Console(file=io.StringIO(), width=80)
+    closing_table({**RESULTS, **changed}, tmp_path, None, console)
+    return console.file.getvalue()
+
+
+def test_of_many_scores_the_averages_and_the_monitored_one_are_shown(tmp_path):
+    scores = {f"sts{n}/all/{metric}": 50.0 + n for n in range(60) for metric in ("pearson", "spearman")}
+    scores |= {"stsb-dev/cosine/spearman": 71.5, "sts-avg7/all/spearman": 66.6}
+    recipe = {"monitor": "stsb-dev/cosine/spearman", "monitor_mode": None}
+    given = {"scores": scores, "averages": {"sts-avg7/all/spearman": ["sts1/all/spearman"]}, "recipe": recipe}
+    text = closing(tmp_path, **given, scores_before={"stsb-dev/cosine/spearman": 72.0}, baselines={})
+    assert [line.split()[1] for line in text.splitlines() if "/" in line and "│" in line] == [
+        "sts-avg7/all/spearman", "stsb-dev/cosine/spearman",
+    ]  # fmt: skip
+    assert "120 other scores are in" in text
+    assert "No step beat the untrained encoder: stsb-dev/cosine/spearman was 72.00 before, and is 71.50." in text
+    assert "No step" not in closing(tmp_path, **given, scores_before={"stsb-dev/cosine/spearman": 71.0})
 
 
 def test_a_curve_is_drawn_from_a_run(tmp_path):

@@ -15,8 +15,11 @@ from rich.progress import (
 from rich.progress import (
     Progress as Bar,
 )
+from rich.table import Column
 
 from training.callbacks.telemetry import Telemetry
+
+WIDE = 140  # columns of a terminal that has room for what says nothing new
 
 
 class Progress(pl.Callback):
@@ -35,14 +38,14 @@ class Progress(pl.Callback):
         if self.quiet or not trainer.is_global_zero or not self._console.is_terminal:
             return
         total = trainer.estimated_stepping_batches
+        wide = [BarColumn(bar_width=20), TimeElapsedColumn()] if self._console.width >= WIDE else []
         self._bar = Bar(
             TextColumn("step"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=20),
-            TimeElapsedColumn(),
             TextColumn("eta"),
             TimeRemainingColumn(elapsed_when_finished=False),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+            *wide,
             console=self._console,
         )
         self._bar.start()
@@ -75,15 +78,18 @@ class Progress(pl.Callback):
 
 
 def described(latest: Mapping[str, float], monitor: str | None, score: Any) -> str:
-    """``loss 0.412 | 35 documents/s | 9,120 tokens/s | 4 % padding | stsb-dev/cosine/spearman 61.20``."""
-    facts = []
+    """``loss 0.412 | stsb-dev spearman 61.20 | 35 docs/s | 9,120 tokens/s | 4 % padding``.
+
+    A narrow terminal cuts the end. Of the monitored score the task and the metric are named.
+    """
+    facts = [f"loss {latest['train/loss']:.4g}"] if latest else []
+    if score is not None and monitor is not None:
+        task, _, rest = monitor.partition("/")
+        facts.append(f"{task} {rest.rpartition('/')[2]} {float(score):.2f}")
     if latest:
-        facts = [
-            f"loss {latest['train/loss']:.4g}",
-            f"{latest['throughput/documents_per_s']:,.0f} documents/s",
+        facts += [
+            f"{latest['throughput/documents_per_s']:,.0f} docs/s",
             f"{latest['throughput/real_tokens_per_s']:,.0f} tokens/s",
             f"{latest['throughput/padding_share']:.0%} padding",
         ]
-    if score is not None:
-        facts.append(f"{monitor} {float(score):.2f}")
     return " | ".join(facts)

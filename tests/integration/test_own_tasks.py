@@ -1,0 +1,40 @@
+"""A run that is monitored by a task of the user's own."""
+
+import json
+
+import pytest
+
+from files.metrics import read_rows
+
+
+@pytest.fixture
+def words(tmp_path):
+    rows = [
+        {"question": f"What is item {n} of the list?", "answer": f"Item {n} of the list is {n * n}."} for n in range(24)
+    ]
+    for name, part in (("train", rows), ("faq", rows[:12])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    (tmp_path / "mine.yaml").write_text("mine: {path: faq.jsonl, metrics: [ndcg@10, mrr@10]}\n")
+    sizes = ["vocab_size=300", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]
+    run = ["model=simcse", "data=qa", "model.mlp=false", "model.pooling=mean", "batch_size=6", "max_steps=4"]
+    return [*run, f"data.path={tmp_path / 'train.jsonl'}", "backbone=tiny", *(f"tiny.{size}" for size in sizes)]
+
+
+def test_it_is_scored_while_training_and_at_the_end_and_looked_for_in_the_data(words, command, tmp_path):
+    score = "mine/cosine/ndcg@10"
+    given = [f"evaluation.tasks=[{tmp_path / 'mine.yaml'}]", "evaluation.every_n_steps=2", "evaluation.at_start=true"]
+    done = command(*words, *given, f"monitor={score}", f"output_dir={tmp_path / 'run'}")
+    assert done.status == 0, done.err
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    scored = {
+        int(row["step"]): float(row[score]) for row in read_rows(tmp_path / "run" / "metrics.csv") if score in row
+    }
+    assert set(scored) == {0, 2, 4}
+    assert results["scores"][score] == pytest.approx(max(scored[2], scored[4]))
+    assert results["scores_before"][score] == pytest.approx(scored[0])
+    assert "mine/tfidf/ndcg@10" in results["baselines"]
+    assert results["overlap"]["mine"]["found"] == results["overlap"]["mine"]["checked"] > 0
+    assert score in results["intervals"]
+    wrong = command(*words, *given, "monitor=mine/cosine/map", f"output_dir={tmp_path / 'other'}")
+    assert wrong.status == 2
+    assert f"There are mine/cosine/mrr@10, {score}" in wrong.err
