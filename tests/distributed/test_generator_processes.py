@@ -8,6 +8,7 @@ import torch
 
 from evaluation.generator_dev import GeneratorDev
 from tests.data import as_rank, data_module
+from tests.decoders import save_decoder
 from tests.distributed import steps
 from tests.distributed.steps import assert_same_step, stepped, stepping
 from tests.objectives import built
@@ -16,9 +17,13 @@ ROWS = [(f"The ferry {i} leaves{' early' * (i % 4)}.", f"Ferry {i} goes.", f"No 
 OPTIONS = {"whole": {}, "recomputed": {"token_budget": 60, "recompute": "on"}}
 
 
-def every_case(rank: int, world: int, backbone: str, prompts: dict, folder: str) -> dict:
+CASES = [f"{kind} {name}" for kind in ("t5", "llama") for name in OPTIONS]
+
+
+def every_case(rank: int, world: int, backbones: dict, prompts: dict, folder: str) -> dict:
     found = {}
-    for name, options in OPTIONS.items():
+    for name in CASES:
+        backbone, options = backbones[name.split()[0]], OPTIONS[name.split()[1]]
         options = {"token_budget": 10**6, "recompute": "off", "log_every_n_steps": 1} | options
         model = built("gense_generator", backbone, prompts=prompts, dev_batch_size=4, **options).eval()
         rows = f"{folder}/rows.jsonl"
@@ -42,16 +47,24 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def alone(tiny_t5, gense_prompts, folder):
-    return every_case(0, 1, str(tiny_t5), gense_prompts, str(folder))
+def backbones(tiny_t5, tmp_path_factory):
+    llama = save_decoder("llama", tmp_path_factory.mktemp("llama"))
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 400}))
+    return {"t5": str(tiny_t5), "llama": str(llama)}
+
+
+@pytest.fixture(scope="module")
+def alone(backbones, gense_prompts, folder):
+    return every_case(0, 1, backbones, gense_prompts, str(folder))
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def together(request, alone, tiny_t5, gense_prompts, folder):
-    return steps.together(every_case, request.param, folder, str(tiny_t5), gense_prompts, str(folder))
+def together(request, alone, backbones, gense_prompts, folder):
+    return steps.together(every_case, request.param, folder, backbones, gense_prompts, str(folder))
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", CASES)
 def test_a_step_and_the_scores_do_not_depend_on_the_number_of_processes(name, alone, together):
     assert set(alone[name][1]) == {"generation_loss", "discrimination_loss", "accuracy"}
     assert_same_step(alone[name], [rank[name] for rank in together])
