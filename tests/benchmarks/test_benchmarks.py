@@ -27,6 +27,7 @@ def records(path):
     ("name", "figure", "compared"),
     [
         ("pair_training", "P1", 2),
+        ("lora_training", "P14", 3),
         ("nt_xent", "P3", 1),
         ("span_sampling", "P4", 1),
         ("declutr_step", "P2", 2),
