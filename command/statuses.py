@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from command.config_files import choices
 from command.keys import GROUPS, choices_with, known_keys, nearest
 from command.names import as_used, name_used
+from command.signals import INTERRUPTED, TERMINATED
 from contracts import NO_ROOM, InputError, NotWritten
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
@@ -50,7 +51,8 @@ def exit_statuses(
     before = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1" if hydra else _USERS_FULL_ERROR  # the body starts processes, which inherit it
     try:
-        yield
+        with _signals_first():
+            yield
     except (InputError, HydraException, OmegaConfBaseException) as error:
         cause = input_error(error) or error
         _let_rank_zero_speak()
@@ -70,9 +72,25 @@ def exit_statuses(
             raise
         _leave(*found)
     except KeyboardInterrupt:
-        _leave(130)
+        _leave(INTERRUPTED)
     finally:
         os.environ[FULL_ERROR] = before
+
+
+@contextlib.contextmanager
+def _signals_first() -> Iterator[None]:
+    """A library that is left in the middle of something may stumble over it while it clears up: OmegaConf does."""
+    try:
+        yield
+    except (InputError, NotWritten):
+        raise
+    except Exception as error:
+        under_way: BaseException | None = error
+        while under_way is not None:
+            if isinstance(under_way, KeyboardInterrupt) or getattr(under_way, "code", None) == TERMINATED:
+                raise under_way from None
+            under_way = under_way.__context__
+        raise
 
 
 def _let_rank_zero_speak() -> None:

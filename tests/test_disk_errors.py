@@ -4,6 +4,7 @@ import errno
 import os
 
 import pytest
+from omegaconf.errors import ConfigAttributeError
 from safetensors import SafetensorError
 
 from command.statuses import exit_statuses
@@ -33,3 +34,14 @@ def test_one_line_and_a_status(capsys, error, status, said):
 def test_what_is_no_affair_of_a_disk_stays_an_error(error):
     with pytest.raises(type(error)), exit_statuses():
         raise error
+
+
+@pytest.mark.parametrize(("signalled", "status"), [(SystemExit(143), 143), (KeyboardInterrupt(), 130)])
+@pytest.mark.parametrize("stumble", [AttributeError, ConfigAttributeError])
+def test_a_signal_is_not_hidden_by_what_stumbles_over_it(signalled, status, stumble):
+    with pytest.raises(SystemExit) as left, exit_statuses():
+        try:
+            raise signalled
+        finally:
+            raise stumble("'NoneType' object has no attribute '_invalidate_flags_cache'")
+    assert left.value.code == status
