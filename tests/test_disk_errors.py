@@ -36,12 +36,16 @@ def test_what_is_no_affair_of_a_disk_stays_an_error(error):
         raise error
 
 
+def left_while_clearing_up(signalled, error):
+    try:
+        raise signalled
+    finally:
+        raise error("'NoneType' object has no attribute '_invalidate_flags_cache'")
+
+
 @pytest.mark.parametrize(("signalled", "status"), [(SystemExit(143), 143), (KeyboardInterrupt(), 130)])
-@pytest.mark.parametrize("stumble", [AttributeError, ConfigAttributeError])
-def test_a_signal_is_not_hidden_by_what_stumbles_over_it(signalled, status, stumble):
+@pytest.mark.parametrize("error", [AttributeError, ConfigAttributeError])
+def test_a_signal_is_not_hidden_by_what_stumbles_over_it(signalled, status, error):
     with pytest.raises(SystemExit) as left, exit_statuses():
-        try:
-            raise signalled
-        finally:
-            raise stumble("'NoneType' object has no attribute '_invalidate_flags_cache'")
+        left_while_clearing_up(signalled, error)
     assert left.value.code == status
