@@ -116,7 +116,8 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
             kept[key] = plain
     for key, switch in OFF.items():
         group, name = key.split(".")
-        if ((kept.get(group) or {}).get(name) or {}).get(switch, 0) is None:
+        found = (kept.get(group) or {}).get(name)
+        if isinstance(found, dict) and found.get(switch, 0) is None:  # of another type: refused later
             del kept[group][name]
     for key, (now, before) in SAID_BEFORE.items():
         group, _, name = key.rpartition(".")
