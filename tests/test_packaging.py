@@ -28,7 +28,9 @@ OPTIONAL = (
     "sentence-transformers",
     "onnx",
     "mteb",
+    "lora",
     "retrieval",
+    "server",
     "sweep",
     "umap",
 )  # extras whose import fails with advice
