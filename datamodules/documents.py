@@ -239,7 +239,8 @@ class PydocsDocuments(DocumentSpans):
     """Of the installed Python packages."""
 
     held_out_every: int
+    held_out_part: int
     min_words: int
 
     def open_documents(self) -> DocumentSource:
-        return PydocsSource(self.cache, self.held_out_every, self.min_words)
+        return PydocsSource(self.cache, self.held_out_every, self.held_out_part, self.min_words)

@@ -22,11 +22,15 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from omegaconf import OmegaConf
+
+from command.config_files import CONFIGS
 from command.line import filled, log_to_terminal
 from command.names import as_used
 from command.statuses import exit_statuses
 from contracts import InputError
 from datamodules.corpora import CORPORA, Corpus, Piece
+from datamodules.pydocs import PydocsSource
 from files.archives import BadArchive, Members
 from files.claims import hold
 from files.download import FOLDER, Downloads, File, NotGot
@@ -100,6 +104,8 @@ def prepare(asked: Asked) -> int:
 def get(name: str, corpus: Corpus, downloads: Downloads, asked: Asked) -> bool:
     """Whether all of its files are there now; what is wrong is told."""
     folder, wrong = asked.output / name, list[str]()
+    if not corpus.pieces:
+        log.info("%s: %s", name, write_docstrings(folder, asked.output / FOLDER))
     for piece in corpus.pieces:
         try:
             log.info("%s: %s", name, made(piece, folder, downloads, any_rows=asked.any_rows))
@@ -111,8 +117,26 @@ def get(name: str, corpus: Corpus, downloads: Downloads, asked: Asked) -> bool:
         log.error("%s: %s", name, told)
     if not wrong:
         log.info("%s: %s; licence: %s", name, corpus.about, corpus.licence)
-        log.info("Then: python train.py %s", corpus.then.replace("FOLDER", str(folder)))
+        then = corpus.then.replace("FOLDER", str(folder)).replace("ROOT", str(asked.output))
+        log.info("Then: python train.py %s", then)
     return not wrong
+
+
+def write_docstrings(folder: Path, cache: Path) -> str:
+    """Write the pairs of ``data=pydocs_pairs`` and the table of its task, and say what they are.
+
+    Raises:
+        InputError: no installed package has docstrings enough.
+    """
+    keys = OmegaConf.load(CONFIGS / "data" / "pydocs_pairs.yaml")
+    source = PydocsSource(cache, keys.held_out_every, keys.held_out_part, keys.min_words)
+    (task,) = source.held_out()
+    columns = ("question", "answer")
+    pairs = [json.dumps(dict(zip(columns, pair, strict=True)), ensure_ascii=False) for pair in source.pairs()]
+    rows = ["query\tdocument", *("\t".join(row) for row in zip(task.queries, task.documents, strict=True))]
+    for file, lines in (("pairs.jsonl", pairs), ("test.tsv", rows)):
+        write_whole(folder / file, "".join(f"{line}\n" for line in lines).encode())
+    return f"{folder / 'pairs.jsonl'}: {len(pairs):,} pairs; {folder / 'test.tsv'}: {len(rows) - 1:,} queries"
 
 
 def made(piece: Piece, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:

@@ -4,7 +4,8 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from datamodules.sources import Document
 from files.manifest import is_as_left, leave_sums
 from files.whole import build_once
 
-VERSION = 3  # part of the key: raise it when the same packages would give other documents
+VERSION = 4  # part of the key: raise it when the same packages would give other documents
 MOST_PAIRS = 500
 # The task is made of these alone, so that another package that is installed does not move it
 OF_THE_TASK = frozenset(
@@ -24,6 +25,9 @@ OF_THE_TASK = frozenset(
 )
 SUMMARY_WORDS = (4, 30)
 REST_WORDS = 20
+SHINGLE = 8  # words in a row by which near-copies are found
+SHARED = 0.5  # of the words of the shorter text: from here on one is a near-copy of the other
+WORD = re.compile(r"\w+")
 RULER = re.compile(r"([*=~^#-])\1{3}")  # of a heading
 SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
@@ -33,13 +37,20 @@ class PydocsSource:
 
     Read once per set of installed packages into ``cache_dir``. One module in ``held_out_every`` (0: none) is held out,
     together with its neighbours in the same subpackage; their docstrings make the task of finding the text that
-    belongs to a summary line.
+    belongs to a summary line. ``held_out_part`` says which of so many parts: what is chosen on one can be reported
+    on another.
     """
 
-    def __init__(self, cache_dir: str | Path, held_out_every: int, min_words: int) -> None:
+    def __init__(self, cache_dir: str | Path, held_out_every: int, held_out_part: int, min_words: int) -> None:
         if held_out_every < 0 or held_out_every == 1:
             raise InputError(f"data.held_out_every: wanted 0 (none) or at least 2, got {held_out_every}")
+        if not 0 <= held_out_part < max(1, held_out_every):
+            raise InputError(
+                f"data.held_out_part: wanted 0 to {max(0, held_out_every - 1)}, because modules are dealt to "
+                f"data.held_out_every={held_out_every} parts; got {held_out_part}"
+            )
         self.held_out_every = held_out_every
+        self.held_out_part = held_out_part
         self.min_words = min_words
         digest = hashlib.sha256(json.dumps(self.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
         self.directory = Path(cache_dir).expanduser() / f"pydocs-{digest}"
@@ -67,7 +78,7 @@ class PydocsSource:
             "version": VERSION,
             "packages": installed(),
             "python": platform.python_version(),
-            "held_out_every": self.held_out_every,
+            "held_out": [self.held_out_every, self.held_out_part],
             "min_words": self.min_words,
         }
 
@@ -81,15 +92,17 @@ class PydocsSource:
         pairs = json.loads((self.directory / "held_out.json").read_text(encoding="utf-8"))
         if not pairs:
             return []
-        return [RetrievalTask("pydocs", [query for query, _ in pairs], [document for _, document in pairs])]
+        documents = [" ".join(document.split()) for _, document in pairs]  # a line each, as a table has them
+        return [RetrievalTask("pydocs", [query for query, _ in pairs], documents)]
 
     def _prepare(self) -> None:
         build_once(self.directory, lambda folder: is_as_left(folder, "manifest.json"), self._build)
 
     def _build(self, folder: Path) -> None:
         modules = list(documented_modules(self.min_words))
-        held = [module for module in modules if is_held_out(module.name, self.held_out_every)]
-        others = [module for module in modules if not is_held_out(module.name, self.held_out_every)]
+        part = self.held_out_every, self.held_out_part
+        held = [module for module in modules if is_held_out(module.name, *part)]
+        others = [module for module in modules if not is_held_out(module.name, *part)]
         task = summary_pairs(held, [module for module in others if is_of_the_task(module.name)])
         trained = without_task(others, task)
         fresh = without_repeats(trained, self.min_words)
@@ -113,6 +126,7 @@ class PydocsSource:
             "pairs": len(pairs),
             "held_out_modules": len(held),
             "held_out_pairs": len(task),
+            "left_out_for_the_task": number_of_docstrings(others) - number_of_docstrings(trained),
             "sha256": hashlib.sha256((folder / "documents.jsonl").read_bytes()).hexdigest(),
         }
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
@@ -123,23 +137,61 @@ def is_of_the_task(module: str) -> bool:
     return module.partition(".")[0] in OF_THE_TASK
 
 
-def is_held_out(module: str, every: int) -> bool:
+def is_held_out(module: str, every: int, part: int = 0) -> bool:
     """Of the task's packages, by the hash of package and subpackage: neighbours, which quote each other, go the same
     way.
     """
     if every == 0 or not is_of_the_task(module):
         return False
     group = ".".join(module.split(".")[:2])
-    return int(hashlib.sha256(group.encode()).hexdigest()[:8], 16) % every == 0
+    return int(hashlib.sha256(group.encode()).hexdigest()[:8], 16) % every == part
+
+
+def number_of_docstrings(modules: Sequence[Module]) -> int:
+    return sum(len(module.docstrings) for module in modules)
 
 
 def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Module]:
-    """What packages outside the task quote of it is left out."""
-    asked = {side for pair in task for side in pair}
-    return [
-        Module(module.name, [text for text in module.docstrings if not asked & {text, *split_summary(text)}])
-        for module in modules
-    ]
+    """Return the modules without docstrings that say a text of the task, word for word or nearly so.
+
+    Case, punctuation and white space do not count; see `NearCopies`.
+    """
+    asked = {tuple(words_of(side)) for pair in task for side in pair}
+    near = NearCopies([document for _, document in task])
+
+    def tells(text: str) -> bool:
+        sides = [words_of(side) for side in (text, *split_summary(text))]
+        return any(tuple(side) in asked for side in sides) or near.has(sides[0])
+
+    return [Module(module.name, [text for text in module.docstrings if not tells(text)]) for module in modules]
+
+
+def words_of(text: str) -> list[str]:
+    return WORD.findall(text.lower())
+
+
+class NearCopies:
+    """Finds texts that share half of their words, or half of the other's where that is shorter, with one of ``texts``.
+
+    Words are shared in runs of `SHINGLE`, and every `SHINGLE`-th run of a text is looked up: what is copied of it has
+    as many as it is long, wherever it begins.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        words = [words_of(text) for text in texts]
+        self.lengths = [len(one) for one in words]
+        self.texts_with = defaultdict[tuple[str, ...], set[int]](set)
+        for place, one in enumerate(words):
+            for start in range(len(one) - SHINGLE + 1):
+                self.texts_with[tuple(one[start : start + SHINGLE])].add(place)
+
+    def has(self, words: Sequence[str]) -> bool:
+        """Whether the text of these words is such a one."""
+        shared = Counter[int]()
+        for start in range(0, len(words) - SHINGLE + 1, SHINGLE):
+            for place in self.texts_with.get(tuple(words[start : start + SHINGLE]), ()):
+                shared[place] += SHINGLE
+        return any(number >= SHARED * min(len(words), self.lengths[place]) for place, number in shared.items())
 
 
 def without_repeats(modules: list[Module], min_words: int) -> list[Module]:

@@ -38,11 +38,12 @@ class PydocsPairs(TripletRows):
     """Of the installed Python packages, without those whose pairs make the task of retrieval."""
 
     held_out_every: int
+    held_out_part: int
     min_words: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.docstrings = PydocsSource(self.cache, self.held_out_every, self.min_words)
+        self.docstrings = PydocsSource(self.cache, self.held_out_every, self.held_out_part, self.min_words)
 
     def source(self) -> RowsOfPairs:
         return RowsOfPairs(self.docstrings)

@@ -72,7 +72,8 @@ def choose_suites(
     if data_root is None:
         return Suites(final, Suite((task for task in final if task.name in during), sizes=sizes))
     chosen = load_tasks(data_root, suite, options, prefix="evaluation.")
-    final = Suite([*final, *chosen.tasks], chosen.not_as_published, sizes)
+    held = {task.name for task in final}
+    final = Suite([*final, *(task for task in chosen.tasks if task.name not in held)], chosen.not_as_published, sizes)
     there = {task.name for task in final}
     lacking = [name for name in during if name not in there and is_task(name)]
     extra = load_tasks(data_root, lacking, options, prefix="evaluation.").tasks if lacking else []
@@ -103,6 +104,7 @@ class ScoreCallback(pl.Callback):
         self.is_last_step = is_last_step
         self.history: dict[int, dict[str, float]] = {}
         self.scores_before: dict[str, float] | None = None
+        self.found_before: dict[str, list[int]] = {}
         self._restored = False
 
     def score(self, pl_module: pl.LightningModule) -> Scores:
@@ -116,7 +118,8 @@ class ScoreCallback(pl.Callback):
             # Lightning forgets them; a checkpoint written before the next scoring must still know its score
             _publish(trainer, self.history[latest])
         if self.at_start and trainer.global_step == 0 and self.scores_before is None and len(self.suite):
-            self.scores_before = self._score_at(trainer, pl_module, self.suite)
+            scores = self._score_at(trainer, pl_module, self.suite)
+            self.scores_before, self.found_before = scores.values, scores.found
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -128,27 +131,28 @@ class ScoreCallback(pl.Callback):
         """Score ``during``, unless this step has been scored, or nothing is scored while training."""
         step = trainer.global_step  # stays the same while gradients accumulate
         if self.every_n_steps and step > 0 and step not in self.history and len(self.during):
-            _publish(trainer, self._score_at(trainer, pl_module, self.during))
+            _publish(trainer, self._score_at(trainer, pl_module, self.during).values)
 
-    def _score_at(self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite) -> dict[str, float]:
+    def _score_at(self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
         scored = suite.scored_of(pl_module)
         with undisturbed(scored):
-            scores = suite.run(scored, intervals=False).values
-        self.history[step] = scores
+            scores = suite.run(scored, intervals=False)
+        self.history[step] = scores.values
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
             for logger in trainer.loggers:
-                logger.log_metrics(scores, step=step)
-            log.info("step %d: %s (%.1f s)", step, headline(scores), time.perf_counter() - began)
+                logger.log_metrics(scores.values, step=step)
+            log.info("step %d: %s (%.1f s)", step, headline(scores.values), time.perf_counter() - began)
         return scores
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "scores_before": self.scores_before}
+        return {"history": self.history, "scores_before": self.scores_before, "found_before": self.found_before}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = dict(state_dict["history"])
         self.scores_before = state_dict["scores_before"]
+        self.found_before = state_dict.get("found_before", {})  # checkpoints of before have none
         self._restored = True
 
 

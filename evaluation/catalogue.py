@@ -8,7 +8,17 @@ from typing import NamedTuple
 
 from contracts import InputError
 from evaluation.task import Entry, Options, Task
-from evaluation.tasks import askubuntu, captions, cqadupstack, geometry, labelled, paraphrase, relatedness, sts
+from evaluation.tasks import (
+    askubuntu,
+    captions,
+    cqadupstack,
+    geometry,
+    labelled,
+    paraphrase,
+    relatedness,
+    retrieval,
+    sts,
+)
 from evaluation.tsv import SENTEVAL, table
 from files.rows import count_rows
 
@@ -24,6 +34,7 @@ ENTRIES: dict[str, Entry] = {
     **cqadupstack.ENTRIES,
     **paraphrase.ENTRIES,
     **geometry.ENTRIES,
+    **retrieval.ENTRIES,  # in no suite: it is made of what is installed
 }
 _REGRESSORS = tuple(name for name in relatedness.ENTRIES if name.endswith("-regressor"))
 SUITES: dict[str, tuple[str, ...]] = {

@@ -33,6 +33,7 @@ class Scores(NamedTuple):
     intervals: dict[str, list[float]]
     members: dict[str, list[str]] = {}  # average -> the scores that it holds
     items: ItemScores | None = None  # where intervals were wanted
+    found: dict[str, list[int]] = {}  # retrieval task -> the document that each query finds first
 
     @classmethod
     def of(
@@ -40,6 +41,7 @@ class Scores(NamedTuple):
         estimates: "Mapping[str, Estimate]",
         members: dict[str, list[str]] | None = None,
         items: ItemScores | None = None,
+        found: dict[str, list[int]] | None = None,
     ) -> "Scores":
         bounds = {name: estimate.interval() for name, estimate in estimates.items()}
         return cls(
@@ -47,6 +49,7 @@ class Scores(NamedTuple):
             {name: interval for name, interval in bounds.items() if interval is not None},
             members or {},
             items,
+            found or {},
         )
 
 

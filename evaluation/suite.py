@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from contracts import Embedder, InputError, ItemScores, PairTask, RetrievalTask
+from contracts import Changes, Embedder, InputError, ItemScores, PairTask, RetrievalTask
 from evaluation.papers import averages
 from evaluation.statistics import Estimate, Scores
 from evaluation.task import How, Task
@@ -61,11 +61,13 @@ class Suite:
         """
         how = How(_device_of(embedder), intervals)
         found = {size: dict[str, Estimate]() for size in self.sizes}
-        similarities = dict[str, Tensor]()
+        similarities, first = dict[str, Tensor](), dict[str, list[int]]()
         for group in _groups(self.tasks):
             pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
             for size in self.sizes:
                 found[size].update(_score_dealt(group, pool.cut(size), how, report))
+            found_one = [task for task in group if isinstance(task, Retrieval) and task.is_one_to_one]
+            first.update({task.name: task.found_first(pool) for task in found_one})
             if intervals:
                 pairs = [task.pairs for task in group if isinstance(task, Similarity)]
                 similarities.update({one.name: cosines(one, pool, warn=False) for one in pairs})
@@ -77,7 +79,7 @@ class Suite:
                 members[at_size(one.name, size)] = [at_size(name, size) for name in one.members]
             ordered |= {at_size(name, size): estimate for name, estimate in in_order.items()}
         items = _items(self.tasks, similarities, ordered) if intervals else None
-        return Scores.of(ordered, members, items)
+        return Scores.of(ordered, members, items, first)
 
     def scored_of(self, module: nn.Module) -> Any:
         """The part of a module in training that ``run`` is given."""
@@ -96,6 +98,11 @@ class Suite:
             if isinstance(task, Retrieval):
                 found.update(task.tfidf())
         return {name: estimate.value for name, estimate in found.items()}
+
+    def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
+        """What training has changed in the retrieval tasks, from what was found first (``Scores.found``)."""
+        tasks = [task for task in self.tasks if isinstance(task, Retrieval) and task.name in before]
+        return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 
     def sentences(self) -> dict[str, list[str]]:
         """Task name -> its distinct texts, to look for in the training text."""

@@ -179,7 +179,7 @@ def _limits(results: Results) -> str:
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested keys joined by dots; a long list becomes its length, a path its last part."""
+    """Nested keys joined by dots; a long list becomes its length, a path its last part, or what it is in a package."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
@@ -194,7 +194,8 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
 
 def _shown(value: Any) -> str:
     if isinstance(value, str):
-        return PurePath(value).name if value.startswith(("/", "~")) else value
+        _, _, packaged = value.rpartition("/site-packages/")
+        return packaged if packaged != value else PurePath(value).name if value.startswith(("/", "~")) else value
     if isinstance(value, list | tuple):
         return ", ".join(map(_shown, value))
     return json.dumps(value, default=str)

@@ -206,12 +206,16 @@ def test_the_other_commands_run_on_a_small_corpus(command, corpus_file, tmp_path
 
 @pytest.mark.slow
 def test_quickstart_runs(tmp_path):
-    """``make quickstart`` is this command; here over two steps."""
-    assert "train.py experiment=quickstart" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    arguments = ["experiment=quickstart", *SMALL, "evaluation.every_n_steps=1", f"output_dir={tmp_path / 'run'}"]
-    done = train(arguments, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "pydocs/cosine/mrr" in json.loads((tmp_path / "run" / "results.json").read_text())["scores"]
+    """``make quickstart`` is this command; here over two steps, and from random weights."""
+    assert "train.py experiment=quickstart " in (ROOT / "Makefile").read_text(encoding="utf-8")
+    for name in ("quickstart", "quickstart_random"):
+        folder = tmp_path / name
+        words = [f"experiment={name}", *SMALL, "evaluation.every_n_steps=1", f"output_dir={folder}"]
+        done = train(words, tmp_path)
+        assert done.returncode == 0, done.stderr
+        results = json.loads((folder / "results.json").read_text())
+        assert set(results["scores"]) == {"pydocs/cosine/mrr", "pydocs/cosine/recall@10"}
+        assert results["changes"]["pydocs"]["queries"] == 500
 
 
 def test_every_folder_and_file_of_code_stands_in_the_tree():

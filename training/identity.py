@@ -34,6 +34,7 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     "data.drop_last": (True, None),
     "early_stopping": (None, None),
     "model.frozen_weights": ("fp32", None),
+    "data.held_out_part": (0, None),
 }
 OFF = {"model.lora": "rank"}  # groups that say nothing while this key of theirs is null
 FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule

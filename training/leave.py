@@ -1,7 +1,8 @@
 """What a run leaves: its encoder, the curve, ``results.json`` and the closing table; for stages, those of the whole."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from contracts import ITEMS_FILE, RESULTS_VERSION, DataModule, Results, Spent, StageResults
+from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
 from export.model_card import model_card
 from export.products import export_product
 from files.items import items_beside, write_items
@@ -22,6 +23,7 @@ from training.fit import LESS_IS_BETTER, Fitted
 from training.stages import Stage
 
 MOST_ROWS = 16  # of the closing table, where it shows all scores
+MOST_SHOWN = 100  # characters of a text that was found
 MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
 
 
@@ -67,6 +69,7 @@ def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitte
         "scores_before": fitted.scorer.scores_before,
         "averages": scores.members,
         "baselines": suite.baselines(),
+        "changes": suite.changes(fitted.scorer.found_before, scores.found),
         "not_as_published": suite.not_as_published,
     }
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
@@ -104,6 +107,7 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
     results["data"] = [manifest for stage in stages for manifest in stage["data"]]
     results["overlap"] = _overlap(stages)
     results.pop("scores_before", None)
+    results.pop("changes", None)
     if "scores_before" in stages[0]:  # of the untrained encoder
         results["scores_before"] = stages[0]["scores_before"]
     results["stages"] = {
@@ -148,12 +152,14 @@ def scores_table(
 ) -> Table:
     """The closing table, in 0..100: what was not scored on one side is left blank.
 
-    A baseline of the same name as a score stands in its row; any other gets a row of its own.
+    A baseline stands in the row of the score that has its name, or but for the protocol its name; else in its own.
     """
-    baselines = baselines or {}
+    given = baselines or {}
+    heading = "TF-IDF" if all("/tfidf/" in name for name in given) else "baseline"
+    baselines = {_row_of(name, after): value for name, value in given.items()}
     table = Table(title="Scores", title_justify="left")
     table.add_column("task / protocol / metric")
-    for name, shown in (("before", before), ("after", True), ("change", before), ("baseline", baselines)):
+    for name, shown in (("before", before), ("after", True), ("change", before), (heading, baselines)):
         if shown:
             table.add_column(name, justify="right")
     for name in sorted({*before, *after, *baselines}):
@@ -164,6 +170,12 @@ def scores_table(
             row = [name, _number(first), _number(last), change]
         table.add_row(*row, *([_number(baselines.get(name))] if baselines else []))
     return table
+
+
+def _row_of(baseline: str, scores: Iterable[str]) -> str:
+    task_and_metric = baseline.split("/")[::2]
+    same = [name for name in scores if name.split("/")[::2] == task_and_metric and name.count("/") == 2]
+    return same[0] if len(same) == 1 and baseline not in scores else baseline
 
 
 def headlines(results: Results, names: Sequence[str]) -> list[str]:
@@ -208,6 +220,8 @@ def closing_table(
             console.print(f"{more} other scores are in {folder / 'results.json'}", soft_wrap=True, highlight=False)
     if unbeaten := unbeaten_start(results):
         console.print(unbeaten, soft_wrap=True, highlight=False)
+    for task, changes in results.get("changes", {}).items():
+        console.print(described(task, changes), soft_wrap=True, highlight=False, markup=False)
     spent = results["spent"]
     seconds = round(spent["wall_seconds"])
     console.print(
@@ -219,6 +233,23 @@ def closing_table(
     )
     if next_steps:
         console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
+
+
+def described(task: str, changes: Changes) -> str:
+    """What training has changed in what queries find, with examples, a line for each text."""
+    after = changes["right_before"] + changes["gained"] - changes["lost"]
+    lines = [
+        f"{task}: {changes['right_before']} of {changes['queries']} queries found their own text first before "
+        f"training, {after} do after it: {changes['gained']} gained, {changes['lost']} lost."
+    ]
+    if changes["examples"]:
+        lines.append(f"{len(changes['examples'])} of these, drawn at random, and what they find first:")
+    for change in changes["examples"]:
+        lines.append(f"  {change['query']}")
+        for when, text in (("before", change["before"]), ("after", change["after"])):
+            mark = "right" if change["right"] == when else "wrong"
+            lines.append(f"    {when:6} {mark}  {textwrap.shorten(text, MOST_SHOWN, placeholder=' ...')}")
+    return "\n".join(lines)
 
 
 def _number(value: float | None) -> str:

@@ -63,7 +63,13 @@ def _sets(name: str) -> list[str]:
             + (f"; did you mean {near[0]!r}?" if near else ".")
             + f" Suites: {', '.join(SUITES)}. Sets: {', '.join(ORIGINS)}."
         )
-    return [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]
+    sets = [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]
+    if made := [one for one in sets if one not in ORIGINS]:
+        raise InputError(
+            f"suite: {made[0]} is made of the installed packages, not fetched; python -m datamodules.prepare {made[0]} "
+            "output=DATA_ROOT writes it."
+        )
+    return sets
 
 
 class Row(NamedTuple):

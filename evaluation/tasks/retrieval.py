@@ -4,22 +4,28 @@ Of a tie's places each is as likely as any other, so its relevant documents stan
 as a win would give a collapsed encoder, whose similarities are all the same, 100 %. Without ties the measures are those
 of trec_eval, but for map@k, which is divided by at most k, as sentence-transformers has it.
 
+    pydocs/test  query, document; written by python -m datamodules.prepare pydocs
+
 Shape letters: B queries of one block, Q queries, N documents, P pairs of a query and a relevant document, D width.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from contracts import InputError, RetrievalTask
+from contracts import Change, Changes, InputError, RetrievalTask
 from evaluation.statistics import Estimate, mean
-from evaluation.task import How
+from evaluation.task import Entry, How, Options
+from evaluation.tsv import read_columns, read_text, table
 from evaluation.vectors import DIGITS, Pool, Prompted, unit_rows
 
 METRICS = ("mrr", "recall@10")
+EXAMPLES = 3  # of queries that find another document after training
 BLOCK = 1024  # queries compared with all documents at a time
 CELLS = 2**24  # similarities held at a time: 128 MiB
 TIE = 10.0**-DIGITS  # float64 cosines of equal vectors differ by less
@@ -48,11 +54,47 @@ class Retrieval:
         return [f"{self.name}/cosine/{metric}" for metric in self.metrics] if self.queries else []
 
     def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
-        device = how.device if how.device.type == "cuda" else "cpu"  # others have no float64
+        device = how.device.type if how.device.type == "cuda" else "cpu"  # others have no float64
+        return self._scores("cosine", self._cosines(pool, device), self.name if how.intervals else None)
+
+    def _cosines(self, pool: Pool, device: str) -> Callable[[int, int], Tensor]:
         what = "vectors are not finite; their cosines count as 0"
         queries_QD, documents_ND = (unit_rows(pool.of(texts).double(), what=what).to(device) for texts in self.texts())
-        key = self.name if how.intervals else None
-        return self._scores("cosine", lambda start, stop: queries_QD[start:stop] @ documents_ND.T, key)
+        return lambda start, stop: queries_QD[start:stop] @ documents_ND.T
+
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether document i is what query i must find, and no other."""
+        return self.texts_to_match.relevant is None
+
+    def found_first(self, pool: Pool) -> list[int]:
+        """The most similar document of each query."""
+        cosines, queries = self._cosines(pool, "cpu"), len(self.queries)
+        blocks = (cosines(start, min(start + BLOCK, queries)) for start in range(0, queries, BLOCK))
+        return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
+
+    def changes(self, before: Sequence[int], after: Sequence[int]) -> Changes:
+        """What each query finds first, before training and after; the examples are drawn by their text alone."""
+        queries, documents = self.texts_to_match.queries, self.texts_to_match.documents
+        places = range(len(queries))
+        gained = [place for place in places if before[place] != place == after[place]]
+        lost = [place for place in places if before[place] == place != after[place]]
+        drawn = sorted([*gained, *lost], key=lambda place: hashlib.sha256(queries[place].encode()).digest())
+        return Changes(
+            queries=len(queries),
+            right_before=sum(before[place] == place for place in places),
+            gained=len(gained),
+            lost=len(lost),
+            examples=[
+                Change(
+                    query=queries[place],
+                    before=documents[before[place]],
+                    after=documents[after[place]],
+                    right="after" if place in gained else "before",
+                )
+                for place in drawn[:EXAMPLES]
+            ],
+        )
 
     def tfidf(self) -> dict[str, Estimate]:
         """What counting words achieves; vocabulary and document frequencies come from the documents alone."""
@@ -72,6 +114,19 @@ class Retrieval:
             return {}
         ranked = _ranked(self.texts_to_match, similarities)
         return {f"{self.name}/{protocol}/{metric}": mean(measure(metric, ranked), key) for metric in self.metrics}
+
+
+def _read(root: Path, name: str, options: Options) -> Retrieval:
+    columns = ("query", "document")
+    rows = [
+        [read_text(where, column, cell) for column, cell in zip(columns, cells, strict=True)]
+        for where, cells in read_columns(table(root, f"{name}/test"), columns)
+    ]
+    queries, documents = ([row[side] for row in rows] for side in range(2))
+    return Retrieval(RetrievalTask(name, queries, documents))
+
+
+ENTRIES = {"pydocs": Entry({"pydocs/test": None}, _read)}
 
 
 class Ranked(NamedTuple):

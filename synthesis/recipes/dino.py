@@ -22,8 +22,8 @@ from synthesis.recipe import InputType, ModelRecipe, decode_shards, log
 from synthesis.report.cards import write_label_card
 from synthesis.report.measures import as_json
 from synthesis.report.report import write_report
-from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters, NearDuplicates, sieve
-from synthesis.sentences.inputs import open_inputs
+from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters, sieve
+from synthesis.sentences.inputs import Different, open_inputs, sample
 from synthesis.server.protocol import REFUSALS
 from synthesis.shards.provenance import versions
 from synthesis.shards.stage import Stage, Watch, finish
@@ -84,6 +84,7 @@ class Dino(ModelRecipe):
     spec: str | None
     input_type: InputType
     input_column: str
+    input_sample: int | None
     num_x1: int
     how: Decoding
     ban_eos: bool
@@ -100,6 +101,10 @@ class Dino(ModelRecipe):
             raise InputError(
                 f"input={self.input}: first sentences are written here, not read. Leave input out, or take "
                 "recipe=dino_x2, which writes second sentences for them."
+            )
+        if self.tasks.x1 is not None and self.input_sample is not None:
+            raise InputError(
+                f"input_sample={self.input_sample}: first sentences are written here, not read; num_x1 says how many."
             )
         if self.tasks.x1 is None:
             self.require(
@@ -133,7 +138,10 @@ class Dino(ModelRecipe):
         texts = inputs if threshold is None else Different(inputs, threshold)
         number = summary.texts if threshold is None else sum(1 for _ in texts)
         identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": number, "blank": summary.blank}
-        return Given(texts, number, identity)
+        if self.input_sample is None:
+            return Given(texts, number, identity)
+        drawn = sample(texts, number, self.input_sample, self.how.seed)
+        return Given(drawn, self.input_sample, identity | {"sample": self.input_sample})
 
     def claim(self, writer: bool) -> bool:
         first = self.first_stage() if self.tasks.x1 else None
@@ -203,18 +211,6 @@ class Dino(ModelRecipe):
         name = source.resolve().name if source.is_dir() and not self.served else str(self.generator)
         about = {"generator": {"name": name, "weights": self.weights}, "versions": versions()}
         return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, how, spec, plan, units)
-
-
-@dataclass(frozen=True)
-class Different:
-    """First sentences without near-duplicates."""
-
-    texts: Iterable[str]
-    threshold: float
-
-    def __iter__(self) -> Iterator[str]:
-        seen = NearDuplicates(self.threshold)
-        yield from (text for text in self.texts if seen.is_new(text))
 
 
 class Given(NamedTuple):

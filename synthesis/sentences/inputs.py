@@ -4,15 +4,18 @@ Read once to count and check, and once by each process that writes for them: any
 as they are; blank ones are left out and counted. Nothing is de-duplicated, as published.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from contracts import InputError
 from files.listing import check_output_apart, form_of, list_files
 from files.manifest import sha256_of, sha256_of_all
 from files.rows import EMPTY, LINE, BadRow, Row, read_rows, sound, text_in
+from synthesis.rules.filters import NearDuplicates
 
 FORMS = {  # of each input_type
     "text": (".txt",),
@@ -156,3 +159,38 @@ def _input_file(path: Path, kind: str, column: str) -> InputFile:
         return InputFile(path, kind, column)
     file = InputFile(path, by_name, column)
     return InputFile(path, "stsb", column) if by_name in ("csv", "tsv") and file.is_stsb() else file
+
+
+@dataclass(frozen=True)
+class Different:
+    """Texts without near-duplicates."""
+
+    texts: Iterable[str]
+    threshold: float
+
+    def __iter__(self) -> Iterator[str]:
+        seen = NearDuplicates(self.threshold)
+        yield from (text for text in self.texts if seen.is_new(text))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Texts at some places, in their order."""
+
+    texts: Iterable[str]
+    places: frozenset[int]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (text for place, text in enumerate(self.texts) if place in self.places)
+
+
+def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> Drawn:
+    """Draw ``wanted`` of the ``number`` texts at random.
+
+    Raises:
+        InputError: there are not so many.
+    """
+    if not 1 <= wanted <= number:
+        raise InputError(f"input_sample={wanted}: wanted 1 to {number:,}, the texts of the input.")
+    places = np.random.default_rng(seed).choice(number, wanted, replace=False)
+    return Drawn(texts, frozenset(places.tolist()))

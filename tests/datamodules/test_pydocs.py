@@ -8,11 +8,12 @@ import pytest
 from transformers import AutoTokenizer
 
 from contracts import InputError
-from datamodules import docstrings, pydocs
+from datamodules import docstrings, prepare, pydocs
 from datamodules.docstrings import Module, docstrings_of
-from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary_pairs, without_repeats
+from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary_pairs, without_repeats, without_task
+from datamodules.record_kinds import QA
 from tests.damage import flip
-from tests.data import batches, data_module, sequences_of
+from tests.data import RecordSource, batches, data_module, sequences_of
 
 SOURCE = '''
 """Module text.
@@ -91,7 +92,7 @@ def _docstring(i, j):
 
 
 def make(tmp_path, **kwargs):
-    return PydocsSource(tmp_path / "cache", **{"held_out_every": 5, "min_words": 150, **kwargs})
+    return PydocsSource(tmp_path / "cache", **{"held_out_every": 5, "held_out_part": 0, "min_words": 150, **kwargs})
 
 
 def test_documents_are_the_modules_that_are_not_held_out(site, tmp_path):
@@ -116,8 +117,14 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
     for query, document in zip(task.queries, task.documents, strict=True):
         assert int(query.split("module number")[1].split()[0]) in held
         assert f"of part {query.split('number')[1].split()[0]} in module" in document
-        assert not any(document in text or query in text for text in source.texts())
+        assert document == " ".join(document.split())
+        assert not any(document in " ".join(text.split()) or query in text for text in source.texts())
     assert make(tmp_path, held_out_every=0).held_out() == []
+    (other,) = make(tmp_path, held_out_part=1).held_out()
+    assert other.queries
+    assert not set(other.queries) & set(task.queries)
+    with pytest.raises(InputError, match=r"data\.held_out_part: wanted 0 to 4.* got 5"):
+        make(tmp_path, held_out_part=5)
 
 
 def test_a_damaged_corpus_is_read_anew(site, tmp_path, caplog):
@@ -140,8 +147,27 @@ def test_another_package_leaves_the_task_as_it_is(site, tmp_path):
     (after,) = source.held_out()
     assert after == before
     assert any("number77" in text for text in source.texts())
-    assert not any(before.documents[0] in text for text in source.texts())
+    assert not any(before.documents[0] in " ".join(text.split()) for text in source.texts())
     assert not set(before.queries) & {summary for summary, _ in source.pairs()}
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("{query}\n\n{start} and what was never said before, in words that fill this line.", False),  # half of it
+        ("QUITE ANOTHER SUMMARY.\n\n  {upper}", False),  # white space and case
+        ("{query}\n\nOther words than those of what is asked for stand below this very same summary.", False),
+        ("Quite another summary.\n\n{start8} {other}", True),  # one run of words in common
+        ("Quite another summary.\n\n{other}", True),
+    ],
+)
+def test_near_copies_of_the_task_are_not_trained_on(text, taken):
+    words = [f"word{n}" for n in range(40)]
+    task = [("Compute the mean of rows.", " ".join(words))]
+    given = {"query": "Compute the  mean of ROWS", "start": " ".join(words[3:25]), "upper": " ".join(words).upper()}
+    given |= {"start8": " ".join(words[:8]), "other": " ".join(f"else{n}" for n in range(40))}
+    (module,) = without_task([Module("m", [text.format(**given)])], task)
+    assert bool(module.docstrings) is taken
 
 
 def test_pairs_are_summaries_and_what_follows_them(site, tmp_path, tiny_bert):
@@ -159,6 +185,20 @@ def test_pairs_are_summaries_and_what_follows_them(site, tmp_path, tiny_bert):
     assert {(tuple(anchor), tuple(positive)) for anchor, positive in drawn} <= known
     assert first.negatives is None
     assert len(data.held_out()[0].queries) > 0
+
+
+def test_as_files_they_are_what_the_data_module_has(site, tmp_path, monkeypatch):
+    for name in ("pydocs_pairs", "pydocs"):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        keys = {"held_out_every": 5, "held_out_part": 0, "min_words": 150}
+        (tmp_path / "data" / f"{name}.yaml").write_text(json.dumps(keys))
+    monkeypatch.setattr(prepare, "CONFIGS", tmp_path)
+    assert prepare.prepare(prepare.read_words(["pydocs", f"output={tmp_path / 'corpora'}"])) == 0
+    folder, source = tmp_path / "corpora" / "pydocs", make(tmp_path)
+    assert [one.texts for one in RecordSource(str(folder / "pairs.jsonl"), QA)] == list(source.pairs())
+    (task,) = source.held_out()
+    rows = [line.split("\t") for line in (folder / "test.tsv").read_text().splitlines()]
+    assert rows == [["query", "document"], *map(list, zip(task.queries, task.documents, strict=True))]
 
 
 def split(document):
@@ -246,7 +286,7 @@ def test_no_side_twice_and_nothing_that_the_training_text_says():
 
 @pytest.mark.slow
 def test_this_environment_has_a_corpus(tmp_path):
-    source = PydocsSource(tmp_path, held_out_every=10, min_words=1024)
+    source = PydocsSource(tmp_path, held_out_every=10, held_out_part=0, min_words=1024)
     documents = list(source.documents())
     assert all(len(document.text.split()) >= 1024 for document in documents)
     assert len(documents) >= 500

@@ -4,9 +4,12 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
 
-from contracts import RetrievalTask
+from contracts import InputError, RetrievalTask
+from evaluation.acquire import listing
+from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
 from evaluation.tasks import retrieval
+from tests.data import Options
 
 RNG = np.random.default_rng(3)
 WORDS = np.array([f"w{i}" for i in range(60)])
@@ -51,6 +54,44 @@ def test_tfidf_ranks_as_a_dense_tfidf_does():
     baselines = Suite([TASK]).baselines()
     assert list(baselines) == ["pydocs/tfidf/mrr", "pydocs/tfidf/recall@10"]
     assert tuple(baselines.values()) == pytest.approx(oracle(similarity), abs=0.5)  # ties take their last place there
+
+
+def test_what_training_has_changed_adds_up_and_its_examples_are_true():
+    """Before: right for even queries. After: right but for every third."""
+    places = range(len(QUERIES))
+    before = [place if place % 2 == 0 else 40 for place in places]
+    after = [41 if place % 3 == 0 else place for place in places]
+    found = Suite([TASK]).changes({"pydocs": before}, {"pydocs": after})["pydocs"]
+    gained = {QUERIES[place] for place in places if place % 2 and place % 3}
+    lost = {QUERIES[place] for place in places if place % 6 == 0}
+    assert (found["right_before"], found["gained"], found["lost"]) == (18, len(gained), len(lost))
+    assert len(found["examples"]) == 3
+    for one in found["examples"]:
+        assert one["query"] in (gained if one["right"] == "after" else lost)
+        assert DOCUMENTS[QUERIES.index(one["query"])] == one[one["right"]]
+        assert (one["before"], one["after"])[one["right"] == "before"] == DOCUMENTS[40 + (one["right"] == "before")]
+    assert Suite([TASK]).changes({}, {"pydocs": after}) == {}
+
+
+def test_what_is_found_first_is_most_similar(bag_of_words, monkeypatch):
+    monkeypatch.setattr(retrieval, "BLOCK", 8)
+    queries, documents = bag_of_words.embed(QUERIES), bag_of_words.embed(DOCUMENTS)
+    similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
+    (found,) = Suite([TASK]).run(bag_of_words, intervals=False).found.values()
+    assert [float(row[place]) for row, place in zip(similarity, found, strict=True)] == pytest.approx(
+        similarity.max(-1).values.tolist(), abs=1e-6
+    )
+
+
+def test_a_table_is_the_same_task(bag_of_words, tmp_path):
+    (tmp_path / "pydocs").mkdir()
+    rows = ["query\tdocument", *map("\t".join, zip(QUERIES, DOCUMENTS[:35], strict=True))]
+    (tmp_path / "pydocs" / "test.tsv").write_text("\n".join(rows) + "\n")
+    (task,) = load_tasks(tmp_path, "pydocs", Options()).tasks
+    direct = RetrievalTask("pydocs", QUERIES, DOCUMENTS[:35])
+    assert Suite([task]).run(bag_of_words, intervals=True)[:2] == Suite([direct]).run(bag_of_words, intervals=True)[:2]
+    with pytest.raises(InputError, match=r"python -m datamodules\.prepare pydocs output=DATA_ROOT"):
+        listing(tmp_path, ["pydocs"])
 
 
 def test_a_collapsed_encoder_finds_nothing():

@@ -215,4 +215,5 @@ def test_a_continued_run_knows_its_scores(tmp_path):
     assert seen[3] == pytest.approx(whole.history[2][NAME], abs=1e-4), "what monitor read before the kill"
     assert list(again.history) == list(whole.history)
     assert again.scores_before == whole.scores_before
+    assert again.found_before == whole.found_before
     assert len(module.encoder.modes) == 2, "steps 4 and 6 only"

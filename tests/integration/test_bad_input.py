@@ -60,6 +60,14 @@ ALONE = [
     (["model=declutr", "data=text", "model.temprature=1"], ["model.temperature"]),
     (["model=declutr", "data=text", "evaluation.dataroot=x"], ["evaluation.data_root"]),
     (["model=declutr", "data=text", "trainr=ddp"], ["trainr"]),
+    (
+        ["model=declutr", "data=pydocs", "backbone=${installed:no_such_weights/model}"],
+        ["no_such_weights is not installed", "pip install no-such-weights", "another model"],
+    ),
+    (
+        ["model=declutr", "data=pydocs", "backbone=${installed:numpy/no_such_model}"],
+        ["no_such_model is not in the package numpy"],
+    ),
 ]
 
 

@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from contracts import InputError
 from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
-from tests.synthesis.commands import by_two, here, start
+from tests.synthesis.commands import by_two, here, rows_of, start
 
 TEXTS = ["A man is playing.", "The dog runs.", 'She said "no".', "Ein Häuschen.", "A dog", "x", "A man is playing."]
 
@@ -104,6 +104,16 @@ def test_the_folder_has_all_that_is_promised(place, straight):
     assert {entry["text_a"] for entry in entries} == set(TEXTS)
     assert all(entry["text_b"].strip() and not {'"', "\n"} & set(entry["text_b"]) for entry in entries)
     assert {"report.md", "report.html", "README.md"} <= {path.name for path in straight.iterdir()}
+
+
+def test_a_sample_is_of_the_input_and_another_data_set(place, tmp_path):
+    here(*x2(place, tmp_path / "some", "input_sample=3"))
+    texts = list(dict.fromkeys(entry["text_a"] for entry in rows_of(tmp_path / "some")))
+    assert manifest(tmp_path / "some")["counts"]["inputs"] == 3
+    assert 0 < len(texts) <= 3
+    assert texts == [text for text in dict.fromkeys(TEXTS) if text in texts]
+    with pytest.raises(InputError, match="sample"):
+        here(*x2(place, tmp_path / "some", "input_sample=4"))
 
 
 def test_the_same_command_again_says_that_it_is_finished(place, straight, caplog):
@@ -252,6 +262,8 @@ WRONG = [
     (["recipe=dino_x2", "filters.copies=some"], "keep, exact, normalised"),
     (["recipe=dino_x2", "strategy=retry", "per_label=9"], "max_tries=5 is less than per_label=9"),
     (["recipe=dino_x2", "shard_size=0"], "shard_size=0"),
+    (["recipe=dino_x2", "input_sample=999"], "input_sample=999: wanted 1 to"),
+    (["recipe=dino_x1", "input=null", "input_sample=3"], "num_x1 says how many"),
     (["recipe=dino_x2", "chat_template=true"], "chat_template"),
     (["recipe=dino_x2", "device=cuda:9"], "device=cuda:9"),
 ]

@@ -63,6 +63,27 @@ def test_the_table_holds_before_after_change_and_baseline():
     assert any("a/tfidf/x" in line and "7.00" in line for line in text.splitlines())
 
 
+def test_what_words_alone_find_stands_beside_what_the_encoder_does():
+    after = {"pydocs/cosine/mrr": 61.25, "pydocs/cosine/recall@10": 90.0, "stsb/cosine/spearman": 70.0}
+    text = shown(scores_table(after, after, {"pydocs/tfidf/mrr": 68.5, "pydocs/tfidf/recall@10": 89.25}))
+    rows = {line.split()[1]: line for line in text.splitlines() if "/cosine/" in line}
+    assert "TF-IDF" in text
+    assert ["68.50" in rows[name] for name in after] == [True, False, False]
+    assert "89.25" in rows["pydocs/cosine/recall@10"]
+    assert "tfidf" not in text
+
+
+def test_what_is_found_before_and_after_is_shown_with_examples(tmp_path):
+    example = {"query": "Return the mean.", "before": "Sum of\n\nall rows.", "after": "Mean " * 60, "right": "after"}
+    changes = {"queries": 500, "right_before": 300, "gained": 50, "lost": 21, "examples": [example]}
+    console = Console(file=io.StringIO(), width=80)
+    closing_table(RESULTS | {"changes": {"pydocs": changes}}, tmp_path, None, console)
+    text = console.file.getvalue()
+    assert "300 of 500 queries found their own text first before training, 329 do after it: 50 gained, 21 lost" in text
+    assert "  Return the mean.\n    before wrong  Sum of all rows.\n    after  right  Mean Mean" in text
+    assert max(map(len, text.partition("drawn at random")[2].splitlines()[:4])) < 130
+
+
 def test_without_earlier_scores_and_baselines_the_table_has_two_columns():
     text = shown(scores_table({}, {"a/x": 1.0}))
     assert "before" not in text
