@@ -208,7 +208,7 @@ class Dino(ModelRecipe):
             "shard_size": self.shard_size,
         }
         source = Path(str(self.generator))
-        name = source.resolve().name if source.is_dir() and not self.served else str(self.generator)
+        name = source.resolve().name if source.exists() and not self.served else str(self.generator)
         about = {"generator": {"name": name, "weights": self.weights}, "versions": versions()}
         return DinoStage(folder, spec.task_name, number, self.shard_size, identity, about, how, spec, plan, units)
 
