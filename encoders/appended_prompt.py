@@ -119,9 +119,10 @@ class AppendedPrompt:
             )
             plain = [self.unknown if one == self.end else one for one in self._plain(text)]
             if self._plain(rendered) != [*self.before, *plain, *self.ids, *self.after]:
+                advice = "a mark, such as a colon: this tokenizer joins blanks" if self.prompt[:1] == " " else "a blank"
                 raise InputError(
                     f"the prompt {self.prompt!r}: behind a text such as {text!r} its tokens, or those of the text, are "
-                    "others than by themselves. Begin the prompt with a blank."
+                    f"others than by themselves. Begin the prompt with {advice}."
                 )
 
 

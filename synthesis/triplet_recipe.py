@@ -144,12 +144,12 @@ class FromSentences(TripletRecipe):
 
 
 def prompts_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of the config, or of the file that ``prompts=FILE`` names.
+    """Those of the config, or of the file that ``prompts=FILE`` names; it is named along with them.
 
     Raises:
         InputError: the file cannot be read, or holds no mapping.
     """
-    return read_spec_file(given["file"], "prompts") if "file" in given else given
+    return {**read_spec_file(given["file"], "prompts"), "file": given["file"]} if "file" in given else given
 
 
 def check_judged(judge: object, rules: Rules) -> None:

@@ -156,7 +156,7 @@ def choose_prompts(
     """Those that the generator was trained with; where it does not say, the published ones, as pieces.
 
     Raises:
-        InputError: ``assembly`` is given, and is another one than the generator's.
+        InputError: ``assembly`` or a file of prompts is given, and is another one than the generator's.
     """
     kept = read_generator_prompts(folder) if (folder := _folder_of(generator, revision)) else None
     if kept is None:
@@ -167,6 +167,11 @@ def choose_prompts(
         raise InputError(
             f"prompt_assembly={assembly}, but generator={generator} was trained with {kept.assembly}, as its "
             f"{GENERATOR_FILE} says. Leave prompt_assembly out."
+        )
+    if "file" in published and parse_prompts(published, kept.assembly, "prompts") != kept:
+        raise InputError(
+            f"prompts={published['file']}, but generator={generator} was trained with others, as its {GENERATOR_FILE} "
+            "says. Leave prompts out."
         )
     return kept
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -23,6 +24,8 @@ from synthesis.decoding.continuations import Text, asked_and_begun
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their config
+# Templates that ask for the day would write other texts tomorrow. Llama 3's takes this one where it is told none.
+TODAY = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 TOKENS_OF_A_PASS = 2048  # padding included
 AnyText = TypeVar("AnyText", bound=Text)
 
@@ -137,9 +140,29 @@ class Generator:
 
     def _as_chat(self, text: str) -> str:
         question, begun = asked_and_begun(text)
-        messages = [{"role": "user", "content": question}]
-        return (
-            cast(str, self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)) + begun
+        return in_chat(self.tokenizer, question) + begun
+
+
+def in_chat(tokenizer: Tokenizer, question: str) -> str:
+    """What the user says, up to where the answer begins."""
+    messages = [{"role": "user", "content": question}]
+    template = TODAY + tokenizer.get_chat_template()
+    options: dict[str, Any] = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
+    return cast(str, tokenizer.apply_chat_template(messages, **options))
+
+
+def check_chat(tokenizer: Tokenizer, name: str) -> None:
+    """InputError where the tokenizer has no template, or one by which a user cannot ask."""
+    if not tokenizer.chat_template:
+        raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
+    try:
+        why = "" if "What?" in in_chat(tokenizer, "What?") else "leaves out what the user says"
+    except (TemplateError, ValueError, TypeError) as error:
+        why = f"fails on one question of a user ({type(error).__name__}: {error})"
+    if why:
+        raise InputError(
+            f"chat_template=true, but that of generator={name} {why}. Correct its tokenizer's chat_template, or set "
+            "this key to false."
         )
 
 
@@ -198,8 +221,8 @@ def load_generator(
     if why := why_not_causal(config):
         raise _no_causal_lm(name, why)
     tokenizer = from_pretrained(AutoTokenizer, name, **options)
-    if chat_template and not tokenizer.chat_template:
-        raise InputError(f"chat_template=true, but that of generator={name} has none. Set it to false.")
+    if chat_template:
+        check_chat(tokenizer, name)
     refused = partial(_no_causal_lm, name)
     model: Any = load_whole(AutoModelForCausalLM, name, refused, dtype=PRECISIONS[precision], **options)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")

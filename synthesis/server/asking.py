@@ -86,7 +86,7 @@ class ServedDiscriminator:
 
     def __init__(self, server: Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool) -> None:
         self.server, self.asks, self.most = server, ServedQuestions(prompts), max_pair_tokens
-        self.judged = judged
+        self.judged, self.listed = judged, False
         words = prompts.discrimination
         self.answers = {"yes": words.yes, "no": words.no}
         yes, no = (word.strip().casefold() for word in self.answers.values())
@@ -123,9 +123,12 @@ class ServedDiscriminator:
         answer = await self.server.answer(to_judge(text, chat=self.server.chat), "judge")
         if answer["refused"]:
             return 0.5, False
+        if not answer["listed"] and self.listed:  # it ended before its first token
+            return 0.5, False
         if not answer["listed"]:
             raise InputError(
                 f"base_url={self.server.url}: the server gives no log-probabilities, by which candidates are judged. "
                 "Take one that does, or rules.agree=false rules.threshold=null, which keep what is written unjudged."
             )
+        self.listed = True
         return probability(answer["listed"], self.answers)

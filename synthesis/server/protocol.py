@@ -12,6 +12,7 @@ from synthesis.decoding.continuations import Decoding, asked_and_begun
 
 ENDED = {"stop", "eos", "eos_token", "stop_sequence"}  # why a text ended by itself, as servers have it
 REFUSALS = NO_ANSWER, REFUSED = "no answer", "refused by the server"  # why there is no text, besides the context's end
+LOGPROBS = "logprobs"
 LISTED = 5  # likeliest first tokens that a judge is asked for: as many as every server gives
 
 
@@ -47,8 +48,13 @@ def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, 
 
 def to_judge(prompt: str, *, chat: bool) -> dict[str, Any]:
     """The body of a request for the probabilities of the first token; at temperature 1 no server changes them."""
-    listed = {"logprobs": True, "top_logprobs": LISTED} if chat else {"logprobs": LISTED}
+    listed = {LOGPROBS: True, "top_logprobs": LISTED} if chat else {LOGPROBS: LISTED}
     return {**_said(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}
+
+
+def with_another_prompt(body: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+    """The same request of a prompt that every server bears."""
+    return {**body, **_said("Hello", chat)}
 
 
 def _said(prompt: str, chat: bool) -> dict[str, Any]:
@@ -68,7 +74,7 @@ def read_answer(found: Any, *, chat: bool, stop: object = None) -> Answer:
         whole = choice.get("finish_reason") in ENDED
         if stop and "stop_reason" in choice:  # vLLM's: null where the model ended without the mark
             whole = whole and choice["stop_reason"] is not None
-        listed = _first_token(choice.get("logprobs"), chat)
+        listed = _first_token(choice.get(LOGPROBS), chat)
         text = text.encode("utf-8", "replace").decode()  # halves of a surrogate pair are no text
         tokens = tokens if isinstance(tokens, int) and tokens >= 0 else len(text.split())
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -84,7 +90,8 @@ def _first_token(found: Any, chat: bool) -> list[tuple[str, float]]:
         pairs = [(one["token"], one["logprob"]) for one in tokens]
     else:
         pairs = list(((found.get("top_logprobs") or [None])[0] or {}).items())
-    return [(str(token), float(log_p)) for token, log_p in pairs if log_p is not None and not math.isnan(log_p)]
+    listed = [(str(token), float(log_p)) for token, log_p in pairs if log_p is not None]
+    return [(token, min(log_p, 0.0)) for token, log_p in listed if not math.isnan(log_p)]
 
 
 def text_of(answer: Answer, prompt: str, how: Decoding, *, chat: bool) -> tuple[str, bool]:
@@ -92,7 +99,7 @@ def text_of(answer: Answer, prompt: str, how: Decoding, *, chat: bool) -> tuple[
     text, whole, mark = answer["text"], answer["whole"], how.stop
     if not chat:
         text, found, _ = text.partition(mark) if mark else (text, "", "")
-        return text, whole or bool(found)
+        return text, (whole or bool(found)) and not (how.abandon and how.abandon in text)
     text = text.strip()
     if not mark:
         return text, whole

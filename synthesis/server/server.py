@@ -18,12 +18,21 @@ from urllib.parse import urlsplit
 
 from contracts import InputError
 from synthesis.server.journal import Journal, name_of
-from synthesis.server.protocol import NO_ANSWER, REFUSED, Answer, Nonsense, read_answer, refusal
+from synthesis.server.protocol import (
+    LOGPROBS,
+    NO_ANSWER,
+    REFUSED,
+    Answer,
+    Nonsense,
+    read_answer,
+    refusal,
+    with_another_prompt,
+)
 from synthesis.shards.store import SynthesisFailed
 
 KEY = "OPENAI_API_KEY"  # of the environment; it is written nowhere
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds
-MOST_FAULTS = 5  # of one request while others are answered: it is this prompt that the server does not bear
+MOST_FAULTS = 5  # of one request, though another was answered: it is this prompt that the server does not bear
 MOST_REFUSED = 20  # one after the other: it is not the prompts
 EVERY = 20.0  # seconds between lines of the log
 NOT_THIS_PROMPT = (400, 413, 422)  # statuses that may be about one prompt alone
@@ -108,12 +117,14 @@ class Server:
         if found is None:
             async with self.room:
                 found = await self._until_answered(whole)
-        self.journal.record(asked, found)
+        if found["listed"] or found["refused"] or LOGPROBS not in whole:  # without, the server may be told to give them
+            self.journal.record(asked, found)
         return found
 
     async def _until_answered(self, body: dict[str, Any]) -> Answer:
         """Ask until there is an answer, or none is to be hoped for."""
         began, tries, faults = time.monotonic(), 0, 0
+        hears = False  # whether it was alive and well when this request had failed
         while True:
             try:
                 found = await self._once(body)
@@ -131,7 +142,7 @@ class Server:
                 self.answered, self.refused = time.monotonic(), 0
                 return found
             tries, now, wait = tries + 1, time.monotonic(), _wait(tries, told)
-            if self.answered > began and faults >= MOST_FAULTS:
+            if hears and faults >= MOST_FAULTS:
                 log.warning("%s: %d times %s, while others were answered: this text is left out", self.url, faults, why)
                 return refusal(NO_ANSWER)
             self._give_up_where_hopeless(why, now - max(self.answered, began) + wait, elsewhere)
@@ -139,6 +150,16 @@ class Server:
                 self.said = now
                 log.warning("%s: %s. It is asked again in %.1f s.", self.url, why, wait)
             await asyncio.sleep(wait)
+            hears = faults >= MOST_FAULTS - 1 and await self._hears(body)
+
+    async def _hears(self, body: Mapping[str, Any]) -> bool:
+        """Whether another prompt is answered now."""
+        try:
+            await self._once(with_another_prompt(body, chat=self.chat))
+        except (self.openai.APIError, Nonsense, TimeoutError, OSError):
+            return False
+        self.answered = time.monotonic()
+        return True
 
     async def _once(self, body: dict[str, Any]) -> Answer:
         own = {key: body[key] for key in ("model", "messages", "prompt") if key in body}
@@ -146,8 +167,8 @@ class Server:
             raw = await self.ask(**own, extra_body={key: value for key, value in body.items() if key not in own})
         try:
             found = raw.http_response.json()
-        except ValueError as error:
-            raise Nonsense(f"no JSON: {raw.text[:80]!r} ({type(error).__name__})") from None
+        except (ValueError, RecursionError) as error:
+            raise Nonsense(f"no JSON: {self._said(raw.text)[:80]!r} ({type(error).__name__})") from None
         return read_answer(found, chat=self.chat, stop=body.get("stop"))
 
     def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> Answer:
@@ -166,7 +187,7 @@ class Server:
         }.get(
             status,
             f"Sent besides the prompt: {sent}. top_p=1 top_k=0 leave two of these out, and "
-            "'requests.body={KEY: null}' any.",
+            "+requests.body.KEY=null any.",
         )
         raise InputError(f"base_url={self.url} refuses what it is asked: {why}. {advice}")
 
@@ -190,9 +211,8 @@ class Server:
 
 def _wait(tries: int, told: str | None) -> float:
     """Seconds: what the server says, else longer each time, and not the same for all that wait."""
-    if told and told.replace(".", "", 1).isdigit():
-        return float(told)
-    return min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(tries, 20)) * random.uniform(0.5, 1)
+    said = float(told) if told and told.replace(".", "", 1).isdecimal() else 0.0
+    return said or min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(tries, 20)) * random.uniform(0.5, 1)
 
 
 def _is_elsewhere(error: BaseException, faults: int) -> bool:

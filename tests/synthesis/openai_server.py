@@ -116,6 +116,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "html":
             self.send(200, b"<html>Welcome</html>", {"Content-Type": "text/html"})
+        elif fault == "page":  # of which the first letters are shown
+            self.send(200, f"<html>{'-' * 60}{key}</html>".encode(), {"Content-Type": "text/html"})
         elif fault == "empty":
             self.send(200, b'{"choices": []}')
         elif fault == "number":

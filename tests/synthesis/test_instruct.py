@@ -1,6 +1,7 @@
 """``recipe=gense chat_template=true``: an instruct model that was trained for nothing of it writes and judges."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contracts import InputError
+from prompts import parse_prompts, write_generator_prompts
+from synthesis.decoding.generator import in_chat
 from tests.forks import run_command
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.test_synthesis_command import write_toy_generator
@@ -99,7 +102,39 @@ def test_prompts_must_both_open_a_quotation_or_neither(place, tmp_path):
         here(*words_for(place, tmp_path / "out", "prompts.entailment.suffix='.'"))
 
 
-def test_a_model_without_a_chat_template_is_refused(place, tmp_path):
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        (None, "has none"),
+        (
+            "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}",
+            "TemplateError: no system",
+        ),
+        ("{{ messages", "TemplateSyntaxError"),
+        ("Hello, <answer>", "leaves out what the user says"),
+    ],
+)
+def test_a_template_by_which_a_user_cannot_ask_is_refused(place, tmp_path, template, says):
     write_toy_generator(tmp_path / "base")
-    with pytest.raises(InputError, match="has none"):
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(tmp_path / "base")
+    with pytest.raises(InputError, match=says):
         here(*words_for(place, tmp_path / "out", f"generator={tmp_path / 'base'}"))
+
+
+def test_what_is_asked_does_not_tell_the_day(place):
+    """Llama 3's templates and others do; this is the day that they have where nobody tells it."""
+    tokenizer = AutoTokenizer.from_pretrained(place / "lm")
+    asks = "{% if strftime_now is defined %}{% set day = strftime_now('%d %b %Y') %}{% else %}{% set day = '26 Jul 2024' %}{% endif %}"  # noqa: E501
+    tokenizer.chat_template = asks + "{% for m in messages %}{{ day }}: {{ m.content }}{% endfor %}"
+    assert in_chat(tokenizer, "Why?") == "26 Jul 2024: Why?"
+
+
+def test_a_generator_that_was_trained_with_its_prompts_takes_no_others(place, tmp_path):
+    shutil.copytree(place / "lm", tmp_path / "lm")
+    own = parse_prompts(yaml.safe_load((ROOT / "configs/prompts/gense.yaml").read_text()), "string", "")
+    write_generator_prompts(tmp_path / "lm", own)
+    words = words_for(place, tmp_path / "out", f"generator={tmp_path / 'lm'}", "chat_template=false")
+    with pytest.raises(InputError, match=r"prompts=.*gense_instruct\.yaml, but .* was trained with others"):
+        here(*words, f"+prompts.file={SHIPPED}")

@@ -3,14 +3,17 @@
 import json
 import math
 import signal
+import threading
 from collections import Counter
 
 import pytest
 
 from contracts import InputError
+from synthesis.server.protocol import Answer, probability, read_answer, text_of
 from synthesis.shards.store import SynthesisFailed
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.openai_server import JUDGED, Stand, text_for
+from tests.synthesis.settings import decoding
 
 KEY = "sk-very-secret-0123456789"
 TEXTS = [f"The old cat sleeps under tree number {n} today." for n in range(12)]
@@ -109,8 +112,6 @@ def test_triplets_are_judged_by_the_first_tokens_probabilities(stand, texts, tmp
 
 
 def test_an_answer_that_is_not_listed_is_at_most_as_likely_as_the_least(stand):
-    from synthesis.server.protocol import probability
-
     answers = {"yes": "True", "no": "False"}
     listed = [(" true", math.log(0.6)), ("The", math.log(0.1)), ("Yes", math.log(0.02))]
     assert probability(listed, answers) == (pytest.approx(0.6 / 0.62), True)
@@ -118,16 +119,34 @@ def test_an_answer_that_is_not_listed_is_at_most_as_likely_as_the_least(stand):
     assert probability([("ĠF", math.log(0.3)), ("▁true", math.log(0.1))], answers) == (pytest.approx(0.25), True)
 
 
+def test_a_probability_is_none_of_more_than_one():
+    read = read_answer(
+        {"choices": [{"text": "T", "logprobs": {"top_logprobs": [{"T": 1e4, "F": "-Infinity"}]}}]}, chat=False
+    )
+    assert probability(read["listed"], {"yes": "True", "no": "False"}) == (pytest.approx(1.0), True)
+
+
 def test_without_probabilities_judging_is_refused_before_anything_is_written(stand, texts, tmp_path):
     stand.logprobs = False
     with pytest.raises(InputError, match=r"gives no log-probabilities.*rules\.agree=false rules\.threshold=null"):
         here(*gense(stand, texts, tmp_path / "out"))
     assert len(stand.asked) == 1
-    here(*gense(stand, texts, tmp_path / "out", "rules.threshold=null"))
+    stand.logprobs = True  # it was told to give them: what it did not say before is asked again
+    here(*gense(stand, texts, tmp_path / "out"))
+    assert {one["p_true"] for row in rows_of(tmp_path / "out" / "scored") for one in row["entailment"]} == {0.875}
+    stand.logprobs = False
+    here(*gense(stand, texts, tmp_path / "out", "rules.threshold=null", "overwrite=true"))
     rows = rows_of(tmp_path / "out" / "scored")
     assert {one["p_true"] for row in rows for one in row["entailment"]} == {None}
     with pytest.raises(InputError, match="nothing was judged"):
         here("recipe=gense_filter", f"input={tmp_path / 'out'}", f"output={tmp_path / 'other'}")
+
+
+def test_a_text_over_two_lines_is_not_closed():
+    """As the decoder gives it up, which nothing else says of a candidate."""
+    how = decoding(stop='"', abandon="\n")
+    answer = Answer(text="A cat.\nA dog.", whole=True, tokens=4, listed=[], refused="")
+    assert text_of(answer, 'Say: "', how, chat=False) == ("A cat.\nA dog.", False)
 
 
 def test_a_truncated_answer_is_not_closed(stand, texts, tmp_path):
@@ -157,7 +176,7 @@ def test_halves_of_letters_do_not_end_it(stand, texts, tmp_path):
     [
         ("401", "OPENAI_API_KEY"),
         ("404", "base_url mostly ends in /v1"),
-        ("400", "Sent besides the prompt: max_tokens, temperature, seed, top_p, top_k, stop"),
+        ("400", r"Sent besides the prompt: max_tokens, .*top_p, top_k, stop.*\+requests\.body\.KEY=null"),
         ("html", "wanted an answer of OpenAI's protocol, got: no JSON"),
     ],
 )
@@ -182,6 +201,26 @@ def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts
     assert asked_twice([*stand.answered, *other.answered]) == []
     assert shards(tmp_path / "out") == shards(tmp_path / "good")
     other.close()
+
+
+def test_a_server_that_comes_back_has_lost_nothing(stand, texts, tmp_path):
+    """It is away for longer than a prompt that it does not bear is tried, while requests are under way."""
+    stand.delay = 0.02
+    here(*dino(stand, texts, tmp_path / "good"))
+    stand.answered.clear()
+    stand.most_answered = 30
+    back = threading.Timer(3, lambda: setattr(stand, "most_answered", None))
+    back.start()
+    here(*dino(stand, texts, tmp_path / "out", "requests.patience=30"))
+    back.join()
+    assert shards(tmp_path / "out") == shards(tmp_path / "good")
+
+
+def test_a_key_that_is_cut_is_not_shown(stand, texts, tmp_path):
+    stand.always = "page"
+    with pytest.raises(InputError, match="no JSON") as error:
+        here(*dino(stand, texts, tmp_path / "out"))
+    assert KEY[:9] not in str(error.value)
 
 
 def test_no_server_at_all(texts, tmp_path):
