@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -27,7 +27,7 @@ from files.whole import whole_file
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     import numpy as np
 
-    from datamodules.mining import Pairs, Rules
+    from datamodules.mining import Mined, Pairs, Rules
 
 log = logging.getLogger("datamodules.mine")
 
@@ -65,6 +65,8 @@ class Keys(TypedDict):
 def run(cfg: DictConfig) -> int:
     """Check, embed what is missing, search, write."""
     output = check_values(cfg)
+    from datamodules.mining import mine
+
     rules = rules_of(cfg)
     lock = output.with_name(f".{output.name}.at-work")
     check_output_file(output)
@@ -81,8 +83,8 @@ def run(cfg: DictConfig) -> int:
         vectors = output.with_name(f"{output.name}.vectors")
         anchors = embedded(cfg, encoders["anchors"], pairs.anchors, vectors / "anchors.npy")
         corpus = embedded(cfg, encoders["corpus"], pairs.corpus, vectors / "corpus.npy")
-        account |= write(output, pairs, anchors, corpus, rules, device_of(cfg.device))
-        write_record(about(output), {"identity": identity, **account})
+        account |= {"identity": identity}
+        write(output, account, pairs, mine(pairs, anchors, corpus, rules, device_of(cfg.device)), rules.negatives)
         shutil.rmtree(vectors)
         log.info(
             "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
@@ -183,31 +185,34 @@ def embedded(cfg: DictConfig, encoder: Any, texts: list[str], path: Path) -> "np
     return np.load(path, mmap_mode="r")
 
 
-def write(
-    output: Path, pairs: "Pairs", anchors: "np.ndarray", corpus: "np.ndarray", rules: "Rules", device: str
-) -> dict[str, int]:
-    """The rows, whole or not at all; how many, and how many pairs got too few negatives."""
-    from datamodules.mining import mine
-
+def write(output: Path, account: dict[str, Any], pairs: "Pairs", mined: "Iterable[Mined]", negatives: int) -> None:
+    """The rows, whole or not at all, and what lies beside them; how many, and how many pairs got too few negatives,
+    goes into ``account``.
+    """
     rows = too_few = 0
-    with whole_file(output) as part, part.open("w", encoding="utf-8") as file:
-        for one in mine(pairs, anchors, corpus, rules, device):
-            found = pairs.positives[one.anchor]
-            if len(one.negatives) < rules.negatives:
-                too_few += len(found)
-                continue
-            negatives = {f"negative_{n}": pairs.corpus[place] for n, place in enumerate(one.negatives, start=1)}
-            for place, score in zip(found, one.positive_scores, strict=True):
-                row = {"anchor": pairs.anchors[one.anchor], "positive": pairs.corpus[place], **negatives}
-                scores = [round(each, 6) for each in (score, *one.negative_scores)]
-                file.write(json.dumps(row | {"scores": scores}, ensure_ascii=False) + "\n")
-                rows += 1
+    with whole_file(output) as part:
+        with part.open("w", encoding="utf-8") as file:
+            for one in mined:
+                found = pairs.positives[one.anchor]
+                if len(one.negatives) < negatives:
+                    too_few += len(found)
+                    continue
+                taken = {f"negative_{n}": pairs.corpus[place] for n, place in enumerate(one.negatives, start=1)}
+                for place, score in zip(found, one.positive_scores, strict=True):
+                    row = {"anchor": pairs.anchors[one.anchor], "positive": pairs.corpus[place], **taken}
+                    scores = [round(each, 6) for each in (score, *one.negative_scores)]
+                    file.write(json.dumps(row | {"scores": scores}, ensure_ascii=False) + "\n")
+                    rows += 1
         if not rows:
             raise InputError(
-                f"output={output}: no anchor got {rules.negatives} negatives. Ask for fewer, widen range_max, lower "
-                "the margin, or give a larger corpus."
+                f"output={output}: no anchor got {negatives} negatives. Ask for fewer, widen range_max, lower the "
+                "margin, or give a larger corpus."
             )
-    return {"rows": rows, "too_few": too_few}
+        account |= {"rows": rows, "too_few": too_few}
+        output.unlink(
+            missing_ok=True
+        )  # of another job: the record, which comes before the rows, would be taken for its
+        write_record(about(output), account)
 
 
 def about(output: Path) -> Path:
@@ -231,7 +236,6 @@ def is_finished(output: Path, identity: dict[str, Any], *, overwrite: bool) -> b
             "replaced must be. Choose another output, or move it away."
         ) from None
     if overwrite:
-        output.unlink()
         return False
     if differing := differences(before, json.loads(json.dumps(identity))):
         raise InputError(

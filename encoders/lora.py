@@ -68,9 +68,15 @@ def wanted(lora: Any, frozen_weights: str | None) -> bool:
                 f"model.lora.rank={lora['rank']} needs the package peft. Install it: pip install "
                 "'contrastive-encoders[lora]'."
             )
+        if lora["alpha"] == 0 or lora["dropout"] == 1:
+            raise InputError(
+                f"model.lora.alpha={lora['alpha']} model.lora.dropout={lora['dropout']}: nothing of the adapter would "
+                "be left to train. Twice the rank and 0.05 are usual."
+            )
         return True
-    if lora and lora["alpha"] is not None:
-        raise InputError(f"model.lora.alpha={lora['alpha']}: there is no adapter without model.lora.rank; 16 is usual.")
+    for key, off in {"alpha": None, "dropout": 0, "targets": "auto"}.items():
+        if lora and lora[key] != off:
+            raise InputError(f"model.lora.{key}={lora[key]}: there is no adapter without model.lora.rank; 16 is usual.")
     if frozen_weights == "bf16":
         raise InputError("model.frozen_weights=bf16: nothing is frozen without model.lora.rank; 16 is usual.")
     return False
@@ -193,24 +199,16 @@ def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
     """The first weights are peft's: products of zero and what kaiming_uniform draws, here from the seed."""
     from peft import LoraConfig, inject_adapter_in_model
 
-    targets = "all-linear" if keys["targets"] == "auto" else keys["targets"]
     config = LoraConfig(
         r=cast(int, keys["rank"]),
         lora_alpha=cast(Any, alpha_of(keys)),
         lora_dropout=keys["dropout"],
-        target_modules=targets if isinstance(targets, str) else list(targets),
+        target_modules=_targets(trunk, keys["targets"]),
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in trunk.modules()),
     )
-    try:
-        with torch.random.fork_rng(devices=[]):
-            inject_adapter_in_model(config, trunk, adapter_name=name)
-        del trunk.peft_config  # it would be taken for another one that is being put in
-    except ValueError as error:
-        known = sorted({name.rpartition(".")[2] for name, one in trunk.named_modules() if isinstance(one, nn.Linear)})
-        raise InputError(
-            f"model.lora.targets={keys['targets']}: {str(error).splitlines()[0]} Linear layers are called "
-            f"{', '.join(known)}; auto takes all of them."
-        ) from error
+    with torch.random.fork_rng(devices=[]):
+        inject_adapter_in_model(config, trunk, adapter_name=name)
+    del trunk.peft_config  # it would be taken for another one that is being put in
     drawn = torch.Generator().manual_seed(keys["seed"])
     for _, layer in _layers(trunk):
         if name in layer.lora_A:
@@ -218,6 +216,28 @@ def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:
             nn.init.zeros_(layer.lora_B[name].weight)
         layer.set_adapter(list(layer.lora_A))
         layer.cast_input_dtype_enabled = False  # under autocast it would widen states for a product in 16 bits
+
+
+def _targets(trunk: PreTrainedModel, wanted: str | Sequence[str]) -> str | list[str]:
+    """Of peft, which takes layers by the ends of their names, passes over a name that no layer has, and would give a
+    language-model head, whose weights may be the embeddings, an adapter.
+    """
+    if wanted == "auto":
+        return "all-linear"
+    named, head = [wanted] if isinstance(wanted, str) else list(wanted), trunk.get_output_embeddings()
+    linear = {
+        f".{name.removesuffix('.base_layer')}"
+        for name, one in trunk.named_modules()
+        if isinstance(one, nn.Linear | Conv1D) and one is not head and not is_adapter(f".{name}.")
+    }
+    unknown = [name for name in named if not any(one.endswith(f".{name}") for one in linear)]
+    if unknown or not named:
+        called = sorted({name.rpartition(".")[2] for name in linear})
+        raise InputError(
+            f"model.lora.targets={wanted}: no linear layer is called {', '.join(unknown) or 'so'}. They are called "
+            f"{', '.join(called)}; auto takes all of them."
+        )
+    return named
 
 
 def alpha_of(keys: LoraKeys) -> float:

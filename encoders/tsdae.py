@@ -47,8 +47,9 @@ class TSDAE(Objective):
                 f"backbone={settings['backbone']}: its tokenizer puts no special token before a text, so there is "
                 f"nothing to write the first word behind. Take {CROSS_ATTENTION}."
             )
-        self.decoder = tied_decoder(settings["backbone"], self.encoder.transformer, seed).train()
-        self.adapt(self.encoder.transformer, self.below(), self.decoder)
+        under = self.below()
+        self.decoder = tied_decoder(settings["backbone"], under.base, self.encoder.transformer, seed).train()
+        self.adapt(self.encoder.transformer, under, self.decoder)
 
     def training_step(self, batch: SentenceBatch, batch_idx: int) -> StepOutput:
         damaged, whole = self._damaged(batch), batch.sentences
@@ -96,9 +97,10 @@ class TSDAE(Objective):
         return masked_lm_sum(output.logits, wanted_BT[is_wanted_BT])
 
 
-def tied_decoder(backbone: str, encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
+def tied_decoder(backbone: str, weights: str, encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
     """The backbone as a decoder with cross-attention, in float32. ``encoder`` is given its weights in place of its own:
-    one parameter for both wherever the names are the same.
+    one parameter for both wherever the names are the same. ``weights`` names the model that has them: the backbone, or
+    what lies below its adapters.
 
     What the checkpoint lacks is drawn from ``seed``: the cross-attention, and the language-model head where the
     backbone was saved without.
@@ -113,7 +115,7 @@ def tied_decoder(backbone: str, encoder: PreTrainedModel, seed: int) -> PreTrain
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         decoder, info = from_pretrained(
-            AutoModelForCausalLM, backbone, config=config, dtype=torch.float32, output_loading_info=True
+            AutoModelForCausalLM, weights, config=config, dtype=torch.float32, output_loading_info=True
         )
     trunk = cast(nn.Module, decoder.base_model)
     own, shared = dict(trunk.named_parameters()), dict(encoder.named_parameters())
@@ -121,7 +123,7 @@ def tied_decoder(backbone: str, encoder: PreTrainedModel, seed: int) -> PreTrain
         raise _no_cross_attention(backbone, config.model_type)
     head = [key for key in info["missing_keys"] if not key.startswith(f"{decoder.base_model_prefix}.")]
     if head:
-        log.info("backbone=%s was saved without its language-model head: it begins from random weights", backbone)
+        log.info("backbone=%s was saved without its language-model head: it begins from random weights", weights)
     for key in shared:
         module, _, attribute = key.rpartition(".")
         setattr(encoder.get_submodule(module), attribute, own[key])

@@ -2,6 +2,7 @@
 stands on. Of several that were stacked it is one, whose rank is the sum of theirs.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from encoders.sentence_encoder import SentenceEncoder
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
 from files.models import located
+
+log = logging.getLogger(__name__)
 
 
 class Adapter(NamedTuple):
@@ -86,6 +89,12 @@ def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
                 f"run={run}: format=adapter leaves the config of backbone={record['base']} as it is, and this run's "
                 f"{key} is another config. Take format=sentence_transformers, which has the adapter in its weights."
             )
+    if record["frozen_weights"] == "bf16":
+        log.warning(
+            "run=%s: it was trained upon weights held in bf16, and who reads this folder takes those of %s as they "
+            "are: vectors differ in their third digit. format=sentence_transformers has the rounded ones.",
+            *(run, record["base"]),
+        )
     state = {name.removeprefix(record["prefix"]): weight for name, weight in found["state_dict"].items()}
     return Adapter(base.name, _products(record, {name: state[name] for name in state if is_adapter(name)}))
 

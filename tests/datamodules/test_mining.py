@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,6 +108,15 @@ def test_an_anchor_is_no_negative_of_itself(encoder):
         assert pairs.anchors[one.anchor] not in [pairs.corpus[place] for place in one.negatives]
 
 
+def killed_before(name, replace):
+    def replaced(self, target):
+        if Path(target).name == name:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    return replaced
+
+
 def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encoder, tmp_path, monkeypatch, caplog):
     path = write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
     words = [f"encoder={encoder}", f"input={path}", "device=cpu", "window=5"]
@@ -140,6 +150,16 @@ def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encod
     assert command(*words, f"output={tmp_path / 'cut.jsonl'}") == 0
     with pytest.raises(InputError, match="of another job"):
         command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=2")
+    with pytest.raises(InputError, match="no anchor got 40"):
+        command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=40", "overwrite=true")
+    assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    about = (tmp_path / "whole.jsonl.json").read_bytes()
+    monkeypatch.setattr(Path, "replace", killed_before("whole.jsonl", Path.replace))
+    with pytest.raises(KeyboardInterrupt):
+        command(*words, f"output={tmp_path / 'whole.jsonl'}", "negatives=2", "overwrite=true")
+    monkeypatch.undo()
+    assert command(*words, f"output={tmp_path / 'whole.jsonl'}", "negatives=2") == 0
+    assert (tmp_path / "whole.jsonl.json").read_bytes() != about
     assert command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=2", "overwrite=true") == 0
 
 

@@ -157,11 +157,25 @@ def test_a_checkpoint_holds_adapters_and_knows_what_they_stand_on(folders, tmp_p
         torch.testing.assert_close(again.get_parameter(name), weight)
 
 
+@pytest.mark.parametrize("name", ["sroberta", "tsdae"])
+def test_a_new_adapter_upon_another_changes_nothing_at_first(tiny_bert, tmp_path, name):
+    before = unzeroed(built(name, tiny_bert, pooling="mean", lora=LORA))
+    before.on_save_checkpoint(checkpoint := {"state_dict": dict(before.state_dict())})
+    (tmp_path / "checkpoints").mkdir()
+    torch.save(checkpoint, tmp_path / "checkpoints" / "best.ckpt")
+    export_encoder(tmp_path / "encoder", **parts_of(before.encoder))
+    stacked = built(name, tmp_path, pooling="mean", lora=LORA | {"stages": "stack"})
+    np.testing.assert_allclose(stacked.encoder.embed(TEXTS), before.encoder.embed(TEXTS), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"lora": LORA | {"targets": ["query"]}}, "model.lora.targets=.*called.*q_proj.*auto takes all"),
+        ({"lora": LORA | {"targets": ["q_proj", "query"]}}, "no linear layer is called query.*q_proj.*auto takes all"),
+        ({"lora": LORA | {"targets": "embed_tokens"}}, "no linear layer is called embed_tokens"),
+        ({"lora": LORA | {"rank": None, "alpha": None, "dropout": 0.1}}, "model.lora.dropout=0.1: there is no adapter"),
         ({"lora": LORA | {"rank": None}}, "model.lora.alpha=12.0: there is no adapter without model.lora.rank"),
+        ({"lora": LORA | {"alpha": 0}}, "model.lora.alpha=0 .*nothing of the adapter"),
         ({"frozen_weights": "bf16"}, "nothing is frozen without model.lora.rank"),
     ],
 )
