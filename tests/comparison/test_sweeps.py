@@ -476,7 +476,7 @@ def test_a_race_gives_each_arm_the_budget(tmp_path, fake_train, budget, steps):
 
 def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
     (tmp_path / "race.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=r"race\.json: wanted JSON"):
+    with pytest.raises(InputError, match=r"race\.json: cut short or damaged"):
         plan({"arms": {"a": []}, "seeds": [1]}, {"seconds": 1}, None, tmp_path)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from contracts import InputError
+from contracts import InputError, NotWritten
 from datamodules import block_sums, records, sources, token_store
 from datamodules.documents import RowsOfDocuments
 from datamodules.record_kinds import PAIRS, QA, SENTENCES, TRIPLETS
@@ -295,7 +295,7 @@ def test_bad_text_leaves_no_store(build, tmp_path, bpe):
 
 
 @EITHER
-def test_a_full_disk_is_the_users_to_solve(build, corpus, bpe, tmp_path, monkeypatch):
+def test_a_full_disk_says_what_to_do(build, corpus, bpe, tmp_path, monkeypatch):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full on this system")
     plain_open = Path.open
@@ -304,7 +304,7 @@ def test_a_full_disk_is_the_users_to_solve(build, corpus, bpe, tmp_path, monkeyp
         return plain_open(Path("/dev/full") if self.name == "ids.bin" else self, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", open_on_a_full_disk)
-    with pytest.raises(InputError, match=r"cache.tokens-.*No space left on device.*data\.cache_dir"):
+    with pytest.raises(NotWritten, match=r"cache.tokens-.*No space left on device.*data\.cache_dir"):
         build(corpus, bpe, tmp_path / "cache")
 
 

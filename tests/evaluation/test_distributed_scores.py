@@ -105,14 +105,14 @@ def test_scores_do_not_depend_on_the_number_of_processes(ranks, world):
     for name in alone:
         if name.startswith("scores"):
             assert all(rank[name] == found[0][name] for rank in found), "bit-equal on all ranks"
-            values, intervals, _, (cosines, *labels, replicates) = found[0][name]
+            values, intervals, _, (cosines, *labels, replicates), first = found[0][name]
             assert values == pytest.approx(alone[name][0], abs=1e-6)
             of_one, (cosines_of_one, *_, replicates_of_one) = alone[name][1], alone[name][3]
             assert {
                 n: pytest.approx(one, abs=1e-6) for n, one in (intervals | cosines).items()
             } == of_one | cosines_of_one
             assert {n: pytest.approx(one, rel=1e-6) for n, one in replicates.items()} == replicates_of_one  # float32
-            assert labels == alone[name][3][1:-1]
+            assert (labels, first) == (alone[name][3][1:-1], alone[name][4])
         elif name.startswith("encoded"):
             shares = [sum(rank[name]) for rank in found]
             assert sum(shares) == alone[name][0], "each sentence on one rank"

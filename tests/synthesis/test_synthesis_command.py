@@ -238,8 +238,6 @@ def test_a_model_that_never_closes_leaves_an_empty_data_set(tmp_path, caplog):
 WRONG = [
     ([], "nothing says what to write: wanted recipe=dino_x1"),
     (["recipe=dino"], "nothing says what to write: wanted recipe=dino_x1"),
-    (["recipe=null"], "recipe=null: wanted the name of one of its choices: dino, dino_x1"),
-    (["~recipe"], "~recipe: wanted the name of one of its choices: dino, dino_x1"),
     (["recipe.name=dino_x1"], "nothing says what to write: wanted recipe=dino_x1"),
     (["recipe=dino_x2", "generator=null"], "generator is not set"),
     (["recipe=dino_x2", "input=null"], "input is not set"),
@@ -283,6 +281,13 @@ def test_wrong_input_is_one_message_and_leaves_nothing(place, tmp_path, words, w
         here(*given, *words)
     assert wanted in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("word", ["recipe=null", "~recipe", "recipe=[dino_x1,dino_x2]"])
+def test_no_recipe_is_a_message_and_status_2(place, tmp_path, word):
+    status, said = synthesis(*x2(place, tmp_path / "out")[1:], word)
+    assert status == 2
+    assert f"{word}: wanted the name of one of its choices: dino, dino_x1" in said
 
 
 def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):

@@ -113,6 +113,8 @@ def test_a_cut_gzip_file(real_data, tmp_path):
 def test_the_official_numbers_of_rows_are_those_of_the_tasks():
     for task, entry in ENTRIES.items():
         for name, rows in entry.rows.items():
+            if rows is None:
+                continue  # made on this machine, not published
             assert TABLES[name].rows == rows, (task, name)
             if entry.senteval:
                 assert f"{name}.senteval" in TABLES
