@@ -27,7 +27,7 @@ from torch import Tensor
 
 from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
-from benchmarks.pair_training import MAX_LENGTH, OPTIMIZER, TEMPERATURE, Work, in_order, order_of, prepare
+from benchmarks.pair_training import MAX_LENGTH, OPTIMIZER, TEMPERATURE, Work, by_the_library, prepare
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from encoders.lora import is_adapter
 from encoders.objective import Objective
@@ -77,47 +77,13 @@ def ours(work: Work, frozen: str = "fp32") -> Trained:
 
 
 def theirs(work: Work) -> Trained:
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from sentence_transformers.losses import MultipleNegativesRankingLoss
-    from transformers import TrainerCallback
 
-    class StepEnds(TrainerCallback):
-        def __init__(self) -> None:
-            self.times = list[float]()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.times.append(work.clock())
-
-    model, ends = their_model(work.backbone), StepEnds()
-    options = SentenceTransformerTrainingArguments(
-        output_dir=str(work.folder / "theirs"),
-        per_device_train_batch_size=BATCH,
-        max_steps=work.steps + 1,
-        learning_rate=OPTIMIZER["lr"],
-        weight_decay=OPTIMIZER["weight_decay"],
-        adam_epsilon=OPTIMIZER["eps"],
-        max_grad_norm=1.0,
-        lr_scheduler_type="constant",
-        seed=work.data.seed,
-        bf16=work.precision == "bf16",
-        use_cpu=True,
-        batch_sampler=in_order,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        logging_steps=1,
-    )
-    trainer = SentenceTransformerTrainer(
-        model,
-        options,
-        train_dataset=Dataset.from_list([work.pairs[row] for row in order_of(work)]),
-        loss=MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE),
-        callbacks=[ends],
-    )
-    trainer.train()
+    model = their_model(work.backbone)
+    loss = MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE)
+    seconds, trainer = by_the_library(work, model, loss, logging_steps=1)
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return Trained(ends.times[-1] - ends.times[0], losses, adapter_of(model[0].auto_model))
+    return Trained(seconds, losses, adapter_of(model[0].auto_model))
 
 
 def their_model(backbone: Path) -> Any:

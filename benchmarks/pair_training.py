@@ -136,13 +136,24 @@ def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
 
 def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
     """The same, by SentenceTransformerTrainer."""
-    from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
+    from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
+
+    model: Any = SentenceTransformer(str(work.backbone), device="cpu")
+    model.max_seq_length = MAX_LENGTH
+    loss = (
+        CosineSimilarityLoss(model)
+        if work.objective == "cosine"
+        else MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE)
+    )
+    seconds, _ = by_the_library(work, model, loss)
+    return seconds, model[0].auto_model.state_dict()
+
+
+def by_the_library(work: Work, model: Any, loss: Any, logging_steps: int = 50) -> tuple[float, Any]:
+    """Seconds of the timed steps of SentenceTransformerTrainer, and it."""
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from transformers import TrainerCallback
 
     class StepEnds(TrainerCallback):
@@ -152,13 +163,6 @@ def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             self.times.append(work.clock())
 
-    model: Any = SentenceTransformer(str(work.backbone), device="cpu")
-    model.max_seq_length = MAX_LENGTH
-    loss = (
-        CosineSimilarityLoss(model)
-        if work.objective == "cosine"
-        else MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE)
-    )
     options = SentenceTransformerTrainingArguments(
         output_dir=str(work.folder / "theirs"),
         per_device_train_batch_size=BATCH[work.objective],
@@ -175,13 +179,13 @@ def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        logging_steps=50,
+        logging_steps=logging_steps,
     )
     ends = StepEnds()
     pairs = Dataset.from_list([work.pairs[row] for row in order_of(work)])
     trainer = SentenceTransformerTrainer(model, options, train_dataset=pairs, loss=loss, callbacks=[ends])
     trainer.train()
-    return ends.times[-1] - ends.times[0], model[0].auto_model.state_dict()
+    return ends.times[-1] - ends.times[0], trainer
 
 
 def order_of(work: Work) -> list[int]:
