@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from command.devices import device_of
 from command.line import command_line
 from contracts import InputError
-from files.claims import check_output_file, differences, hold, let_go
+from files.claims import check_output_file, differences, hold_file, let_go
 from files.listing import check_output_apart, form_of, list_files
 from files.manifest import Damaged, read_record, write_record
 from files.rows import read_windows
@@ -68,10 +68,8 @@ def run(cfg: DictConfig) -> int:
     from datamodules.mining import mine
 
     rules = rules_of(cfg)
-    lock = output.with_name(f".{output.name}.at-work")
     check_output_file(output)
-    if not hold(lock):
-        raise InputError(f"output={output}: another process is writing this file. Wait until it has ended.")
+    lock = hold_file(output)
     try:
         pairs, account = read(cfg)
         identity = {"pairs": digest(pairs.anchors, pairs.corpus, pairs.positives), **rules._asdict()}
@@ -209,9 +207,8 @@ def write(output: Path, account: dict[str, Any], pairs: "Pairs", mined: "Iterabl
                 "margin, or give a larger corpus."
             )
         account |= {"rows": rows, "too_few": too_few}
-        output.unlink(
-            missing_ok=True
-        )  # of another job: the record, which comes before the rows, would be taken for its
+        # Of another job: the record, which comes before the rows, would be taken for its
+        output.unlink(missing_ok=True)
         write_record(about(output), account)
 
 

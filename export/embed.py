@@ -20,7 +20,7 @@ from command.devices import check_devices, device_of
 from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
 from contracts import InputError
-from files.claims import check_output_file, hold, let_go, work_for
+from files.claims import check_output_file, hold_file, let_go, lock_of, work_for
 from files.listing import check_output_apart
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -129,11 +129,8 @@ def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") 
 
     def decide(writer: bool) -> list[bool]:
         begins = writer and not works_for_another() and (cfg.overwrite or not file.output.exists())
-        if begins and not hold(lock):
-            raise InputError(
-                f"output={cfg.output}: another process is writing this file. Wait until it has ended, or choose "
-                "another output."
-            )
+        if begins:
+            hold_file(file.output)
         try:
             return [file.claim(overwrite=cfg.overwrite)]
         except BaseException:
@@ -144,11 +141,6 @@ def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") 
     if works_for_another():
         work_for(lock)
     return file, finished
-
-
-def lock_of(output: Path) -> Path:
-    """Of the command that writes this file; gone when it is written."""
-    return output.with_name(f".{output.name}.at-work")
 
 
 def compute(

@@ -157,6 +157,25 @@ def _cannot_write_in(folder: Path) -> str:
     return ""
 
 
+def lock_of(output: Path) -> Path:
+    """Of the command that writes this file; gone when it is written."""
+    return output.with_name(f".{output.name}.at-work")
+
+
+def hold_file(output: Path) -> Path:
+    """`hold` a file that is to be written; its lock, for `let_go`.
+
+    Raises:
+        InputError: another process is writing it.
+    """
+    lock = lock_of(output)
+    if not hold(lock):
+        raise InputError(
+            f"output={output}: another process is writing this file. Wait until it has ended, or choose another output."
+        )
+    return lock
+
+
 def hold(lock: Path) -> bool:
     """Keep other commands out until this process ends, however it ends; whether none is there already.
 

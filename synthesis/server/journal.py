@@ -19,12 +19,10 @@ class Journal:
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.places: dict[str, tuple[Path, int]] = {}
-        for path in sorted(folder.glob(KIND.format("*"))):
-            self._read(path)
+        torn = {path for path in sorted(folder.glob(KIND.format("*"))) if not self._read(path)}
         own = folder / KIND.format(rank)
-        torn = own.is_file() and own.read_bytes()[-1:] not in (b"", b"\n")
         self.file = own.open("ab")
-        if torn:
+        if own in torn:
             self.file.write(b"\n")
 
     def known(self, asked: str) -> dict[str, Any] | None:
@@ -49,13 +47,16 @@ class Journal:
     def close(self) -> None:
         self.file.close()
 
-    def _read(self, path: Path) -> None:
+    def _read(self, path: Path) -> bool:
+        """Whether its last line is whole."""
+        line = b"\n"
         with path.open("rb") as file:
             place = 0
             for line in file:
                 if found := _parsed(line):
                     self.places[found[0]] = (path, place)
                 place += len(line)
+        return line.endswith(b"\n")
 
 
 def name_of(*asked: Any) -> str:

@@ -80,8 +80,6 @@ class Server:
     def at_work(self) -> Iterator[None]:
         """Inside, requests go out; what is under way at the end is given up."""
         openai = library()
-        logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request
-        logging.getLogger("httpx").setLevel(logging.WARNING)
         self.openai, self.key = openai, key_of_environment()
         self.journal = Journal(self.folder, self.rank)
         with contextlib.closing(self.journal), asyncio.Runner() as self.runner:
