@@ -3,10 +3,10 @@
 What a run may be told is in ``configs/train.yaml``; how it goes, stage by stage, in ``training/run.py``.
 """
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import sys
 

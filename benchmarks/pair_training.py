@@ -97,9 +97,11 @@ def _invented_pairs(count: int) -> Iterator[tuple[str, str]]:
         yield texts.invented(2 * number, words(6, 30)), texts.invented(2 * number + 1, words(4, 16))
 
 
-def prepare(objective: str, backbone: Path, folder: Path, count: int) -> tuple[TextRows, list[dict[str, Any]]]:
+def prepare(
+    objective: str, backbone: Path, folder: Path, count: int, max_length: int = MAX_LENGTH
+) -> tuple[TextRows, list[dict[str, Any]]]:
     """The data module with its store built, and the same pairs as sentence-transformers wants them, by row."""
-    common: dict[str, Any] = {"max_length": MAX_LENGTH, "cache_dir": folder / "cache", "tokenizer": backbone}
+    common: dict[str, Any] = {"max_length": max_length, "cache_dir": folder / "cache", "tokenizer": backbone}
     common["batch_size"] = BATCH[objective]
     data: TextRows
     if objective == "cosine":

@@ -19,7 +19,7 @@ from typing import Any
 
 from command.config_files import finding_our_modules
 from command.processes import find_ranks, launched
-from command.signals import TERMINATED, exit_on_sigterm, heed_ctrl_c
+from command.signals import TERMINATED, heed_signals
 from contracts import InputError
 
 STARTED_BY = "CONTRASTIVE_ENCODERS_STARTED_BY"  # the command, by its process id, that whoever inherits this belongs to
@@ -37,8 +37,7 @@ log = logging.getLogger(__name__)
 def begin_process() -> None:
     """What every command does first: SIGTERM leaves what is whole and exits with 143, and a process that another
     command of ours or torchrun started ends with that one, whatever ends it."""
-    exit_on_sigterm()
-    heed_ctrl_c()
+    heed_signals()
     starter, parent = os.environ.get(STARTED_BY), os.getppid()
     os.environ[STARTED_BY] = str(os.getpid())
     if starter not in (None, str(parent)) and not Path(f"/proc/{starter}").exists() and Path("/proc/self").exists():

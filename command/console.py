@@ -5,12 +5,12 @@ import sys
 
 from command.config_files import ROOT
 from command.names import COMMANDS, CONSOLE, use
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 
 def main() -> None:
     """Hand over to the command, which takes the words behind its name."""
-    exit_on_sigterm()
+    heed_signals()
     given = sys.argv[1:] or ["--help"]
     size = 2 if " ".join(given[:2]) in COMMANDS else 1
     name, words = " ".join(given[:size]), given[size:]

@@ -13,12 +13,18 @@ INTERRUPTED, TERMINATED = 130, 143  # exit statuses
 AGAIN = 0.05  # seconds after which a signal that would be lost is sent once more
 
 
+def heed_signals() -> None:
+    """What every command does before it imports what takes a moment."""
+    exit_on_sigterm()
+    heed_ctrl_c()
+
+
 def exit_on_sigterm() -> Any:
     """From now on SIGTERM raises SystemExit(143), so that what is under way is left whole; the handler before."""
 
     def leave(number: int, frame: FrameType | None) -> None:
-        if any(one.f_code.co_filename == "<frozen importlib._bootstrap>" for one in _frames(frame)):
-            os._exit(TERMINATED)  # nothing is under way, and a module may swallow what is raised within it
+        if _imports(frame):
+            os._exit(TERMINATED)
         if not _comes_again(number, frame):
             sys.exit(TERMINATED)
 
@@ -29,11 +35,18 @@ def heed_ctrl_c() -> None:
     """From now on no KeyboardInterrupt is lost; where Ctrl-C is for others, as behind a shell's ``&``, it stays so."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        if _imports(frame):
+            os._exit(INTERRUPTED)
         if not _comes_again(number, frame):
             raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: nothing is under way, and it may swallow what is raised within it."""
+    return any(one.f_code.co_filename == "<frozen importlib._bootstrap>" for one in _frames(frame))
 
 
 def _comes_again(number: int, frame: FrameType | None) -> bool:

@@ -1,9 +1,9 @@
 """Set runs head to head: ``python -m comparison runs='[outputs/*]' output=DIR``, or train a race first."""
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import logging
 import time

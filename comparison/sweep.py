@@ -5,10 +5,10 @@ give them. The same command goes on after a kill. ``output``, ``trials``, ``seed
 ``storage`` are the sweep's, all other words are passed on to train.py, as ``data.path=FILE``.
 """
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import logging
 import sys

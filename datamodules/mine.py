@@ -1,9 +1,9 @@
 """Find hard negatives for pairs: ``python -m datamodules.mine encoder=... input=... output=...``."""
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import hashlib
 import json

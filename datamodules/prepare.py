@@ -8,10 +8,10 @@ one. output=FOLDER has them (default: corpora), source=FOLDER or source=URL the 
 cannot be reached; quiet=true draws no bars. Exit status: 0 all is there, 2 something is not.
 """
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import difflib
 import json

@@ -1,9 +1,9 @@
 """Score any encoder, or look after the data it is scored on: ``python -m evaluation encoder=... data_root=...``."""
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import logging
 import os

@@ -1,9 +1,9 @@
 """Write an encoder as a folder for other libraries: ``python -m export run=... output=... format=...``."""
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import logging
 from pathlib import Path

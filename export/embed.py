@@ -1,9 +1,9 @@
 """Turn a file of texts into a file of vectors: ``python -m export.embed encoder=... input=... output=...``."""
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import logging
 import os

@@ -4,10 +4,10 @@ Without a model the backbone is ``tiny``, which trains a tokenizer on the texts;
 loaded and nothing is trained. Own keys are in ``configs/preview.yaml``.
 """
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import shlex
 import sys

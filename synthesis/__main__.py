@@ -1,9 +1,9 @@
 """Make a data set by instructing a language model: ``python -m synthesis recipe=... generator=... output=...``."""
 
-from command.signals import exit_on_sigterm
+from command.signals import heed_signals
 
 if __name__ == "__main__":
-    exit_on_sigterm()  # before what takes a moment to import
+    heed_signals()  # before what takes a moment to import
 
 import contextlib
 import logging

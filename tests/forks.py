@@ -19,6 +19,7 @@ from typing import NamedTuple
 import huggingface_hub.constants
 import pytest
 
+from command.signals import INTERRUPTED
 from tests.processes import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +28,8 @@ TRAIN = str(ROOT / "train.py")
 WANTED = """matplotlib.backends.backend_agg pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
     datamodules.documents datamodules.text_rows encoders.load export.sentence_transformers synthesis.recipe
     training.run evaluation.catalogue""".split()
+
+HEEDED = (signal.SIGINT, signal.SIGTERM)
 
 
 class Outcome(NamedTuple):
@@ -46,7 +49,9 @@ class Started:
         self.process = multiprocessing.get_context("fork").Process(
             target=_as_command, args=(target, words, self.logs, cwd, env)
         )
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)  # until the command begins
         self.process.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def kill(self, number: int) -> None:
         os.kill(self.process.pid, number)
@@ -123,6 +128,10 @@ def _as_command(target: str, words: Sequence[str], logs: Path, cwd: Path | None,
     logging.getLogger().handlers.clear()  # pytest's
     warnings.simplefilter("default")
     sys.argv = [target, *words]
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
+    except KeyboardInterrupt:  # it came before the command began
+        os._exit(INTERRUPTED)
     try:
         if target == TRAIN:
             runpy.run_path(target, run_name="__main__")

@@ -116,22 +116,37 @@ def test_what_a_command_started_ends_with_it_whatever_ends_it(number):
     parent.stdout.close()
 
 
-def test_sigterm_while_something_is_imported_is_its_exit_status(tmp_path):
+SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130}
+
+
+def said_by(command, env=None):
+    """Its status and errors where Ctrl-C is for it, as in a terminal."""
+
+    def hear_ctrl_c():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, check=False, preexec_fn=hear_ctrl_c, stderr=subprocess.PIPE, text=True
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_something_is_imported_is_its_exit_status(number, tmp_path):
     """Whatever the module makes of an exception that is raised within it."""
-    lines = ["import os, signal", "try:", "    os.kill(os.getpid(), signal.SIGTERM)", "    os.getpid()", "except: pass"]
+    lines = ["import os, signal", "try:", f"    os.kill(os.getpid(), {number:d})", "    os.getpid()", "except: pass"]
     (tmp_path / "slow.py").write_text("\n".join(lines))
     script = "import sys; from command.children import begin_process; begin_process(); sys.path.append(sys.argv[1]); "
-    command = [sys.executable, "-c", f"{script}import slow", str(tmp_path)]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 143
+    assert said_by([sys.executable, "-c", f"{script}import slow", str(tmp_path)]) == (SIGNALS[number], "")
 
 
 @pytest.mark.parametrize("command", [words for _, words, _ in COMMANDS.values()])
-def test_sigterm_before_anything_heavy_is_imported_is_its_exit_status(command, tmp_path):
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_before_anything_heavy_is_imported_is_its_exit_status(number, command, tmp_path):
     for name in ("hydra", "omegaconf"):  # the first that any command imports of what is not Python's own or ours
-        (tmp_path / f"{name}.py").write_text("import os, signal, time\nos.kill(os.getpid(), 15)\ntime.sleep(9)\n")
+        (tmp_path / f"{name}.py").write_text(f"import os, time\nos.kill(os.getpid(), {number:d})\ntime.sleep(9)\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    done = subprocess.run([sys.executable, *command.split()[1:]], cwd=ROOT, env=env, check=False)
-    assert done.returncode == 143
+    assert said_by([sys.executable, *command.split()[1:]], env) == (SIGNALS[number], "")
 
 
 def test_the_first_of_several_processes_that_fails_ends_the_others(tmp_path, monkeypatch, caplog):
