@@ -90,20 +90,17 @@ class Rules:
     def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
         """What the discriminator's answer breaks. At one half it says "true", as the first of two equal logits wins."""
         broken = set[str]()
-        if p_true is None:
-            return broken
-        if self.agree and (p_true >= HALF) != wanted:
+        if self.agree and (p_true is None or (p_true >= HALF) != wanted):
             broken.add(AGREE)
-        if self.threshold is not None and surety(p_true, wanted) < self.threshold:
+        if self.threshold is not None and (p_true is None or self.surety(p_true, wanted) < self.threshold):
             broken.add(THRESHOLD)
         return broken
 
-
-def surety(p_true: float | None, wanted: bool) -> float:
-    """Probability of the wanted answer, in the digits that are kept; 1 where nobody was asked."""
-    if p_true is None:
-        return 1.0
-    return p_true if wanted else round(1 - p_true, 6)
+    def surety(self, p_true: float | None, wanted: bool) -> float:
+        """Probability of the wanted answer, in the digits that are kept; without any 0 if it is asked for, else 1."""
+        if p_true is None:
+            return 0.0 if self.asks() else 1.0
+        return p_true if wanted else round(1 - p_true, 6)
 
 
 class Verdict(NamedTuple):
@@ -150,14 +147,14 @@ def _choose(premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules,
     chosen: Mapping[str, Any] = {}
     for one in candidates:
         broken = rules.broken_by_text(premise, one["text"], one["closed"])
-        rank = (not broken, surety(one["p_true"], wanted))
+        rank = (not broken, rules.surety(one["p_true"], wanted))
         if best is None or rank > best:
             best, chosen, chosen_broken = rank, one, broken
     if best is None:
         return Choice("", None, {ABSENT}, 0.0)
     p_true = chosen["p_true"]
     answer = rules.broken_by_answer(p_true, wanted)
-    p = None if p_true is None else surety(p_true, wanted)
+    p = None if p_true is None else rules.surety(p_true, wanted)
     return Choice(chosen["text"], p, chosen_broken | answer, best[1])
 
 

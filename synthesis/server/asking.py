@@ -101,30 +101,28 @@ class ServedDiscriminator:
         return self.asks.generation_texts(direction, sentences, most)
 
     def __call__(self, pairs: Sequence[Pair]) -> list[float | None]:
-        """One per pair; equal pairs are asked once. None where nothing is judged."""
+        """One per pair; equal pairs are asked once. None where nothing is judged, or the answer is no answer."""
         if not self.judged:
             return [None] * len(pairs)
         wanted = list(dict.fromkeys(pairs))
         asked = self.asks.discrimination_texts([one for one, _ in wanted], [other for _, other in wanted], self.most)
         found = self.server.run(self._all(asked))
-        undecided = sum(not listed for _, listed in found)
-        if undecided:
+        if undecided := found.count(None):
             log.warning(
-                "%s: neither %s was among the likeliest answers for %d of %d pairs, which are undecided (0.5).",
+                "%s: neither %s was among the likeliest answers for %d of %d pairs: they stay undecided, which breaks "
+                "rules.agree and rules.threshold.",
                 self.server.name, " nor ".join(self.answers.values()), undecided, len(found),
             )  # fmt: skip
-        of = {pair: round(p, DIGITS) for pair, (p, _) in zip(wanted, found, strict=True)}
+        of = {pair: None if p is None else round(p, DIGITS) for pair, p in zip(wanted, found, strict=True)}
         return [of[pair] for pair in pairs]
 
-    async def _all(self, asked: Sequence[str]) -> list[tuple[float, bool]]:
+    async def _all(self, asked: Sequence[str]) -> list[float | None]:
         return await asyncio.gather(*map(self._p_true, asked))
 
-    async def _p_true(self, text: str) -> tuple[float, bool]:
+    async def _p_true(self, text: str) -> float | None:
         answer = await self.server.answer(to_judge(text, chat=self.server.chat), "judge")
-        if answer["refused"]:
-            return 0.5, False
-        if not answer["listed"] and self.listed:  # it ended before its first token
-            return 0.5, False
+        if answer["refused"] or (not answer["listed"] and self.listed):  # the latter ended before its first token
+            return None
         if not answer["listed"]:
             raise InputError(
                 f"base_url={self.server.url}: the server gives no log-probabilities, by which candidates are judged. "

@@ -113,8 +113,8 @@ def text_of(answer: Answer, prompt: str, how: Decoding, *, chat: bool) -> tuple[
     return text, whole and mark not in text and not (how.abandon and how.abandon in text)
 
 
-def probability(listed: Sequence[tuple[str, float]], answers: Mapping[str, str]) -> tuple[float, bool]:
-    """P(yes) of {yes, no}, and whether either is listed. Tokens that begin one answer, and not the other, count for it
+def probability(listed: Sequence[tuple[str, float]], answers: Mapping[str, str]) -> float | None:
+    """P(yes) of {yes, no}; None where neither is listed. Tokens that begin one answer, and not the other, count for it
     whatever their case and blanks; an answer that is not listed is taken to be as likely as the least that is: it is at
     most that."""
     yes, no = (answers[name].strip().casefold() for name in ("yes", "no"))
@@ -126,4 +126,4 @@ def probability(listed: Sequence[tuple[str, float]], answers: Mapping[str, str])
             sums[begins[0]] += math.exp(log_p)
     least = max(min(math.exp(log_p) for _, log_p in listed), 1e-12)
     true, false = (total or least for total in sums.values())
-    return true / (true + false), any(sums.values())
+    return true / (true + false) if any(sums.values()) else None

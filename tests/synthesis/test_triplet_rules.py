@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from synthesis.rules.triplet_rules import COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, Tally, judge
+from synthesis.rules.triplet_rules import AGREE, COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, Tally, judge
 from synthesis.rules.triplets import filter_shards, find_scored
 from tests.synthesis.settings import rules
 
@@ -122,3 +122,13 @@ def test_another_folder_is_no_scored_data_set(tmp_path):
     (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, "complete": True, "identity": {"kind": "x2"}}))
     with pytest.raises(InputError, match="wanted the output of recipe=gense"):
         find_scored(tmp_path)
+
+
+def test_a_candidate_whose_judge_gave_no_answer_is_neither_taken_nor_preferred():
+    """As an undecided one would be: the published filter asks both predictions to be the wanted ones."""
+    for asking in (rules(), rules(threshold=None), rules(agree=False)):
+        broken = judge(row(p_e=None), asking).broken
+        assert broken == {reason for reason, on in ((AGREE, asking.agree), (THRESHOLD, asking.threshold)) if on}
+        verdict = judge(row(entailment=[FIVE, FIVE_MORE], p_e=[None, 0.95]), asking)
+        assert (verdict.triplet["entailment"], verdict.broken) == (FIVE_MORE, set())
+    assert not judge(row(p_e=None, p_c=None), rules(agree=False, threshold=None)).broken
