@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from command.children import run_ranks, works_for_another
@@ -88,6 +89,16 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
     return found
 
 
+def check_prompts(cfg: DictConfig) -> None:
+    """InputError for a prompt beside a file that holds all of them."""
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    beside = [word for word in words if word.lstrip("+").startswith("prompts.") and "prompts.file=" not in word]
+    if "file" in (cfg.get("prompts") or {}) and beside:
+        raise InputError(
+            f"{beside[0]} stands beside prompts={cfg.prompts.file}, which holds all prompts. Write it into that file."
+        )
+
+
 def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
     """Call the recipe's verbs."""
     if "_target_" not in cfg.recipe:
@@ -96,6 +107,7 @@ def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
             "configs/recipe/dino_x1.yaml does; or give its task as spec=FILE."
         )
     kind = kind_of(cfg)
+    check_prompts(cfg)
     recipe = settings(kind, cfg, besides=Afterwards._fields)
     ranks = find_ranks()
     if afterwards and not recipe.has_labels:
