@@ -46,14 +46,19 @@ def packaged_smollm2() -> Path:
 
 
 def unpacked_smollm2(folder: Path, *, layers: int | None = None) -> Path:
-    """The same as a folder of transformers, whole or its first layers: reading a GGUF file takes seconds each time."""
+    """The same as a folder of transformers, whole or its first layers: reading a GGUF file takes seconds each time.
+
+    It has no chat template, which sentence-transformers would put around every text.
+    """
     model = from_pretrained(AutoModelForCausalLM, str(packaged_smollm2()), dtype=torch.float32)
     if layers is not None:
         model.model.layers = model.model.layers[:layers]
         model.config.num_hidden_layers = layers
         model.config.layer_types = None
     model.save_pretrained(folder)
-    load_tokenizer(str(packaged_smollm2())).save_pretrained(folder)
+    tokenizer = load_tokenizer(str(packaged_smollm2()))
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(folder)
     return folder
 
 
