@@ -1,5 +1,5 @@
 """What is said of a command line before Hydra composes it: it builds its own loggers and callbacks before a command
-begins, and has no words for a group of keys that is given what is no choice."""
+begins, and has no words for a group of keys that is given what is no choice, nor for a name that others use."""
 
 import re
 from collections.abc import Sequence
@@ -13,11 +13,14 @@ from contracts import InputError
 
 # What Hydra builds of its own config, whoever names the class; what stands for something else may be one
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
+# What other libraries call a batch that is learnt from in parts
+ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
 
 
 def check_words(config: str, words: Sequence[str]) -> None:
-    """Each group of keys is given the name of a choice, and nothing names code for Hydra itself to run.
+    """Each group of keys is given the name of a choice, nothing names code for Hydra itself to run, and nobody wants
+    accumulated gradients.
 
     Raises:
         InputError: one is not, or does.
@@ -29,6 +32,13 @@ def check_words(config: str, words: Sequence[str]) -> None:
             raise InputError(
                 f"{cut(word)}: Hydra would build what it names before the command begins, and its code is not run. "
                 "Choose a file of Hydra's (hydra/launcher=NAME); callbacks of Lightning's are callbacks.NAME."
+            )
+        if config == "train" and ACCUMULATED.fullmatch(key):
+            raise InputError(
+                f"{cut(word)}: gradients need not be accumulated. Set batch_size to all that a step is to learn from "
+                "(accumulated batches times their number), and token_budget to the tokens that fit the memory: a batch "
+                "is cut into chunks of so many by itself, with the gradient of the whole. Accumulated batches would "
+                "give an anchor no more negatives; the larger batch does."
             )
         if key in GROUPS.get(config, ()):
             _check_choice(key, word)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedModel
 
 from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
 from encoders.backbones import from_pretrained, load_tokenizer
@@ -62,6 +62,10 @@ class GenSEGenerator(Objective):
             under.base, answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
         ).train()
         self.adapt(self.seq2seq.transformer, under)
+
+    @property
+    def transformer(self) -> PreTrainedModel:
+        return self.seq2seq.transformer
 
     def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
         written = self.seq2seq.write(batch.sources, batch.targets)

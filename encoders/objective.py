@@ -16,6 +16,7 @@ from contracts import InputError, Ragged, StepOutput
 from encoders.attention import is_decoder_alone, reads_ahead
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.guide import GuideEncoder
+from encoders.layers import decayed_rates, freeze
 from encoders.lengths import length_to_train
 from encoders.lora import RECORD, Below, LoraKeys, adapt, below, check_digest, left_out, record_of, wanted
 from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
@@ -41,6 +42,8 @@ class Settings(TypedDict):
     bias_correction: bool
     lr_schedule: ScheduleName
     cut_fraction: float  # of the steps: warm-up
+    layer_decay: float | None  # rate of a layer over that of the one above it
+    freeze: str | None  # embeddings, layers:N
     lora: LoraKeys
     frozen_weights: Literal["fp32", "bf16"]
 
@@ -156,13 +159,20 @@ class Objective(pl.LightningModule):
         return below(self.hparams.backbone, self.hparams.get("lora"))
 
     def adapt(self, transformer: PreTrainedModel, under: Below, *beside: nn.Module) -> None:
-        """Where ``model.lora.rank`` asks for it, freeze what was loaded and put an adapter into it; in place.
+        """Where ``model.lora.rank`` asks for it, freeze what was loaded and put an adapter into it; then what
+        ``model.freeze`` names; in place.
 
         What lies ``beside`` shares weights with it.
         """
         lora, frozen_weights = self.hparams.get("lora"), self.hparams.get("frozen_weights")
         if wanted(lora, frozen_weights):
             adapt(transformer, lora, under, frozen_weights, *beside)
+        freeze(transformer, self.hparams.get("freeze"), self.hparams.backbone)
+
+    @property
+    def transformer(self) -> PreTrainedModel:
+        """The backbone, wherever the objective has it."""
+        return self.encoder.transformer
 
     def configure_optimizers(self) -> Any:
         hparams, trainer = self.hparams, cast(Any, self.trainer)  # a Trainer, with the data module it was given
@@ -179,9 +189,18 @@ class Objective(pl.LightningModule):
             cut_fraction=hparams.cut_fraction,
             ratio=hparams.get("schedule_ratio", 32.0),
         )
+        if not any(weight.requires_grad for weight in self.parameters()):
+            raise InputError(f"freeze={hparams.freeze}: nothing is left to train. Freeze fewer layers.")
+        rates = decayed_rates(self.transformer, hparams.lr, hparams.get("layer_decay")) | self.own_rates()
         if (optimizer := hparams.get("optimizer", "adamw")) != "adamw":
-            scaled = optimizer == "adafactor_scaled"
-            return adafactor(self, lr=hparams.lr, weight_decay=hparams.weight_decay, schedule=schedule, scaled=scaled)
+            return adafactor(
+                self,
+                lr=hparams.lr,
+                weight_decay=hparams.weight_decay,
+                schedule=schedule,
+                scaled=optimizer == "adafactor_scaled",
+                rates=rates,
+            )
         return adamw(
             self,
             lr=hparams.lr,
@@ -190,14 +209,14 @@ class Objective(pl.LightningModule):
             eps=hparams.eps,
             bias_correction=hparams.bias_correction,
             schedule=schedule,
-            rates=self.own_rates(),
+            rates=rates,
         )
 
     def check_batch(self, batch: Any) -> None:
         """Raises InputError where the settings want what a batch of this data does not have; computes nothing."""
 
-    def own_rates(self) -> dict[nn.Module, float]:
-        """Parts that AdamW trains at another rate than ``lr``."""
+    def own_rates(self) -> dict[nn.Parameter, float]:
+        """Weights behind the backbone that are trained at another rate than ``lr``."""
         return {}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -135,25 +135,22 @@ def adamw(
     eps: float,
     bias_correction: bool,
     schedule: Schedule,
-    rates: Mapping[nn.Module, float] | None = None,
+    rates: Mapping[nn.Parameter, float],
 ) -> dict[str, Any]:
     """Lightning's optimiser dictionary; biases and norm weights, all vectors, are not decayed.
 
-    ``rates`` gives parts of ``module`` a learning rate of their own, under the same schedule.
+    ``rates`` gives weights of ``module`` a learning rate of their own, under the same schedule.
 
     On a CPU one pass over the weights does the whole update; on a GPU Lightning clips no gradients for such a kernel.
     """
-    trained = [p for p in module.parameters() if p.requires_grad]
-    own = {p: rate for part, rate in (rates or {}).items() for p in part.parameters()}
     groups: list[dict[str, Any]] = []
-    for rate in dict.fromkeys((lr, *own.values())):
-        params = [p for p in trained if own.get(p, lr) == rate]
+    for rate, params in _by_rate(module, lr, rates).items():
         groups += [
             {"params": [p for p in params if p.ndim > 1], "lr": rate, "weight_decay": weight_decay},
             {"params": [p for p in params if p.ndim <= 1], "lr": rate, "weight_decay": 0.0},
         ]
     kind = torch.optim.AdamW if bias_correction else AdamWithoutBiasCorrection
-    on_cpu = all(p.is_cpu for p in trained)
+    on_cpu = all(p.is_cpu for group in groups for p in group["params"])
     optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=on_cpu or None)
     if on_cpu:
         optimizer._step_supports_amp_scaling = False  # there is nothing to scale, and Lightning takes it for a refusal
@@ -161,7 +158,13 @@ def adamw(
 
 
 def adafactor(
-    module: nn.Module, *, lr: float, weight_decay: float, schedule: Schedule, scaled: bool = False
+    module: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    schedule: Schedule,
+    scaled: bool,
+    rates: Mapping[nn.Parameter, float],
 ) -> dict[str, Any]:
     """Lightning's optimiser dictionary; as T5 is fine-tuned: no relative steps, updates clipped at 1.
 
@@ -169,11 +172,24 @@ def adafactor(
     was pretrained. T5's weights begin at sizes from 1 (words) down to a hundredth (queries): one rate for all does not
     get far from random weights.
     """
-    trained = [p for p in module.parameters() if p.requires_grad]
     optimizer = Adafactor(
-        trained, lr=lr, weight_decay=weight_decay, clip_threshold=1.0, scale_parameter=scaled, relative_step=False
+        [{"params": params, "lr": rate} for rate, params in _by_rate(module, lr, rates).items()],
+        lr=lr,
+        weight_decay=weight_decay,
+        clip_threshold=1.0,
+        scale_parameter=scaled,
+        relative_step=False,
     )
     return _with_schedule(optimizer, schedule)
+
+
+def _by_rate(module: nn.Module, lr: float, rates: Mapping[nn.Parameter, float]) -> dict[float, list[nn.Parameter]]:
+    """What is trained, those at ``lr`` first: telemetry reads the rate of the first group."""
+    found: dict[float, list[nn.Parameter]] = {lr: []}
+    for weight in module.parameters():
+        if weight.requires_grad:
+            found.setdefault(rates.get(weight, lr), []).append(weight)
+    return found
 
 
 def _with_schedule(optimizer: torch.optim.Optimizer, schedule: Schedule) -> dict[str, Any]:

@@ -44,9 +44,9 @@ class SBERT_NLI(Objective):
         for weight in self.classifier.parameters():
             nn.init.uniform_(weight, -bound, bound, generator=drawn)
 
-    def own_rates(self) -> dict[nn.Module, float]:
+    def own_rates(self) -> dict[nn.Parameter, float]:
         rate = self.hparams.classifier_lr
-        return {} if rate is None else {self.classifier: rate}
+        return {} if rate is None else dict.fromkeys(self.classifier.parameters(), rate)
 
     def training_step(self, batch: NLIBatch, batch_idx: int) -> StepOutput:
         sequences = concatenate([batch.premises, batch.hypotheses])

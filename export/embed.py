@@ -5,6 +5,7 @@ from command.signals import heed_signals
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
+import hashlib
 import logging
 import os
 import sys
@@ -24,6 +25,8 @@ from files.claims import check_output_file, hold_file, let_go, lock_of, work_for
 from files.listing import check_output_apart
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    import numpy as np
+
     from encoders.load import LoadedEncoder
     from export.texts_of import Texts
     from export.vector_file import VectorFile
@@ -31,6 +34,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
 log = logging.getLogger("export.embed")
 
 EVERY = 30.0  # seconds between lines where there is no terminal
+FEW = 100  # texts, whose ranges say little of others
 # oneDNN, and PyTorch's layer over it, keep code and buffers for 1,024 shapes each, and every window brings new shapes:
 # memory would grow for dozens of windows. Both are read when torch first computes.
 for cache, shapes in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64"), ("LRU_CACHE_CAPACITY", "16")):
@@ -47,7 +51,8 @@ class Keys(TypedDict):
     max_length: int | None
     truncate: int | None
     precision: Literal["fp32", "bf16"]
-    dtype: Literal["float32", "float16"]
+    dtype: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
+    ranges: str | None
     device: str
     devices: int
     window: int
@@ -67,6 +72,10 @@ def run(cfg: DictConfig) -> int:
     rows = texts.rows()
     if rows == 0:
         raise InputError(f"input={cfg.input} is empty; wanted at least one text.")
+    if rows < FEW and cfg.dtype.endswith("int8") and cfg.ranges is None:
+        if rows == 1:
+            raise InputError(f"dtype={cfg.dtype}: one text has no ranges. Say ranges=FILE.ranges.npy of other vectors.")
+        log.warning("dtype=%s: ranges of %d texts are narrow; ranges=FILE.ranges.npy takes others'.", cfg.dtype, rows)
     encoder = load(cfg)
     file, finished = claim(cfg, texts, rows, encoder)
     if finished:
@@ -97,6 +106,8 @@ def check_values(cfg: DictConfig) -> None:
         if cfg[key] < 1:
             raise InputError(f"{key}={cfg[key]}: wanted at least 1.")
     check_devices(cfg.devices, cfg.device)
+    if cfg.ranges is not None and not cfg.dtype.endswith("int8"):
+        raise InputError(f"ranges={cfg.ranges}: dtype={cfg.dtype} knows none; they are of dtype=int8 and uint8.")
     if not cfg.output.endswith((".npy", ".parquet")):
         raise InputError(f"output={cfg.output}: wanted a name that ends in .npy or .parquet.")
 
@@ -109,6 +120,28 @@ def load(cfg: DictConfig) -> "LoadedEncoder":
     if hasattr(encoder, "progress"):
         encoder.progress = False  # of the whole file there is one
     return encoder
+
+
+def read_ranges(path: str, dtype: str, width: int) -> "np.ndarray":
+    """(2, D), the least and the greatest value of each dimension.
+
+    Raises:
+        InputError: the file holds something else.
+    """
+    import numpy as np
+
+    try:
+        found = np.load(path, allow_pickle=False)
+        is_right = found.shape == (2, width) and bool(np.isfinite(found).all() and (found[0] <= found[1]).all())
+    except (OSError, ValueError, EOFError, TypeError) as error:
+        raise InputError(f"ranges={path}: cannot be read ({error}).") from None
+    if not is_right:
+        raise InputError(
+            f"ranges={path}: wanted the least and the greatest value of each of {width} numbers, an array of shape "
+            f"(2, {width}); got {found.shape}. dtype={dtype} of the corpus writes such a file beside its own, "
+            "OUTPUT.ranges.npy."
+        )
+    return found.astype(np.float32)
 
 
 def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") -> tuple["VectorFile", bool]:
@@ -124,7 +157,10 @@ def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") 
         "dtype": cfg.dtype,
         "window": cfg.window,
     }
-    file = VectorFile(Path(cfg.output), identity)
+    ranges = None if cfg.ranges is None else read_ranges(cfg.ranges, cfg.dtype, identity["width"])
+    if ranges is not None:
+        identity["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()[:16]
+    file = VectorFile(Path(cfg.output), identity, ranges)
     lock = lock_of(file.output)
 
     def decide(writer: bool) -> list[bool]:

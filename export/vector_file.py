@@ -3,6 +3,9 @@
 ``OUTPUT.part`` is a whole .npy from the start; ``OUTPUT.progress`` says in its first line what is being computed and
 has a byte per window behind it. A kill leaves both; a window that was under way is computed again. Any number of
 processes may write, each its own windows.
+
+The ranges of 8 bits a number lie beside, ``OUTPUT.ranges.npy``. Where none are given, they are those of all vectors,
+which wait in OUTPUT.part as floats until the last one is there.
 """
 
 import json
@@ -17,6 +20,7 @@ import pyarrow.parquet
 from filelock import FileLock
 
 from contracts import NO_ROOM, InputError, NotWritten
+from export.quantization import EIGHT_BITS, ONE_BIT, quantized, ranges_of, stored_as
 from export.texts_of import Texts
 from files.claims import differences
 from files.whole import whole_file, write_whole
@@ -27,14 +31,20 @@ DONE = b"\1"
 
 
 class VectorFile:
-    """``identity`` is what decides the vectors: rows, width, dtype, window among it; a file of another is refused."""
+    """``identity`` is what decides the vectors: rows, width, dtype, window among it; a file of another is refused.
 
-    def __init__(self, output: Path, identity: Mapping[str, Any]) -> None:
+    ``ranges_2D`` are those of dtype int8 or uint8, where they are known beforehand.
+    """
+
+    def __init__(self, output: Path, identity: Mapping[str, Any], ranges_2D: np.ndarray | None = None) -> None:
         self.output, self.identity = output, json.loads(json.dumps(identity))
         self.rows, self.width, self.window = identity["rows"], identity["width"], identity["window"]
-        self.dtype = np.dtype(identity["dtype"])
-        self.part, self.progress, self.about = (
-            output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json")
+        self.dtype, self.ranges_2D = identity["dtype"], ranges_2D
+        self.waits = self.dtype in EIGHT_BITS and ranges_2D is None
+        self.written_as = "float32" if self.waits else self.dtype  # in .part
+        self.type, self.columns = stored_as(self.written_as, self.width)
+        self.part, self.progress, self.about, self.ranges = (
+            output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json", ".ranges.npy")
         )
         self.windows = -(-self.rows // self.window)
 
@@ -48,11 +58,13 @@ class VectorFile:
         """
         if overwrite:
             self._refuse_others()
-            for path in (self.output, self.about, self.progress, self.part):
+            for path in (self.output, self.about, self.progress, self.part, self.ranges):
                 path.unlink(missing_ok=True)
         if self.output.exists():
             self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
-            self.progress.unlink(missing_ok=True)  # the last thing that a finished job removes
+            if self.progress.is_file():  # the last thing that a finished job removes
+                self.part.unlink(missing_ok=True)
+                self.progress.unlink()
             return True
         if not self.progress.is_file():
             self._refuse_others()
@@ -60,15 +72,20 @@ class VectorFile:
             self._check(self.progress, self.progress.read_bytes().split(b"\n", 1)[0])
             return False
         with self.part.open("wb") as file:
-            shape = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
-            np.lib.format.write_array_header_1_0(file, {**shape, "shape": (self.rows, self.width)})
+            self._write_header(file, self.type, self.columns)
             self._reserve(file, file.tell() + self.rows * self._row_bytes)
         write_whole(self.progress, json.dumps(self.identity).encode() + b"\n" + bytes(self.windows))
         return False
 
+    def _write_header(self, file: IO[bytes], type_: np.dtype, columns: int) -> None:
+        shape = {"descr": np.lib.format.dtype_to_descr(type_), "fortran_order": False, "shape": (self.rows, columns)}
+        np.lib.format.write_array_header_1_0(file, shape)
+
     def _refuse_others(self) -> None:
         """Check that what will be replaced is such a job's: beside its files lies what it is of."""
-        for path, record in ((self.output, self.about), (self.part, self.progress), (self.about, self.about)):
+        records = {self.output: self.about, self.part: self.progress, self.about: self.about}
+        records |= {self.ranges: self.about} if self.dtype in EIGHT_BITS else {}
+        for path, record in records.items():
             if os.path.lexists(path) and "encoder" not in _identity_in(record):
                 raise InputError(
                     f"output={self.output}: {path.name} is there already, and {record.name} does not say that it is a "
@@ -111,16 +128,22 @@ class VectorFile:
 
     def write(self, number: int, vectors_ND: np.ndarray) -> None:
         """The vectors of a window; it is marked once they are on the disk."""
-        with np.errstate(over="ignore"):
-            rows_ND = np.ascontiguousarray(vectors_ND, dtype=self.dtype)
-        if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
-            raise InputError(f"dtype={self.dtype}: a vector has a value beyond its range; say dtype=float32.")
-        data, place = rows_ND.data.cast("B"), self._first + number * self.window * self._row_bytes
+        data = np.ascontiguousarray(self._as_written(vectors_ND)).data.cast("B")
+        place = self._first + number * self.window * self._row_bytes
         while data:
             written = os.pwrite(self._vectors, data, place)
             data, place = data[written:], place + written
         os.fsync(self._vectors)
         os.pwrite(self._record, DONE, self._marks + number)
+
+    def _as_written(self, vectors_ND: np.ndarray) -> np.ndarray:
+        if self.written_as in (*EIGHT_BITS, *ONE_BIT):
+            return quantized(vectors_ND, self.written_as, self.ranges_2D)
+        with np.errstate(over="ignore"):
+            rows_ND = vectors_ND.astype(self.type)
+        if not np.isfinite(rows_ND).all() and np.isfinite(vectors_ND).all():
+            raise InputError(f"dtype={self.dtype}: a vector has a value beyond its range; say dtype=float32.")
+        return rows_ND
 
     def finish(self, texts: Texts) -> bool:
         """Give the file its name, if all windows are there and no other process has done so; whether it is finished."""
@@ -131,8 +154,15 @@ class VectorFile:
             if not self.done().all():
                 return False
             write_whole(self.about, json.dumps(self.identity, indent=1) + "\n")
+            if self.dtype in EIGHT_BITS:
+                if self.ranges_2D is None:
+                    self.ranges_2D = ranges_of(self._read(number) for number in range(self.windows))
+                with whole_file(self.ranges) as part, part.open("wb") as file:
+                    np.save(file, self.ranges_2D)
             if self.output.name.endswith(".parquet"):
                 self._write_parquet(texts)
+            elif self.waits:
+                self._write_quantized()
             else:
                 self.part.replace(self.output)
             self.part.unlink(missing_ok=True)
@@ -144,27 +174,41 @@ class VectorFile:
         os.close(self._vectors)
         os.close(self._record)
 
+    def _write_quantized(self) -> None:
+        with whole_file(self.output) as part, part.open("wb") as file:
+            self._write_header(file, *stored_as(self.dtype, self.width))
+            for number in range(self.windows):
+                file.write(self._final(number).tobytes())
+
     def _write_parquet(self, texts: Texts) -> None:
         """Texts and vectors side by side, a row group per window."""
+        type_, columns = stored_as(self.dtype, self.width)
         schema = pyarrow.schema(
             [
                 (texts.column or "text", pyarrow.string()),
-                (VECTOR, pyarrow.list_(pyarrow.from_numpy_dtype(self.dtype), self.width)),
+                (VECTOR, pyarrow.list_(pyarrow.from_numpy_dtype(type_), columns)),
             ]
         )
         with whole_file(self.output) as part, pyarrow.parquet.ParquetWriter(part, schema) as writer:
             for number, block in texts.windows(self.window, lambda _: True):
-                flat = pyarrow.array(self._read(number, len(block)).reshape(-1))
-                vectors = pyarrow.FixedSizeListArray.from_arrays(flat, self.width)
+                flat = pyarrow.array(self._final(number).reshape(-1))
+                vectors = pyarrow.FixedSizeListArray.from_arrays(flat, columns)
                 writer.write_table(pyarrow.Table.from_arrays([pyarrow.array(block), vectors], schema=schema))
 
-    def _read(self, number: int, rows: int) -> np.ndarray:
-        place = self._first + number * self.window * self._row_bytes
-        return np.fromfile(self.part, dtype=self.dtype, count=rows * self.width, offset=place).reshape(rows, self.width)
+    def _final(self, number: int) -> np.ndarray:
+        """A window as it is in the output."""
+        rows = self._read(number)
+        return quantized(rows, self.dtype, self.ranges_2D) if self.waits else rows
+
+    def _read(self, number: int) -> np.ndarray:
+        """A window as it was written."""
+        rows, place = min(self.window, self.rows - number * self.window), number * self.window * self._row_bytes
+        flat = np.fromfile(self.part, dtype=self.type, count=rows * self.columns, offset=self._first + place)
+        return flat.reshape(rows, self.columns)
 
     @property
     def _row_bytes(self) -> int:
-        return self.width * self.dtype.itemsize
+        return self.columns * self.type.itemsize
 
     def _check(self, path: Path, header: bytes) -> None:
         before = _as_identity(header)

@@ -13,7 +13,7 @@ CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 @cache
 def _config(group: str, name: str) -> DictConfig:
     train, own = (OmegaConf.load(CONFIGS / file) for file in ("train.yaml", f"{group}/{name}.yaml"))
-    keys = OmegaConf.load(CONFIGS / "model_keys/lora.yaml") if group == "model" else {}
+    keys = OmegaConf.load(CONFIGS / "model_keys/backbone.yaml") if group == "model" else {}
     prompts = {"prompts": OmegaConf.load(CONFIGS / "prompts" / "gense.yaml"), "prompt_assembly": "pieces"}
     return OmegaConf.merge(prompts, train, keys, own if group in own else {group: own})
 

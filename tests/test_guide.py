@@ -15,11 +15,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from command.keys import known_keys
 from docs.every_key import page as page_of_every_key
+from export.quantization import quantized, ranges_of
 from tests.forks import run_command
 from tests.guide import GUIDE, RECORDS, REFERENCE, ROOT, check_command, commands_of, in_blocks, text_of
 
@@ -119,6 +121,8 @@ def test_export_commands_run(command, tiny_mlm, tmp_path):
     given["run" if "run" in given else "encoder"] = str(tiny_mlm)
     if module == "export.embed":
         write_texts(tmp_path / given["input"], given.get("column", "text"))
+        if "ranges" in given:
+            np.save(tmp_path / given["ranges"], [[-1.0] * 32, [1.0] * 32])
     several = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     launcher = [sys.executable, "-m", *(several if words[0] == "torchrun" else []), module]
     done = run([*launcher, *map("=".join, given.items())], tmp_path)
@@ -145,11 +149,18 @@ def write_texts(path: Path, column: str) -> None:
 
 
 def test_the_python_of_the_page_runs(tiny_mlm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    floats = np.random.default_rng(0).normal(size=(20, 32)).astype(np.float32)
+    np.save("vectors.npy", floats)
+    np.save("bits.npy", quantized(floats, "binary"))
+    np.save("small.npy.ranges.npy", ranges := ranges_of([floats]))
+    np.save("small.npy", quantized(floats, "int8", ranges))
     blocks = re.findall(r"^```python\n(.*?)^```", text_of("docs/export"), re.M | re.S)
-    (code,) = [block for block in blocks if "load_encoder" in block]
     names: dict = {}
-    exec(code.replace("outputs/quickstart", str(tiny_mlm)), names)
+    for code in (block for block in blocks if "load_encoder" in block):
+        exec(code.replace("outputs/quickstart", str(tiny_mlm)), names)
     assert names["vectors"].shape == (1, 32)
+    assert names["found"].rows_QK.shape == (1, 10)
 
 
 @pytest.mark.parametrize("command", OFFICIAL)

@@ -65,6 +65,7 @@ class TrainKeys(TypedDict):
     monitor: str | None
     monitor_mode: Literal["max", "min"] | None
     early_stopping: int | None
+    freeze: str | None
     checkpoint: CheckpointKeys
     evaluation: EvaluationKeys
     tiny: TinySizes

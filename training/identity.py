@@ -32,7 +32,7 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     **dict.fromkeys(("data.append_end", "data.deletion", "data.mask_how", "data.mask_token"), (None, None)),
     "evaluation.tasks": (None, None),
     "data.drop_last": (True, None),
-    "early_stopping": (None, None),
+    **dict.fromkeys(("early_stopping", "freeze", "model.freeze", "model.layer_decay"), (None, None)),
     "model.frozen_weights": ("fp32", None),
     "data.held_out_part": (0, None),
 }

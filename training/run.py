@@ -35,7 +35,7 @@ log = logging.getLogger("train")
 
 def run(cfg: DictConfig) -> int:
     """Exit status of a whole run."""
-    with _no_empty_folder(Path(cfg.output_dir)), said_once("training.lengths", "training.scoring"):
+    with _no_empty_folder(Path(cfg.output_dir)), said_once("training.lengths", "training.scoring", "encoders.layers"):
         status = 1
         try:
             status = _run(cfg)

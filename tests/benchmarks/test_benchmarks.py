@@ -39,6 +39,7 @@ def records(path):
         ("synthesis_memory", "memory", 1),
         ("triplet_synthesis", "P10", 2),
         ("mntp_and_contrast", "P15", 1),
+        ("smaller_vectors", "E2", 0),
     ],
 )
 def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):

@@ -40,7 +40,9 @@ def every_case(rank, world, backbone):
         defaults = {"prompt": " Question: what is it?", "temperature": 0.5, "token_budget": 10**6, "recompute": "off"}
         model = built("gense", backbone, **(defaults | options)).eval()
         step = stepping(model, world)
-        optimizer = adafactor(model, lr=1e-3, weight_decay=0.0, schedule=lambda step: 1.0)["optimizer"]
+        optimizer = adafactor(model, lr=1e-3, weight_decay=0.0, schedule=lambda step: 1.0, scaled=False, rates={})[
+            "optimizer"
+        ]
         outcomes = []
         for _ in range(3):
             optimizer.zero_grad()

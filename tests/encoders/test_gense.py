@@ -219,7 +219,7 @@ def test_adafactor_is_the_papers(scaled):
     torch.manual_seed(0)
     weights = [torch.randn(5, 3), torch.randn(4)]
     module = torch.nn.ParameterList([torch.nn.Parameter(weight.clone()) for weight in weights])
-    made = adafactor(module, lr=0.01, weight_decay=0.0, schedule=lambda step: 1 - step / 10, scaled=scaled)
+    made = adafactor(module, lr=0.01, weight_decay=0.0, schedule=lambda step: 1 - step / 10, scaled=scaled, rates={})
     expected = [weight.double().clone() for weight in weights]
     row, column, whole = torch.zeros(5).double(), torch.zeros(3).double(), torch.zeros(4).double()
     for step in range(1, 5):

@@ -81,7 +81,14 @@ def test_an_unknown_schedule_lists_the_known_ones():
 def test_vectors_are_not_decayed():
     layer = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3))
     optimizer = adamw(
-        layer, lr=0.1, weight_decay=0.3, betas=(0.9, 0.999), eps=1e-6, bias_correction=True, schedule=lambda step: 1.0
+        layer,
+        lr=0.1,
+        weight_decay=0.3,
+        betas=(0.9, 0.999),
+        eps=1e-6,
+        bias_correction=True,
+        schedule=lambda step: 1.0,
+        rates={},
     )["optimizer"]
     decayed = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decayed == {id(layer[0].weight): 0.3, id(layer[0].bias): 0, id(layer[1].weight): 0, id(layer[1].bias): 0}
@@ -93,7 +100,14 @@ def test_without_bias_correction_a_step_is_the_moments_as_they_are():
     weight = torch.nn.Linear(3, 2, bias=False).double()
     lr, decay, (b1, b2), eps = 0.01, 0.1, (0.9, 0.999), 1e-6
     optimizer = adamw(
-        weight, lr=lr, weight_decay=decay, betas=(b1, b2), eps=eps, bias_correction=False, schedule=lambda step: 1.0
+        weight,
+        lr=lr,
+        weight_decay=decay,
+        betas=(b1, b2),
+        eps=eps,
+        bias_correction=False,
+        schedule=lambda step: 1.0,
+        rates={},
     )["optimizer"]
     expected = weight.weight.detach().flatten().tolist()
     moment, square = [0.0] * 6, [0.0] * 6
@@ -134,7 +148,7 @@ def test_a_part_has_its_own_rate_under_the_same_schedule(bias_correction):
             eps=1e-8,
             bias_correction=bias_correction,
             schedule=lambda step: 1 / (1 + step),
-            rates={model[1]: rates} if rates else None,
+            rates=dict.fromkeys(model[1].parameters(), rates) if rates else {},
         )
         start = [p.detach().clone() for p in model.parameters()]
         for _ in range(3):

@@ -1,13 +1,19 @@
 """Dropout that a continued run repeats: torch is seeded from (seed, step, rank) before every batch.
 
-A resumed run then draws what the uninterrupted run drew, and no generator state has to be stored.
+A resumed run then draws what the uninterrupted run drew, and no generator state has to be stored. On another number of
+processes it draws otherwise, which is said.
 """
 
 import hashlib
+import logging
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+
+PROCESSES = "processes"  # of the run that wrote a checkpoint
+
+log = logging.getLogger(__name__)
 
 
 class Reseed(pl.Callback):
@@ -23,6 +29,18 @@ class Reseed(pl.Callback):
         self._part = self._part + 1 if step == self._step else 0
         self._step = step
         torch.manual_seed(mixed(self.seed, step, self._part, trainer.global_rank))
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        checkpoint[PROCESSES] = trainer.world_size
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        before = checkpoint.get(PROCESSES, trainer.world_size)  # earlier releases did not say
+        if before != trainer.world_size:
+            log.info(
+                "This run was on %d process%s up to step %d, and goes on with %d: the batches are the same, dropout is "
+                "drawn otherwise.",
+                *(before, "es" if before > 1 else "", checkpoint["global_step"], trainer.world_size),
+            )
 
 
 def mixed(*numbers: int) -> int:

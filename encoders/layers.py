@@ -1,0 +1,100 @@
+"""How deep a weight lies in a backbone: embeddings at 0, layers from 1 up, and above them what stands behind the last.
+
+The depth says what `freeze` holds still, and at which rate the rest is trained: discriminative fine-tuning (Howard and
+Ruder, 2018, section 3.2), as layer-wise decay in the fine-tuning of ELECTRA (Clark et al., 2020, appendix B). There the
+task's head is two steps above the top layer; here both have the whole rate.
+"""
+
+import logging
+import re
+from typing import NamedTuple, cast
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from contracts import InputError
+
+COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")  # in a config
+OF_EMBEDDINGS = re.compile(r"embed|(^|[._])emb([._]|$)", re.IGNORECASE)
+FROZEN = re.compile(r"embeddings|layers:(\d{1,9})")
+
+log = logging.getLogger(__name__)
+
+
+class Depths(NamedTuple):
+    """``of`` has every weight of the backbone; what is above ``layers`` stands behind the last layer."""
+
+    of: dict[nn.Parameter, int]
+    layers: int
+
+
+def depths(transformer: PreTrainedModel) -> Depths:
+    """Count the layers of an encoder first, those of its decoder go on above them.
+
+    A weight that is used at two places, such as embeddings in a language-model head, has the depth of the lower one.
+    """
+    trunk = cast(PreTrainedModel, transformer.base_model)
+    found = {weight: 0 for name, weight in trunk.named_parameters() if _is_embedding(trunk, name)}
+    layers = _layers(trunk)
+    for depth, layer in enumerate(layers, 1):
+        found |= {weight: depth for weight in layer.parameters()}  # T5 keeps an embedding of distances in a layer
+    return Depths({weight: found.get(weight, len(layers) + 1) for weight in transformer.parameters()}, len(layers))
+
+
+def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> None:
+    """Hold still the embeddings, with ``layers:N`` also the N lowest layers, adapters in them included; in place.
+
+    Raises:
+        InputError: there are no such layers.
+    """
+    if what is None:
+        return
+    wanted, (of, layers) = FROZEN.fullmatch(what), depths(transformer)
+    if wanted is None or (wanted[1] and not 1 <= int(wanted[1]) <= layers):
+        raise InputError(
+            f"freeze={what}: wanted embeddings, or layers:N for them and the N lowest of the {layers} layers of "
+            f"backbone={backbone}, N from 1 to {layers}."
+            if layers
+            else f"freeze={what}: backbone={backbone} has no layers with weights of their own; freeze=embeddings alone "
+            "is possible."
+        )
+    height = int(wanted[1] or 0)
+    for weight, depth in of.items():
+        weight.requires_grad_(weight.requires_grad and depth > height)
+    still = sum(weight.numel() for weight in of if not weight.requires_grad)
+    log.info(
+        "freeze=%s: of %.1f million weights of the backbone %.1f stand still: embeddings and %d of %d layers",
+        *(what, sum(weight.numel() for weight in of) / 1e6, still / 1e6, height, layers),
+    )
+
+
+def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) -> dict[nn.Parameter, float]:
+    """Rates below ``lr``, which the top layer has: each lower one that of the next times ``decay``, embeddings last.
+
+    Raises:
+        InputError: the decay is none, or there are no layers.
+    """
+    if decay is None:
+        return {}
+    of, layers = depths(transformer)
+    if not 0 < decay <= 1:
+        raise InputError(f"model.layer_decay={decay}: wanted a number above 0, up to 1 (no decay); 0.9 is usual.")
+    if not layers:
+        raise InputError(f"model.layer_decay={decay}: this backbone has no layers with weights of their own.")
+    return {weight: lr * decay ** (layers - depth) for weight, depth in of.items() if depth < layers}
+
+
+def _is_embedding(trunk: nn.Module, name: str) -> bool:
+    owner = name.rpartition(".")[0]
+    return isinstance(trunk.get_submodule(owner), nn.Embedding) or OF_EMBEDDINGS.search(owner) is not None
+
+
+def _layers(trunk: PreTrainedModel) -> list[nn.Module]:
+    """The lowest first; none where they share their weights, as ALBERT's."""
+    counts = {getattr(trunk.config, name, None) for name in COUNTS}
+    stacks = dict[str, nn.ModuleList]()
+    for name, module in trunk.named_modules():
+        inside = any(name.startswith(f"{outer}.") for outer in stacks)
+        if isinstance(module, nn.ModuleList) and len(module) in counts and not inside:
+            stacks[name] = module
+    return [layer for stack in stacks.values() for layer in stack]

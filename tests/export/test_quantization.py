@@ -1,0 +1,129 @@
+"""Vectors in 8 bits and in 1: bit for bit what sentence-transformers makes of the floats, and a search by hand."""
+
+import signal
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from contracts import InputError
+from export.embed import Keys, run
+from export.quantization import quantized, ranges_of, search
+from tests.export.test_embed import TEXTS, lines, marks
+from tests.forks import Started
+from tests.in_process import run_here
+
+oracle = pytest.importorskip("sentence_transformers.util.quantization")
+MANY = [*TEXTS, *(f"{'salt ' * (i % 9)}{i} fern" for i in range(140))]
+DTYPES = ["int8", "uint8", "binary", "ubinary"]
+
+
+def embedded(folder, encoder, texts, name, *words):
+    path = lines(folder / f"{name}.txt", texts)
+    output = folder / (name if "." in name else f"{name}.npy")
+    run_here(
+        "export.embed", run, Keys, (f"encoder={encoder}", f"input={path}", f"output={output}", "window=50", *words)
+    )
+    return output
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_file_is_what_sentence_transformers_makes_of_the_floats(tmp_path, tiny_mlm, dtype):
+    floats = np.load(embedded(tmp_path, tiny_mlm, MANY, "floats"))
+    found = np.load(embedded(tmp_path, tiny_mlm, MANY, "few", f"dtype={dtype}"), mmap_mode="r")
+    expected = oracle.quantize_embeddings(floats, dtype)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    table = pyarrow.parquet.read_table(embedded(tmp_path, tiny_mlm, MANY, "few.parquet", f"dtype={dtype}"))
+    np.testing.assert_array_equal(table["embedding"].to_pylist(), expected)
+    left = {path.name for path in tmp_path.glob("few.npy*")}
+    assert left == {"few.npy", "few.npy.json"} | ({"few.npy.ranges.npy"} if "int8" in dtype else set())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_queries_take_the_ranges_of_their_corpus(tmp_path, tiny_mlm, dtype):
+    corpus, queries = MANY, ["an orchard beyond any range", "gull gull gull", "7"]
+    embedded(tmp_path, tiny_mlm, corpus, "corpus", f"dtype={dtype}")
+    ranges = tmp_path / "corpus.npy.ranges.npy"
+    found = np.load(embedded(tmp_path, tiny_mlm, queries, "queries", f"dtype={dtype}", f"ranges={ranges}"))
+    floats = [np.load(embedded(tmp_path, tiny_mlm, texts, "floats", "overwrite=true")) for texts in (corpus, queries)]
+    expected = oracle.quantize_embeddings(floats[1], dtype, calibration_embeddings=floats[0])
+    np.testing.assert_array_equal(found, expected)
+    assert {0, 255} & set((expected.astype(int) + (128 if dtype == "int8" else 0)).ravel().tolist())
+    assert (tmp_path / "queries.npy.ranges.npy").read_bytes() == ranges.read_bytes()
+    with pytest.raises(InputError, match="is of another job: ranges"):
+        embedded(tmp_path, tiny_mlm, queries, "queries", f"dtype={dtype}", f"ranges={tmp_path / 'other.npy'}")
+
+
+@pytest.mark.parametrize("width", [12, 32])
+def test_numbers_are_the_oracles(width):
+    rng = np.random.default_rng(0)
+    vectors, others = (rng.normal(size=(rows, width)).astype(np.float32) for rows in (200, 50))
+    vectors[:, 3] = 0.25  # a dimension without extent
+    ranges = ranges_of(np.array_split(vectors, 7))
+    for dtype in DTYPES:
+        for some in (vectors, others):
+            wanted = oracle.quantize_embeddings(some, dtype, ranges=ranges)
+            np.testing.assert_array_equal(quantized(some, dtype, ranges), wanted)
+    with pytest.raises(InputError, match="NaN or infinite"):
+        quantized(np.full((1, width), np.nan), "binary")
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "float16"])
+def test_a_search_is_that_by_hand(tmp_path, dtype, monkeypatch):
+    monkeypatch.setattr("export.quantization.ROWS", 37)
+    monkeypatch.setattr("export.quantization.QUERIES", 4)
+    rng = np.random.default_rng(1)
+    corpus, queries = (rng.normal(size=(rows, 20)).astype(np.float32) for rows in (150, 9))
+    ranges = ranges_of([corpus]) if dtype.endswith("int8") else None
+    stored = corpus.astype(dtype) if dtype == "float16" else quantized(corpus, dtype, ranges)
+    if dtype.endswith("int8"):
+        meant = oracle._dequantize_embeddings(stored, dtype, ranges)
+    else:
+        meant = np.where(corpus > 0, 1, -1) if dtype.endswith("binary") else stored.astype(np.float64)
+    by_hand = queries.astype(np.float64) @ meant.T
+    found = search(queries, stored, k=5, ranges=ranges)
+    np.testing.assert_array_equal(found.rows_QK, np.argsort(-by_hand, axis=1)[:, :5])
+    np.testing.assert_allclose(found.scores_QK, -np.sort(-by_hand, axis=1)[:, :5], rtol=1e-4)
+    np.save(tmp_path / "floats.npy", corpus)
+    floats = np.load(tmp_path / "floats.npy", mmap_mode="r")
+    anew = search(queries, stored, k=5, ranges=ranges, rescored_by=floats, rescore_multiplier=3)
+    for query, first, rows, scores in zip(queries, by_hand, *anew, strict=True):
+        candidates = np.argsort(-first)[:15]
+        exact = corpus[candidates].astype(np.float64) @ query
+        np.testing.assert_array_equal(rows, candidates[np.argsort(-exact)][:5])
+        np.testing.assert_allclose(scores, -np.sort(-exact)[:5], rtol=1e-4)
+
+
+def test_rescored_by_everything_is_the_exact_search():
+    rng = np.random.default_rng(2)
+    corpus, queries = (rng.normal(size=(rows, 16)).astype(np.float32) for rows in (60, 8))
+    exact = np.argsort(-(queries @ corpus.T), axis=1)[:, :4]
+    bits = quantized(corpus, "binary")
+    found = search(queries, bits, k=4, rescored_by=corpus, rescore_multiplier=15)
+    np.testing.assert_array_equal(found.rows_QK, exact)
+    assert (search(queries, bits, k=4).rows_QK != exact).any()
+    assert search(queries, bits, k=100).rows_QK.shape == (8, 60)
+    for wrong, message in ((bits[:, :1], "rows of 1 numbers, but a query has 16"), (corpus[:, :4], "wanted 16, or 2")):
+        with pytest.raises(InputError, match=message):
+            search(queries, wrong, k=4)
+    with pytest.raises(InputError, match="give the ranges that lie beside"):
+        search(queries, quantized(corpus, "int8", ranges_of([corpus])), k=4)
+    with pytest.raises(InputError, match="rescored_by has the shape"):
+        search(queries, bits, k=4, rescored_by=corpus[1:])
+
+
+@pytest.mark.parametrize("words", [[], ["devices=2"]])
+def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, words):
+    texts = [f"{'orchard ' * (i % 50)}{i}" for i in range(2000)]
+    path, output = lines(tmp_path / "t.txt", texts), tmp_path / "o.npy"
+    command = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "window=20", "dtype=int8"]
+    job = Started("export.embed", command)
+    job.wait_for(lambda: marks(tmp_path / "o.npy.progress") >= 5)
+    job.kill(signal.SIGKILL)
+    job.finish()
+    assert not output.exists()
+    status, _, told = Started("export.embed", [*command, *words]).finish()
+    assert status == 0, told
+    floats = np.load(embedded(tmp_path, tiny_mlm, texts, "floats", "window=20"))
+    np.testing.assert_array_equal(np.load(output), oracle.quantize_embeddings(floats, "int8"))
