@@ -35,10 +35,10 @@ def check_words(config: str, words: Sequence[str]) -> None:
             )
         if config == "train" and ACCUMULATED.fullmatch(key):
             raise InputError(
-                f"{cut(word)}: gradients need not be accumulated. Set batch_size to all that a step is to learn from "
-                "(accumulated batches times their number), and token_budget to the tokens that fit the memory: a batch "
-                "is cut into chunks of so many by itself, with the gradient of the whole. Accumulated batches would "
-                "give an anchor no more negatives; the larger batch does."
+                f"{cut(word)}: gradients need no accumulating: set batch_size to all that a step learns from (your "
+                "batch times the number that you accumulate), and token_budget to the tokens that fit the memory; the "
+                "batch is cut into chunks, has the gradient of the whole, and all of it gives negatives, which "
+                "accumulated batches would not."
             )
         if key in GROUPS.get(config, ()):
             _check_choice(key, word)

@@ -85,8 +85,8 @@ def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) 
 
 
 def _is_embedding(trunk: nn.Module, name: str) -> bool:
-    owner = name.rpartition(".")[0]
-    return isinstance(trunk.get_submodule(owner), nn.Embedding) or OF_EMBEDDINGS.search(owner) is not None
+    owner = trunk.get_submodule(name.rpartition(".")[0])
+    return isinstance(owner, nn.Embedding) or OF_EMBEDDINGS.search(name) is not None
 
 
 def _layers(trunk: PreTrainedModel) -> list[nn.Module]:

@@ -67,7 +67,7 @@ def restored(stored_NW: np.ndarray, width: int, ranges_2D: np.ndarray | None = N
     are_floats = stored_NW.dtype.kind == "f"
     if are_floats and stored_NW.shape[1] == width:
         return np.asarray(stored_NW, dtype=np.float32)
-    unsigned_NW = stored_NW if stored_NW.dtype != np.int8 else stored_NW.view(np.uint8) ^ 128
+    unsigned_NW: np.ndarray = stored_NW if stored_NW.dtype != np.int8 else stored_NW.view(np.uint8) ^ 128
     if not are_floats and stored_NW.shape[1] == -(-width // 8) != width:
         return np.unpackbits(unsigned_NW, axis=1, count=width).astype(np.float32) * 2 - 1
     if stored_NW.shape[1] != width:

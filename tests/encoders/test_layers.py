@@ -63,8 +63,8 @@ def test_depths_are_those_of_the_names(kind):
     expected = {}
     for name, weight in model.named_parameters():
         if number := re.search(layer, name):
-            above = 3 if number.lastindex == 2 else 0  # of a T5 the decoder lies above the encoder
-            expected[weight] = 1 + int(number[number.lastindex]) + (above if number[1] == "decoder" else 0)
+            below = 3 if number[1] == "decoder" else 0  # the encoder's
+            expected[weight] = 1 + below + int(number[number.lastindex])
         else:
             expected[weight] = 0 if re.search(embeddings, name) else layers + 1
     for name, weight in model.named_parameters():

@@ -195,3 +195,21 @@ def test_a_process_group_under_ddp_saves_and_exits_143(words, tmp_path):
         if group.poll() is None:
             os.killpg(group.pid, signal.SIGKILL)
     assert saved(folder)["global_step"] >= 3
+
+
+@pytest.mark.slow  # three starts, two of them with several processes
+@pytest.mark.parametrize(("first", "then", "said"), [(1, 2, "on 1 process up to step"), (2, 1, "on 2 processes up to")])
+def test_another_number_of_processes_goes_on_with_the_same_batches(words, tmp_path, start, command, first, then, said):
+    words = [*words, "tiny.dropout=0", "trainer.accelerator=cpu", f"data.cache_dir={tmp_path / 'cache'}"]
+    assert command(*words, f"output_dir={tmp_path / 'whole'}").status == 0
+    folder = tmp_path / "run"
+    run = start(*words, f"output_dir={folder}", f"devices={first}")
+    run.wait_for(lambda: reached(folder, 6))
+    run.kill(signal.SIGTERM)
+    assert run.finish().status == 143
+    outcome = command(*words, f"output_dir={folder}", f"devices={then}")
+    assert outcome.status == 0, outcome.err
+    assert f"This run was {said}" in outcome.err
+    ours, theirs = ([float(row["train/loss"]) for row in without_times(one)] for one in (folder, tmp_path / "whole"))
+    assert len(ours) == STEPS
+    assert ours == pytest.approx(theirs, rel=1e-4)
