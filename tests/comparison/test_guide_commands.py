@@ -93,6 +93,7 @@ def test_a_command_runs(command, desk):
         assert (desk / output).exists()
 
 
+@pytest.mark.slow
 def test_the_sweep_and_its_report(desk):
     """One trial in the place of 36, of a small corpus in the place of the hub's."""
     (sweep,) = {shlex.join(shlex.split(line)[:4]) for line in OF_A_SWEEP if "comparison.sweep" in line}

@@ -98,6 +98,7 @@ def evaluate(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run_command(["-m", "evaluation", "suite=mteb", *words], cwd, HF_HOME=str(cwd / "home"))
 
 
+@pytest.mark.slow
 def test_the_official_stsbenchmark_from_the_command_line(shared_data, minilm_path, tmp_path):
     """A folder of the data set's name in the working directory is read in the place of the hub's. The published figure
     is ours, too: see test_minilm.py."""

@@ -172,6 +172,7 @@ def test_resume_null_loses_nothing(words, start, command, tmp_path):
     assert (folder / "checkpoints" / "last.ckpt").exists()
 
 
+@pytest.mark.slow
 def test_a_process_group_under_ddp_saves_and_exits_143(words, tmp_path):
     folder = tmp_path / "run"
     arguments = [*words, "trainer=ddp", "trainer.accelerator=cpu", "devices=2", f"output_dir={folder}"]

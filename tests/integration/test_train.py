@@ -284,6 +284,7 @@ def test_lightning_starts_two_processes_that_share_one_folder(no_dropout, run_tr
     check_two_processes(folder, alone)
 
 
+@pytest.mark.slow
 def test_torchrun_starts_two_processes_that_share_one_folder(no_dropout, tmp_path):
     words, alone = no_dropout
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(ROOT / "train.py")]

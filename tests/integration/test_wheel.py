@@ -74,6 +74,7 @@ def test_two_processes_train(console, tiny_run, tmp_path):
     assert read_results(tmp_path / "run" / "results.json")["processes"] == 2
 
 
+@pytest.mark.slow
 def test_a_domain_is_synthesised_by_two_processes(console, domain_words, tmp_path):
     words = [word for word in domain_words if not word.startswith("domain.folder")]
     words += ["+domain.synthesis.devices=2", "only_stage=domain"]

@@ -146,6 +146,7 @@ GUIDED = [
 ]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_run(place, tmp_path):
     """As written and in order, but for generator and files."""
     assert len(GUIDED) >= 5

@@ -1,9 +1,12 @@
 """The authors' archives, built of the published tables, become these tables again."""
 
+import pytest
+
 from evaluation.acquire import check, fetch
 from evaluation.acquire.registry import TABLES
 
 
+@pytest.mark.slow
 def test_official_archives_of_the_published_rows(tmp_path, real_rows, archives):
     archives.official(tmp_path / "source", real_rows)
     report = fetch(tmp_path / "root", source=str(tmp_path / "source"), quiet=True)
