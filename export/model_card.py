@@ -48,6 +48,13 @@ PROTOCOLS = {
     "sklearn": "scikit-learn's logistic regression on the vectors",
     "geometry": "of the vectors themselves, in their own units",
 }
+# What a reader is told of a data set and of a recipe; the rest is folded away
+OF_DATA = ("kind", "id", "config", "split", "rows", "documents", "kept", "used", "tokens", "generator")
+OF_A_RECIPE = (
+    "data.path", "batch_size", "max_epochs", "precision", "seed", "monitor", "data.max_length", "model.max_length",
+    "data.anchors_per_document", "data.positives_per_anchor", "data.postprocess", "model.pooling", "model.attention",
+    "model.temperature", "model.lr", "model.lr_schedule", "model.lora.rank",
+)  # fmt: skip
 
 
 def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
@@ -70,7 +77,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         "## What it took",
         _table(_spent(results)),
         "## Recipe",
-        _table(_flat(results["recipe"]), "key", "value"),
+        _recipe(results["recipe"]),
         "## Limits",
         _limits(results),
     ]
@@ -133,7 +140,24 @@ def _interval(bounds: Sequence[float] | None) -> str:
 def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
     if not manifests:
         return "Not recorded."
-    return "\n\n".join(f"{_table(_flat(manifest), 'manifest', '')}\n\n{_licence(manifest)}" for manifest in manifests)
+    return "\n\n".join(map(_data_set, manifests))
+
+
+def _data_set(manifest: Mapping[str, Any]) -> str:
+    rows = list(_flat(manifest))
+    shown = [(name, value) for name, value in rows if name.removeprefix("source.") in OF_DATA and value]
+    return "\n\n".join([_table(shown), _licence(manifest), _folded("All that was recorded of it", _table(rows))])
+
+
+def _recipe(recipe: Mapping[str, Any]) -> str:
+    rows = dict(_flat(recipe))
+    shown = [(name, rows[name]) for name in OF_A_RECIPE if rows.get(name) not in (None, "null")]
+    return f"{_table(shown)}\n\n{_folded(f'All {len(rows)} keys', _table(rows.items(), 'key', 'value'))}"
+
+
+def _folded(summary: str, content: str) -> str:
+    """Markdown that a page shows once somebody asks for it."""
+    return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
 def _licence(manifest: Mapping[str, Any]) -> str:

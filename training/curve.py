@@ -1,60 +1,62 @@
-"""The learning curve as a picture: losses on the left, scores on the right."""
+"""The learning curve as a picture: the monitored score, each loss on its own scale, the learning rate."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from files.metrics import Row, read_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.gridspec import SubplotSpec
 
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
+RATE = "train/lr"
 NO_CURVES = ("train/", "throughput/", "time/", "step")
-MOST_SCORES = 6  # more lines than that, and none can be followed
+MOST_OTHERS = 5  # lines of one panel; with more none can be followed
+MOST_LOSSES = 5
+SCORE, QUIET, MARK = "#0b5394", "#7f8c99", "#c0392b"
 Curve = tuple[list[int], list[float]]
 
 
-def draw_curve(
-    metrics_csv: str | Path,
-    picture: str | Path,
-    *,
-    losses: Sequence[str] | None = None,
-    scores: Sequence[str] | None = None,
-    monitor: str | None = None,
-    baselines: Mapping[str, float] | None = None,
-    title: str = "",
-) -> None:
-    """Draw ``metrics.csv`` into a PNG.
+class Reference(NamedTuple):
+    """What the curve of a score is read against: all of it is in ``results.json``."""
 
-    ``losses`` defaults to the training loss and its parts, ``scores`` to the monitored one and as many
-    others as can be told apart. ``baselines`` maps names to values in 0..100; each becomes a dashed line.
-    """
+    best_step: int | None = None
+    intervals: Mapping[str, Sequence[float]] = {}
+    before: Mapping[str, float] = {}  # of the untrained encoder
+    baselines: Mapping[str, float] = {}
+
+
+def draw_curve(
+    metrics_csv: str | Path, picture: str | Path, *, monitor: str | None, against: Reference, title: str
+) -> None:
+    """Draw ``metrics.csv`` into a PNG: scores on the left, the monitored one alone and large; losses and rate right."""
     import matplotlib.figure  # a quarter of a second, which only a finished run pays
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     rows = read_rows(metrics_csv)
-    figure = matplotlib.figure.Figure(figsize=(11, 4), layout="constrained")
+    scores, losses = score_names(rows, monitor), loss_names(rows)[:MOST_LOSSES]
+    figure = matplotlib.figure.Figure(figsize=(11, 6), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    _draw(left, {name: curve_of(rows, name) for name in (losses or loss_names(rows))}, marker="")
-    left.set(xlabel="optimizer step", ylabel="training loss")
-    _draw(right, {name: curve_of(rows, name) for name in (scores or score_names(rows, monitor))}, marker="o")
-    for place, (name, value) in enumerate(sorted((baselines or {}).items())):
-        right.axhline(
-            value, linestyle="--", color=("black", "dimgray", "darkgray")[place % 3], label=f"{name} (baseline)"
-        )
-    right.set(xlabel="optimizer step", ylabel="score (0 to 100)")
-    if any(abs(value) > 100 for line in right.get_lines() for value in line.get_ydata()):
-        right.set(yscale="symlog", ylabel="score")  # perplexities begin in the thousands
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8)
-        else:
-            axes.text(0.5, 0.5, "nothing was logged", ha="center", transform=axes.transAxes)
-    if title:
-        figure.suptitle(title)
+    grid = figure.add_gridspec(1, 5)
+    others = scores[1 : 1 + MOST_OTHERS]
+    if scores:
+        main, *beside = _stacked(figure, grid[:3], [2, 1] if others else [1])
+        _draw_score(main, scores[0], rows, against)
+        for axes in beside:
+            for name in others:
+                axes.plot(*curve_of(rows, name), linewidth=1.1, marker=".", label=name)
+            axes.set_title("other scores", loc="left", fontsize=9)
+            axes.legend(fontsize=7)
+    names = [*losses, *([RATE] if any(RATE in row for row in rows) else [])] or [""]
+    for name, axes in zip(names, _stacked(figure, grid[3:] if scores else grid[:], [1] * len(names)), strict=True):
+        axes.plot(*curve_of(rows, name), color=QUIET if name == RATE else SCORE, linewidth=1.1)
+        axes.set_title("learning rate" if name == RATE else name or "nothing was logged", loc="left", fontsize=9)
+    for axes in figure.axes:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=11, fontweight="bold")
     figure.savefig(picture, dpi=150, format="png")
 
 
@@ -71,7 +73,7 @@ def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
     def rank(name: str) -> tuple[bool, bool, str]:
         return name != monitor, not any(word in name for word in ("-dev/", "mrr", "recall")), name
 
-    return sorted(names, key=rank)[:MOST_SCORES]
+    return sorted(names, key=rank)
 
 
 def curve_of(rows: Sequence[Row], name: str) -> Curve:
@@ -80,6 +82,41 @@ def curve_of(rows: Sequence[Row], name: str) -> Curve:
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _draw(axes: "Axes", curves: Mapping[str, Curve], marker: str) -> None:
-    for name, (steps, values) in curves.items():
-        axes.plot(steps, values, marker=marker if len(steps) < 50 else "", markersize=4, linewidth=1.3, label=name)
+def _stacked(figure: Any, place: "SubplotSpec", heights: Sequence[int]) -> "list[Axes]":
+    """Panels one above the other over the same steps."""
+    grid = place.subgridspec(len(heights), 1, height_ratios=heights)
+    panels: list[Axes] = []
+    for row in range(len(heights)):
+        panels.append(figure.add_subplot(grid[row], sharex=panels[0] if panels else None))
+    for axes in panels[:-1]:
+        axes.tick_params(labelbottom=False)
+    panels[-1].set_xlabel("optimizer step")
+    return panels
+
+
+def _draw_score(axes: "Axes", name: str, rows: Sequence[Row], against: Reference) -> None:
+    steps, values = curve_of(rows, name)
+    axes.plot(steps, values, color=SCORE, linewidth=1.8, marker="o" if len(steps) < 50 else "", markersize=4)
+    axes.set_title(name, loc="left", fontsize=10)
+    lines = {"untrained": against.before[name]} if name in against.before else {}
+    lines |= {other.split("/")[1]: value for other, value in against.baselines.items() if _is_alike(other, name)}
+    for place, (label, value) in enumerate(lines.items()):
+        axes.axhline(value, linestyle=("--", ":", "-.")[place % 3], color=QUIET, label=f"{label} {value:.2f}")
+    if against.best_step in steps:
+        best = values[steps.index(against.best_step)]
+        bounds = against.intervals.get(name)
+        reach = [[max(0.0, best - bounds[0])], [max(0.0, bounds[1] - best)]] if bounds else None
+        label = f"step {against.best_step}: {best:.2f}" + (
+            f", 95 % {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
+        )
+        axes.errorbar([against.best_step], [best], yerr=reach, fmt="o", color=MARK, capsize=4, zorder=3, label=label)
+    shown = [*values, *lines.values()]
+    if min(shown) > 0 and max(shown) > 100:
+        axes.set_yscale("log")  # perplexities begin in the thousands
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8)
+
+
+def _is_alike(baseline: str, name: str) -> bool:
+    """Whether both are of the same task and metric, but for the protocol between them."""
+    return baseline.count("/") == 2 and baseline.split("/")[::2] == name.split("/")[::2]

@@ -18,7 +18,7 @@ from files.rescue import kept_otherwise
 from files.results import environment, read_results, write_results
 from files.whole import link_whole, whole_folder
 from training.callbacks.checkpoints import BEST
-from training.curve import draw_curve
+from training.curve import Reference, draw_curve
 from training.fit import LESS_IS_BETTER, Fitted
 from training.stages import Stage
 
@@ -34,9 +34,11 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
         logger.log_metrics(results["scores"], step=results["best_step"])
     with kept_otherwise(folder / "results.json", results):
         export_product(folder, model, results)
-        draw_curve(
-            folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, baselines=results.get("baselines", {})
+        curve = Reference(
+            results["best_step"], results["intervals"], results.get("scores_before", {}), results.get("baselines", {})
         )
+        title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.name}"
+        draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
         if fitted.final.scores.items:
             write_items(items_beside(folder / "results.json"), fitted.final.scores.items)
         write_results(folder / "results.json", results)

@@ -1,12 +1,14 @@
 """A card carries the run's facts, opens in the hub's own reader, and gives away no folder of the machine."""
 
+import re
+
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 from hydra.utils import get_class
 
 from command.config_files import CONFIGS, choices
-from export.model_card import OBJECTIVES, card_of_folder, model_card
+from export.model_card import OBJECTIVES, OF_A_RECIPE, card_of_folder, model_card
 
 
 @pytest.fixture
@@ -175,3 +177,17 @@ def test_every_objective_that_leaves_an_encoder_has_its_sentence():
     configs = (yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text()) for name in choices("model"))
     classes = [get_class(config["model"]["_target_"]) for config in configs]
     assert {one.objective for one in classes if one.product == "encoder"} == set(OBJECTIVES)
+
+
+def test_a_reader_meets_a_dozen_rows_of_the_recipe_and_the_others_when_asked_for(results):
+    results["recipe"] = {"seed": 3, "model": {"lr": 0.1, "eps": 1e-8, "attention": None}, "data": {}}
+    section = model_card(results).partition("## Recipe\n")[2].partition("\n## ")[0]
+    shown, _, folded = section.partition("<details>")
+    assert re.findall(r"^\| (\w\S*) \| (\S+) \|$", shown, re.M) == [("seed", "3"), ("model.lr", "0.1")]
+    assert "| model.eps | 1e-08 |" in folded
+    assert folded.rstrip().endswith("</details>")
+
+
+def test_what_is_shown_of_a_recipe_are_keys():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in CONFIGS.rglob("*.yaml"))
+    assert not [key for key in OF_A_RECIPE if not re.search(rf"^ *{key.rpartition('.')[2]}:", text, re.M)]

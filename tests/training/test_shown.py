@@ -5,12 +5,13 @@ import struct
 
 import pytest
 import toy
+from matplotlib.figure import Figure
 from rich.console import Console
 from test_results import RESULTS
 
 from files.metrics import read_rows
 from training.callbacks.progress import Progress, described
-from training.curve import curve_of, draw_curve, loss_names, score_names
+from training.curve import Reference, curve_of, draw_curve, loss_names, score_names
 from training.leave import closing_table, scores_table
 from training.metrics_csv import MetricsCSV
 
@@ -125,15 +126,37 @@ def test_of_many_scores_the_averages_and_the_monitored_one_are_shown(tmp_path):
 def test_a_curve_is_drawn_from_a_run(tmp_path):
     toy.train(tmp_path)
     picture = tmp_path / "curve.png"
-    draw_curve(tmp_path / "metrics.csv", picture, monitor=toy.SCORE, baselines={"tfidf": 45.0}, title="toy")
+    draw_curve(tmp_path / "metrics.csv", picture, monitor=toy.SCORE, against=Reference(), title="toy")
     data = picture.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", data[16:24]) == (1650, 600)
+    assert struct.unpack(">II", data[16:24]) == (1650, 900)
+
+
+def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_best_step(tmp_path, monkeypatch):
+    logger = MetricsCSV(tmp_path)
+    for step in (10, 20, 30):
+        logger.log_metrics({"train/loss": 9.0 / step, "train/mlm": 2.0, "train/lr": 1e-3}, step=step)
+        logger.log_metrics({"z/cosine/mrr": 50.0 + step, "stsb-dev/cosine/spearman": 6.0}, step=step)
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *given, **how: drawn.append(figure))
+    baselines = {"z/tfidf/mrr": 45.0, "y/tfidf/mrr": 1.0}
+    against = Reference(20, {"z/cosine/mrr": [68.0, 73.5]}, {"z/cosine/mrr": 44.0}, baselines)
+    draw_curve(tmp_path / "metrics.csv", "", monitor="z/cosine/mrr", against=against, title="toy")
+    (figure,) = drawn
+    assert [axes.get_title("left") for axes in figure.axes] == [
+        "z/cosine/mrr", "other scores", "train/loss", "train/mlm", "learning rate",
+    ]  # fmt: skip
+    score = figure.axes[0]
+    assert [text.get_text() for text in score.get_legend().get_texts()] == [
+        "untrained 44.00", "tfidf 45.00", "step 20: 70.00, 95 % 68.00 to 73.50",
+    ]  # fmt: skip
+    (bars,) = score.containers[0].lines[2]
+    assert bars.get_segments()[0][:, 1].tolist() == [68.0, 73.5]
 
 
 def test_a_run_without_rows_still_gets_a_picture(tmp_path):
     (tmp_path / "metrics.csv").write_text("step\n")
-    draw_curve(tmp_path / "metrics.csv", tmp_path / "curve.png")
+    draw_curve(tmp_path / "metrics.csv", tmp_path / "curve.png", monitor=None, against=Reference(), title="")
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
