@@ -132,7 +132,7 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
 def probes_of(cfg: DictConfig, arms: "list[Arm]", headline: "Headline") -> "list[Probe]":
     """The first run of each of the best arms, asked for the same sentences; without those that have no encoder."""
     from comparison.probes import probe
-    from comparison.space_plots import best
+    from comparison.space import best
 
     sentences = sentences_of(cfg, arms)
     if not sentences:
@@ -207,7 +207,10 @@ def show(found: "Comparison", output: Path) -> None:
     for place, column in enumerate(shown.columns):  # names may be long, and are never cut
         column.min_width = 6 if place else 16
     console.print(shown)
-    for line in tables.said_aloud(found.arms, found.headline, found.standings, found.contrasts):
+    said = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
+    for standing, line in zip(found.standings, said, strict=True):
+        console.print(f"{found.arms[standing.arm].label}: {line}", highlight=False, markup=False, soft_wrap=True)
+    for line in tables.seeds_said(found.arms):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for one in found.left_out:
         console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)

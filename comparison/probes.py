@@ -1,7 +1,7 @@
 """The same sentences under every encoder: where they lie, which are near each other."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,9 @@ from comparison.arms import Arm
 from contracts import InputError
 from files.tables import Cell, Table, columns
 
-NEAREST = 3
+NEAREST = 3  # of a table
+LISTED = 6  # of a page
+MOST_SENTENCES = 1000  # of a page
 
 
 class Probe(NamedTuple):
@@ -55,6 +57,41 @@ def project(vectors: np.ndarray, how: str) -> np.ndarray:
     return PCA(2, random_state=1).fit_transform(vectors)
 
 
+def turned(probes: Sequence[Probe]) -> list[Probe]:
+    """Every map turned, mirrored and scaled so that it lies as near the first as it can (orthogonal Procrustes)."""
+    from scipy.linalg import orthogonal_procrustes
+
+    found = list[Probe]()
+    for probe in probes:
+        places = probe.places - probe.places.mean(0)
+        places = places / max(float(np.linalg.norm(places)), 1e-12)
+        if found:
+            turn, _ = orthogonal_procrustes(places, found[0].places)
+            places = places @ turn
+        found.append(probe._replace(places=places))
+    return found
+
+
+def shown_of(probes: Sequence[Probe]) -> list[int]:
+    """Sentences of a page: all, or ``MOST_SENTENCES`` taken evenly."""
+    number = len(probes[0].sentences) if probes else 0
+    return np.linspace(0, number - 1, min(number, MOST_SENTENCES)).round().astype(int).tolist() if number else []
+
+
+def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
+    """What a page's script needs: sentences, and for each arm the nearest of each among them, with cosines x 100."""
+    arms = list[dict[str, Any]]()
+    for probe in probes:
+        cosines = probe.units[shown] @ probe.units[shown].T
+        np.fill_diagonal(cosines, -np.inf)
+        near = np.argsort(-cosines, axis=1, kind="stable")[:, : min(LISTED, len(shown) - 1)]
+        said = np.take_along_axis(cosines, near, axis=1)
+        arms.append(
+            {"arm": probe.arm.label, "near": near.tolist(), "cosines": (100 * said).round().astype(int).tolist()}
+        )
+    return {"sentences": [probes[0].sentences[row] for row in shown] if probes else [], "arms": arms}
+
+
 def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
     """Of sentences taken evenly from the list."""
     if not probes or not wanted or len(probes[0].sentences) < 2:
@@ -70,4 +107,4 @@ def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
             rows.append([sentences[asked], one.arm.label, *said, *[""] * (NEAREST - len(said))])
     note = "Among the sentences of the map, with their cosine; first run of each arm."
     heads = columns("sentence", "arm", *["nearest", "second", "third"][:NEAREST])
-    return Table(heads, rows, "Nearest neighbours", note, "neighbours")
+    return Table(heads, rows, "Nearest neighbours", note, "neighbours", folded=True)

@@ -1,27 +1,33 @@
 """A comparison as a page, as Markdown with pictures, and as numbers; all of them from the same tables and drawings."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from comparison import plots, space_plots, tables
+from markupsafe import Markup
+
+from comparison import ranking as ranked
+from comparison import space, tables
 from comparison.arms import Arm
 from comparison.collect import LeftOut
 from comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
-from comparison.drawing import Picture, Rendered, render
-from comparison.probes import Probe, neighbours
-from comparison.sweep_plots import sweep_pictures
-from files import page
+from comparison.probes import Probe, explorer, neighbours, shown_of, turned
+from comparison.settings import settings_figures
+from comparison.training_curves import curves_of, training
+from files import curves, page
 from files.claims import MARK, leave_mark, refuse_others
+from files.figure import draw
 from files.manifest import Damaged, read_record
+from files.page import Section
 from files.tables import Table
 from files.whole import write_whole
 
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 TITLE = "Objectives head to head"
-STYLE = "tbody th { min-width: 13rem; }"
+HERE = Path(__file__).parent
+MOST_ROWS = 1500  # of a table on a page; the numbers have all
 
 
 class Comparison(NamedTuple):
@@ -35,14 +41,6 @@ class Comparison(NamedTuple):
     spent_alike: str = ""  # what a race says of its budget
 
 
-class Section(NamedTuple):
-    name: str
-    title: str
-    said: list[str]
-    pictures: list[Picture]
-    tables: list[Table]
-
-
 def compare(
     arms: Sequence[Arm], headline: Headline, left_out: Sequence[LeftOut], probes: Sequence[Probe] = (), **more: str
 ) -> Comparison:
@@ -51,24 +49,29 @@ def compare(
 
 
 def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Section]:
-    arms, headline = one.arms, one.headline
-    said = tables.said_aloud(arms, headline, one.standings, one.contrasts)
-    found = [
-        Section("ranking", "Ranking", [*([one.spent_alike] if one.spent_alike else []), *said],
-                [plots.leaderboard(arms, headline, one.standings)],
-                [tables.leaderboard(arms, headline, one.standings, output), *_some(tables.left_out(one.left_out))]),
-        Section("tests", "Differences", [], [], [tables.all_contrasts(arms, one.contrasts)] if one.contrasts else []),
-        Section("tasks", "Tasks", [], _some(plots.subsets(arms, headline)), [tables.task_scores(arms, headline)]),
-        Section("sweep", "Settings", [], sweep_pictures(arms, headline), []),
-        Section("training", "Training", [], plots.curves(arms), []),
-        Section("space", "Space", [],
-                _some(space_plots.plane(arms, headline, one.probes), space_plots.similarities(arms, headline),
-                      space_plots.sentence_map(one.probes, one.projection)),
-                _some(neighbours(one.probes, neighbours_of))),
-        Section("leaks", "Leaks", [], [], _some(tables.leaks(arms))),
-        Section("configs", "Configs", [], [], [tables.configs(arms)]),
+    arms, headline, standings, found = one.arms, one.headline, one.standings, one.contrasts
+    probes = turned(one.probes)
+    answers = tables.answer(arms, headline, standings, found)
+    board = tables.leaderboard(arms, headline, standings, output)
+    every = tables.all_contrasts(arms, found)
+    shown = shown_of(probes)
+    parts: list[tuple[str, str, list[Any]]] = [
+        ("ranking", "Ranking", [
+            ranked.dots(arms, headline, standings), answers, *tables.seeds_said(arms), one.spent_alike, board,
+            tables.left_out(one.left_out)]),
+        ("tests", "Differences", [ranked.differences(arms, headline, standings, found), every if found else None]),
+        ("tasks", "Tasks", [tables.task_scores(arms, headline, standings), tables.subsets(arms, headline)]),
+        ("sweep", "Settings", [*settings_figures(arms, headline)]),
+        ("training", "Training", [*training(arms)]),
+        ("space", "Space", [
+            space.plane(arms, headline, probes), space.similarities(arms, headline),
+            space.sentence_map(probes, one.projection, shown), Markup('<div id="explorer"></div>') if shown else None,
+            neighbours(probes, neighbours_of)]),
+        ("leaks", "Leaks", [tables.leaks(arms)]),
+        ("configs", "Configs", [*tables.configs(arms)]),
     ]  # fmt: skip
-    return [section for section in found if section.pictures or section.tables]
+    whole = [Section(title, [part for part in held if part], name) for name, title, held in parts]
+    return [section for section in whole if section.parts]
 
 
 def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[str, Path]:
@@ -79,24 +82,42 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[
     """
     pictures = output / "pictures"
     whole = sections(one, output, neighbours_of)
-    names = [f"pictures/{picture.name}.png" for section in whole for picture in section.pictures]
+    figures = [figure for section in whole for figure in section.figures]
+    names = [f"pictures/{figure.name}.{kind}" for figure in figures for kind in ("png", "svg")]
     check_replaceable(output, names)
     leave_mark(output, [PAGE, MARKDOWN, NUMBERS, *names])
-    drawn = {picture.name: render(picture) for section in whole for picture in section.pictures}
+    drawn = draw(figures)
     written = dict[str, Path]()
-    for name, rendered in drawn.items():
+    for name, found in drawn.items():
         written[name] = pictures / f"{name}.png"
-        write_whole(written[name], rendered.png, sync=False)
+        write_whole(written[name], found.png, sync=False)
+        write_whole(written[name].with_suffix(".svg"), found.svg, sync=False)
     when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
-    on_page = [_of_page(section, drawn) for section in whole]
+    html = page.page(
+        TITLE, [_of_page(section) for section in whole], [f"{' '.join(lead(one))} {when}"], drawn=drawn,
+        style=(HERE / "explore.css").read_text(encoding="utf-8"), key=[arm.label for arm in one.arms],
+        **_scripts(one, figures=drawn.keys()),
+    )  # fmt: skip
     for name, text in (
-        (PAGE, page.page(TITLE, on_page, [*lead(one), when], style=STYLE, interactive=True)),
+        (PAGE, html),
         (MARKDOWN, page.in_markdown(TITLE, [_of_markdown(section) for section in whole], lead(one))),
         (NUMBERS, json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
     ):
         written[name] = output / name
         write_whole(written[name], text)
     return written
+
+
+def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
+    """What answers more than a hover, and its data."""
+    scripts, data = list[str](), dict[str, Any]()
+    if "training-score" in figures:
+        scripts.append(curves.script())
+        data["curves"] = curves.data_of(curves_of(one.arms))
+    if "map" in figures:
+        scripts.append((HERE / "explore.js").read_text(encoding="utf-8"))
+        data["explorer"] = explorer(one.probes, shown_of(one.probes))
+    return {"scripts": scripts, "data": data}
 
 
 def check_replaceable(output: Path, pictures: Sequence[str] = ()) -> None:
@@ -113,19 +134,22 @@ def check_replaceable(output: Path, pictures: Sequence[str] = ()) -> None:
     refuse_others("output", output, (PAGE, MARKDOWN, NUMBERS, *pictures), known=lambda name: earlier)
 
 
-def _of_page(section: Section, drawn: dict[str, Rendered]) -> page.Section:
-    pictures = [page.Picture(one.title, drawn[one.name].svg, one.caption) for one in section.pictures]
-    behind = [one.table._replace(folded=True) for one in section.pictures if one.table]
-    return page.Section(section.title, [*section.said, *pictures, *section.tables, *behind], section.name)
+def _of_page(section: Section) -> Section:
+    """Of very long tables the beginning."""
+
+    def cut(part: Any) -> Any:
+        if not isinstance(part, Table) or len(part.rows) <= MOST_ROWS:
+            return part
+        note = f"The first {MOST_ROWS} of {len(part.rows)} rows; {NUMBERS} has all. {part.note}"
+        return part._replace(rows=part.rows[:MOST_ROWS], note=note)
+
+    return section._replace(parts=[cut(part) for part in section.parts])
 
 
-def _of_markdown(section: Section) -> page.Section:
+def _of_markdown(section: Section) -> Section:
     """Of the configs only what differs."""
-    pictures = [page.Picture(one.title, b"", one.caption, one.name) for one in section.pictures]
-    tables = [
-        one._replace(rows=[row for row in one.rows if one.name != "configs" or row[1].mark]) for one in section.tables
-    ]
-    return page.Section(section.title, [*section.said, *pictures, *tables], section.name)
+    kept = [part for part in section.parts if not (isinstance(part, Table) and part.name == "configs-shared")]
+    return section._replace(parts=kept)
 
 
 def lead(one: Comparison) -> list[str]:
@@ -160,10 +184,6 @@ def _numbers(one: Comparison, whole: Sequence[Section]) -> dict[str, Any]:
             table.name: {"columns": [column.heading for column in table.columns], "rows": table.numbers()}
             for section in whole
             for table in section.tables
-            if table.name != "configs"
+            if not table.name.startswith("configs")
         },
     }
-
-
-def _some(*parts: Any) -> list[Any]:
-    return [part for part in parts if part is not None]

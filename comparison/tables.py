@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from comparison.arms import Arm, differing
 from comparison.collect import LeftOut
@@ -43,10 +43,9 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
         kept = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
         spent = [run.results["spent"] for run in arm.runs]
         mean = {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}  # type: ignore[literal-required]
-        rank = (standing.best_rank, standing.worst_rank)
         rows.append([
             arm.label,
-            Cell(str(rank[0]) if rank[0] == rank[1] else f"{rank[0]} to {rank[1]}", sum(rank)),
+            rank(standing),
             seeds.mean,
             Cell("one seed", -1.0) if seeds.deviation is None else seeds.deviation,
             Cell(str(seeds.seeds), seeds.seeds),
@@ -65,21 +64,63 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
         "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: two "
         "sources of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
     )
-    return Table(heads, rows, "Leaderboard", note, "leaderboard")
+    return Table(heads, rows, "Leaderboard: every number and run", note, "leaderboard", folded=True)
 
 
-def task_scores(arms: Sequence[Arm], headline: Headline) -> Table:
-    best = {task: max(spread(values_of(arm, headline, task)).mean for arm in arms) for task in headline.tasks}
+def task_scores(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Table:
+    """A heat map; ``headline`` first where it is an average."""
+    scores = [*([headline.name] if headline.tasks != [headline.name] else []), *headline.tasks]
+    found = {score: [spread(values_of(arms[one.arm], headline, score)) for one in standings] for score in scores}
+    best = {score: max(one.mean for one in held) for score, held in found.items()}
     rows = []
-    for arm in arms:
-        cells: list[Cell | str] = [arm.label]
-        for task in headline.tasks:
-            found = spread(values_of(arm, headline, task))
-            text = f"{found.mean:.2f}" + ("" if found.deviation is None else f" ± {found.deviation:.2f}")
-            cells.append(Cell(text, found.mean, "best" if found.mean == best[task] else ""))
+    for place, standing in enumerate(standings):
+        cells: list[Cell | str] = [arms[standing.arm].label]
+        for score in scores:
+            one = found[score][place]
+            text = f"{one.mean:.2f}" + ("" if one.deviation is None else f" ± {one.deviation:.2f}")
+            mark = "best" if one.mean == best[score] else ""
+            cells.append(Cell(text, one.mean, mark, shade=shade(one.mean, [other.mean for other in found[score]])))
         rows.append(cells)
-    note = "Mean ± standard deviation over seeds; the highest mean of a column is marked."
-    return Table([Column("arm"), *columns(*headline.tasks, right=True)], rows, "Scores by task", note, "tasks")
+    note = (
+        "Mean ± standard deviation over seeds; the darker, the higher in its column, whose highest is bold. A click on "
+        "a heading sorts."
+    )
+    return Table([Column("arm"), *columns(*scores, right=True)], rows, "Scores by task", note, "tasks")
+
+
+def shade(value: float, column: Sequence[float]) -> float:
+    low, high = min(column), max(column)
+    return (value - low) / (high - low) if high > low else 0.0
+
+
+def subsets(arms: Sequence[Arm], headline: Headline) -> Table | None:
+    """Spearman's correlation of each subset of each STS task, mean over seeds; of tasks that have several."""
+    tasks = [score.split("/")[0] for score in headline.tasks]
+    columns_of = [_subsets_of(arm, tasks) for arm in arms]
+    names = list(columns_of[0])
+    if len(names) <= len(tasks) or any(list(found) != names for found in columns_of):
+        return None
+    rows = []
+    for name in names:
+        means = [float(np.mean(found[name])) for found in columns_of]
+        rows.append([name, *(Cell(f"{mean:.1f}", mean, "best" if mean == max(means) else "", shade=shade(mean, means))
+                             for mean in means)])  # fmt: skip
+    heads = [Column("subset"), *columns(*(arm.label for arm in arms), right=True)]
+    note = "Spearman x 100 of each subset, mean over seeds; the darker, the higher in its row."
+    return Table(heads, rows, "Subset by subset", note, "subsets", folded=True)
+
+
+def _subsets_of(arm: Arm, tasks: Sequence[str]) -> dict[str, list[float]]:
+    found = dict[str, list[float]]()
+    for run in arm.runs:
+        for task in tasks:
+            if run.items and task in run.items.cosines:
+                for subset in dict.fromkeys(run.items.subsets[task].tolist()):
+                    rows_N = run.items.subsets[task] == subset
+                    rho = stats.spearmanr(run.items.cosines[task][rows_N], run.items.gold[task][rows_N]).statistic
+                    label = task if subset == task else f"{task} {subset}"
+                    found.setdefault(label, []).append(100 * float(np.nan_to_num(rho)))
+    return found
 
 
 def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
@@ -108,47 +149,106 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
         "interval over test items, of the mean scores, has no zero in it and lies on the same side. A test over "
         f"seeds wants {SEEDS_WANTED} a side."
     )
-    return Table(heads, rows, "Every two arms", note, "contrasts")
+    return Table(heads, rows, "Every two arms, in numbers", note, "contrasts", folded=True)
 
 
-def said_aloud(
+def conclusions(
     arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
 ) -> list[str]:
-    """The ranking in sentences, neighbour by neighbour."""
+    """A sentence for each arm, in the order of the ranking: how far from the best, and who cannot be told from it."""
+    if len(standings) == 1:
+        return ["The only arm."]
     of_two = {frozenset((one.first, one.second)): one for one in found if one.score == headline.name}
-    said = []
-    for upper, lower in pairwise(standings):
-        one = of_two[frozenset((upper.arm, lower.arm))]
-        sign = 1 if one.first == upper.arm else -1
-        better, worse = arms[upper.arm].label, arms[lower.arm].label
-        bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
-        facts = f"{sign * one.difference:z.2f}"
-        facts += f", 95 % over test items {bounds[0]:z.2f} to {bounds[1]:z.2f}" if bounds else ""
-        facts += (
-            f", p = {p_value(one.p_holm).text.replace('< ', 'below ')} after Holm's correction"
-            if one.p_holm is not None
-            else ""
-        )
-        said.append(
-            f"{better} is above {worse}, for these seeds ({facts})." if one.distinguishable
-            else f"{better} and {worse} are not distinguishable ({facts})."
-        )  # fmt: skip
-        said += _of_seeds(arms[upper.arm], arms[lower.arm], headline, one)
-    few = sorted({len(arm.runs) for arm in arms if len(arm.runs) < SEEDS_WANTED})
-    if few and len(arms) > 1:
-        counted = f"{few[0]}" if len(few) == 1 else f"{few[0]} to {few[-1]}"
-        said.append(f"Too few seeds to test over seeds: {counted} an arm, wanted {SEEDS_WANTED} a side.")
+    said = list[str]()
+    for standing in standings:
+        rivals = [one.arm for one in standings if one.arm != standing.arm]
+        alike = [arm for arm in rivals if not of_two[frozenset((standing.arm, arm))].distinguishable]
+        other = rivals[0]  # the best, or behind the best the second
+        one = of_two[frozenset((standing.arm, other))]
+        upper, lower = (standing.arm, other) if standing is standings[0] else (other, standing.arm)
+        facts = _facts(arms, headline, one, upper, lower)
+        if standing is standings[0]:
+            away = f"{abs(one.difference):.2f} above {arms[other].label} ({facts})"
+        else:
+            away = f"{abs(one.difference):.2f} below {arms[other].label} ({facts})"
+        if not alike:
+            alone = "above every other arm" if standing is standings[0] else "told apart from every other arm"
+            said.append(f"{away}; {alone}, for these seeds.")
+        else:
+            said.append(f"{away}; not distinguishable from {_listed([arms[arm].label for arm in alike])}.")
     return said
 
 
-def _of_seeds(upper: Arm, lower: Arm, headline: Headline, one: Contrast) -> list[str]:
-    if one.p_seeds is not None:
-        return [f"Over seeds: p = {p_value(one.p_seeds).text.replace('< ', 'below ')}."]
-    deviations = [spread(values_of(arm, headline, headline.name)).deviation for arm in (upper, lower)]
-    known = [one for one in deviations if one is not None]
-    if known and one.distinguishable and abs(one.difference) < 2 * max(known):
-        return [f"The seeds' spread of {max(known):.2f} is not small beside it: other seeds may turn it round."]
-    return []
+def _facts(arms: Sequence[Arm], headline: Headline, one: Contrast, upper: int, lower: int) -> str:
+    """What is behind a difference: its interval, p, and what seeds have to say."""
+    sign = 1 if one.first == upper else -1
+    bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
+    facts = [f"95 % over test items {bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
+    for p, what in ((one.p_holm, " after Holm's correction"), (one.p_seeds, " over seeds")):
+        facts += [f"p = {p_value(p).text}{what}".replace("= < ", "< ")] if p is not None else []
+    deviations = [spread(values_of(arms[arm], headline, headline.name)).deviation for arm in (upper, lower)]
+    known = [deviation for deviation in deviations if deviation is not None]
+    if one.p_seeds is None and known and one.distinguishable and abs(one.difference) < 2 * max(known):
+        facts.append(f"seeds differ by {max(known):.2f}: others may turn it round")
+    return ", ".join(facts) or "no test: test items were not kept, or differ"
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    """``a, b and c``; of many the first and how many more."""
+    names = [*names[:most], f"{len(names) - most} others"] if len(names) > most + 1 else list(names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def seeds_said(arms: Sequence[Arm]) -> list[str]:
+    few = sorted({len(arm.runs) for arm in arms if len(arm.runs) < SEEDS_WANTED})
+    if not few or len(arms) == 1:
+        return []
+    counted = f"{few[0]}" if len(few) == 1 else f"{few[0]} to {few[-1]}"
+    return [f"Too few seeds to test over seeds: {counted} an arm, wanted {SEEDS_WANTED} a side."]
+
+
+def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]) -> Table:
+    """The ranking in words, and what it cost."""
+    rows = []
+    for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
+        arm = arms[standing.arm]
+        seeds = spread(values_of(arm, headline, headline.name))
+        spent = [run.results["spent"] for run in arm.runs]
+        tokens, seconds, memory = (
+            float(np.mean([one[key] for one in spent])) for key in ("real_tokens", "wall_seconds", "peak_memory_bytes")
+        )
+        score = f"{seeds.mean:.2f}" + ("" if seeds.deviation is None else f" ± {seeds.deviation:.2f}")
+        rows.append([
+            arm.label, rank(standing), Cell(score, seeds.mean), sentence,
+            Cell(short_number(tokens), tokens), Cell(duration(seconds), seconds),
+            Cell(f"{memory / 2**20:,.0f} MiB", memory),
+        ])  # fmt: skip
+    heads = [*columns("arm", "rank"), Column(headline.name, right=True), Column("what follows"),
+             *columns("tokens", "time", "memory", right=True)]  # fmt: skip
+    return Table(heads, rows, "In words", "Scores and costs are means of an arm's runs.", "answer")
+
+
+def rank(standing: Standing) -> Cell:
+    best, worst = standing.best_rank, standing.worst_rank
+    return Cell(str(best) if best == worst else f"{best} to {worst}", best + worst)
+
+
+def short_number(number: float) -> str:
+    """``2.1 M``."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """``1 h 05 min``, ``2 min 03 s``, ``4.0 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours < 1:
+        return f"{int(minutes)} min {int(seconds % 60):02d} s"
+    return f"{int(hours)} h {int(minutes % 60):02d} min"
 
 
 def leaks(arms: Sequence[Arm]) -> Table | None:
@@ -172,17 +272,17 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
     return Table(heads, rows, "Test sentences in the training text", note, "leaks")
 
 
-def configs(arms: Sequence[Arm]) -> Table:
+def configs(arms: Sequence[Arm]) -> list[Table]:
+    """Settings in which the arms differ, side by side; those that all share, folded."""
     different = set(differing(arms))
-    keys = sorted({key for arm in arms for key in arm.settings}, key=lambda key: (key not in different, key))
-    rows = []
-    for key in keys:
-        mark = "differs" if key in different else ""
-        values = [Cell(_shown(arm.settings.get(key, "-")), mark=mark) for arm in arms]
-        rows.append([key, Cell("differs" if mark else "same", mark=mark), *values])
-    note = "Settings in which arms differ come first, and are marked."
-    heads = columns("setting", "differs", *(arm.label for arm in arms))
-    return Table(heads, rows, "Configs side by side", note, "configs", folded=True)
+    keys = sorted({key for arm in arms for key in arm.settings})
+    rows = [[key, *(Cell(_shown(arm.settings.get(key, "-"))) for arm in arms)] for key in keys if key in different]
+    same = [[key, Cell(_shown(arms[0].settings.get(key)))] for key in keys if key not in different]
+    heads = columns("setting", *(arm.label for arm in arms))
+    return [
+        Table(heads, rows, "What differs", "", "configs"),
+        Table(columns("setting", "value of all"), same, "What all share", "", "configs-shared", folded=True),
+    ]
 
 
 def left_out(found: Sequence[LeftOut]) -> Table | None:

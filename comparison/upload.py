@@ -4,8 +4,9 @@ import math
 from pathlib import Path
 
 from comparison.contrasts import values_of
-from comparison.report import Comparison, Section
+from comparison.report import Comparison
 from comparison.statistics import spread
+from files.page import Section
 from files.tables import Cell
 
 
@@ -35,9 +36,9 @@ def upload(
                 [_value(cell, head.align_right) for cell, head in zip(row, heads, strict=True)] for row in table.cells()
             ]
             content[f"comparison/{table.name}"] = wandb.Table(columns=[head.heading for head in heads], data=rows)
-        for picture in section.pictures:
-            content[f"comparison/{picture.name}-picture"] = wandb.Image(
-                str(written[picture.name]), caption=picture.caption
+        for figure in section.figures:
+            content[f"comparison/{figure.name}-picture"] = wandb.Image(
+                str(written[figure.name]), caption=figure.caption
             )
     content["comparison/report"] = wandb.Html(written["report.html"].read_text(encoding="utf-8"), inject=False)
     run.log(content)

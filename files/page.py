@@ -1,6 +1,6 @@
-"""One page for every report: sections of paragraphs, tables and pictures, in one file that needs no network.
+"""One page for every report: sections of paragraphs, tables and figures, in one file that needs no network.
 
-The same sections make the report in Markdown; pictures are drawn by matplotlib.
+The same sections make the report in Markdown.
 """
 
 import base64
@@ -12,12 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from files.figure import Drawn, Figure, library, shape_of
+from files.figure import draw as draw_figures
 from files.tables import Table, code, escaped, fenced, markdown
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
 DPI = 110
+OUTLINES = {  # of a shape of the key, around 0
+    "circle": "M5,0A5,5,0,1,1,-5,0A5,5,0,1,1,5,0Z", "square": "M-5,-5H5V5H-5Z", "diamond": "M0,-6L5,0L0,6L-5,0Z",
+    "triangle-up": "M0,-5L5,5H-5Z", "cross": "M-6,-2H-2V-6H2V-2H6V2H2V6H-2V2H-6Z", "triangle-down": "M0,5L5,-5H-5Z",
+    "triangle-right": "M5,0L-5,5V-5Z", "triangle-left": "M-5,0L5,5V-5Z",
+}  # fmt: skip
 SIGNS = (b'content="contrastive-encoders"', b"--ink: #16181d")  # of a page of ours; the latter of earlier releases
 
 
@@ -35,23 +42,54 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Paragraphs, tables and pictures; a ``markupsafe.Markup`` among them is shown by a page alone, as it is."""
+    """Paragraphs, tables, figures and pictures; a ``markupsafe.Markup`` is shown by a page alone, as it is."""
 
     title: str
-    parts: Sequence[str | Table | Picture]
+    parts: Sequence[str | Table | Figure | Picture]
     name: str = ""  # its id in a page; by default its title
 
     @property
     def anchor(self) -> str:
         return self.name or self.title.replace(" ", "-")
 
+    @property
+    def figures(self) -> list[Figure]:
+        return [part for part in self.parts if isinstance(part, Figure)]
+
+    @property
+    def tables(self) -> list[Table]:
+        return [part for part in self.parts if isinstance(part, Table)]
+
 
 def page(
-    title: str, sections: Sequence[Section], lead: Sequence[str] = (), *, style: str = "", interactive: bool = False
+    title: str,
+    sections: Sequence[Section],
+    lead: Sequence[str] = (),
+    *,
+    style: str = "",
+    key: Sequence[str] = (),
+    drawn: Mapping[str, Drawn] | None = None,
+    scripts: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
 ) -> str:
-    """The HTML; light and dark. ``style``: more CSS. ``interactive``: tables can be sorted and filtered (a script)."""
-    template = environment(Path(__file__).parent).get_template("page.html.j2")
-    return template.render(title=title, sections=sections, lead=lead, style=style, interactive=interactive) + "\n"
+    """The HTML; light and dark.
+
+    ``style``: more CSS. ``key``: names that figures tell apart by colour, in the order of their colours; choosing some
+    fades the others. ``drawn``: of every figure, where that has been done. ``scripts``: more JavaScript, of ours alone,
+    which finds ``data`` as ``report.data``; whatever a user has written must come as data.
+    """
+    here = Path(__file__).parent
+    figures = [figure for section in sections for figure in section.figures]
+    if drawn is None:
+        drawn = draw_figures(figures, pictures=False)
+    whole = {"figures": {figure.name: drawn[figure.name].vega for figure in figures}, **(data or {})}
+    template = environment(here).get_template("page.html.j2")
+    return template.render(
+        title=title, sections=sections, lead=lead, style=style, key=key, data=whole,
+        outlines=[OUTLINES[shape_of(place)] for place in range(len(key))],
+        css=(here / "page.css").read_text(encoding="utf-8"),
+        scripts=[*([library()] if figures else []), (here / "page.js").read_text(encoding="utf-8"), *scripts],
+    ) + "\n"  # fmt: skip
 
 
 def is_page(path: Path) -> bool:
@@ -73,7 +111,7 @@ def environment(folder: Path) -> Any:
 
 
 def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = ()) -> str:
-    """The same report; pictures that have a name are linked, as ``pictures/NAME.png``."""
+    """The same report; figures, and pictures that have a name, are linked, as ``pictures/NAME.png``."""
     blocks = [f"# {escaped(title)}", *map(escaped, lead)]
     for section in sections:
         blocks.append(f"## {escaped(section.title)}")
@@ -81,7 +119,7 @@ def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = (
             if isinstance(part, Table):
                 about = [f"**{escaped(part.title)}.**"] * bool(part.title) + [escaped(part.note)] * bool(part.note)
                 blocks += [*([" ".join(about)] if about else []), markdown(part)]
-            elif isinstance(part, Picture):
+            elif isinstance(part, Picture | Figure):
                 about_it = escaped(part.caption or part.title)
                 blocks += [f"![{about_it}](pictures/{quote(part.name)}.png)"] if part.name else []
             elif not hasattr(part, "__html__"):
@@ -90,7 +128,7 @@ def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = (
 
 
 def draw(
-    paint: Callable[["Figure"], None],
+    paint: Callable[["Drawing"], None],
     size: tuple[float, float],
     kinds: Sequence[str] = ("png",),
     settings: Mapping[str, Any] | None = None,
@@ -101,13 +139,13 @@ def draw(
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
     metadata: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     own: Any = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "figure", **(settings or {})}
     images = []
     with matplotlib.rc_context(own):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Drawing(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         paint(figure)
         for kind in kinds:

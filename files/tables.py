@@ -32,6 +32,7 @@ class Cell(NamedTuple):
     sort: float | str | None = None  # None: by the text
     mark: str = ""  # a class of the page's style sheet: best, differs, warn, code
     links: tuple[tuple[str, str], ...] = ()  # names and files (from where the report lies), in the place of the text
+    shade: float | None = None  # 0 to 1: how strongly a page colours it, as a heat map
 
 
 class Table(NamedTuple):

@@ -112,7 +112,8 @@ def test_the_page_is_whole_and_needs_no_network(written, race_folder):
 def test_pictures_are_there(written):
     _, output, paths = written
     names = {path.stem for path in (output / "pictures").glob("*.png")}
-    assert {"leaderboard", "subsets", "similarities", "training-score", "training-loss"} <= names
+    assert {"leaderboard", "differences", "similarities", "training-score", "training-loss"} <= names
+    assert names == {path.stem for path in (output / "pictures").glob("*.svg")}
     assert all(path.stat().st_size > 1000 for path in paths.values())
 
 

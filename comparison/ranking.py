@@ -1,0 +1,131 @@
+"""What is drawn of the ranking: the arms with their intervals, and every two of them against each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from comparison.arms import Arm
+from comparison.contrasts import Contrast, Headline, Standing, replicates_of, same_items, values_of
+from comparison.statistics import interval, spread
+from comparison.tables import p_value, rank
+from files.figure import Control, Figure, coloured, faded, shaped
+
+MOST_CELLS = 12_000  # of the matrix, over all scores; beyond, of the headline alone
+READABLE = 14  # arms whose differences are written into the cells
+
+
+def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Figure:
+    key, rows, seeds = [arm.label for arm in arms], list[dict[str, Any]](), list[dict[str, Any]]()
+    paired = same_items(arms, headline.tasks)
+    for standing in standings:
+        arm = arms[standing.arm]
+        values = values_of(arm, headline, headline.name)
+        kept = replicates_of(arm, headline, headline.name) if paired else None
+        found = spread(values)
+        row: dict[str, Any] = {"arm": arm.label, "mean": found.mean, "seeds": found.seeds, "rank": rank(standing).text}
+        row["sd"] = "one seed" if found.deviation is None else f"{found.deviation:.2f}"
+        if kept is not None:
+            row["low"], row["high"] = interval(kept)
+            row["items"] = f"{row['low']:.2f} to {row['high']:.2f}"
+        if found.deviation is not None:
+            row["below"], row["above"] = found.mean - found.deviation, found.mean + found.deviation
+        rows.append(row)
+        seeds += [{"arm": arm.label, "value": float(value), "seed": run.seed}
+                  for run, value in zip(arm.runs, values, strict=True)]  # fmt: skip
+    order = [row["arm"] for row in rows]
+    y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": {"domain": False, "ticks": False}}
+    colour, opacity = coloured(key) | {"legend": None}, faded
+    tooltip = [{"field": name, "title": title} for name, title in (
+        ("arm", "arm"), ("rank", "rank"), ("mean", headline.name), ("items", "95 % over test items"),
+        ("sd", "sd over seeds"), ("seeds", "seeds"))]  # fmt: skip
+    tooltip[2]["format"] = ".2f"
+
+    def x(field: str) -> dict[str, Any]:
+        return {"field": field, "type": "quantitative", "scale": {"zero": False, "nice": True}, "title": headline.name}
+
+    layers = [
+        {"mark": {"type": "rule", "strokeWidth": 9, "strokeCap": "round"},
+         "transform": [{"filter": "isValid(datum.low)"}],
+         "encoding": {"y": y, "x": x("low"), "x2": {"field": "high"}, "color": colour, "opacity": opacity(0.28, 0.05)}},
+        {"mark": {"type": "rule", "strokeWidth": 2}, "transform": [{"filter": "isValid(datum.below)"}],
+         "encoding": {"y": y, "x": x("below"), "x2": {"field": "above"}, "color": colour, "opacity": opacity(1, 0.1)}},
+        {"mark": {"type": "tick", "thickness": 1.5, "height": 13, "color": "@ink"}, "data": {"values": seeds},
+         "encoding": {"y": y, "x": x("value"), "opacity": opacity(0.75, 0.08)}},
+        {"mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+         "encoding": {"y": y, "x": x("mean"), "color": colour, "shape": shaped(key) | {"legend": None},
+                      "opacity": opacity(), "tooltip": tooltip}},
+    ]  # fmt: skip
+    caption = (
+        "Mean over seeds (mark), each seed (stroke), mean ± standard deviation over seeds (thin line), 95 % interval "
+        "over test items for these seeds (broad line)."
+    )
+    step = 34 if len(rows) <= 12 else 24
+    panel: dict[str, Any] = {"height": {"step": step}, "data": {"values": rows}, "layer": layers}
+    return Figure("leaderboard", f"By {headline.name}", caption, [panel], width=640)
+
+
+def differences(
+    arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
+) -> Figure | None:
+    """A cell for each two arms: row minus column."""
+    if not found:
+        return None
+    places = {standing.arm: place for place, standing in enumerate(standings, start=1)}
+    scores = list(dict.fromkeys(one.score for one in found))
+    if 2 * len(found) > MOST_CELLS:
+        scores = [headline.name]
+    cells = list[dict[str, Any]]()
+    for one in found:
+        if one.score not in scores:
+            continue
+        for row, column, sign in ((one.first, one.second, 1), (one.second, one.first, -1)):
+            bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
+            cells.append({
+                "row": places[row], "column": places[column], "arm": arms[row].label, "minus": arms[column].label,
+                "score": one.score, "value": sign * one.difference, "size": abs(one.difference),
+                "items": f"{bounds[0]:z.2f} to {bounds[1]:z.2f}" if bounds else "", "p": p_value(one.p_holm).text,
+                "sign": "above" if sign * one.difference > 0 else "below", "told": one.distinguishable,
+                "says": "distinguishable" if one.distinguishable else "not distinguishable",
+            })  # fmt: skip
+    few = len(arms) <= READABLE
+    panel = _matrix(len(standings), cells, few=few)
+    caption = (
+        "Row minus column, the arms in the order of the ranking. Blue: the row is above, orange: below; the stronger, "
+        "the more. A dot: the two are distinguishable, for these seeds."
+    )
+    controls = [Control("score", "Score", scores)] if len(scores) > 1 else []
+    names = [f"{arms[one.arm].label}  {place}" for place, one in enumerate(standings, start=1)]
+    signals = {"score": headline.name, "names": names}
+    return Figure("differences", "Every two arms", caption, [panel], signals=signals, controls=controls)
+
+
+def _matrix(arms: int, cells: list[dict[str, Any]], *, few: bool) -> dict[str, Any]:
+    numbers = list(range(1, arms + 1))
+    names = {"field": "row", "type": "ordinal", "scale": {"domain": numbers}, "title": None}
+    y = names | {"axis": {"labelExpr": "names[datum.value - 1]", "domain": False, "ticks": False}}
+    x = names | {"field": "column", "axis": {"orient": "top", "labelAngle": 0, "domain": False, "ticks": False}}
+    tooltip = [
+        {"field": "arm", "title": "arm"}, {"field": "minus", "title": "minus"}, {"field": "score", "title": "score"},
+        {"field": "value", "title": "difference", "format": "+.2f"},
+        {"field": "items", "title": "95 % over test items"},
+        {"field": "p", "title": "p, Holm"}, {"field": "says", "title": "for these seeds"},
+    ]  # fmt: skip
+    layers: list[dict[str, Any]] = [
+        {"mark": {"type": "rect", "cornerRadius": 3, "stroke": "@line"}, "encoding": {
+            "color": {"field": "sign", "type": "nominal", "legend": None,
+                      "scale": {"domain": ["above", "below"], "range": ["@c1", "@c2"]}},
+            "fillOpacity": {"field": "size", "type": "quantitative", "legend": None,
+                            "scale": {"domainMin": 0, "range": [0.04, 0.75]}},
+            "tooltip": tooltip}},
+        {"transform": [{"filter": "datum.told"}], "mark": {
+            "type": "point", "filled": True, "color": "@ink", "opacity": 1, "size": 22 if few else 14,
+            "yOffset": 13 if few else 0, "tooltip": None}, "encoding": {}},
+    ]  # fmt: skip
+    if few:
+        layers.append({"mark": {"type": "text", "dy": -2, "tooltip": None},
+                       "encoding": {"text": {"field": "value", "type": "quantitative", "format": "+.1f"}}})  # fmt: skip
+    return {
+        "width": {"step": 62 if few else max(11, min(20, 1000 // arms))},
+        "height": {"step": 44 if few else max(11, min(20, 1000 // arms))},
+        "data": {"values": cells}, "transform": [{"filter": "datum.score == score"}],
+        "encoding": {"x": x, "y": y}, "layer": layers,
+    }  # fmt: skip

@@ -1,0 +1,47 @@
+"""What runs logged while they trained: scores first, then losses; over steps, tokens and seconds."""
+
+from collections.abc import Sequence
+
+from comparison.arms import Arm
+from comparison.collect import Run
+from files.curves import Curves, figure, lines_of, picture
+from files.figure import Figure
+
+LOSS = "train/loss"
+NO_SCORES = ("train/", "throughput/")
+
+
+def curves_of(arms: Sequence[Arm]) -> list[Curves]:
+    """Of every run that logged something."""
+    found = [_curves(arm.label, run) for arm in arms for run in arm.runs]
+    return [one for one in found if one.lines]
+
+
+def _curves(name: str, run: Run) -> Curves:
+    spent = run.results["spent"]
+    timed = [(row["step"], row["time/elapsed_s"]) for row in run.rows if "time/elapsed_s" in row]
+    steps, seconds = zip(*[(0.0, 0.0), *timed], strict=True)
+    tokens = ([0.0, float(max(1, spent["steps"]))], [0.0, float(spent["real_tokens"])])
+    others = {"real tokens": tokens, "seconds of training": (steps, seconds)}
+    return Curves(name, f"seed {run.seed}", lines_of(run.rows), others)
+
+
+def training(arms: Sequence[Arm]) -> list[Figure]:
+    """All that was logged, the monitored score first; of the loss a picture besides."""
+    runs, key = curves_of(arms), [arm.label for arm in arms]
+    logged = {name for run in runs for name in run.lines}
+    monitored = [str(run.results["recipe"].get("monitor")) for arm in arms for run in arm.runs]
+    scores = [name for name in logged if not name.startswith(NO_SCORES)]
+    order = sorted(scores, key=lambda name: (-monitored.count(name), not name.endswith("cosine/spearman"), name))
+    if not logged:
+        return []
+    first = [*order, *sorted(logged, key=lambda name: name != LOSS)][0]
+    caption = (
+        "A broad line is the mean over an arm's seeds, its band the lowest and the highest, a thin line a run. Tokens "
+        "are spread evenly over the steps. Losses of different objectives are not comparable."
+    )
+    shown = figure(runs, first, key, "training-score", "Curves", caption)
+    lost = picture(
+        runs, LOSS, key, "training-loss", "Training loss; losses of different objectives are not comparable."
+    )
+    return [shown, lost] if LOSS in logged and first != LOSS else [shown]

@@ -1,0 +1,178 @@
+"""A figure of a report: Vega-Lite, which a page makes answer a hover, and a picture of it for papers and Markdown.
+
+One specification gives both. On a page its colours are those of the style sheet, so that dark and print need no other.
+"""
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from files.tables import Table
+
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#B8860B",
+    "#56B4E9",
+    "#8C6BB1",
+    "#7F7F7F",
+)  # after Okabe and Ito
+SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "triangle-left")
+KEY = {"orient": "bottom", "title": None, "columns": 3, "labelLimit": 300, "symbolLimit": 64}  # a page has its own
+INK, SOFT, LINE, PAPER = "ink", "soft", "line", "paper"  # colours of a specification that page and picture resolve
+ON_PAPER = {INK: "#16181d", SOFT: "#5b6270", LINE: "#d5d8de", PAPER: "#ffffff"}
+FONT = "system-ui, 'Liberation Sans', sans-serif"
+
+
+class Control(NamedTuple):
+    """What a page lets choose: a variable of the figure's panels, one of ``options`` or a number up to ``most``."""
+
+    signal: str
+    label: str
+    options: Sequence[str] = ()
+    most: float = 0.0
+
+
+class Figure(NamedTuple):
+    """``panels`` are drawn beside each other, as many as there is room for; a page gives each its width.
+
+    A panel is Vega-Lite without config and params; its colours may be ``"@ink"``, ``"@soft"``, ``"@line"``,
+    ``"@paper"`` and those of the key, ``"@c1"`` to ``"@c8"``. Without a width it has that of the page. ``signals`` are
+    variables of all panels, which controls and scripts of a page set: ``highlit``, the names of the page's key that are
+    looked at, is always there.
+    """
+
+    name: str  # pictures/NAME.png and NAME.svg
+    title: str  # for those who cannot see it
+    caption: str
+    panels: Sequence[Mapping[str, Any]]
+    table: Table | None = None  # the same as numbers
+    signals: Mapping[str, Any] = {}
+    width: int = 760  # of a panel in a picture
+    columns: int = 4  # panels of a picture beside each other
+    controls: Sequence[Control] = ()
+    on_paper: Sequence[Mapping[str, Any]] = ()  # of a picture, where its panels are others than the page's
+
+
+class Drawn(NamedTuple):
+    """``vega``: the compiled specification of each panel, for a page."""
+
+    vega: list[dict[str, Any]]
+    svg: bytes
+    png: bytes
+
+
+def draw(figures: Sequence[Figure], *, pictures: bool = True) -> dict[str, Drawn]:
+    """Every figure by its name; without ``pictures`` only what a page needs."""
+    asked = list[tuple[dict[str, Any], list[str]]]()
+    for one in figures:
+        asked += [(_on_page(one, panel), ["vega"]) for panel in one.panels]
+        asked += [(_on_paper(one), ["svg", "png"])] * pictures
+    made = iter(_rendered(asked) if asked else [])
+    found = dict[str, Drawn]()
+    for one in figures:
+        vega = [next(made)["vega"] for _ in one.panels]
+        picture = next(made) if pictures else {"svg": "", "png": ""}
+        found[one.name] = Drawn(vega, picture["svg"].encode(), base64.b64decode(picture["png"]))
+    return found
+
+
+@cache
+def library() -> str:
+    """The JavaScript that draws on a page: Vega and Vega-Embed (BSD 3-clause), 0.9 MB."""
+    source = _rendered([({}, ["library"])])[0]["library"]
+    return f"(() => {{\n{source}\n}})();"  # its names stay its own
+
+
+def coloured(names: Sequence[str], field: str = "arm") -> dict[str, Any]:
+    """Encoding of what is told apart by colour, by the place of its name in the page's key."""
+    return {"field": field, "type": "nominal", "scale": {"domain": list(names)}, "legend": KEY}
+
+
+def shaped(names: Sequence[str], field: str = "arm") -> dict[str, Any]:
+    """The same by shape, as nothing is told by colour alone: the ninth name has another than the first."""
+    shapes = [shape_of(place) for place in range(len(names))]
+    return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": shapes}, "legend": KEY}
+
+
+def shape_of(place: int) -> str:
+    return SHAPES[(place + place // len(SHAPES)) % len(SHAPES)]
+
+
+def faded(strong: float = 1.0, weak: float = 0.08, field: str = "arm") -> dict[str, Any]:
+    """Encoding of opacity: what the page's key has not singled out steps back."""
+    test = f"!length(highlit) || indexof(highlit, datum[{json.dumps(field)}]) >= 0"
+    return {"condition": {"test": test, "value": strong}, "value": weak}
+
+
+def _on_page(figure: Figure, panel: Mapping[str, Any]) -> dict[str, Any]:
+    fitted = {} if "width" in panel else {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    theme = _theme([f"var(--c{place})" for place in range(1, 9)])
+    theme["axis"]["labelLimit"] = {"expr": "max(90, min(260, 0.3 * (containerSize()[0] || 800)))"}
+    whole = {**fitted, **panel, "params": _params(figure), "config": theme}
+    names = [*ON_PAPER, *(f"c{place}" for place in range(1, 9))]
+    return _resolved(whole, {name: f"var(--{name})" for name in names}, with_key=False)
+
+
+def _on_paper(figure: Figure) -> dict[str, Any]:
+    panels = [{"width": figure.width, **panel} for panel in figure.on_paper or figure.panels]
+    columns = min(figure.columns, len(panels))
+    whole = panels[0] if len(panels) == 1 else {"concat": panels, "columns": columns}
+    whole = whole | {"params": _params(figure), "config": _theme(COLOURS) | {"background": "@paper"}, "padding": 12}
+    return _resolved(whole, ON_PAPER | {f"c{place}": shade for place, shade in enumerate(COLOURS, 1)}, with_key=True)
+
+
+def _params(figure: Figure) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in {"highlit": [], **figure.signals}.items()]
+
+
+def _theme(colours: Sequence[str]) -> dict[str, Any]:
+    texts = {"labelColor": "@ink", "titleColor": "@ink", "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "background": None,
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": texts
+        | {
+            "titleFontWeight": "normal", "titleColor": "@soft", "gridColor": "@line", "domainColor": "@line",
+            "tickColor": "@line", "labelLimit": 260, "titlePadding": 8, "labelPadding": 6,
+        },
+        "axisQuantitative": {"tickCount": 6},
+        "legend": texts | {"titleFontWeight": "normal", "symbolStrokeWidth": 2},
+        "title": {"color": "@ink", "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 8},
+        "text": {"color": "@ink", "fontSize": 12},
+        "rule": {"color": "@ink"},
+        "range": {"category": list(colours)},
+    }  # fmt: skip
+
+
+def _resolved(value: Any, colours: Mapping[str, str], *, with_key: bool) -> Any:
+    """``"@ink"`` becomes that colour; on a page no figure repeats the page's key."""
+    if isinstance(value, Mapping):
+        if value == KEY and not with_key:
+            return None
+        return {
+            name: one if name in ("values", "tooltip", "domain") else _resolved(one, colours, with_key=with_key)
+            for name, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_resolved(one, colours, with_key=with_key) for one in value]
+    return colours.get(value[1:], value) if isinstance(value, str) and value.startswith("@") else value
+
+
+def _rendered(asked: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[dict[str, Any]]:
+    program = Path(__file__).with_name("render.py")
+    done = subprocess.run(
+        [sys.executable, "-P", str(program)], input=json.dumps(asked, allow_nan=False), capture_output=True, text=True,
+        encoding="utf-8", check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{program.name}: {done.stderr.strip()[-2000:]}")
+    return list(json.loads(done.stdout))

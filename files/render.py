@@ -1,0 +1,31 @@
+"""Vega in a process of its own: its engine holds threads that a fork of ours would wait for without end.
+
+Read from standard input: JSON, a list of pairs of a Vega-Lite specification and what to make of it: "vega", "svg" and
+"png", or "library" alone. Written to standard output: a list of the results, each a mapping by kind; PNG in base 64.
+"""
+
+import base64
+import json
+import sys
+from typing import Any
+
+import vl_convert
+
+SCALE = 2.0  # pixels of a PNG a unit of its figure
+LIBRARY = "window.vegaEmbed = vegaEmbed;"
+
+
+def made(spec: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    svg = vl_convert.vegalite_to_svg(spec) if {"svg", "png"} & set(wanted) else ""
+    kinds = {
+        "vega": lambda: vl_convert.vegalite_to_vega(spec),
+        "svg": lambda: svg,
+        "png": lambda: base64.b64encode(vl_convert.svg_to_png(svg, scale=SCALE)).decode(),
+        "library": lambda: vl_convert.javascript_bundle(LIBRARY),
+    }
+    return {kind: kinds[kind]() for kind in wanted}
+
+
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    json.dump([made(spec, wanted) for spec, wanted in asked], sys.stdout)

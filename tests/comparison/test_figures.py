@@ -1,0 +1,166 @@
+"""What figures hold, against the runs that they are of; and that many arms with long names can be told apart."""
+
+import math
+
+import numpy as np
+import pytest
+
+from comparison import ranking, space
+from comparison.arms import arms_of
+from comparison.collect import collect
+from comparison.contrasts import choose_headline
+from comparison.probes import explorer, probe, turned
+from comparison.report import compare, sections
+from comparison.settings import settings_figures
+from comparison.tables import conclusions, duration, short_number, task_scores
+from comparison.training_curves import training
+from files.figure import COLOURS, draw, shape_of
+
+SETTING = "a_setting_with_a_long_name"
+
+
+@pytest.fixture(scope="module")
+def many(run_folder, tmp_path_factory):
+    root = tmp_path_factory.mktemp("many")
+    for place in range(10):
+        data = {SETTING: place, "another_that_differs": (place * 7) % 5, "third": place % 3 + place // 7}
+        run_folder(root / f"{place}", "declutr", 1, 0.2 + place / 50, data=data)
+    arms = arms_of(collect([str(root / "*")])[0])
+    return arms, choose_headline(arms, None)
+
+
+@pytest.fixture(scope="module")
+def three(race_folder):
+    arms = arms_of(collect([str(race_folder)])[0])
+    return compare(arms, choose_headline(arms, None), [])
+
+
+def rows_of(panel):
+    return panel["data"]["values"]
+
+
+def test_the_ranking_shows_means_intervals_and_seeds(three):
+    panel = ranking.dots(three.arms, three.headline, three.standings).panels[0]
+    for row, standing in zip(rows_of(panel), three.standings, strict=True):
+        runs = three.arms[standing.arm].runs
+        scores = [[run.results["scores"][task] for task in three.headline.tasks] for run in runs]
+        assert row["mean"] == pytest.approx(np.mean(scores))
+        assert row["above"] - row["below"] == pytest.approx(2 * np.std(np.mean(scores, axis=1), ddof=1))
+        resampled = np.mean([[run.items.replicates[task] for task in three.headline.tasks] for run in runs], (0, 1))
+        assert (row["low"], row["high"]) == pytest.approx(np.percentile(resampled, [2.5, 97.5]))
+    assert len(rows_of(panel["layer"][2])) == 6  # a stroke a run
+
+
+def test_the_matrix_has_each_two_arms_from_both_sides(three):
+    figure = ranking.differences(three.arms, three.headline, three.standings, three.contrasts)
+    cells = {(one["arm"], one["minus"]): one for one in rows_of(figure.panels[0]) if one["score"] == "mean of 2 tasks"}
+    assert len(cells) == 6
+    for (arm, minus), cell in cells.items():
+        other = cells[minus, arm]
+        assert cell["value"] == -other["value"]
+        assert cell["told"] == other["told"] == ("good" in (arm, minus))
+    assert {cell["row"] for (arm, _), cell in cells.items() if arm == "good"} == {1}
+
+
+def test_a_sentence_an_arm_says_who_is_above_and_who_cannot_be_told_apart(three):
+    first, *others = conclusions(three.arms, three.headline, three.standings, three.contrasts)
+    assert "above every other arm" in first
+    labels = [three.arms[one.arm].label for one in three.standings]
+    for place, said in enumerate(others):
+        assert "below good" in said
+        assert said.endswith(f"not distinguishable from {labels[2 - place]}.")
+
+
+def test_tasks_are_shaded_from_the_lowest_to_the_highest_of_a_column(three):
+    table = task_scores(three.arms, three.headline, three.standings)
+    for column in range(1, len(table.columns)):
+        cells = sorted((row[column] for row in table.rows), key=lambda cell: cell.sort)
+        assert (cells[0].shade, cells[-1].shade, cells[-1].mark) == (0, 1, "best")
+
+
+def test_curves_begin_with_the_score_and_are_means_over_seeds(three):
+    shown, lost = training(three.arms)
+    assert shown.controls[0].options[0] == "stsb-dev/cosine/spearman"
+    assert "train/loss" in shown.controls[0].options
+    logged = [row["stsb-dev/cosine/spearman"] for arm in three.arms for run in arm.runs for row in run.rows]
+    assert [point["y"] for point in rows_of(shown.panels[0])] == pytest.approx(logged)
+    assert [max(point["x"] for point in rows_of(panel)) for panel in lost.on_paper] == [30, 3000, 3]
+
+
+def test_no_two_arms_look_alike():
+    assert len({(COLOURS[place % len(COLOURS)], shape_of(place)) for place in range(64)}) == 64
+
+
+def test_panels_are_of_the_best_arms_with_the_spread_of_their_cosines(many):
+    arms, headline = many
+    shown = space.best(arms, headline)
+    assert [arm.label for arm in shown] == [arm.label for arm in arms[:8]]  # noise grows with the place
+    figure = space.similarities(arms, headline)
+    assert "best 8 of 10" in figure.caption
+    items = arms[0].runs[0].items
+    inside = items.cosines["stsb"][(items.gold["stsb"] >= 2) & (items.gold["stsb"] < 3)]
+    box = next(row for row in rows_of(figure.panels[0]) if row["rating"] == "2 to 3")
+    assert box["pairs"] == len(inside)
+    assert box["median"] == pytest.approx(np.median(inside))
+
+
+def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
+    """A map that is another one turned and mirrored ends where that one lies."""
+    arms, _ = many
+    vectors = np.random.default_rng(0).standard_normal((30, 2)) * [3, 1]
+    turn = np.array([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]]) @ np.diag([1, -1])
+    first, second = (probe(arm, [f"{n}" for n in range(30)], one, "pca") for arm, one in
+                     zip(arms[:2], (vectors, vectors @ turn), strict=True))  # fmt: skip
+    flipped = second._replace(places=second.places @ turn)
+    on_it = turned([first, flipped])
+    np.testing.assert_allclose(on_it[0].places, on_it[1].places, atol=1e-6)
+    held = explorer([first], range(30))["arms"][0]
+    cosines = [np.dot(vectors[0], one) / np.linalg.norm(vectors[0]) / np.linalg.norm(one) for one in vectors]
+    wanted = sorted(range(1, 30), key=lambda row: -cosines[row])[:6]
+    assert held["near"][0] == wanted
+    assert held["cosines"][0] == [round(100 * cosines[row]) for row in wanted]
+
+
+def test_settings_drawn_at_random_are_points_not_an_empty_map(run_folder, tmp_path):
+    taus = [0.0123, 0.2, 0.034, 0.05, 0.0071, 0.1]
+    for place, tau in enumerate(taus):
+        model = {"temperature": tau, "hard_negative_weight": place % 2}
+        run_folder(tmp_path / f"{place}", "gense", 1, 0.2, model=model)
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    figure = settings_figures(arms, choose_headline(arms, None))[0]
+    assert figure.panels[0]["mark"]["type"] == "point"
+    assert sorted(row["x"] for row in rows_of(figure.panels[0])) == sorted(taus)
+    assert figure.panels[0]["encoding"]["x"]["scale"]["type"] == "log"
+    assert draw([figure]) == draw([figure])  # the same bytes
+
+
+def test_every_run_is_linked(run_folder, tmp_path):
+    for seed in (1, 2, 3):
+        run_folder(tmp_path / f"seed-{seed}", "one", seed, 0.2)
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    one = compare(arms, choose_headline(arms, None), [])
+    (board,) = [
+        table for section in sections(one, tmp_path / "out") for table in section.tables if table.name == "leaderboard"
+    ]
+    targets = [target for _, target in board.rows[0][-1].links]
+    assert len(targets) == 3
+    assert all(((tmp_path / "out") / target).resolve().is_dir() for target in targets)
+
+
+def test_an_encoder_that_is_missing_leaves_the_others_on_the_map(many):
+    arms, headline = many
+    rng = np.random.default_rng(0)
+    probes = [probe(arm, ["a", "b", "c"], rng.standard_normal((3, 4)), "pca") for arm in arms[2:4]]
+    found = compare(arms, headline, [], probes)
+    assert len(space.plane(arms, headline, probes).table.rows) == 2
+    assert len(space.sentence_map(probes, "pca", [0, 1, 2]).panels) == 2
+    assert found.probes[0].arm.label == arms[2].label
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(4, "4.0 s"), (123, "2 min 03 s"), (3900, "1 h 05 min"), (59.96, "60.0 s"), (7199, "1 h 59 min")],
+)
+def test_costs_are_short(seconds, said):
+    assert duration(seconds) == said
+    assert [short_number(number) for number in (12, 3000, 2_100_000, 3e9)] == ["12", "3 k", "2.1 M", "3 G"]
