@@ -5,7 +5,7 @@ A leaf: it imports none of our packages, so any of them may import it.
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict, Union, runtime_checkable
 
 if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
     import numpy as np
@@ -47,6 +47,10 @@ class Ragged(NamedTuple):
     lengths: "np.ndarray"  # (sequences,) int64; sums to ``tokens``; special tokens are counted
 
 
+# Of a mixture: the name of the part, or (N,) those of the rows where they are mixed
+Part = Union[str, "np.ndarray", None]
+
+
 class SpanBatch(NamedTuple):
     """DeCLUTR: spans of this rank's documents, special tokens included.
 
@@ -59,6 +63,7 @@ class SpanBatch(NamedTuple):
     labels: "Tensor"  # (anchor tokens,) int64: the original id where predicted, else IGNORED_LABEL
     positives: Ragged  # N * A * P sequences
     documents: "np.ndarray"  # (N,) int64 rows of the token store, to name a batch in a message
+    part: Part = None
 
 
 class SentenceBatch(NamedTuple):
@@ -67,6 +72,7 @@ class SentenceBatch(NamedTuple):
     sentences: Ragged
     rows: "np.ndarray"  # (N,) int64 rows of the store, to name a batch in a message; the same below
     damaged: Ragged | None = None  # what is left of each where words are deleted
+    part: Part = None
 
 
 class ScoredPairBatch(NamedTuple):
@@ -76,6 +82,7 @@ class ScoredPairBatch(NamedTuple):
     right: Ragged
     scores: "Tensor"  # (N,) float32, 0..1
     rows: "np.ndarray"
+    part: Part = None
 
 
 class NLIBatch(NamedTuple):
@@ -85,6 +92,7 @@ class NLIBatch(NamedTuple):
     hypotheses: Ragged
     labels: "Tensor"  # (N,) int64: 0 entailment, 1 neutral, 2 contradiction
     rows: "np.ndarray"
+    part: Part = None
 
 
 class TripletBatch(NamedTuple):
@@ -96,6 +104,7 @@ class TripletBatch(NamedTuple):
     groups: "Tensor"  # (N,) int64, equal where the anchors are the same text
     rows: "np.ndarray"
     max_length: int | None = None  # that the texts were cut at, and are with a prompt; None: what the encoder reads
+    part: Part = None
 
 
 class Seq2SeqBatch(NamedTuple):
@@ -105,6 +114,7 @@ class Seq2SeqBatch(NamedTuple):
     targets: Ragged  # N sequences, those of the same place in ``sources``
     kinds: "np.ndarray"  # (N,) int64: which of its row's instances; the data module says what they are
     rows: "np.ndarray"
+    part: Part = None
 
 
 class StepOutput(TypedDict):
@@ -163,10 +173,12 @@ class Writer(Protocol):
 class DataModule(Protocol):
     """What ``train.py`` asks of a data module beyond Lightning's own methods."""
 
-    yields: type  # the batch it makes; one of those that the model ``consumes``
-
     def prepare_data(self) -> None:
         """Read, tokenise and store; one process does it while the others wait for its file lock."""
+        ...
+
+    def samples(self) -> Iterator[Any]:
+        """A small batch, or of a mixture one of each part: what those of training will be like."""
         ...
 
     def texts(self) -> Iterator[str]:

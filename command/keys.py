@@ -219,7 +219,7 @@ def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]
     GlobalHydra.instance().clear()
     groups = GROUPS.get(config, ())
     words = sys.argv[1:] if words is None else words
-    chosen = [word for word in words if groups and re.match(rf"({'|'.join(groups)})=", word)]
+    chosen = [word for word in words if groups and re.match(rf"\+?({'|'.join(groups)})(@[^=]*)?=", word)]
     folders = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(words), flags=re.MULTILINE)
     searched = [f"hydra.searchpath={[f'file://{Path(one).absolute()}' for one in folders]}"] if folders else []
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):

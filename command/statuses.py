@@ -141,10 +141,15 @@ def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
 
 
 def input_error(error: BaseException | None) -> BaseException | None:
-    """Hydra wraps what a constructor raised; the sentence meant for the user is further down."""
+    """Hydra wraps what a constructor raised; the sentence meant for the user is further down. Of a part of a mixture it
+    is said which, as its keys are called otherwise there."""
+    part = None
     while error is not None and not isinstance(error, InputError):
+        part = part or re.search(r"^full_key: (data\.parts\.\S+)$", str(error), flags=re.MULTILINE)
         error = error.__cause__ or error.__context__
-    return error
+    if error is None or part is None:
+        return error
+    return InputError(f"{part[1]}, where data.KEY is {part[1]}.KEY: {error}")
 
 
 def _first_paragraph(error: BaseException) -> str:
@@ -161,12 +166,25 @@ def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
     return str(cause) if cause else _with_nearest_key(_first_paragraph(error), config, words)
 
 
+def _no_part(key: str, config: str, words: Sequence[str] | None) -> str:
+    """Of a key of a part of a mixture that nobody has said the data of; else empty."""
+    place = re.match(r"data\.parts\.[^.]+", key)
+    if place is None or place.group() in known_keys(config, words):
+        return ""
+    return (
+        f"there is no key {key!r}: nobody says what {place.group()} is. Say {place.group()}.data=NAME, with one of "
+        f"{', '.join(choices('data'))}."
+    )
+
+
 def _with_nearest_key(message: str, config: str, words: Sequence[str] | None = None) -> str:
     """Hydra says which key it does not know; add the known key that looks most like it."""
     if override := re.search(r"Could not override '([^']+)'", message):
         if override[1] in GROUPS.get(config, ()):
             return f"{override[1]}: wanted the name of one of its choices: {', '.join(choices(override[1]))}."
         command = "python train.py" if config == "train" else f"python -m {config}"
+        if part := _no_part(override[1], config, words):
+            return part
         if others := choices_with(override[1], config):
             return f"there is no key {override[1]!r}. It is one of {', '.join(others)}: leave it out."
         near = nearest(override[1], known_keys(config, words), cutoff=0.5)

@@ -92,6 +92,7 @@ class Order:
                 f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
             )
         self.examples, self.batch_size, self.seed, self.rank, self.world = examples, batch_size, seed, rank, world
+        self.drop_last = drop_last
         self._permutation: tuple[int, Permutation] | None = None
 
     def __len__(self) -> int:
@@ -103,7 +104,10 @@ class Order:
         if not 0 <= k < len(self):
             raise IndexError(f"batch {k} of {len(self)}")
         end = min((k + 1) * self.batch_size, self.examples)
-        places = np.arange(k * self.batch_size + self.rank, end, self.world)
+        return self.at(epoch, np.arange(k * self.batch_size + self.rank, end, self.world))
+
+    def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """(k,) places of a pass -> (k,) int64 examples."""
         if self._permutation is None or self._permutation[0] != epoch:
             self._permutation = epoch, Permutation(self.examples, self.seed, epoch)
         return self._permutation[1][places]

@@ -1,6 +1,7 @@
 """How many test sentences stand word for word in the training text: contamination, counted on token ids."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,22 @@ SIEVE_BITS = 20  # a table of 1 MB, which stays in the processor's cache, turns 
 BLOCK_TOKENS = 1 << 20
 
 
-def count_overlap(store: TokenStore, reading: Reading, sentences: Sequence[str], min_tokens: int = 8) -> dict[str, int]:
+class Overlap(NamedTuple):
+    """Places of sentences."""
+
+    checked: set[int]
+    found: set[int]
+
+    def counts(self) -> dict[str, int]:
+        return {"checked": len(self.checked), "found": len(self.found)}
+
+
+def together(several: Sequence[Overlap]) -> Overlap:
+    """Of the same sentences with several data sets."""
+    return Overlap(*(set.union(*places) for places in zip(*several, strict=True)))
+
+
+def find_overlap(store: TokenStore, reading: Reading, sentences: Sequence[str], min_tokens: int = 8) -> Overlap:
     """``checked``: sentences of at least ``min_tokens`` tokens; ``found``: those that one text contains.
 
     "Contains" means the same ids in a row, the sentence read as the texts are: a document with a space in front and in
@@ -25,7 +41,7 @@ def count_overlap(store: TokenStore, reading: Reading, sentences: Sequence[str],
     checked = [place for place, ids in enumerate(forms[0]) if len(ids) >= min_tokens]
     needles = [(place, form[place]) for form in forms for place in checked if len(form[place]) >= min_tokens]
     found = contained(store, [ids for _, ids in needles], min_tokens)
-    return {"checked": len(checked), "found": len({needles[index][0] for index in np.flatnonzero(found)})}
+    return Overlap(set(checked), {needles[index][0] for index in np.flatnonzero(found)})
 
 
 def _split(flat: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:

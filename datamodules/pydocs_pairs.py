@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from contracts import InputError, RetrievalTask
 from datamodules.pydocs import PydocsSource
+from datamodules.record_kinds import QA
 from datamodules.records import Record
 from datamodules.text_rows import TripletRows
 from datamodules.text_to_ids import WholeRows
@@ -37,6 +37,8 @@ class RowsOfPairs:
 class PydocsPairs(TripletRows):
     """Of the installed Python packages, without those whose pairs make the task of retrieval."""
 
+    kind = QA
+
     held_out_every: int
     held_out_part: int
     min_words: int
@@ -51,8 +53,11 @@ class PydocsPairs(TripletRows):
     def reading(self, tokenizer: Any) -> WholeRows:
         return WholeRows(tokenizer, labelled=False)
 
-    def texts(self) -> Iterator[str]:
-        return chain.from_iterable(self.docstrings.pairs())
-
     def held_out(self) -> Sequence[RetrievalTask]:
-        return self.docstrings.held_out()
+        query, document = self.prompts_of(2)
+        return [
+            task._replace(
+                queries=[query + text for text in task.queries], documents=[document + text for text in task.documents]
+            )
+            for task in self.docstrings.held_out()
+        ]

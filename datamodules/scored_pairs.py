@@ -77,16 +77,13 @@ class ScoredPairs(TextRows, StoredRows):
     def source(self) -> Source:
         return self._prepared()
 
-    def texts(self) -> Iterator[str]:
-        """Of the pairs that are trained on."""
-        return (text for record in self._prepared() for text in record.texts)
-
     def held_out(self) -> Sequence[Any]:
         pairs = self._prepared().dev()
         if len({pair.score for pair in pairs}) < 2:
             log.warning("dino-dev: %d held-out pairs have no two different labels: it is not scored", len(pairs))
             return []
-        left, right, scores = zip(*pairs, strict=True)
+        before_left, before_right = self.prompts_of(2)
+        left, right, scores = zip(*((before_left + a, before_right + b, score) for a, b, score in pairs), strict=True)
         return [PairTask("dino-dev", list(left), list(right), np.array(scores, np.float64), ["dino-dev"] * len(pairs))]
 
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> ScoredPairBatch:

@@ -5,7 +5,7 @@ spans and masks in whichever process and batch it comes up, and new ones in the 
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, cast, get_args
 
 import numpy as np
 import torch
@@ -42,7 +42,8 @@ class SpanBatches:
     """``batches(pass_index, rows)`` is the `SpanBatch` of these rows of the store.
 
     ``starts_word`` says of every id whether it begins a word; with it spans split no word. Spans that would exceed
-    ``max_length`` tokens with their special tokens lose their end.
+    ``max_length`` tokens with their special tokens lose their end. Without a mask token nothing is masked: whether
+    that is needed the objective says.
     """
 
     def __init__(
@@ -59,12 +60,6 @@ class SpanBatches:
     ) -> None:
         rule.check()
         check_probability(mlm_probability)
-        if mlm_probability > 0 and specials.mask_id is None:
-            raise InputError(
-                "data.mlm_probability: the tokenizer of this backbone has no mask token, so nothing can be masked. "
-                "Name one of its tokens as model.mask_token, take a masked language model, or set "
-                "data.mlm_probability=0 (and model.mlm_weight=0)."
-            )
         if max_length - specials.number < rule.min_span:
             raise InputError(
                 f"data.max_length: {max_length} tokens leave {max_length - specials.number} for a span beside the "
@@ -74,7 +69,8 @@ class SpanBatches:
         self.content = max_length - specials.number
         if mask_how not in get_args(MaskHow):
             raise InputError(f"data.mask_how={mask_how!r} is unknown; choose {' or '.join(get_args(MaskHow))}.")
-        self.mlm_probability, self.mask_how, self.starts_word = mlm_probability, mask_how, starts_word
+        self.mlm_probability = 0.0 if specials.mask_id is None else mlm_probability
+        self.mask_how, self.starts_word = mask_how, starts_word
 
     def __call__(self, pass_index: int, rows: np.ndarray) -> SpanBatch:
         anchors, positives, masked, labels = [], [], [], []
@@ -123,7 +119,7 @@ class SpanBatches:
             anchor_ids,
             flags[anchor_ids],
             np.random.default_rng((self.seed, pass_index, row, MASKS)),
-            mask_id=self.specials.mask_id or 0,
+            mask_id=cast(int, self.specials.mask_id),
             vocab_size=len(flags),
             probability=self.mlm_probability,
             how=self.mask_how,

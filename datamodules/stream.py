@@ -5,7 +5,7 @@ what a batch holds follows from them. Lightning stores ``state_dict()`` in every
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,38 +15,28 @@ from contracts import InputError
 from datamodules.order import Order
 
 
+class Batches(Protocol):
+    """Item (epoch, k) is this rank's share of global batch k of the epoch, the same whichever worker makes it."""
+
+    identity: dict[str, Any]  # what must be the same for a stream of them to be continued
+
+    def __len__(self) -> int:
+        """Of an epoch, the same on every rank."""
+        ...
+
+    def __getitem__(self, key: tuple[int, int], /) -> Any: ...
+
+
 class BatchStream:
     """Iterating yields what is left of the current epoch; the next iteration is the next epoch.
 
-    ``build(pass_index, examples)`` makes this rank's share of a batch of (batch_size / world,) examples; without
-    ``drop_last`` the last one of a pass may be smaller. An epoch may go over the data several times: pass
-    ``epoch * passes + i`` has its own order, and names the random draws.
-
-    ``data_id`` names the content of the data, such as a hash. Raises InputError for a batch size that does not split
-    evenly or exceeds the data, and for a state of other data.
+    ``data_id`` names the content of the data, such as a hash. Raises InputError for a state of other data.
     """
 
     def __init__(
-        self,
-        build: Callable[[int, np.ndarray], Any],
-        examples: int,
-        batch_size: int,
-        *,
-        seed: int,
-        rank: int = 0,
-        world: int = 1,
-        passes: int = 1,
-        epoch: int = 0,
-        data_id: str = "",
-        num_workers: int = 0,
-        pin_memory: bool = False,
-        drop_last: bool = True,
+        self, batches: Batches, *, epoch: int = 0, data_id: str = "", num_workers: int = 0, pin_memory: bool = False
     ) -> None:
-        order = Order(examples, batch_size, seed=seed, rank=rank, world=world, drop_last=drop_last)
-        self._batches = _EpochBatches(build, order, passes)
-        self._identity = {"seed": seed, "batch_size": batch_size, "examples": examples, "passes": passes}
-        self._identity |= {} if drop_last else {"drop_last": False}
-        self._data_id = data_id
+        self._batches, self._identity, self._data_id = batches, batches.identity, data_id
         self._epoch, self._consumed, self._resumed = epoch, 0, False
         self._num_workers, self._pin_memory = num_workers, pin_memory
 
@@ -68,8 +58,9 @@ class BatchStream:
             raise InputError(str(error).strip().splitlines()[-1].removeprefix("contracts.InputError: ")) from error
 
     def _loader(self, epoch: int, start: int) -> DataLoader:
+        batches: Any = self._batches
         return DataLoader(
-            self._batches,
+            batches,
             batch_size=None,
             sampler=((epoch, k) for k in range(start, len(self))),
             collate_fn=_as_it_is,
@@ -103,23 +94,26 @@ class BatchStream:
         self._epoch, self._consumed, self._resumed = state["epoch"], state["consumed"], True
 
 
-def place_of(trainer: Any) -> dict[str, Any]:
-    """The arguments of `BatchStream` that a trainer decides; none of them without one."""
+def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: Any) -> BatchStream:
+    """The stream of ``batches(rank, world)`` that this trainer wants, or one process without any."""
     if trainer is None:
-        return {}
-    return {
-        "rank": trainer.global_rank,
-        "world": trainer.world_size,
-        "epoch": trainer.current_epoch,
-        "pin_memory": trainer.strategy.root_device.type == "cuda",
-    }
+        return BatchStream(batches(0, 1), **options)
+    pin_memory = trainer.strategy.root_device.type == "cuda"
+    share = batches(trainer.global_rank, trainer.world_size)
+    return BatchStream(share, epoch=trainer.current_epoch, pin_memory=pin_memory, **options)
 
 
-class _EpochBatches(Dataset):
-    """Item (epoch, k) is batch k of the epoch: the same whichever worker makes it."""
+class EpochBatches(Dataset):
+    """``build(pass_index, examples)`` makes a batch of those that the order says.
 
-    def __init__(self, build: Callable[[int, np.ndarray], Any], order: Order, passes: int) -> None:
+    An epoch may go over the data several times: pass ``epoch * passes + i`` has its own order, and names the random
+    draws.
+    """
+
+    def __init__(self, build: Callable[[int, np.ndarray], Any], order: Order, passes: int = 1) -> None:
         self.build, self.order, self.passes = build, order, passes
+        self.identity = {"seed": order.seed, "batch_size": order.batch_size, "examples": order.examples}
+        self.identity |= {"passes": passes, **({} if order.drop_last else {"drop_last": False})}
 
     def __len__(self) -> int:
         return len(self.order) * self.passes

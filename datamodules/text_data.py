@@ -11,9 +11,9 @@ import numpy as np
 import pytorch_lightning as pl
 
 from contracts import RetrievalTask
-from datamodules.order import nested_subset
-from datamodules.overlap import count_overlap
-from datamodules.stream import BatchStream, place_of
+from datamodules.order import Order, nested_subset
+from datamodules.overlap import Overlap, find_overlap
+from datamodules.stream import BatchStream, EpochBatches, stream_for
 from datamodules.text_to_ids import Reading
 from datamodules.token_store import Source, TokenStore, build_or_open
 from datamodules.tokenizer import load_tokenizer
@@ -94,19 +94,31 @@ class TextData(pl.LightningDataModule, ABC):
         """Those that are drawn from."""
         return len(self.subset)
 
-    def train_dataloader(self) -> BatchStream:
-        data_id = self.store.manifest[self.content_sum]
-        return BatchStream(
-            self.batch,
-            self.num_examples,
-            self.batch_size * self.passes,
-            seed=self.seed,
-            passes=self.passes,
-            data_id=data_id,
-            num_workers=self.num_workers,
+    @property
+    def data_id(self) -> str:
+        """Names the content of the store."""
+        return str(self.store.manifest[self.content_sum])
+
+    def epoch_batches(self, rank: int = 0, world: int = 1) -> EpochBatches:
+        """This rank's share of the global batches.
+
+        Raises:
+            InputError: the batch size does not split evenly, or exceeds the data.
+        """
+        self.setup()
+        order = Order(
+            self.num_examples, self.batch_size * self.passes, seed=self.seed, rank=rank, world=world,
             drop_last=self.drop_last,
-            **place_of(self.trainer),
-        )
+        )  # fmt: skip
+        return EpochBatches(self.batch, order, self.passes)
+
+    def train_dataloader(self) -> BatchStream:
+        return stream_for(self.trainer, self.epoch_batches, data_id=self.data_id, num_workers=self.num_workers)
+
+    def samples(self) -> Iterator[Any]:
+        """A batch of two examples, as those of training will be."""
+        self.setup()
+        yield self.batch(0, np.arange(min(2, self.num_examples)))
 
     def manifest(self) -> dict[str, Any]:
         """The store's account of the source, and what of it is drawn from."""
@@ -115,8 +127,12 @@ class TextData(pl.LightningDataModule, ABC):
     def held_out(self) -> Sequence[Any]:
         return list[RetrievalTask]()
 
+    def overlap(self, sentences: Sequence[str]) -> Overlap:
+        """Which of these sentences stand word for word in the store."""
+        return find_overlap(self.store, self.reading(self.load_tokenizer()), sentences)
+
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        return count_overlap(self.store, self.reading(self.load_tokenizer()), sentences)
+        return self.overlap(sentences).counts()
 
     def load_tokenizer(self) -> Any:
         return load_tokenizer(self.tokenizer, ends=bool(self.append_end))

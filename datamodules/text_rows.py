@@ -14,6 +14,7 @@ from contracts import InputError, NLIBatch, Ragged, SentenceBatch, TripletBatch
 from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
 from datamodules.records import RecordSource
 from datamodules.text_data import TextData
+from datamodules.text_prompts import Prompted, Prompts, of_columns
 from datamodules.text_to_ids import WholeRows
 from datamodules.token_store import Source, TokenStore
 from datamodules.tokenizer import special_tokens
@@ -47,15 +48,32 @@ class StoredRows(TextData):
     def reading(self, tokenizer: Any) -> WholeRows:
         return WholeRows(tokenizer, labelled=self.kind.label is not None)
 
-    def texts(self) -> Iterator[str]:
-        return self.records.texts()
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TextRows(TextData):
-    """Each row is an example. ``max_length`` is what a text is cut at, in tokens, special tokens included."""
+    """Each row is an example. ``max_length`` is what a text is cut at, in tokens, special tokens included; ``prompts``
+    stand in front of the texts: one for all, or one each, in the order of the columns or by their names.
+    """
+
+    kind: ClassVar[RowKind]
 
     max_length: int
+    prompts: Prompts
+
+    def prompts_of(self, width: int) -> list[str]:
+        """The prompt of each text of a row."""
+        return of_columns(self.prompts, self.kind, getattr(self, "columns", None), width)
+
+    def prompted(self, source: Source) -> Source:
+        """The same rows, their texts behind their prompts."""
+        prompts = self.prompts_of(source.width)
+        return Prompted(source, prompts) if any(prompts) else source
+
+    def texts(self) -> Iterator[str]:
+        return (text for record in self.prompted(self.source()) for text in record.texts)
+
+    def open_store(self, source: Source, quiet: bool) -> TokenStore:
+        return super().open_store(self.prompted(source), quiet)
 
     @abstractmethod
     def make_batch(self, store: TokenStore, rows: np.ndarray) -> Any:
@@ -85,6 +103,8 @@ class Sentences(TextRows, StoredRows):
     deletion: float | None
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
+        if self.deletion is not None and self.prompts:
+            raise InputError("data.prompts: data.deletion would take words out of them. Set one of the two to null.")
         if self.deletion is not None:
             self.delete_words = WordDeletion(tokenizer, self.deletion, seed=self.seed)
         return super().ready(store, tokenizer)

@@ -9,9 +9,8 @@ import numpy as np
 from transformers import AutoConfig, AutoTokenizer
 
 from contracts import InputError
-from files.models import append_end, located
+from files.models import append_end, located, mask_id
 
-BLANK = "_"  # stands for a mask that is lacking
 BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
 
 
@@ -67,9 +66,7 @@ class Specials(NamedTuple):
 
 
 def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> Specials:
-    """Found by encoding a word with and without special tokens, which every tokenizer can do.
-
-    The mask is ``mask_token``, or the tokenizer's own, or where it has none "_", as in LLM2Vec.
+    """Found by encoding a word with and without special tokens, which every tokenizer can do; the mask by `mask_id`.
 
     Raises InputError where the one does not stand inside the other, or ``mask_token`` is none of its tokens.
     """
@@ -84,15 +81,10 @@ def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> Specials
     before, after = whole[: places[0]], whole[places[0] + len(plain) :]
     flags = np.zeros(len(tokenizer), dtype=bool)
     flags[tokenizer.all_special_ids] = True
-    mask_id = tokenizer.get_vocab().get(mask_token or tokenizer.mask_token or BLANK)
-    if mask_id is not None:
-        flags[mask_id] = True
-    elif mask_token is not None:
-        raise InputError(
-            f"model.mask_token={mask_token!r} is no token of this backbone's vocabulary. Name one that is, such as "
-            f"{BLANK!r}, or set it to null."
-        )
-    return Specials(np.array(before, np.int64), np.array(after, np.int64), flags, mask_id)
+    mask = mask_id(tokenizer, mask_token)
+    if mask is not None:
+        flags[mask] = True
+    return Specials(np.array(before, np.int64), np.array(after, np.int64), flags, mask)
 
 
 def word_start_table(tokenizer: Any) -> np.ndarray:

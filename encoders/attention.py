@@ -1,4 +1,5 @@
 """Which tokens the states of a decoder have seen: those before alone, or all; set by its config, proved on the model.
+Dropout is set by it, too, under each family's own names.
 
 transformers reads ``config.is_causal``, and saves it, so that an exported folder is read as it was trained. Families
 ignore it that make their masks themselves, which nothing but the states can tell.
@@ -14,7 +15,12 @@ from contracts import InputError
 ATTENTION = ("causal", "bidirectional")
 FIRST_TO_HONOUR = "5.4"  # of transformers: older ones read some families causally whatever the config says
 NOTHING = 1e-6
-DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")  # as families call that of attention
+# As families call their dropout: of attention, and of what is added to the states and of embeddings
+OF_ATTENTION = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
+OF_STATES = (
+    "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate", "resid_pdrop", "resid_dropout", "mlp_dropout",
+    "embd_pdrop", "embed_dropout", "embedding_dropout", "emb_pdrop", "feed_forward_dropout", "output_dropout_prob",
+)  # fmt: skip
 
 
 def set_attention(config: Any, attention: str | None, backbone: str) -> None:
@@ -43,18 +49,27 @@ def is_decoder_alone(config: Any) -> bool:
     return kind in AutoModelForCausalLM._model_mapping and kind not in AutoModelForMaskedLM._model_mapping
 
 
-def set_attention_dropout(config: Any, probability: float | None, backbone: str) -> None:
-    """Write it into a config of transformers, under the family's name for it; None leaves what it says."""
-    if probability is None:
-        return
-    if not 0 <= probability < 1:
-        raise InputError(f"model.attention_dropout={probability}: wanted 0 or more, and below 1; LLM2Vec's is 0.3.")
-    name = next((name for name in DROPOUT if hasattr(config, name)), None)
-    if name is None:
-        raise InputError(
-            f"model.attention_dropout={probability}: backbone={backbone}, a {config.model_type}, has none. Drop it."
-        )
-    setattr(config, name, probability)
+def set_dropout(config: Any, everywhere: float | None, in_attention: float | None, backbone: str) -> None:
+    """Write both into a config of transformers, under the family's names: the dropout of attention, states and
+    embeddings, and that of attention alone, which beats it; None leaves what the config says.
+
+    Raises:
+        InputError: one is no probability below 1, or the family has no such dropout.
+    """
+    for key, probability, known in (
+        ("dropout", everywhere, OF_ATTENTION + OF_STATES), ("attention_dropout", in_attention, OF_ATTENTION),
+    ):  # fmt: skip
+        if probability is None:
+            continue
+        if not 0 <= probability < 1:
+            raise InputError(f"model.{key}={probability}: wanted 0 or more, and below 1; 0.1 is usual, LLM2Vec's 0.3.")
+        names = [name for name in known if isinstance(getattr(config, name, None), int | float)]
+        if not names:
+            raise InputError(
+                f"model.{key}={probability}: backbone={backbone}, a {config.model_type}, has none. Leave {key} out."
+            )
+        for name in names:
+            setattr(config, name, probability)
 
 
 def is_causal(config: Any) -> bool:

@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
-from encoders.attention import check_attention, is_decoder_alone, reads_ahead, set_attention, set_attention_dropout
+from encoders.attention import check_attention, is_decoder_alone, reads_ahead, set_attention, set_dropout
 from encoders.hub import only_local
 from encoders.lora import RECORD, Record, restore
 from encoders.pooling import POOLERS
@@ -64,6 +64,7 @@ def load_masked_lm(
     lm_head: bool,
     decoder: bool = False,
     attention: str | None = None,
+    dropout: float | None = None,
     attention_dropout: float | None = None,
     weights: str | None = None,
 ) -> PreTrainedModel:
@@ -78,7 +79,7 @@ def load_masked_lm(
     config = from_pretrained(AutoConfig, backbone)
     config.output_hidden_states = False  # on in some exported folders, for others' sake
     set_attention(config, attention, backbone)
-    set_attention_dropout(config, attention_dropout, backbone)
+    set_dropout(config, dropout, attention_dropout, backbone)
     weights = weights or backbone
     if not lm_head:
         return load_states(weights, decoder=decoder, config=config, attention=attention)

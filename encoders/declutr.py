@@ -14,6 +14,7 @@ from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
 from encoders.attention import is_decoder_alone
 from encoders.chunks import concatenate
 from encoders.objective import ContrastSettings, Objective, check_choice, check_temperature, contrasted, step_output
+from files.models import mask_id
 from losses.contrastive import nt_xent
 from losses.gather import global_mean
 from losses.metric_learning import metric_loss
@@ -28,7 +29,7 @@ class DeCLUTR(Objective):
     classes of pytorch-metric-learning that take NT-Xent's place.
 
     Of a causal language model that reads both ways MLM is MNTP: a masked token is predicted at the place before it.
-    ``mask_token`` is read by the data.
+    ``mask_token`` is what the data masks with.
     """
 
     objective = "declutr"
@@ -55,6 +56,12 @@ class DeCLUTR(Objective):
         self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
         _check(self.hparams)
         self.encoder = self.make_encoder(lm_head=mlm_weight > 0)
+        if mlm_weight > 0 and mask_id(self.encoder.tokenizer, mask_token) is None:
+            raise InputError(
+                f"model.mlm_weight={mlm_weight:g}: the tokenizer of backbone={settings['backbone']} has no mask token, "
+                "so nothing can be masked. Name one of its tokens as model.mask_token, take a masked language model, "
+                "or set model.mlm_weight=0."
+            )
         self._predicts_next = mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
         self._metric_loss = _named_metric_loss(metric_loss, metric_miner, metric_options or {})
 

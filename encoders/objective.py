@@ -54,6 +54,7 @@ class EncoderSettings(Settings):
     pooling: str
     append_end: bool | None
     attention: str | None  # causal, bidirectional
+    dropout: float | None  # of the backbone in training; null: as its config says
     max_length: int | None  # tokens that `embed` reads, special tokens included; null: what the backbone can, up to 512
 
 
@@ -107,6 +108,7 @@ class Objective(pl.LightningModule):
             lm_head=lm_head,
             decoder=decoder,
             attention=attention,
+            dropout=hparams.get("dropout"),
             attention_dropout=hparams.get("attention_dropout"),
         )
         check_first_token(transformer, hparams.pooling, hparams.backbone)

@@ -27,8 +27,8 @@ class SimCSE(Objective):
     """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder.
 
     ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times. ``exclude_same_anchor`` takes
-    the positives of an equal anchor out of the candidates. ``attention_dropout`` is the backbone's, where it is not to
-    be what its config says. ``seed`` draws the MLP's first weights.
+    the positives of an equal anchor out of the candidates. ``attention_dropout`` is that of the backbone's attention,
+    where it is not to be ``dropout``. ``seed`` draws the MLP's first weights.
     """
 
     objective = "simcse"
@@ -97,9 +97,8 @@ class SimCSE(Objective):
             if self.training and not has_dropout(self.encoder):
                 raise InputError(
                     f"model=simcse on single sentences needs dropout: without it both views of a sentence are the "
-                    f"same, and backbone={self.hparams.backbone} has none. Set model.attention_dropout (0.3 of a "
-                    "decoder), or hidden_dropout_prob in its config.json (0.1 is usual; tiny.dropout=0.1 of "
-                    "backbone=tiny), or take data of two columns."
+                    f"same, and backbone={self.hparams.backbone} has none. Set model.dropout=0.1 (0.3 of a decoder, "
+                    "whose attention alone has any), or take data of two columns."
                 )
             views, negatives = [batch.sentences, batch.sentences], None
         else:

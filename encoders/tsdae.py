@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from contracts import InputError, Ragged, SentenceBatch, StepOutput
+from encoders.attention import set_dropout
 from encoders.backbones import from_pretrained
 from encoders.chunks import chunk_cost, computed, padded, plan_chunks, recomputes
 from encoders.faster_layers import fast_linears
@@ -48,7 +49,9 @@ class TSDAE(Objective):
                 f"nothing to write the first word behind. Take {CROSS_ATTENTION}."
             )
         under = self.below()
-        self.decoder = tied_decoder(settings["backbone"], under.base, self.encoder.transformer, seed).train()
+        self.decoder = tied_decoder(
+            settings["backbone"], under.base, self.encoder.transformer, seed, dropout=settings["dropout"]
+        ).train()
         self.adapt(self.encoder.transformer, under, self.decoder)
 
     def training_step(self, batch: SentenceBatch, batch_idx: int) -> StepOutput:
@@ -97,7 +100,9 @@ class TSDAE(Objective):
         return masked_lm_sum(output.logits, wanted_BT[is_wanted_BT])
 
 
-def tied_decoder(backbone: str, weights: str, encoder: PreTrainedModel, seed: int) -> PreTrainedModel:
+def tied_decoder(
+    backbone: str, weights: str, encoder: PreTrainedModel, seed: int, *, dropout: float | None = None
+) -> PreTrainedModel:
     """The backbone as a decoder with cross-attention, in float32. ``encoder`` is given its weights in place of its own:
     one parameter for both wherever the names are the same. ``weights`` names the model that has them: the backbone, or
     what lies below its adapters.
@@ -112,6 +117,7 @@ def tied_decoder(backbone: str, weights: str, encoder: PreTrainedModel, seed: in
     if type(config) not in AutoModelForCausalLM._model_mapping or config.is_encoder_decoder:
         raise _no_cross_attention(backbone, config.model_type)
     config.is_decoder = config.add_cross_attention = True
+    set_dropout(config, dropout, None, backbone)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         decoder, info = from_pretrained(

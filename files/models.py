@@ -1,6 +1,6 @@
 """What the name of a model means: the folder of a run of ours, a GGUF file, or what transformers loads by its name.
 
-And the one change to its tokenizer that must be the same where texts are read and where they are encoded.
+And what must be the same of its tokenizer where texts are read and where they are encoded.
 """
 
 import json
@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from contracts import InputError
 
 GGUF = ".gguf"
+BLANK = "_"  # stands for a mask that is lacking
 _ON_THE_HUB = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
 
 
@@ -90,3 +91,19 @@ def append_end(tokenizer: Any, name: str) -> None:
             f"model.append_end=true: the tokenizer of backbone={name} "
             f"{'has no end-of-sequence token' if end is None else 'takes none behind a text'}. Leave append_end out."
         )
+
+
+def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
+    """Of ``mask_token``, or of the tokenizer's own mask, or where it has none of "_", as in LLM2Vec; None: there is no
+    such token.
+
+    Raises:
+        InputError: ``mask_token`` is none of its tokens.
+    """
+    found: int | None = tokenizer.get_vocab().get(mask_token or tokenizer.mask_token or BLANK)
+    if found is None and mask_token is not None:
+        raise InputError(
+            f"model.mask_token={mask_token!r} is no token of this backbone's vocabulary. Name one that is, such as "
+            f"{BLANK!r}, or set it to null."
+        )
+    return found

@@ -31,6 +31,7 @@ from command.words import check_words
 from contracts import InputError, Seq2SeqBatch
 from files.claims import check_output_file
 from files.whole import write_whole
+from training.parts import data_of
 from training.stages import STAGE_WORD, chosen, forced, stages_of
 
 BATCH = 16  # where no model says it
@@ -103,19 +104,20 @@ def run(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
         if asked.cfg.backbone == "tiny":
             asked.cfg.backbone = write_tokenizer(asked.cfg, Path(folder) / "backbone")
-        preview = look(asked)
+        previews = look(asked)
     from rich.console import Console
 
     from preview.show import as_page, show
 
     console = Console()
     if asked.own.output:
-        page = as_page(preview, f"python -m preview {shlex.join(words)}")
+        page = as_page(previews, f"python -m preview {shlex.join(words)}")
         write_whole(Path(asked.own.output).expanduser(), page)
     if not asked.own.quiet:
         if asked.stage:
             console.print(f"Stage {asked.stage}; only_stage=NAME shows another.", highlight=False)
-        show(preview, console)
+        for preview in previews:
+            show(preview, console)
         if asked.own.output:
             console.print(f"{asked.own.output} is written.", highlight=False, markup=False, soft_wrap=True)
     return 0
@@ -149,7 +151,7 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
 
     transformers_logging.disable_progress_bar()
     model: Any = get_class(cfg.model._target_) if cfg.get("model") else None
-    texts_to_write = get_object(cfg.data._target_).yields is Seq2SeqBatch
+    texts_to_write = any(get_object(one._target_).yields is Seq2SeqBatch for one in data_of(cfg).values())
     family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"
     texts = instantiate(cfg.data, _convert_="all").texts()
     TINY_BACKBONES[family](folder, texts, seed=cfg.seed, **cfg.tiny)
@@ -158,7 +160,7 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
 
 def look(asked: Asked) -> Any:
     from datamodules.tokenizer import load_tokenizer
-    from preview.summary import summary
+    from preview.summary import summaries
     from training.lengths import settle_without_weights
 
     data = instantiate(asked.cfg.data, _convert_="all")
@@ -166,7 +168,7 @@ def look(asked: Asked) -> Any:
     settle_without_weights(asked.cfg, data)
     data.setup()
     batches = islice(iter(data.train_dataloader()), asked.own.batches)
-    return summary(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples)
+    return summaries(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples)
 
 
 def main() -> None:
@@ -178,6 +180,7 @@ def main() -> None:
             print(as_used(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}"))
             return
         check_words("train", words)
+        sys.argv[1:] = forced(words)  # what a typo is compared with
         status = run(words)
     if status:
         sys.exit(status)

@@ -96,7 +96,8 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
     columns = sequences_of(batch)
     for row in range(min(number, len(batch.rows))):
         parts = [_part(one.role, ids, tokenizer) for one in columns for ids in _of_row(one.ids, row, len(batch.rows))]
-        name = f"row {int(batch.rows[row])}"
+        part = batch.part if isinstance(batch.part, str | None) else batch.part[row]
+        name = f"{part}, row {int(batch.rows[row])}" if part else f"row {int(batch.rows[row])}"
         if isinstance(batch, ScoredPairBatch):
             name += f", score {float(batch.scores[row]):.2f}"
         elif isinstance(batch, NLIBatch):

@@ -1,5 +1,6 @@
 """The preview in a terminal and as a page; colours are never alone: every part says its role."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -36,7 +37,7 @@ mark.kept { outline: 1px dashed currentColor; background: none; } mark.random { 
 
 
 def show(preview: Preview, console: Console) -> None:
-    facts = Bars(title=f"{preview.kind}, {preview.batches} batches", title_justify="left", show_header=False)
+    facts = Bars(title=preview.title, title_justify="left", show_header=False)
     for name, value in preview.facts:
         facts.add_row(name, value)
     console.print(facts, highlight=False)
@@ -74,9 +75,14 @@ def _counted(one: Histogram) -> list[tuple[str, str, int]]:
     return [(f"{low} to {high - 1}", "█" * round(BAR * count / max(one.counts)), count) for low, high, count in ends]
 
 
-def as_page(preview: Preview, command: str) -> str:
+def as_page(previews: Sequence[Preview], command: str) -> str:
     """One HTML file that needs nothing beside it."""
-    facts = Table(columns("of a batch", "value"), preview.facts, f"{preview.kind}, {preview.batches} batches")
+    sections = [section for preview in previews for section in _sections(preview)]
+    return page("Preview of a batch", sections, [command], style=CSS)
+
+
+def _sections(preview: Preview) -> list[Section]:
+    facts = Table(columns("of a batch", "value"), preview.facts, preview.title)
     heads = [*columns("tokens", "share of the highest"), Column("count", ",")]
     lengths = [
         Table(heads, [[name, Cell(bar, mark=one.role.replace(" ", "-")), count] for name, bar, count in _counted(one)],
@@ -84,11 +90,11 @@ def as_page(preview: Preview, command: str) -> str:
         for one in preview.histograms
     ]  # fmt: skip
     examples = environment(Path(__file__).parent).get_template("examples.html.j2").render(preview=preview)
-    sections = [
-        Section("Batches", [facts]), Section("Lengths", lengths),
-        Section("Examples", [_markup(examples)]),
+    of = f" of {preview.part}" if preview.part else ""
+    return [
+        Section(f"Batches{of}", [facts]), Section(f"Lengths{of}", lengths),
+        Section(f"Examples{of}", [_markup(examples)]),
     ]  # fmt: skip
-    return page("Preview of a batch", sections, [command], style=CSS)
 
 
 def _markup(source: str) -> str:

@@ -21,21 +21,34 @@ class Histogram(NamedTuple):
 
 
 class Preview(NamedTuple):
+    part: str  # of a mixture; else empty
     kind: str
     batches: int
     facts: list[tuple[str, str]]
     histograms: list[Histogram]
     examples: list[Example]
 
+    @property
+    def title(self) -> str:
+        return f"{self.part}{': ' if self.part else ''}{self.kind}, {self.batches} batches"
 
-def summary(batches: Iterable[Any], tokenizer: Any, examples: int) -> Preview:
+
+def summaries(batches: Iterable[Any], tokenizer: Any, examples: int) -> list[Preview]:
+    """Of each part of a mixture that was drawn in batches of its own; else one of all."""
+    by_part: dict[str, list[Any]] = {}
+    for batch in batches:
+        by_part.setdefault(batch.part if isinstance(batch.part, str) else "", []).append(batch)
+    return [summary(by_part[part], tokenizer, examples, part) for part in sorted(by_part)]
+
+
+def summary(kept: list[Any], tokenizer: Any, examples: int, part: str = "") -> Preview:
     """The examples are of the first batch."""
-    kept = list(batches)
     by_role = [sequences_of(batch) for batch in kept]
     joined = [
         Sequences(roles[0].role, [ids for one in roles for ids in one.ids]) for roles in zip(*by_role, strict=True)
     ]
     return Preview(
+        part,
         type(kept[0]).__name__,
         len(kept),
         list(_facts(kept, by_role, tokenizer)),
@@ -61,6 +74,10 @@ def _facts(batches: list[Any], by_role: list[list[Sequences]], tokenizer: Any) -
     rows = [len(batch.documents if isinstance(batch, SpanBatch) else batch.rows) for batch in batches]
     what = "documents" if isinstance(batches[0], SpanBatch) else "rows"
     yield f"{what} in a batch", f"{np.mean(rows):g}"
+    if isinstance(batches[0].part, np.ndarray):
+        names, counts = np.unique(np.concatenate([batch.part for batch in batches]), return_counts=True)
+        for name, count in zip(names, counts, strict=True):
+            yield f"{what} of {name} in a batch", f"{count / len(batches):.3g}"
     for place, one in enumerate(by_role[0]):
         yield f"{plural(one.role)} in a batch", f"{np.mean([len(roles[place].ids) for roles in by_role]):g}"
     lengths = [np.concatenate([one.lengths for one in roles]) for roles in by_role]

@@ -20,6 +20,7 @@ from contracts import InputError, NotWritten, TinySizes
 from evaluation.suite import Suite
 from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
+from training.parts import data_of, with_parts
 
 LOGGED_BY_EVERY_RUN = ("train/", "throughput/", "time/")
 
@@ -97,13 +98,14 @@ def check_choice(cfg: DictConfig) -> Any:
     if missing := sorted(OmegaConf.missing_keys(cfg)):
         raise InputError(f"{missing[0]} has no value, and has to be given: {missing[0]}=...")
     model: Any = hydra.utils.get_class(cfg.model._target_)
-    data = hydra.utils.get_object(cfg.data._target_)
     consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)
-    if data.yields not in consumes:
-        raise InputError(
-            f"model={model.objective} learns from {' or '.join(one.__name__ for one in consumes)}, but "
-            f"data={cfg.data._target_} yields {data.yields.__name__}. Choose a data that fits."
-        )
+    for place, node in data_of(cfg).items():
+        yields = hydra.utils.get_object(node._target_).yields
+        if yields is not None and yields not in consumes:
+            raise InputError(
+                f"model={model.objective} learns from {' or '.join(one.__name__ for one in consumes)}, but "
+                f"{place}={node._target_} yields {yields.__name__}. Choose a data that fits."
+            )
     return model
 
 
@@ -111,24 +113,23 @@ def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
     check_types(cfg, declared(TrainKeys))
     check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
-    for group in ("model", "data"):
-        if cfg.get(group) is None:  # a preview may have no model
-            continue
-        known = declared(hydra.utils.get_object(cfg[group]._target_))
-        unknown = [str(key) for key in cfg[group] if key not in known and not str(key).startswith("_")]
+    groups = {group: cfg[group] for group in ("model", "data") if cfg.get(group) is not None}  # a preview has no model
+    for group, node in {**groups, **data_of(cfg)}.items():
+        known = declared(hydra.utils.get_object(node._target_))
+        unknown = [str(key) for key in node if key not in known and not str(key).startswith("_")]
         if unknown:
             near = nearest(unknown[0], known)
             raise InputError(
-                f"{group}.{unknown[0]}: {cfg[group]._target_} has no such key."
+                f"{group}.{unknown[0]}: {node._target_} has no such key."
                 + (f" The nearest is {group}.{near}." if near else "")
             )
-        check_types(cfg[group], known, f"{group}.")
-    for key in AT_LEAST_ONE:
+        check_types(node, known, f"{group}.")
+    for key, _ in with_parts(AT_LEAST_ONE, cfg):
         value = OmegaConf.select(cfg, key)
         if value is not None and value < 1:
             raise InputError(f"{key}={value}: wanted 1 or more.")
-    for key, most in FROM_ZERO.items():
-        value = OmegaConf.select(cfg, key)
+    for key, plain in with_parts(FROM_ZERO, cfg):
+        value, most = OmegaConf.select(cfg, key), FROM_ZERO[plain]
         if value is not None and not 0 <= value <= most:
             raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
     betas = OmegaConf.select(cfg, "model.betas")

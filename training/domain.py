@@ -23,6 +23,7 @@ from evaluation.suite import Suite
 from evaluation.task import Options
 from files.listing import list_files
 from training.checks import names_of
+from training.parts import data_of
 from training.scoring import in_form_that_is_there, own_suite
 from training.stages import Stage, as_value, as_words
 
@@ -67,7 +68,8 @@ def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
     done = (Path(cfg.output_dir) / "results.json").is_file() and not cfg.overwrite
     if domain is None or domain.path is None or done:
         return 0
-    readers = [stage for stage in selected if stage.cfg.data.get("path") == str(triplets_of(domain))]
+    wanted = str(triplets_of(domain))
+    readers = [stage for stage in selected if wanted in (one.get("path") for one in data_of(stage.cfg).values())]
     if not readers and cfg.backbone != "tiny":  # whose vocabulary is of all stages
         return 0
     _check(domain)

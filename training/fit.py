@@ -55,7 +55,7 @@ def fit(
         folder / "checkpoints",
         **cfg.checkpoint,
         monitor=cfg.monitor,
-        mode=cfg.monitor_mode or ("min" if cfg.monitor in LESS_IS_BETTER else "max"),
+        mode=mode_of(cfg.monitor, cfg.monitor_mode),
         patience=cfg.early_stopping,
     )
     telemetry, companions = Telemetry(every_n_steps=cfg.log_every_n_steps), Companions()
@@ -76,12 +76,30 @@ def fit(
     loader: Any = data  # Lightning's part of it
     loader.trainer = trainer
     loader.setup()
+    check_samples(model, data)
     loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
     with companions.named():
         trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
     return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
+
+
+def mode_of(monitor: str | None, said: str | None) -> str:
+    """Whether the least or the most of a score is the best, unless it is said; the losses of parts are losses."""
+    less = monitor in LESS_IS_BETTER or (monitor or "").startswith("train/loss/")
+    return said or ("min" if less else "max")
+
+
+def check_samples(model: Any, data: DataModule) -> None:
+    """Refuse data that the objective cannot take, before a step is computed; each part of a mixture is looked at."""
+    for batch in data.samples():
+        try:
+            model.check_batch(batch)
+        except InputError as error:
+            if isinstance(batch.part, str):
+                raise InputError(f"data.parts.{batch.part}: {error}") from error
+            raise
 
 
 def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:

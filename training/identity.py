@@ -25,7 +25,8 @@ NOT_IDENTITY_WITHIN = {
 SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older configs say for the same; None: nothing
     "model.max_length": (None, 512),
     **dict.fromkeys(
-        ("model.append_end", "model.attention", "model.attention_dropout", "model.mask_token"), (None, None)
+        ("model.append_end", "model.attention", "model.dropout", "model.attention_dropout", "model.mask_token"),
+        (None, None),
     ),
     **dict.fromkeys(("model.matryoshka", "model.matryoshka_weights"), (None, None)),
     **dict.fromkeys(("model.guide", "model.guide_absolute_margin", "model.guide_relative_margin"), (None, None)),
@@ -112,9 +113,11 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
         if key not in NOT_IDENTITY and not OmegaConf.is_missing(copy, key):
             value = copy[key]
             plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-            if key in NOT_IDENTITY_WITHIN and isinstance(plain, dict):
-                plain = {name: part for name, part in plain.items() if name not in NOT_IDENTITY_WITHIN[key]}
             kept[key] = plain
+    for group, names in NOT_IDENTITY_WITHIN.items():
+        for keys in _of_group(kept, group):
+            for name in names:
+                keys.pop(name, None)
     for key, switch in OFF.items():
         group, name = key.split(".")
         found = (kept.get(group) or {}).get(name)
@@ -122,11 +125,19 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
             del kept[group][name]
     for key, (now, before) in SAID_BEFORE.items():
         group, _, name = key.rpartition(".")
-        there = kept if not group else kept.get(group) or {}
-        if name in there and there[name] == now:
-            del there[name]
-            there |= {} if before is None else {name: before}
+        for there in _of_group(kept, group) if group else [kept]:
+            if name in there and there[name] == now:
+                del there[name]
+                there |= {} if before is None else {name: before}
     return kept
+
+
+def _of_group(kept: dict[str, Any], group: str) -> list[dict[str, Any]]:
+    """Its keys, and those of each part of a mixture."""
+    found = kept.get(group)
+    parts = found.get("parts") if isinstance(found, dict) and group == "data" else None
+    several = [found, *(parts.values() if isinstance(parts, dict) else [])]
+    return [one for one in several if isinstance(one, dict)]
 
 
 def _keys_and_values(value: Any) -> Any:

@@ -19,7 +19,7 @@ from files.results import environment, read_results, write_results
 from files.whole import link_whole, whole_folder
 from training.callbacks.checkpoints import BEST
 from training.curve import Reference, draw_curve
-from training.fit import LESS_IS_BETTER, Fitted
+from training.fit import Fitted, mode_of
 from training.stages import Stage
 
 MOST_ROWS = 16  # of the closing table, where it shows all scores
@@ -199,8 +199,7 @@ def unbeaten_start(results: Results) -> str:
     if monitor not in before or monitor not in results["scores"]:
         return ""
     first, last = before[monitor], results["scores"][monitor]
-    less = (recipe.get("monitor_mode") or ("min" if monitor in LESS_IS_BETTER else "max")) == "min"
-    if (last < first) if less else (last > first):
+    if (last < first) if mode_of(monitor, recipe.get("monitor_mode")) == "min" else (last > first):
         return ""
     return f"No step beat the untrained encoder: {monitor} was {first:.2f} before, and is {last:.2f}."
 

@@ -19,7 +19,7 @@ from command.processes import from_rank_zero
 from files.claims import work_for
 from training.checks import check_checkpoint, check_choice, check_device, check_room, check_values
 from training.domain import domain_words, synthesise_domain
-from training.fit import fit, free_memory, make_loggers, take_weights
+from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.folder import LOCK
 from training.identity import earlier_folder
 from training.leave import finish, finish_stages
@@ -35,7 +35,10 @@ log = logging.getLogger("train")
 
 def run(cfg: DictConfig) -> int:
     """Exit status of a whole run."""
-    with _no_empty_folder(Path(cfg.output_dir)), said_once("training.lengths", "training.scoring", "encoders.layers"):
+    with (
+        _no_empty_folder(Path(cfg.output_dir)),
+        said_once("training.lengths", "training.scoring", "encoders.layers", "datamodules.mixture"),
+    ):
         status = 1
         try:
             status = _run(cfg)
@@ -104,7 +107,8 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     choose(cfg, model, data)
     data.trainer = hydra.utils.instantiate(cfg.trainer, logger=False)
     data.setup()
-    model.check_batch(next(iter(data.train_dataloader())))
+    check_samples(model, data)
+    data.train_dataloader()
 
 
 def run_stage(stage: Stage, before: Path | None = None) -> int:

@@ -26,6 +26,8 @@ from files.manifest import is_finished
 from training.identity import NOTHING_BEFORE, Identity, identity_of, named_folder
 
 STAGE_WORD = re.compile(r"(?P<sign>\+{0,2})stages\.(?P<name>[^.=@/]+)\.(?P<rest>.+)", flags=re.DOTALL)
+PART_WORD = re.compile(r"\+{0,2}data\.parts\.(?P<name>[^.=@/]+)\.data=(?P<kind>.*)", flags=re.DOTALL)
+QUOTES = "'\""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes, which live through all of it
     "output_dir", "resume", "overwrite", "only_stage", "stages", "experiment", "devices", "num_nodes", "trainer",
@@ -68,8 +70,20 @@ class Stage(NamedTuple):
 
 
 def forced(words: Sequence[str]) -> list[str]:
-    """Command line words as Hydra takes them: keys of a stage need not stand in the experiment, and are judged here."""
-    return [f"++{word}" if STAGE_WORD.fullmatch(word) and not word.startswith("+") else word for word in words]
+    """Command line words as Hydra takes them: keys of a stage need not stand in the experiment, and are judged here.
+
+    ``data.parts.NAME.data=KIND`` puts the config of that kind of data in the place of a part; weights of parts are not
+    known before.
+    """
+    return [_forced(word) for word in words]
+
+
+def _forced(word: str) -> str:
+    if STAGE_WORD.fullmatch(word):
+        return word if word.startswith("+") else f"++{word}"
+    if part := PART_WORD.fullmatch(word):
+        return f"+data@data.parts.{part['name']}={part['kind'].strip(QUOTES)}"
+    return f"++{word}" if word.startswith("data.weights.") else word
 
 
 def stages_of(cfg: DictConfig, words: Sequence[str]) -> list[Stage]:
@@ -155,7 +169,7 @@ def _composed(name: str, first: list[str], for_all: list[str], behind: list[str]
             )
         if key in OF_THE_WHOLE or key.split(".")[0] in ("hydra", "tiny"):
             raise InputError(f"stages.{name}.{key}: this is the same for all stages. Say {key}=... instead.")
-    words = [*first, *for_all, *behind]
+    words = forced([*first, *for_all, *behind])
     try:
         cfg = compose("train", words)
     except (HydraException, OmegaConfBaseException) as error:

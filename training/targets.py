@@ -22,6 +22,7 @@ LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
 KINDS = {  # where it stands: what it is one of
     "model": pl.LightningModule,
     "data": pl.LightningDataModule,
+    "data.parts.*": pl.LightningDataModule,
     "callbacks.*": pl.Callback,
     "logger": Logger,
     "trainer": pl.Trainer,
@@ -81,6 +82,6 @@ def _check(key: str, place: Sequence[str], target: Any, allowed: Sequence[str]) 
         raise InputError(f"{said} is not to be found: there is no such class.")
     if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*OURS, *LIGHTNING):
         raise InputError(f"{said}: its code is not run. {advice}")  # what a module of ours has imported
-    kind = KINDS.get("callbacks.*" if len(place) == 2 and place[0] == "callbacks" else key)
+    kind = KINDS.get(key, KINDS.get(f"{'.'.join(place[:-1])}.*"))
     if kind is not None and not issubclass(found, kind):
         raise InputError(f"{said}: wanted a kind of {kind.__name__}. {advice}")

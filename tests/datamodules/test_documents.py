@@ -232,16 +232,16 @@ def test_bad_settings_are_refused_with_advice(settings, advice, documents):
         ready(documents(**settings)).train_dataloader()
 
 
-def test_masks_need_a_mask_token():
+def test_without_a_mask_token_nothing_is_masked():
     class Store:
         def text(self, row):
             return np.arange(100)
 
     specials = special_tokens_of_a_causal_model()
-    with pytest.raises(InputError, match=r"no mask token.*data.mlm_probability=0"):
-        SpanBatches(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0.15)
-    spans = SpanBatches(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0)
-    assert len(spans(0, np.array([0])).anchors.lengths) == 2
+    batch = SpanBatches(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0.15)(0, np.array([0]))
+    assert len(batch.anchors.lengths) == 2
+    assert torch.equal(batch.masked_ids, batch.anchors.ids)
+    assert set(batch.labels.tolist()) == {IGNORED_LABEL}
 
 
 def special_tokens_of_a_causal_model():

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from datamodules import overlap
 from datamodules.documents import RowsOfDocuments
-from datamodules.overlap import contained, count_overlap
+from datamodules.overlap import contained, find_overlap
 from datamodules.text_to_ids import LengthRule, LongDocuments
 from datamodules.token_store import build_or_open
 from tests.data import TextSource
@@ -76,8 +76,8 @@ def test_sentences_are_read_as_documents_are(tokenizer, tmp_path):
         "Q",  # too short to tell
     ]
     store, reading = stored(path, tokenizer, tmp_path)
-    assert count_overlap(store, reading, sentences, min_tokens=6) == {"checked": 4, "found": 2}
-    assert count_overlap(store, reading, []) == {"checked": 0, "found": 0}
+    assert find_overlap(store, reading, sentences, min_tokens=6).counts() == {"checked": 4, "found": 2}
+    assert find_overlap(store, reading, []).counts() == {"checked": 0, "found": 0}
 
 
 def test_lower_case_follows_the_store(bpe, tmp_path):
@@ -85,7 +85,10 @@ def test_lower_case_follows_the_store(bpe, tmp_path):
     path.write_text("She repaired the clock with a spoon and two hairpins.\n")
     sentences = ["SHE repaired the Clock with a spoon and two hairpins."]
     for lowercase, found in ((False, 0), (True, 1)):
-        assert count_overlap(*stored(path, bpe, tmp_path, lowercase), sentences) == {"checked": 1, "found": found}
+        assert find_overlap(*stored(path, bpe, tmp_path, lowercase), sentences).counts() == {
+            "checked": 1,
+            "found": found,
+        }
 
 
 def test_real_documents_hold_their_own_sentences_and_no_others(shared_data, minilm_path, tmp_path):
@@ -96,7 +99,7 @@ def test_real_documents_hold_their_own_sentences_and_no_others(shared_data, mini
     inside = [" ".join(text.split()[100:130]) for text in TextSource(path).texts()]
     turned = [" ".join(reversed(sentence.split())) for sentence in inside]
     start = time.perf_counter()
-    answer = count_overlap(store, reading, inside + turned)
+    answer = find_overlap(store, reading, inside + turned).counts()
     assert answer["checked"] == 2 * len(inside)
     assert len(inside) * 0.9 <= answer["found"] <= len(inside)  # the cut may fall inside what WordPiece sees as one
     assert time.perf_counter() - start < 30, os.getloadavg()

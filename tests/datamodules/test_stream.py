@@ -8,15 +8,17 @@ import pytorch_lightning as pl
 import torch
 
 from contracts import InputError
-from datamodules.stream import BatchStream
+from datamodules.order import Order
+from datamodules.stream import BatchStream, EpochBatches
 
 
 def build(pass_index, examples):
     return pass_index, examples.tolist()
 
 
-def stream(examples=23, batch_size=4, **kwargs):
-    return BatchStream(build, examples, batch_size, **{"seed": 1, **kwargs})
+def stream(examples=23, batch_size=4, *, make=build, passes=1, seed=1, rank=0, world=1, drop_last=True, **kwargs):
+    order = Order(examples, batch_size, seed=seed, rank=rank, world=world, drop_last=drop_last)
+    return BatchStream(EpochBatches(make, order, passes), **kwargs)
 
 
 def take(batches, count):
@@ -134,7 +136,7 @@ def test_lightning_resumes_at_the_batch_where_it_stopped(at, limit, tmp_path):
 
 
 def test_batches_with_arrays_stay_as_they_are():
-    batches = BatchStream(lambda _, examples: (examples, torch.from_numpy(examples)), 8, 4, seed=0)
+    batches = stream(8, make=lambda _, examples: (examples, torch.from_numpy(examples)))
     array, tensor = next(iter(batches))
     assert isinstance(array, np.ndarray)
     assert isinstance(tensor, torch.Tensor)

@@ -30,8 +30,9 @@ class Telemetry(pl.Callback):
     """Logs every ``every_n_steps`` optimizer steps, and at the last one, to all loggers of the trainer.
 
     Modules never call ``self.log``: a training step returns ``contracts.StepOutput``, and its loss and metrics are
-    averaged over ranks here. The values also stand in ``trainer.callback_metrics`` (``monitor=train/loss``) and in
-    ``latest``. After ``fit`` ``total`` says what the run has cost, all ranks and interruptions together.
+    averaged over ranks here. Of a mixture ``train/loss/PART`` is the mean over this part's batches since the last log
+    step. The values also stand in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After
+    ``fit`` ``total`` says what the run has cost, all ranks and interruptions together.
     """
 
     def __init__(self, *, every_n_steps: int) -> None:
@@ -50,6 +51,7 @@ class Telemetry(pl.Callback):
         self._started = time.monotonic()
         self._window_started: float | None = None
         self._window_counts = dict.fromkeys(COUNTS, 0)
+        self._parts = dict[str, tuple[Tensor | float, int]]()  # of a mixture: losses since the last log step, and steps
         self._learning_rate = 0.0
         self._step_seen = 0
         self._first_bad: Tensor | None = None  # () int64, on the device
@@ -87,6 +89,9 @@ class Telemetry(pl.Callback):
             self._counts[name] += outputs["spent"][name]
             self._window_counts[name] += outputs["spent"][name]
         self._watch(outputs["loss"], trainer.global_step, batch)
+        if isinstance(part := getattr(batch, "part", None), str):
+            losses, steps = self._parts.get(part, (0.0, 0))
+            self._parts[part] = losses + outputs["loss"].detach().float(), steps + 1
         if trainer.global_step == self._step_seen:
             return  # more batches are accumulated before the optimizer steps
         self._step_seen = trainer.global_step
@@ -107,10 +112,16 @@ class Telemetry(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Called on every rank when a checkpoint is made; a collective."""
-        return {"spent": dict(self._spent())}
+        state: dict[str, Any] = {"spent": dict(self._spent())}
+        if self._parts and self._first_bad is not None:
+            sums = agreement.total([float(losses) for losses, _ in self._parts.values()], self._first_bad.device)
+            of_all = zip(self._parts.items(), sums, strict=True)
+            state["parts"] = {name: (losses / agreement.processes(), steps) for (name, (_, steps)), losses in of_all}
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._before = self.total = cast(Spent, dict(state_dict["spent"]))
+        self._parts = {name: (losses, steps) for name, (losses, steps) in state_dict.get("parts", {}).items()}
 
     # --------------------------------------------------------------------------------------- the totals
 
@@ -133,7 +144,10 @@ class Telemetry(pl.Callback):
 
     def _log(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: StepOutput) -> None:
         self._refuse_bad_losses(pl_module)
-        averaged = _means({"loss": outputs["loss"], **outputs["metrics"]}, pl_module.device, self._window_counts)
+        of_parts = {f"loss/{name}": torch.as_tensor(losses / steps) for name, (losses, steps) in self._parts.items()}
+        self._parts.clear()
+        metrics = {"loss": outputs["loss"], **of_parts, **outputs["metrics"]}
+        averaged = _means(metrics, pl_module.device, self._window_counts)
         counts = {name: averaged.pop(f"spent/{name}") for name in COUNTS}
         now = time.monotonic()
         seconds = max(now - (self._window_started or self._started), 1e-9)

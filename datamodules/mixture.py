@@ -1,0 +1,225 @@
+"""Several data sets at once: what training has to know of all of them together.
+
+An epoch is as many batches as the parts have together. How many of them are of which part its weight says; what is
+drawn from a part is what training on it alone draws, in the same order, pass after pass, so that none of its rows comes
+up again before all have.
+"""
+
+import hashlib
+import itertools
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import pytorch_lightning as pl
+
+from contracts import InputError
+from datamodules.interleaving import quotas, shares
+from datamodules.mixed_batches import MixedBatches, OfAllParts, OfOnePart, check_alike, named
+from datamodules.overlap import together
+from datamodules.stream import BatchStream, stream_for
+from datamodules.text_data import TextData
+
+NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+log = logging.getLogger(__name__)
+
+
+class Drawn(NamedTuple):
+    """Of each part, in batches or, where these hold rows of all parts, in rows."""
+
+    shares: dict[str, float]
+    there: dict[str, int]  # in a pass over the part
+    drawn: dict[str, int]  # in an epoch
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Mixture(pl.LightningDataModule):
+    """``parts`` are data modules by their names; all fields are keys, with the defaults of ``configs/data``.
+
+    ``weights`` says how often each part is drawn; without them it is size^(1 / ``temperature``), where the size is what
+    an epoch of the part alone would have. ``homogeneous`` batches are of one part each; others hold rows of every part.
+    """
+
+    yields: ClassVar[None] = None  # what its parts do
+
+    parts: dict[str, TextData]
+    weights: dict[str, float] | None
+    temperature: float
+    homogeneous: bool
+    batch_size: int
+    drop_last: bool
+    seed: int
+    num_workers: int
+    quiet: bool
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if not self.parts:
+            raise InputError(
+                "data=mixture: there are no parts. Name each and say what it is: data.parts.NAME.data=triplets "
+                "data.parts.NAME.path=FILE."
+            )
+        self.parts = dict(sorted(self.parts.items()))  # in whatever order they are named
+        for name, part in self.parts.items():
+            if not NAME.fullmatch(str(name)):
+                raise InputError(f"data.parts.{name}: wanted a name of letters, digits, - and _.")
+            self._share_keys(name, part)
+        shares(dict.fromkeys(self.parts, 1), self.weights, self.temperature)  # refuses what is none
+        self._drawn: Drawn | None = None
+
+    def _share_keys(self, name: str, part: TextData) -> None:
+        first = next(iter(self.parts.values()))
+        shared: dict[str, Any] = {
+            "tokenizer": first.tokenizer,
+            "append_end": first.append_end,
+            "batch_size": self.batch_size,
+        }
+        for key, wanted in shared.items():
+            if (own := getattr(part, key)) != wanted:
+                raise InputError(
+                    f"data.parts.{name}.{key}={own}: wanted {wanted}, which all parts share. Say batch_size, backbone "
+                    "or model.append_end, of the whole run."
+                )
+        for key, default in (("drop_last", True), ("num_workers", 0)):
+            if getattr(part, key) not in (default, getattr(self, key)):
+                raise InputError(f"data.parts.{name}.{key}: all parts share it. Say data.{key} instead.")
+        part.drop_last = self.drop_last
+
+    def prepare_data(self) -> None:
+        """Tokenise each part into the cache."""
+        for name, part in self.parts.items():
+            with named(name):
+                part.prepare_data()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open the stores, and settle how often each part is drawn."""
+        if self._drawn is None:
+            there = dict[str, int]()
+            for name, part in self.parts.items():
+                with named(name):
+                    part.setup()
+                    there[name] = len(part.epoch_batches()) if self.homogeneous else self._rows(part)
+            units = sum(there.values())
+            if not self.homogeneous:
+                check_alike({name: next(part.samples()) for name, part in self.parts.items()})
+                units -= units % self.batch_size if self.drop_last else 0
+            parted = shares(there, self.weights, self.temperature)
+            self._check(parted, there, units)
+            self._drawn = Drawn(parted, there, dict(zip(there, quotas(list(parted.values()), units), strict=True)))
+            if not self.quiet:
+                log.info("%s", self._described(self._drawn))
+
+    def _rows(self, part: TextData) -> int:
+        """What a pass over a part draws for batches of all."""
+        if part.passes > 1:
+            raise InputError("data.equalise_spans_to is for batches of one part each: set data.homogeneous=true.")
+        rows = part.num_examples
+        return rows - rows % self.batch_size if self.drop_last and rows >= self.batch_size else rows
+
+    def _check(self, parted: dict[str, float], there: dict[str, int], units: int) -> None:
+        for name, share in parted.items():
+            if 0 < share * units < 1:
+                raise InputError(
+                    f"data.weights: part {name} has a share of {share:.2g} of the {units} "
+                    f"{self._unit} of an epoch, which is less than one. Give it a larger weight, or leave it out."
+                )
+            if not self.homogeneous and share * self.batch_size > there[name]:
+                raise InputError(
+                    f"data.homogeneous=false: a batch of {self.batch_size} would hold {share * self.batch_size:.0f} "
+                    f"rows of part {name}, which has {there[name]}. Give it a smaller weight, or take a smaller "
+                    "batch_size."
+                )
+
+    @property
+    def _unit(self) -> str:
+        return "batches" if self.homogeneous else "rows"
+
+    def _described(self, drawn: Drawn) -> str:
+        each = [
+            f"{name} {drawn.drawn[name]:,} ({share:.1%}, {drawn.drawn[name] / drawn.there[name]:.2f} times what it has)"
+            for name, share in drawn.shares.items()
+        ]
+        how = "each of one part" if self.homogeneous else "each with rows of all parts"
+        return (
+            f"mixture: an epoch is as long as those of its parts together, {len(self.mixed_batches()):,} batches of "
+            f"{self.batch_size}, {how}; {self._unit}: {', '.join(each)}"
+        )
+
+    @property
+    def drawn(self) -> Drawn:
+        """How often each part is."""
+        self.setup()
+        assert self._drawn is not None
+        return self._drawn
+
+    @property
+    def num_examples(self) -> int:
+        """Of all parts."""
+        return sum(part.num_examples for part in self.parts.values())
+
+    def mixed_batches(self, rank: int = 0, world: int = 1) -> MixedBatches:
+        """This rank's share of the global batches.
+
+        Raises:
+            InputError: the batch size does not split evenly, or exceeds a part.
+        """
+        _, there, drawn = self.drawn
+        keys: dict[str, Any] = {"seed": self.seed, "batch_size": self.batch_size, "drop_last": self.drop_last}
+        if not self.homogeneous:
+            return OfAllParts(self.parts, drawn.values(), rank, world, rows=there.values(), **keys)
+        return OfOnePart(self.parts, drawn.values(), rank, world, **keys)
+
+    def train_dataloader(self) -> BatchStream:
+        ids = hashlib.sha256("".join(part.data_id for part in self.parts.values()).encode()).hexdigest()
+        return stream_for(self.trainer, self.mixed_batches, data_id=ids, num_workers=self.num_workers)
+
+    def samples(self) -> Iterator[Any]:
+        """A small batch of each part."""
+        for name, part in self.parts.items():
+            with named(name):
+                yield from (batch._replace(part=name) for batch in part.samples())
+
+    def texts(self) -> Iterator[str]:
+        """One of each part in turn: a vocabulary is made of the first texts, and should be of all parts."""
+        rows = itertools.zip_longest(*(part.texts() for part in self.parts.values()))
+        return (text for row in rows for text in row if text is not None)
+
+    def manifest(self) -> dict[str, Any]:
+        """The accounts of the parts, and how often each was drawn."""
+        parted, there, drawn = self.drawn
+        return {
+            "kind": "mixture",
+            "homogeneous": self.homogeneous,
+            "batches_per_epoch": len(self.mixed_batches()),
+            "parts": {
+                name: {
+                    **part.manifest(),
+                    "share": parted[name],
+                    f"{self._unit}_per_epoch": drawn[name],
+                    f"{self._unit}_of_a_pass": there[name],
+                }
+                for name, part in self.parts.items()
+            },
+        }
+
+    def held_out(self) -> Sequence[Any]:
+        """Of all parts; tasks that are called alike are told apart by the names of the parts."""
+        found = [(name, task) for name, part in self.parts.items() for task in part.held_out()]
+        names = [task.name for _, task in found]
+        return [
+            task if names.count(task.name) == 1 else task._replace(name=f"{task.name}-{name}") for name, task in found
+        ]
+
+    def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
+        """Of sentences that stand in any part."""
+        return together([part.overlap(sentences) for part in self.parts.values()]).counts()
+
+    def dev_batches(self, part: str, size: int, rank: int = 0, world: int = 1) -> Iterator[Any]:
+        """Of texts to write, the held-out ones of all parts; this rank's batches of them."""
+        parts: Sequence[Any] = list(self.parts.values())
+        return itertools.islice(
+            itertools.chain.from_iterable(one.dev_batches(part, size) for one in parts), rank, None, world
+        )
