@@ -15,6 +15,7 @@ from contracts import InputError
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
 # What other libraries call a batch that is learnt from in parts
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
+PART = "data@data.parts."  # what names the data of a part of a mixture begins so
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
 
 
@@ -40,6 +41,8 @@ def check_words(config: str, words: Sequence[str]) -> None:
                 "batch is cut into chunks, has the gradient of the whole, and all of it gives negatives, which "
                 "accumulated batches would not."
             )
+        if key.startswith(PART) and not re.fullmatch("[A-Za-z0-9_-]+", name := key.removeprefix(PART)):
+            raise InputError(f"data.parts.{cut(name)}: wanted a name of letters, digits, - and _.")
         if key in GROUPS.get(config, ()):
             _check_choice(key, word)
 

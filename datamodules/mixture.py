@@ -139,7 +139,7 @@ class Mixture(pl.LightningDataModule):
 
     def _described(self, drawn: Drawn) -> str:
         each = [
-            f"{name} {drawn.drawn[name]:,} ({share:.1%}, {drawn.drawn[name] / drawn.there[name]:.2f} times what it has)"
+            f"{name} {drawn.drawn[name]:,} ({share:.1%}, {drawn.drawn[name] / drawn.there[name]:.2f} passes)"
             for name, share in drawn.shares.items()
         ]
         how = "each of one part" if self.homogeneous else "each with rows of all parts"
@@ -184,8 +184,12 @@ class Mixture(pl.LightningDataModule):
 
     def texts(self) -> Iterator[str]:
         """One of each part in turn: a vocabulary is made of the first texts, and should be of all parts."""
-        rows = itertools.zip_longest(*(part.texts() for part in self.parts.values()))
+        rows = itertools.zip_longest(*(self._texts_of(name) for name in self.parts))
         return (text for row in rows for text in row if text is not None)
+
+    def _texts_of(self, name: str) -> Iterator[str]:
+        with named(name):
+            yield from self.parts[name].texts()
 
     def manifest(self) -> dict[str, Any]:
         """The accounts of the parts, and how often each was drawn."""

@@ -44,7 +44,7 @@ def of_columns(given: Prompts, kind: RowKind, own: Sequence[str] | None, width: 
     """
     if given is None or isinstance(given, str):
         return [given or ""] * width
-    places = {name: place for names in [*kind.columns, kind.numbered, own or ()] for place, name in enumerate(names)}
+    places = {name: place for names in [*kind.columns, own or ()] for place, name in enumerate(names)}
     names = [name for name, place in places.items() if place < width]
     if isinstance(given, Mapping):
         for name in given:

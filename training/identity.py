@@ -30,7 +30,9 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     ),
     **dict.fromkeys(("model.matryoshka", "model.matryoshka_weights"), (None, None)),
     **dict.fromkeys(("model.guide", "model.guide_absolute_margin", "model.guide_relative_margin"), (None, None)),
-    **dict.fromkeys(("data.append_end", "data.deletion", "data.mask_how", "data.mask_token"), (None, None)),
+    **dict.fromkeys(
+        ("data.append_end", "data.deletion", "data.mask_how", "data.mask_token", "data.prompts"), (None, None)
+    ),
     "evaluation.tasks": (None, None),
     "data.drop_last": (True, None),
     **dict.fromkeys(("early_stopping", "freeze", "model.freeze", "model.layer_decay"), (None, None)),

@@ -21,6 +21,8 @@ def data_of(cfg: DictConfig) -> dict[str, Any]:
         return {"data": cfg.data}
     found = {f"data.parts.{name!s}": part for name, part in parts.items()}
     for place, part in found.items():
+        if isinstance(part, DictConfig) and PARTS in part:
+            raise InputError(f"{place}: a mixture is no part of another. Name its parts beside the others.")
         if not isinstance(part, DictConfig) or "_target_" not in part:
             raise InputError(
                 f"{place}: nobody says what it is. Say {place}.data=triplets, or any other; in a YAML file, under "

@@ -266,7 +266,7 @@ def _lengths(name, model):
 
 def test_single_sentences_without_dropout_are_refused(tiny_bert):
     model = built("simcse", tiny_bert).train()
-    with pytest.raises(InputError, match=r"needs dropout.*hidden_dropout_prob"):
+    with pytest.raises(InputError, match=r"needs dropout.*model\.dropout=0\.1"):
         model.training_step(SentenceBatch(*ragged(model, LEFT), ROWS), 0)
 
 

@@ -1,0 +1,215 @@
+"""Mixtures of data sets: what is drawn of each, how often and in which order, against plain training on the part."""
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from contracts import InputError, Ragged, SentenceBatch, TripletBatch
+from datamodules.interleaving import Interleaving, quotas, shares
+from tests.conftest import SENTENCES
+from tests.data import as_rank, batches, data_module, sequences_of, write_rows
+
+SIZES = {"few": 8, "some": 22, "many": 40}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two columns of texts, which name the part, the row and the column."""
+    return {
+        name: write_rows(
+            tmp_path / f"{name}.jsonl", [{"anchor": f"a {name} {i}", "positive": f"b {name} {i}"} for i in range(rows)]
+        )
+        for name, rows in SIZES.items()
+    }
+
+
+@pytest.fixture
+def part(tiny_bert, tmp_path):
+    keys = {"tokenizer": tiny_bert, "cache_dir": tmp_path / "cache", "max_length": 12, "seed": 3}
+    return lambda path, kind="qa", **more: data_module(kind, path=path, **{**keys, **more})
+
+
+@pytest.fixture
+def mixture(files, part):
+    def make(names=tuple(SIZES), batch_size=4, of_parts=None, **keys):
+        parts = {name: part(files[name], batch_size=batch_size, **(of_parts or {})) for name in names}
+        return data_module("mixture", parts=parts, batch_size=batch_size, **{"seed": 3, **keys})
+
+    return make
+
+
+def rows_of(batch):
+    """(part, row) of each example."""
+    names = np.broadcast_to(batch.part, batch.rows.shape).tolist()
+    return list(zip(names, batch.rows.tolist(), strict=True))
+
+
+def epoch(data, number, rank=0, world=1):
+    return [rows_of(batch) for batch in batches(data, rank=rank, world=world, epoch=number)]
+
+
+def assert_same(ours, theirs):
+    for field, one, other in zip(ours._fields, ours, theirs, strict=True):
+        if isinstance(one, Ragged):
+            assert sequences_of(one) == sequences_of(other)
+        elif isinstance(one, torch.Tensor | np.ndarray) and field != "part":
+            assert one.tolist() == other.tolist()
+
+
+@pytest.mark.parametrize("homogeneous", [True, False])
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("kind", ["qa", "text"])
+def test_one_part_is_plain_training(kind, drop_last, homogeneous, files, part, corpus_file):
+    keys = {"batch_size": 6, "drop_last": drop_last}
+    path = files["some"] if kind == "qa" else corpus_file
+    more = {} if kind == "qa" else {"min_span": 4, "max_span": 16, "max_length": 20}
+    for number in (0, 1):
+        alone = batches(part(path, kind, **keys, **more), epoch=number)
+        mixed = data_module(
+            "mixture", parts={"it": part(path, kind, **keys, **more)}, seed=8, homogeneous=homogeneous, **keys
+        )
+        found = batches(mixed, epoch=number)
+        assert len(alone) == len(found) > 2
+        for ours, theirs in zip(found, alone, strict=True):
+            assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("homogeneous", [True, False])
+def test_by_size_an_epoch_has_every_row_once(mixture, homogeneous):
+    data = mixture(homogeneous=homogeneous, drop_last=False)
+    every = Counter((name, row) for name, size in SIZES.items() for row in range(size))
+    first, second = (epoch(data, number) for number in (0, 1))
+    assert Counter(row for rows in first for row in rows) == Counter(row for rows in second for row in rows) == every
+    assert first != second
+    if homogeneous:
+        assert all(len({name for name, _ in rows}) == 1 for rows in first)
+
+
+@pytest.mark.parametrize("homogeneous", [True, False])
+def test_weights_are_frequencies_and_no_row_comes_again_before_all_have(mixture, homogeneous):
+    data = mixture(("few", "many"), weights={"few": 3, "many": 1}, homogeneous=homogeneous)
+    drawn = Counter[tuple[str, int]]()
+    places = 0
+    for number in range(6):
+        rows = [row for batch in epoch(data, number) for row in batch]
+        drawn.update(rows)
+        places += len(rows)
+        share = sum(name == "few" for name, _ in rows) / len(rows)
+        assert abs(share - 0.75) < 1 / 12  # one of an epoch's 12 batches
+    for name in ("few", "many"):
+        passes = [drawn[name, row] for row in range(SIZES[name])]
+        assert max(passes) - min(passes) <= 1
+    assert abs(sum(n for (name, _), n in drawn.items() if name == "few") / places - 0.75) < 0.01
+
+
+@pytest.mark.parametrize("homogeneous", [True, False])
+def test_the_same_batches_on_two_processes_and_after_a_break(mixture, homogeneous):
+    make = lambda: mixture(homogeneous=homogeneous, temperature=2.0)  # noqa: E731
+    alone = [rows for number in (0, 1) for rows in epoch(make(), number)]
+    shared = [[rows for number in (0, 1) for rows in epoch(make(), number, rank, 2)] for rank in (0, 1)]
+    assert [sorted(one + other) for one, other in zip(*shared, strict=True)] == [sorted(rows) for rows in alone]
+    assert all(len(one) == len(other) for one, other in zip(*shared, strict=True))
+
+    first = as_rank(make(), 0, 1).train_dataloader()
+    consumed = [rows_of(batch) for batch, _ in zip(first, range(5), strict=False)]
+    rest = as_rank(make(), 0, 1).train_dataloader()
+    rest.load_state_dict({**first.state_dict(), "consumed": 5})
+    assert consumed + [rows_of(batch) for _ in range(2) for batch in rest] == alone
+    other = as_rank(mixture(homogeneous=homogeneous, temperature=1.0), 0, 1).train_dataloader()
+    with pytest.raises(InputError, match="other data"):
+        other.load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize("numbers", [[3, 5, 1], [0, 4], [7], [100, 1, 1], [33, 70, 2]])
+def test_at_every_place_each_part_has_had_its_share(numbers):
+    found = Interleaving(numbers, seed=2)
+    places = [found.at(4, place) for place in range(sum(numbers))]
+    assert sorted(places) == [(part, number) for part, of_it in enumerate(numbers) for number in range(of_it)]
+    assert [found.at(4, place) for place in (len(places) - 1, 0)] == [places[-1], places[0]]  # in any order
+    for place in range(sum(numbers)):
+        before = found.before(place)
+        assert sum(before) == place
+        for have, number in zip(before, numbers, strict=True):
+            assert abs(have - Fraction(place * number, sum(numbers))) < len(numbers)
+
+
+def test_shares_are_by_weight_or_by_a_root_of_the_size():
+    assert shares({"a": 1, "b": 9}, {"a": 1, "b": 3}, 1.0) == {"a": 0.25, "b": 0.75}
+    assert shares({"a": 1, "b": 9}, None, 2.0) == pytest.approx({"a": 1 / 4, "b": 3 / 4})
+    assert shares({"a": 1, "b": 9}, None, 1e9) == pytest.approx({"a": 1 / 2, "b": 1 / 2})
+    assert quotas([0.5, 0.3, 0.2], 9) == [4, 3, 2]
+
+
+def test_parts_of_several_kinds_keep_to_themselves(mixture, files, part, tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(SENTENCES))
+    parts = {"pairs": part(files["few"]), "lines": part(lines, "sentences")}
+    kinds = {batch.part: type(batch) for batch in batches(data_module("mixture", parts=parts, batch_size=4))}
+    assert kinds == {"pairs": TripletBatch, "lines": SentenceBatch}
+    with pytest.raises(InputError, match=r"lines are a SentenceBatch.*pairs a TripletBatch.*homogeneous=true"):
+        as_rank(data_module("mixture", parts=parts, batch_size=4, homogeneous=False), 0, 1)
+
+
+PROMPTS = [
+    ("to all: ", ["to all: ", "to all: "]),
+    (["query: ", "passage: "], ["query: ", "passage: "]),
+    ({"answer": "passage: "}, ["", "passage: "]),
+    ({"anchor": "query: "}, ["query: ", ""]),
+]
+
+
+@pytest.mark.parametrize(("given", "wanted"), PROMPTS)
+def test_a_prompt_gives_the_ids_of_the_joined_string(given, wanted, tiny_mlm, tiny_bert, tmp_path):
+    path = write_rows(tmp_path / "q.jsonl", [{"question": q, "answer": q[::-1] * 3} for q in SENTENCES])
+    for folder in (tiny_mlm, tiny_bert):  # one joins the blank of a prompt with the text behind it, one does not
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        data = data_module("qa", path=path, tokenizer=folder, cache_dir=tmp_path, max_length=24, prompts=given)
+        for batch in batches(data):
+            for side, prompt, turn in zip((batch.anchors, batch.positives), wanted, (1, -1), strict=True):
+                texts = [prompt + SENTENCES[row][::turn] * (2 - turn) for row in batch.rows]
+                assert sequences_of(side) == tokenizer(texts, truncation=True, max_length=24)["input_ids"]
+        assert next(data.texts()) == wanted[0] + SENTENCES[0]
+
+
+BAD = [
+    ({"names": ()}, r"there are no parts.*data\.parts\.NAME\.data=triplets"),
+    ({"weights": {"few": 1}}, r"data\.weights: many has none"),
+    ({"weights": {"few": 1, "many": 1, "none": 1}}, r"data\.weights\.none: there is no such part; .* few, many"),
+    ({"weights": {"few": -1, "many": 1}}, r"data\.weights\.few=-1: wanted a number, 0 or more"),
+    ({"weights": {"few": float("nan"), "many": 1}}, r"data\.weights\.few=nan: wanted a number"),
+    ({"weights": {"few": 0, "many": 0}}, r"data\.weights: they sum to 0"),
+    ({"weights": {"few": 1, "many": 10_000}}, r"part few has a share of 0.0001 of the 12 batches"),
+    ({"weights": {"few": 1, "many": 1}, "temperature": 2}, r"data\.temperature=2: the weights are given"),
+    ({"temperature": 0}, r"data\.temperature=0: wanted a number above 0"),
+    ({"batch_size": 10}, r"data\.parts\.few, where data\.KEY is .*a batch of 10 examples is larger than the data"),
+    ({"homogeneous": False, "weights": {"few": 9, "many": 1}, "batch_size": 20}, r"18 rows of part few, which has 8"),
+    ({"of_parts": {"fraction": 2}}, r"data\.fraction"),
+    ({"of_parts": {"num_workers": 2}}, r"data\.parts\.few\.num_workers: all parts share it"),
+    ({"of_parts": {"prompts": {"negative": "x"}}}, r"data\.parts\.few.*no column 'negative'.*question, answer"),
+    ({"of_parts": {"prompts": ["a", "b", "c"]}}, r"data\.prompts=\['a', 'b', 'c'\]: wanted 2"),
+]
+
+
+@pytest.mark.parametrize(("keys", "said"), BAD)
+def test_what_is_no_mixture_is_refused(keys, said, mixture):
+    with pytest.raises(InputError, match=said):
+        as_rank(mixture(**{"names": ("few", "many"), **keys}), 0, 1).train_dataloader()
+
+
+def test_it_says_what_its_parts_say(mixture, tmp_path, part, files):
+    data = as_rank(mixture(("few", "many"), weights={"few": 1, "many": 2}), 0, 1)
+    told = data.manifest()["parts"]
+    assert {name: (one["used"], one["batches_per_epoch"]) for name, one in told.items()} == {
+        "few": (8, 4),
+        "many": (40, 8),
+    }
+    sentences = [f"a {name} {number} of a text that is long enough" for name in ("few", "other") for number in (1, 2)]
+    path = write_rows(tmp_path / "long.jsonl", [{"anchor": sentences[0], "positive": sentences[1]}] * 4)
+    both = {"one": part(path, max_length=40), "two": part(files["few"]), "three": part(path, max_length=40)}
+    found = as_rank(data_module("mixture", parts=both, batch_size=4), 0, 1)
+    assert found.count_overlap(sentences) == {"checked": 4, "found": 2}
+    assert list(found.texts())[:2] == [sentences[0], sentences[0]]  # of one, three and two in turn

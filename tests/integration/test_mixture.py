@@ -1,0 +1,132 @@
+"""Runs on a mixture: what is logged of its parts, killed and continued, on two processes, against plain training."""
+
+import json
+import signal
+
+import pytest
+import torch
+
+from files.metrics import read_rows
+from tests.forks import TRAIN, run_command
+from tests.integration.curves import reached, without_times
+from tests.integration.test_objectives import TINY, write_rows
+
+STEPS = 9
+BASE = ["model=simcse", *TINY, "model.mlp=false", "batch_size=8", f"max_steps={STEPS}", "model.lr=0.003"]
+COLUMNS = {"triplets": ("anchor", "positive", "negative"), "qa": ("question", "answer"), "sentences": ("text",)}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    for name, columns in COLUMNS.items():
+        write_rows(folder / f"{name}.jsonl", columns, lambda _: {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def words(tables):
+    """Of three kinds, with dropout."""
+    parts = [
+        word
+        for name in COLUMNS
+        for word in (f"data.parts.{name}.data={name}", f"data.parts.{name}.path={tables / name}.jsonl")
+    ]
+    return [*BASE, "data=mixture", *parts, "log_every_n_steps=4", "checkpoint.every_n_steps=2"]
+
+
+def weights(folder):
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def losses(folder):
+    return [
+        {name: float(cell) for name, cell in row.items() if name.startswith("train/loss") and cell}
+        for row in read_rows(folder / "metrics.csv")
+    ]
+
+
+def test_the_loss_of_a_part_is_the_mean_of_its_steps(words, whole, command, tmp_path):
+    done = command(*words, f"output_dir={tmp_path / 'each'}", "log_every_n_steps=1")
+    assert done.status == 0, done.err
+    assert "mixture: an epoch is as long as those of its parts together, 15 batches of 8" in done.err
+    each = losses(tmp_path / "each")
+    parts = [next(name for name in row if name != "train/loss") for row in each]
+    assert len(set(parts)) == 3
+    assert all(row["train/loss"] == row[part] for row, part in zip(each, parts, strict=True))
+    for row, (first, last) in zip(losses(whole), ((0, 4), (4, 8), (8, 9)), strict=True):
+        for name in {*parts[first:last]}:
+            steps = [each[at]["train/loss"] for at in range(first, last) if parts[at] == name]
+            assert row[name] == pytest.approx(sum(steps) / len(steps), rel=1e-6)
+    [data] = json.loads((whole / "results.json").read_text())["data"]
+    assert {name: part["used"] for name, part in data["parts"].items()} == dict.fromkeys(COLUMNS, 44)
+
+
+def test_killed_and_continued_it_ends_the_same(words, whole, start, command, tmp_path):
+    folder = tmp_path / "run"
+    run = start(*words, f"output_dir={folder}")
+    run.wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists() and reached(folder, 4))
+    run.kill(signal.SIGKILL)
+    run.finish()
+    again = command(*words, f"output_dir={folder}")
+    assert again.status == 0, again.err
+    assert without_times(folder) == without_times(whole)
+    ours, theirs = weights(folder), weights(whole)
+    assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
+
+
+def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
+    words = [*(word for word in words if "sentences" not in word), "tiny.dropout=0", "log_every_n_steps=1"]
+    for mixed in ("true", "false"):
+        if mixed == "false":  # rows of equal columns alone
+            words = [*words, "data.parts.triplets.columns=[anchor,positive]", "data.homogeneous=false"]
+        folders = [tmp_path / f"{mixed}-{number}" for number in (1, 2)]
+        assert command(*words, f"output_dir={folders[0]}").status == 0
+        two = run_command(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", TRAIN, *words,
+                           f"output_dir={folders[1]}"])  # fmt: skip
+        assert two.returncode == 0, two.stderr
+        one, other = (losses(folder) for folder in folders)
+        assert len(one) == STEPS
+        for ours, theirs in zip(one, other, strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+def test_one_part_trains_as_plain_data(tables, command, tmp_path):
+    path = tables / "triplets.jsonl"
+    plain = command(
+        *BASE, "data=triplets", f"data.path={path}", f"output_dir={tmp_path / 'plain'}", "log_every_n_steps=1"
+    )
+    mixed = command(*BASE, "data=mixture", "data.parts.it.data=triplets", f"data.parts.it.path={path}",
+                    f"output_dir={tmp_path / 'mixed'}", "log_every_n_steps=1")  # fmt: skip
+    assert (plain.status, mixed.status) == (0, 0), mixed.err
+    rows = [
+        [{name: cell for name, cell in row.items() if name != "train/loss/it"} for row in without_times(tmp_path / run)]
+        for run in ("plain", "mixed")
+    ]
+    assert rows[0] == rows[1]
+
+
+BAD = [
+    ([], "there are no parts"),
+    (["data.parts.nli.path=x"], "nobody says what data.parts.nli is. Say data.parts.nli.data=NAME"),
+    (["data.parts.nli.data=triplets"], "data.parts.nli.path has no value"),
+    (["data.parts.a b.data=triplets"], "data.parts.a b: wanted a name of letters"),
+    (["data.parts.nli.data=triplet"], "triplet does not exist; choose dino"),
+    (["data.parts.nli.data=triplets", "data.parts.nli.pth=x"], "The nearest key is data.parts.nli.path"),
+    (["data.parts.nli.data=mixture"], "data.parts.nli: a mixture is no part of another"),
+    (["data.parts.nli.data=dino", "data.parts.nli.path=x"], "but data.parts.nli=datamodules.scored_pairs.ScoredPairs"),
+    (["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.fraction=2"],
+     "data.parts.nli, where data.KEY is data.parts.nli.KEY: data.fraction"),
+    (["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.max_length=99"],
+     "data.parts.nli.max_length=99: training texts would be longer than"),
+    (["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "model.hard_negative_weight=1"],
+     "data.parts.qa: model.hard_negative_weight=1: this data has no hard negatives"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("added", "said"), BAD)
+def test_what_is_wrong_is_told_before_a_step(added, said, tables, command, tmp_path):
+    given = [word.format(path=tables / "triplets.jsonl", qa=tables / "qa.jsonl") for word in added]
+    outcome = command(*BASE, "data=mixture", *given, f"output_dir={tmp_path / 'run'}")
+    assert (outcome.status, outcome.err.count("Traceback")) == (2, 0), outcome.err
+    assert said in outcome.err
