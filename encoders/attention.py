@@ -19,7 +19,7 @@ NOTHING = 1e-6
 OF_ATTENTION = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
 OF_STATES = (
     "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate", "resid_pdrop", "resid_dropout", "mlp_dropout",
-    "embd_pdrop", "embed_dropout", "embedding_dropout", "emb_pdrop", "feed_forward_dropout", "output_dropout_prob",
+    "residual_dropout", "embd_pdrop", "embed_dropout", "embedding_dropout", "emb_pdrop",
 )  # fmt: skip
 
 

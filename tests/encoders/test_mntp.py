@@ -1,18 +1,26 @@
 """Masked next-token prediction of causal language models, against the loss written out one sequence at a time."""
 
+import json
+import shutil
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+import transformers
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTextEncoding
 
 from contracts import IGNORED_LABEL, InputError
 from datamodules.span_batches import mask_tokens
 from datamodules.tokenizer import load_tokenizer
+from encoders.attention import set_dropout
 from encoders.simcse import has_dropout
 from tests.data import batches, data_module
-from tests.decoders import save_decoder
+from tests.decoders import FAMILIES, save_decoder
 from tests.objectives import built
 
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+ROLES = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 SPANS = {"max_span": 24, "min_span": 8, "batch_size": 3, "max_length": 32}
 
 
@@ -80,10 +88,49 @@ def test_a_model_that_reads_one_way_fills_no_gaps(decoder):
         built("declutr", decoder)
 
 
+DROPPED = {
+    "bert": lambda: transformers.BertConfig(20, **SIZES),
+    "albert": lambda: transformers.AlbertConfig(20, 16, **SIZES),
+    "distilbert": lambda: transformers.DistilBertConfig(20, dim=32, n_heads=4, n_layers=2),
+    "modernbert": lambda: transformers.ModernBertConfig(20, **SIZES, **dict.fromkeys(ROLES, 0)),
+    "mpnet": lambda: transformers.MPNetConfig(20, **SIZES),
+    "t5": lambda: transformers.T5Config(20, 32, 8, 48, 2),
+    **{
+        name: partial(FAMILIES[name], vocab_size=20, **dict.fromkeys(ROLES[1:3], 1))
+        for name in ("llama", "phi", "opt", "gpt2", "gpt_neo")
+    },
+}
+
+
+@pytest.mark.parametrize("family", DROPPED)
+def test_one_key_sets_the_dropout_of_every_family(family):
+    """In training a text has another vector each time; where it is 0 it has not."""
+    torch.manual_seed(1)
+    config = DROPPED[family]()
+    ids = torch.arange(5, 15)[None]
+    for probability in (0.0, 0.25):
+        set_dropout(config, probability, None, family)
+        model = AutoModelForTextEncoding.from_config(config) if family == "t5" else AutoModel.from_config(config)
+        assert {one.p for one in model.modules() if isinstance(one, torch.nn.Dropout)} <= {probability}
+        once, again = (model.train()(input_ids=ids).last_hidden_state for _ in range(2))
+        assert torch.equal(once, again) == (probability == 0)
+        assert has_dropout(model) == (probability > 0)
+
+
 def test_dropout_of_attention_makes_two_views(decoder):
     keys = {"pooling": "mean", "mlp": False}
     objective = built("simcse", decoder, attention_dropout=0.3, **keys)
     assert has_dropout(objective.encoder)
     assert not has_dropout(built("simcse", decoder, attention_dropout=0.0, **keys).encoder)
+    assert has_dropout(built("simcse", decoder, dropout=0.1, **keys).encoder)
     with pytest.raises(InputError, match=r"attention_dropout=1\.5"):
         built("simcse", decoder, attention_dropout=1.5, **keys)
+
+
+def test_where_nothing_is_predicted_no_mask_and_no_head_are_wanted(decoder, tmp_path):
+    tokenizer = json.loads((shutil.copytree(decoder, tmp_path / "d") / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["=blank="] = tokenizer["model"]["vocab"].pop("_")
+    (tmp_path / "d" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert built("declutr", tmp_path / "d", mlm_weight=0.0, pooling="mean")
+    with pytest.raises(InputError, match=r"model\.mlm_weight=1: the tokenizer .*has no mask token.*mlm_weight=0"):
+        built("declutr", tmp_path / "d", attention="bidirectional")
