@@ -15,8 +15,8 @@ from contracts import InputError
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
 # What other libraries call a batch that is learnt from in parts
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
-PART = "data@data.parts."  # what names the data of a part of a mixture begins so
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
+PART = "data@data.parts."  # what names the data of a part of a mixture begins so
 
 
 def check_words(config: str, words: Sequence[str]) -> None:
