@@ -107,9 +107,9 @@ class SimCSE(Objective):
 
 
 def has_dropout(encoder: nn.Module) -> bool:
-    """Of modules, or of attention that is given a number, as Llama's."""
+    """Of modules, or of those that hold their probability as a number, as Llama's attention and BART's layers."""
     return any(
         (isinstance(module, nn.Dropout) and module.p > 0)
-        or (isinstance(of := getattr(module, "attention_dropout", None), float) and of > 0)
+        or any("dropout" in name and isinstance(value, float) and value > 0 for name, value in vars(module).items())
         for module in encoder.modules()
     )

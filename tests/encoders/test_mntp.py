@@ -89,12 +89,12 @@ def test_a_model_that_reads_one_way_fills_no_gaps(decoder):
 
 
 DROPPED = {
-    "bert": lambda: transformers.BertConfig(20, **SIZES),
-    "albert": lambda: transformers.AlbertConfig(20, 16, **SIZES),
-    "distilbert": lambda: transformers.DistilBertConfig(20, dim=32, n_heads=4, n_layers=2),
-    "modernbert": lambda: transformers.ModernBertConfig(20, **SIZES, **dict.fromkeys(ROLES, 0)),
-    "mpnet": lambda: transformers.MPNetConfig(20, **SIZES),
-    "t5": lambda: transformers.T5Config(20, 32, 8, 48, 2),
+    "bert": lambda: transformers.BertConfig(vocab_size=20, **SIZES),
+    "albert": lambda: transformers.AlbertConfig(vocab_size=20, embedding_size=16, **SIZES),
+    "distilbert": lambda: transformers.DistilBertConfig(vocab_size=20, dim=32, n_heads=4, n_layers=2),
+    "modernbert": lambda: transformers.ModernBertConfig(vocab_size=20, **SIZES, **dict.fromkeys(ROLES, 0)),
+    "mpnet": lambda: transformers.MPNetConfig(vocab_size=20, **SIZES),
+    "t5": lambda: transformers.T5Config(vocab_size=20, d_model=32, d_kv=8, d_ff=48, num_layers=2),
     **{
         name: partial(FAMILIES[name], vocab_size=20, **dict.fromkeys(ROLES[1:3], 1))
         for name in ("llama", "phi", "opt", "gpt2", "gpt_neo")
