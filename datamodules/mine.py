@@ -10,6 +10,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -51,6 +52,8 @@ class Keys(TypedDict):
     relative_margin: float | None
     sampling: Literal["top", "random"]
     seed: int
+    index: str | None
+    index_effort: int | None
     pooling: str | None
     prompt: str | None
     corpus_prompt: str | None
@@ -66,6 +69,7 @@ def run(cfg: DictConfig) -> int:
     """Check, embed what is missing, search, write."""
     output = check_values(cfg)
     from datamodules.mining import mine
+    from datamodules.nearest import Exact, Indexed
 
     rules = rules_of(cfg)
     check_output_file(output)
@@ -74,6 +78,8 @@ def run(cfg: DictConfig) -> int:
         pairs, account = read(cfg)
         identity = {"pairs": digest(pairs.anchors, pairs.corpus, pairs.positives), **rules._asdict()}
         encoders = load(cfg)
+        if cfg.index is not None:
+            identity |= {"index": cfg.index, "index_effort": cfg.index_effort}
         identity |= {side: encoder.fingerprint for side, encoder in encoders.items()}
         if is_finished(output, identity, overwrite=cfg.overwrite):
             log.info("%s is finished. overwrite=true mines it again.", output)
@@ -82,7 +88,10 @@ def run(cfg: DictConfig) -> int:
         anchors = embedded(cfg, encoders["anchors"], pairs.anchors, vectors / "anchors.npy")
         corpus = embedded(cfg, encoders["corpus"], pairs.corpus, vectors / "corpus.npy")
         account |= {"identity": identity}
-        write(output, account, pairs, mine(pairs, anchors, corpus, rules, device_of(cfg.device)), rules.negatives)
+        device = device_of(cfg.device)
+        exact = cfg.index is None
+        nearest = Exact(corpus, device) if exact else Indexed(corpus, cfg.index, cfg.index_effort, cfg.seed)
+        write(output, account, pairs, mine(pairs, anchors, corpus, rules, nearest, device), rules.negatives)
         shutil.rmtree(vectors)
         log.info(
             "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
@@ -104,6 +113,13 @@ def check_values(cfg: DictConfig) -> Path:
         raise InputError(f"window={cfg.window}: wanted at least 1.")
     if cfg.column is not None and cfg.corpus is None:
         raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns= names those of input.")
+    if cfg.index_effort is not None and (cfg.index is None or cfg.index_effort < 1):
+        raise InputError(f"index_effort={cfg.index_effort}: wanted 1 or more, beside index=...")
+    if cfg.index is not None and find_spec("faiss") is None:
+        raise InputError(
+            f"index={cfg.index} needs faiss. Install it: pip install 'contrastive-encoders[faiss]'; index=null "
+            "compares every text."
+        )
     check_output_apart(cfg.input, output, about(output))
     return output
 

@@ -4,21 +4,18 @@ what is nearly as near as they are.
 Ranks are counted among what is left, as sentence-transformers' ``mine_hard_negatives`` counts them; the margins are
 those of NV-Retriever (Moreira et al. 2024).
 
-Shape letters: A anchors, C texts of the corpus, D width, B anchors of a block, W candidates that are looked at, K texts
-of the corpus at a time.
+Shape letters: A anchors, C texts of the corpus, D width, B anchors of a block, W candidates that are looked at.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import normalize
 
 from contracts import InputError
+from datamodules.nearest import Nearest, unit
 
-ANCHORS_AT_ONCE, TEXTS_AT_ONCE = 1024, 65_536  # 256 MiB of cosines
+ANCHORS_AT_ONCE = 1024
 
 
 class Pairs(NamedTuple):
@@ -91,20 +88,20 @@ def pairs_of(rows: Iterable[Sequence[str]], more: Iterable[str] = ()) -> Pairs:
 
 
 def mine(
-    pairs: Pairs, anchors_AD: np.ndarray, corpus_CD: np.ndarray, rules: Rules, device: str = "cpu"
+    pairs: Pairs, anchors_AD: np.ndarray, corpus_CD: np.ndarray, rules: Rules, nearest: Nearest, device: str = "cpu"
 ) -> Iterator[Mined]:
-    """What each anchor gets, in order. The vectors may be maps of files; exact, in float32 on ``device``."""
+    """What each anchor gets, in order. The vectors may be maps of files; ``nearest`` searches those of the corpus."""
     excluded = [{*found, *own} for found, own in zip(pairs.positives, pairs.own, strict=True)]
     most = max(map(len, excluded))
     last = rules.last_rank(max(map(len, pairs.positives)))
     for first in range(0, len(anchors_AD), ANCHORS_AT_ONCE):
-        rows_BD = _unit(anchors_AD[first : first + ANCHORS_AT_ONCE], device)
-        nearest = _nearest(rows_BD, corpus_CD, min(last + most, len(corpus_CD)), device)
-        for at, (scores_W, places_W) in enumerate(zip(*(one.cpu().numpy() for one in nearest), strict=True)):
+        rows_BD = unit(anchors_AD[first : first + ANCHORS_AT_ONCE], device)
+        found_BW = nearest(rows_BD, min(last + most, len(corpus_CD)))
+        for at, (scores_W, places_W) in enumerate(zip(*(one.cpu().numpy() for one in found_BW), strict=True)):
             number = first + at
             found = pairs.positives[number]
-            cosines = (_unit(corpus_CD[found], device) @ rows_BD[at]).tolist()
-            kept = ~np.isin(places_W, list(excluded[number]))
+            cosines = (unit(corpus_CD[found], device) @ rows_BD[at]).tolist()
+            kept = ~np.isin(places_W, [-1, *excluded[number]])
             kept &= scores_W <= _highest(min(cosines), rules)
             chosen = _chosen(np.flatnonzero(kept)[:last][rules.range_min :], rules, number)
             yield Mined(number, cosines, places_W[chosen].tolist(), scores_W[chosen].tolist())
@@ -122,20 +119,3 @@ def _chosen(ranked: np.ndarray, rules: Rules, number: int) -> np.ndarray:
         return ranked[: rules.negatives]
     drawn = np.random.default_rng((rules.seed, number)).choice(len(ranked), rules.negatives, replace=False)
     return ranked[np.sort(drawn)]
-
-
-def _nearest(rows_BD: Tensor, corpus_CD: np.ndarray, wanted: int, device: str) -> tuple[Tensor, Tensor]:
-    """(B, W) cosines, the largest first, and where their texts stand."""
-    scores = rows_BD.new_empty(len(rows_BD), 0)
-    places = torch.empty(len(rows_BD), 0, dtype=torch.int64, device=device)
-    for first in range(0, len(corpus_CD), TEXTS_AT_ONCE):
-        cosines_BK = rows_BD @ _unit(corpus_CD[first : first + TEXTS_AT_ONCE], device).T
-        best = cosines_BK.topk(min(wanted, cosines_BK.shape[1]))
-        scores, places = torch.cat([scores, best.values], 1), torch.cat([places, best.indices + first], 1)
-        scores, order = scores.topk(min(wanted, scores.shape[1]))
-        places = places.gather(1, order)
-    return scores, places
-
-
-def _unit(vectors: np.ndarray, device: str) -> Tensor:
-    return normalize(torch.from_numpy(np.array(vectors, np.float32)).to(device), dim=-1)

@@ -23,13 +23,14 @@ MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
 PACKAGES = [name for name in PYPROJECT["tool"]["setuptools"]["packages"] if name != "command.configs"]
 # Where it is not the name of the distribution
 IMPORT_NAMES = {
-    "hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn", "umap-learn": "umap",
+    "faiss-cpu": "faiss", "hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn", "umap-learn": "umap",
     "vl-convert-python": "vl_convert",
 }  # fmt: skip
 NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
 OPTIONAL = (
     "sentence-transformers",
     "onnx",
+    "faiss",
     "mteb",
     "lora",
     "retrieval",

@@ -10,7 +10,8 @@ import pytest
 from contracts import InputError
 from datamodules import mine
 from datamodules.mining import Rules, pairs_of
-from datamodules.mining import mine as mined
+from datamodules.mining import mine as mine_with
+from datamodules.nearest import Exact, Indexed
 from encoders import load_encoder
 from tests.conftest import COMMON, SENTENCES, TOPICS
 from tests.data import data_module, write_rows
@@ -37,6 +38,10 @@ def encoder(tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("miner") / "encoder"
     export_whole(built("sroberta", tiny_bert).encoder, folder)
     return folder
+
+
+def mined(pairs, anchors, corpus, rules, nearest=None):
+    return mine_with(pairs, anchors, corpus, rules, nearest or Exact(corpus, "cpu"))
 
 
 def command(*words):
@@ -95,11 +100,35 @@ def test_blocks_change_nothing_and_a_draw_depends_on_seed_and_anchor_alone(encod
     rules = Rules(negatives=2, **RULES | {"sampling": "random", "range_max": 12})
     whole = list(mined(pairs, *vectors, rules))
     monkeypatch.setattr("datamodules.mining.ANCHORS_AT_ONCE", 5)
-    monkeypatch.setattr("datamodules.mining.TEXTS_AT_ONCE", 7)
+    monkeypatch.setattr("datamodules.nearest.TEXTS_AT_ONCE", 7)
     assert [one.negatives for one in mined(pairs, *vectors, rules)] == [one.negatives for one in whole]
     top = [one.negatives for one in mined(pairs, *vectors, rules._replace(sampling="top", negatives=12))]
     assert all(set(one.negatives) <= set(among) for one, among in zip(whole, top, strict=True))
     assert [one.negatives for one in mined(pairs, *vectors, rules._replace(seed=2))] != [o.negatives for o in whole]
+
+
+@pytest.mark.parametrize(("factory", "effort"), [("Flat", None), ("IVF3", 3), ("HNSW8", 64)])
+def test_an_index_of_faiss_that_looks_everywhere_finds_what_the_comparison_of_all_does(
+    encoder, monkeypatch, factory, effort
+):
+    pairs = pairs_of(PAIRS, SENTENCES)
+    vectors = vectors_of(encoder, pairs)
+    rules = Rules(negatives=4, **RULES)
+    whole = list(mined(pairs, *vectors, rules))
+    monkeypatch.setattr("datamodules.nearest.AGAIN_AT_ONCE", 5)
+    found = list(mined(pairs, *vectors, rules, Indexed(vectors[1], factory, effort, seed=1)))
+    assert [one.negatives for one in found] == [one.negatives for one in whole]
+    for ours, exact in zip(found, whole, strict=True):
+        np.testing.assert_allclose(ours.negative_scores, exact.negative_scores, atol=1e-6)
+
+
+def test_an_index_that_looks_at_one_cell_gives_what_is_there_and_no_empty_places(encoder):
+    pairs = pairs_of(PAIRS, SENTENCES)
+    vectors = vectors_of(encoder, pairs)
+    search = Indexed(vectors[1], "IVF8", 1, seed=1)
+    for one in mined(pairs, *vectors, Rules(negatives=30, **RULES), search):
+        assert min(one.negatives, default=0) >= 0
+        assert not {*one.negatives} & {*pairs.positives[one.anchor], *pairs.own[one.anchor]}
 
 
 def test_an_anchor_is_no_negative_of_itself(encoder):
@@ -176,6 +205,10 @@ def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encod
         (["negatives=40"], "no anchor got 40 negatives"),
         (["columns=[anchor]"], "wanted 2 different names"),
         (["column=text"], "is of the corpus, and there is none"),
+        (["index_effort=3"], "beside index="),
+        (["index=Nonsense"], "faiss refuses it for .* texts"),
+        (["index=IVF900"], "faiss refuses it for .* texts"),
+        (["index=Flat", "index_effort=3"], "index_effort=3: faiss refuses it"),
     ],
 )
 def test_wrong_input_is_told_in_one_message_and_writes_nothing(encoder, tmp_path, words, message):
