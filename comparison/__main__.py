@@ -208,6 +208,7 @@ def show(found: "Comparison", output: Path) -> None:
         column.min_width = 6 if place else 16
     console.print(shown)
     said = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
+    console.print(tables.IN_BRACKETS, highlight=False, markup=False, soft_wrap=True)
     for standing, line in zip(found.standings, said, strict=True):
         console.print(f"{found.arms[standing.arm].label}: {line}", highlight=False, markup=False, soft_wrap=True)
     for line in tables.seeds_said(found.arms):

@@ -1,5 +1,6 @@
 """What is drawn of the ranking: the arms with their intervals, and every two of them against each other."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from comparison.tables import p_value, rank
 from files.figure import Control, Figure, coloured, faded, shaped
 
 MOST_CELLS = 12_000  # of the matrix, over all scores; beyond, of the headline alone
+WRAPPED = 18  # letters of a line of a name on a narrow page
+NARROW = "containerSize()[0] < 500 ? {1} : {0}"
+NAMED = NARROW.format("datum.label", "wrapped[datum.label]")
 READABLE = 14  # arms whose differences are written into the cells
 
 
@@ -32,7 +36,13 @@ def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing])
         seeds += [{"arm": arm.label, "value": float(value), "seed": run.seed}
                   for run, value in zip(arm.runs, values, strict=True)]  # fmt: skip
     order = [row["arm"] for row in rows]
-    y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": {"domain": False, "ticks": False}}
+    y = {
+        "field": "arm",
+        "type": "nominal",
+        "sort": order,
+        "title": None,
+        "axis": {"domain": False, "ticks": False, "labelExpr": NAMED},
+    }
     colour, opacity = coloured(key) | {"legend": None}, faded
     tooltip = [{"field": name, "title": title} for name, title in (
         ("arm", "arm"), ("rank", "rank"), ("mean", headline.name), ("items", "95 % over test items"),
@@ -58,9 +68,14 @@ def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing])
         "Mean over seeds (mark), each seed (stroke), mean ± standard deviation over seeds (thin line), 95 % interval "
         "over test items for these seeds (broad line)."
     )
-    step = 34 if len(rows) <= 12 else 24
+    step = 34 if len(rows) <= 12 else 28
     panel: dict[str, Any] = {"height": {"step": step}, "data": {"values": rows}, "layer": layers}
-    return Figure("leaderboard", f"By {headline.name}", caption, [panel], width=640)
+    signals = {"wrapped": {name: _wrapped(name) for name in order}}
+    return Figure("leaderboard", f"By {headline.name}", caption, [panel], signals=signals, width=640)
+
+
+def _wrapped(name: str) -> list[str]:
+    return textwrap.wrap(name, WRAPPED, break_on_hyphens=False, max_lines=2, placeholder=" …") or [name]
 
 
 def differences(
@@ -94,14 +109,20 @@ def differences(
     )
     controls = [Control("score", "Score", scores)] if len(scores) > 1 else []
     names = [f"{arms[one.arm].label}  {place}" for place, one in enumerate(standings, start=1)]
-    signals = {"score": headline.name, "names": names}
+    signals = {"score": headline.name, "names": names, "wrapped": [_wrapped(name) for name in names]}
     return Figure("differences", "Every two arms", caption, [panel], signals=signals, controls=controls)
 
 
 def _matrix(arms: int, cells: list[dict[str, Any]], *, few: bool) -> dict[str, Any]:
     numbers = list(range(1, arms + 1))
     names = {"field": "row", "type": "ordinal", "scale": {"domain": numbers}, "title": None}
-    y = names | {"axis": {"labelExpr": "names[datum.value - 1]", "domain": False, "ticks": False}}
+    y = names | {
+        "axis": {
+            "labelExpr": NARROW.format("names[datum.value - 1]", "wrapped[datum.value - 1]"),
+            "domain": False,
+            "ticks": False,
+        }
+    }
     x = names | {"field": "column", "axis": {"orient": "top", "labelAngle": 0, "domain": False, "ticks": False}}
     tooltip = [
         {"field": "arm", "title": "arm"}, {"field": "minus", "title": "minus"}, {"field": "score", "title": "score"},

@@ -94,7 +94,7 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[
         write_whole(written[name].with_suffix(".svg"), found.svg, sync=False)
     when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
     html = page.page(
-        TITLE, [_of_page(section) for section in whole], [f"{' '.join(lead(one))} {when}"], drawn=drawn,
+        TITLE, [_of_page(section) for section in whole], [*lead(one), when], drawn=drawn,
         style=(HERE / "explore.css").read_text(encoding="utf-8"), key=[arm.label for arm in one.arms],
         **_scripts(one, figures=drawn.keys()),
     )  # fmt: skip

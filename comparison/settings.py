@@ -8,7 +8,9 @@ import numpy as np
 from comparison.arms import Arm, own_settings, short
 from comparison.contrasts import Headline, values_of
 from comparison.statistics import spread
+from comparison.tables import NUMBER
 from files.figure import COLOURS, Control, Figure
+from files.tables import Column, Table, columns
 
 ANCHORS, POSITIVES, TEMPERATURE = "data.anchors_per_document", "data.positives_per_anchor", "model.temperature"
 LABELS = 8  # of an axis, at most
@@ -90,7 +92,14 @@ def _heat_map(
     }  # fmt: skip
     over = f" and over {', '.join(others)}" if others else ""
     caption = f"{headline.name}, mean over seeds{over}; the darker, the higher."
-    return Figure("sweep", f"{' and '.join(rows)} against {across}", caption, [panel])
+    heads = [Column("setting"), *columns(*map(_shown, wide), number=NUMBER)]
+    numbers = [[names[row], *(_mean(means.get((row, column))) for column in wide)] for row in down]
+    title = f"{' and '.join(rows)} against {across}"
+    return Figure("sweep", title, caption, [panel], Table(heads, numbers, title, name="sweep"))
+
+
+def _mean(values: Sequence[float] | None) -> float | None:
+    return None if values is None else float(np.mean(values))
 
 
 def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Figure:
@@ -130,14 +139,17 @@ def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> F
         heights = _heights([arm.settings[key] for arm in arms])
         known = sorted(dict(zip(shown, heights, strict=True)).items(), key=lambda one: one[1])
         labels += [
-            {"axis": short(key), "height": height, "text": text} for text, height in known[:: -(-len(known) // LABELS)]
+            {"axis": short(key), "height": height, "text": text, "last": False}
+            for text, height in known[:: -(-len(known) // LABELS)]
         ]
         rows += [
             _stop(arm, short(key), height, score) for arm, height, score in zip(arms, heights, scores, strict=True)
         ]
     rows += [_stop(arm, headline.name, height, score) for arm, height, score in zip(arms, spans, scores, strict=True)]
-    labels += [{"axis": headline.name, "height": height, "text": f"{scores.min() + height * np.ptp(scores):.2f}"}
-               for height in (0.0, 1.0)]  # fmt: skip
+    labels += [
+        {"axis": headline.name, "height": height, "text": f"{score:.2f}", "last": True}
+        for height, score in ((0.0, scores.min()), (1.0, scores.max()))
+    ]
     controls = list[Control]()
     for place, key in enumerate(keys):
         values = sorted({_shown(_plain(arm.settings[key])): _plain(arm.settings[key]) for arm in arms}.items(),
@@ -147,7 +159,7 @@ def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> F
         controls.append(Control(f"only{place}", short(key), [ALL, *(text for text, _ in values)]))
     panel = _lines(rows, labels, [*map(short, keys), headline.name], headline, len(keys))
     caption = (
-        "A line is a setting of the sweep; the darker and thicker, the higher its score. Point at a line to follow it; "
+        "A line is a setting of the sweep; the stronger, the higher its score. Point at a line to follow it; "
         "choose values to leave the others out."
     )
     signals = {control.signal: ALL for control in controls}
@@ -163,24 +175,30 @@ def _lines(
 ) -> dict[str, Any]:
     kept = " && ".join(f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(settings))
     x = {"field": "axis", "type": "ordinal", "scale": {"domain": list(axes), "padding": 0.3}, "title": None,
-         "axis": {"labelAngle": 0, "grid": True, "domain": False, "ticks": False}}  # fmt: skip
+         "axis": {"labelAngle": 0, "orient": "top", "grid": True, "domain": False, "ticks": False}}  # fmt: skip
     y = {"field": "height", "type": "quantitative", "axis": None}
     tooltip = [{"field": "arm", "title": "setting"}, {"field": "score", "title": headline.name, "format": ".2f"}]
     followed = {"name": "followed", "select": {
         "type": "point", "fields": ["arm"], "on": "pointerover", "clear": "pointerout"}}  # fmt: skip
-    colour = {"field": "score", "type": "quantitative", "scale": {"scheme": "viridis", "reverse": True}, "legend": None}
+    strength = {
+        "field": "score",
+        "type": "quantitative",
+        "scale": {"range": [0.12, 0.95], "zero": False},
+        "legend": None,
+    }
     width = {"condition": {"param": "followed", "empty": False, "value": 6}, "value": 2.2}
-    layers = [
+    layers: list[dict[str, Any]] = [
         {"params": [followed], "transform": [{"filter": kept}],
-         "mark": {"type": "line", "strokeCap": "round", "opacity": 0.8},
-         "encoding": {"x": x, "y": y, "color": colour, "detail": {"field": "arm"}, "strokeWidth": width,
+         "mark": {"type": "line", "strokeCap": "round", "color": "@c1"},
+         "encoding": {"x": x, "y": y, "opacity": strength, "detail": {"field": "arm"}, "strokeWidth": width,
                       "tooltip": tooltip}},
-        {"data": {"values": labels},
-         "mark": {"type": "text", "align": "right", "dx": -8, "tooltip": None, "stroke": "@paper", "strokeWidth": 4},
-         "encoding": {"x": x, "y": y, "text": {"field": "text"}}},
-        {"data": {"values": labels}, "mark": {"type": "text", "align": "right", "dx": -8, "tooltip": None},
-         "encoding": {"x": x, "y": y, "text": {"field": "text"}}},
     ]  # fmt: skip
+    halo: dict[str, Any] = {"stroke": "@paper", "strokeWidth": 4}
+    for last, around in ((False, halo), (False, {}), (True, halo), (True, {})):
+        mark = {"type": "text", "align": ("right", "left")[last], "dx": (-8, 8)[last], "tooltip": None, **around}
+        of_these = {"filter": f"datum.last == {str(last).lower()}"}
+        encoding = {"x": x, "y": y, "text": {"field": "text"}}
+        layers.append({"data": {"values": labels}, "transform": [of_these], "mark": mark, "encoding": encoding})
     return {"height": 300, "data": {"values": rows}, "layer": layers}
 
 

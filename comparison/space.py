@@ -16,7 +16,8 @@ from files.tables import Column, Table, columns
 
 BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # of ratings from 0 to 5
 SHOWN = 8  # arms with panels of their own: the best
-NAMED = 12  # arms whose names stand in the plane
+NAMED = 8  # arms whose names stand in the plane
+PLACES = ("#3b6fd4", "#1ba39c", "#b8860b", "#d9552b")  # of the first map from left to right; seen on light and dark
 PANEL = 250  # width of a panel in a picture
 
 
@@ -40,11 +41,15 @@ def similarities(arms: Sequence[Arm], headline: Headline) -> Figure | None:
         items = arm.runs[0].items
         assert items is not None
         panels.append(_boxes(arm.label, task, items.cosines[task], items.gold[task]))
+    medians = [{row["rating"]: row["median"] for row in panel["data"]["values"]} for panel in panels]
+    bands = list(dict.fromkeys(band for found in medians for band in found))
+    rows = [[arm.label, *map(found.get, bands)] for arm, found in zip(shown, medians, strict=True)]
+    table = Table([Column("arm"), *columns(*bands, number="z,.2f")], rows, "Median cosine by rating", name="medians")
     caption = (
         f"Cosines of the pairs of {task} by their rating, first run of each arm{_of(arms, shown)}: median, middle half "
         "(box), 5 to 95 % (line). Each panel has its own range of cosines; better encoders move the boxes apart."
     )
-    return Figure("similarities", "Similarity against rating", caption, panels, width=PANEL)
+    return Figure("similarities", "Similarity against rating", caption, panels, table, width=PANEL)
 
 
 def _boxes(label: str, task: str, cosines: np.ndarray, gold: np.ndarray) -> dict[str, Any]:
@@ -138,7 +143,7 @@ def _map(place: int, probe: Probe, shown: Sequence[int], shades: np.ndarray) -> 
     def axis(field: str) -> dict[str, Any]:
         return {"field": field, "type": "quantitative", "axis": None, "scale": {"zero": False, "padding": 8}}
 
-    shade = {"field": "shade", "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": None}
+    shade = {"field": "shade", "type": "quantitative", "scale": {"range": PLACES}, "legend": None}
     tooltip = {"field": "sentence", "title": "sentence"}
     at = {"x": axis("x"), "y": axis("y"), "color": shade, "tooltip": tooltip}
     size = {"condition": {"test": "datum.sentence === chosen", "value": 190}, "value": 80}

@@ -23,6 +23,8 @@ from files.tables import Cell, Column, Table, columns
 
 TOO_FEW = "too few seeds"
 NUMBER = "z,.2f"
+IN_BRACKETS = "In brackets: the 95 % interval of the difference over test items, and p after Holm's correction."
+MANY = 6  # arms, each of which gets a row rather than a column
 
 
 def span(bounds: tuple[float, float] | None) -> Cell | None:
@@ -157,7 +159,8 @@ def conclusions(
 ) -> list[str]:
     """A sentence for each arm, in the order of the ranking: how far from the best, and who cannot be told from it."""
     if len(standings) == 1:
-        return ["The only arm."]
+        return ["the only arm."]
+    most = 3 if len(arms) <= 8 else 0
     of_two = {frozenset((one.first, one.second)): one for one in found if one.score == headline.name}
     said = list[str]()
     for standing in standings:
@@ -175,7 +178,7 @@ def conclusions(
             alone = "above every other arm" if standing is standings[0] else "told apart from every other arm"
             said.append(f"{away}; {alone}, for these seeds.")
         else:
-            said.append(f"{away}; not distinguishable from {_listed([arms[arm].label for arm in alike])}.")
+            said.append(f"{away}; not distinguishable from {_listed([arms[arm].label for arm in alike], most)}.")
     return said
 
 
@@ -183,8 +186,8 @@ def _facts(arms: Sequence[Arm], headline: Headline, one: Contrast, upper: int, l
     """What is behind a difference: its interval, p, and what seeds have to say."""
     sign = 1 if one.first == upper else -1
     bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
-    facts = [f"95 % over test items {bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
-    for p, what in ((one.p_holm, " after Holm's correction"), (one.p_seeds, " over seeds")):
+    facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
+    for p, what in ((one.p_holm, ""), (one.p_seeds, " over seeds")):
         facts += [f"p = {p_value(p).text}{what}".replace("= < ", "< ")] if p is not None else []
     deviations = [spread(values_of(arms[arm], headline, headline.name)).deviation for arm in (upper, lower)]
     known = [deviation for deviation in deviations if deviation is not None]
@@ -193,8 +196,8 @@ def _facts(arms: Sequence[Arm], headline: Headline, one: Contrast, upper: int, l
     return ", ".join(facts) or "no test: test items were not kept, or differ"
 
 
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    """``a, b and c``; of many the first and how many more."""
+def _listed(names: Sequence[str], most: int) -> str:
+    """``a, b and c``; of many the first ``most``, and how many more."""
     names = [*names[:most], f"{len(names) - most} others"] if len(names) > most + 1 else list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
@@ -225,7 +228,7 @@ def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing
         ])  # fmt: skip
     heads = [*columns("arm", "rank"), Column(headline.name, right=True), Column("what follows"),
              *columns("tokens", "time", "memory", right=True)]  # fmt: skip
-    return Table(heads, rows, "In words", "Scores and costs are means of an arm's runs.", "answer")
+    return Table(heads, rows, "In words", f"{IN_BRACKETS} Scores and costs are means of an arm's runs.", "answer")
 
 
 def rank(standing: Standing) -> Cell:
@@ -268,8 +271,10 @@ def leaks(arms: Sequence[Arm]) -> Table | None:
             )
         rows.append(cells)
     note = "Test sentences that stand word for word in the training text of each arm's first run, of those long enough."
-    heads = [Column("task"), *columns(*(arm.label for arm in arms), right=True)]
-    return Table(heads, rows, "Test sentences in the training text", note, "leaks")
+    heads, rows = _arms_down("task", arms, rows)
+    return Table(
+        [Column(heads[0]), *columns(*heads[1:], right=True)], rows, "Test sentences in the training text", note, "leaks"
+    )
 
 
 def configs(arms: Sequence[Arm]) -> list[Table]:
@@ -278,11 +283,20 @@ def configs(arms: Sequence[Arm]) -> list[Table]:
     keys = sorted({key for arm in arms for key in arm.settings})
     rows = [[key, *(Cell(_shown(arm.settings.get(key, "-"))) for arm in arms)] for key in keys if key in different]
     same = [[key, Cell(_shown(arms[0].settings.get(key)))] for key in keys if key not in different]
-    heads = columns("setting", *(arm.label for arm in arms))
+    heads, rows = _arms_down("setting", arms, rows)
     return [
-        Table(heads, rows, "What differs", "", "configs"),
+        Table(columns(*heads), rows, "What differs", "", "configs"),
         Table(columns("setting", "value of all"), same, "What all share", "", "configs-shared", folded=True),
     ]
+
+
+def _arms_down(what: str, arms: Sequence[Arm], rows: list[list[Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Headings, and rows of which many arms get one each, where they had a column each."""
+    labels = [arm.label for arm in arms]
+    if len(arms) <= MANY:
+        return [what, *labels], rows
+    turned = [list(cells) for cells in zip(*rows, strict=True)] if rows else [[]]
+    return ["arm", *turned[0]], [[label, *cells] for label, cells in zip(labels, turned[1:], strict=False)]
 
 
 def left_out(found: Sequence[LeftOut]) -> Table | None:

@@ -6,6 +6,7 @@ from comparison.arms import Arm
 from comparison.collect import Run
 from files.curves import Curves, figure, lines_of, picture
 from files.figure import Figure
+from files.tables import Column, Table, columns
 
 LOSS = "train/loss"
 NO_SCORES = ("train/", "throughput/")
@@ -40,8 +41,23 @@ def training(arms: Sequence[Arm]) -> list[Figure]:
         "A broad line is the mean over an arm's seeds, its band the lowest and the highest, a thin line a run. Tokens "
         "are spread evenly over the steps. Losses of different objectives are not comparable."
     )
-    shown = figure(runs, first, key, "training-score", "Curves", caption)
+    shown = figure(runs, first, key, "training-score", "Curves", caption)._replace(table=_progress(runs, first))
     lost = picture(
         runs, LOSS, key, "training-loss", "Training loss; losses of different objectives are not comparable."
     )
     return [shown, lost] if LOSS in logged and first != LOSS else [shown]
+
+
+def _progress(runs: Sequence[Curves], name: str) -> Table:
+    """The curve in a few numbers a run."""
+    rows = []
+    for run in runs:
+        steps, values = run.lines.get(name, ([], []))
+        if len(steps):
+            best = max(range(len(values)), key=values.__getitem__)
+            rows.append([run.name, run.run, values[0], values[best], steps[best], values[-1], steps[-1]])
+    heads = [
+        *columns("arm", "run"), Column("first", ".4g"), Column("highest", ".4g"), Column("at step", ",.0f"),
+        Column("last", ".4g"), Column("steps", ",.0f"),
+    ]  # fmt: skip
+    return Table(heads, rows, f"{name} of each run", name="progress")

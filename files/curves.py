@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from files.figure import Control, Figure, coloured, faded
+from files.figure import COLOURS, Control, Figure, coloured, faded
 
 STEP = "optimizer step"
 POINTS = 200  # of a curve on a page, at most; beyond, means of neighbours
@@ -97,7 +97,7 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
     layers: list[dict[str, Any]] = [
         {"transform": [together], "mark": {"type": "area"}, "encoding": {
             "x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour,
-            "opacity": faded(0.18, 0.02)}},
+            "opacity": faded(0.18, 0.02) if len(key) <= len(COLOURS) else faded(0.05, 0)}},
         {"mark": {"type": "line", "strokeWidth": 0.8}, "encoding": {
             "x": x, "y": y, "color": colour, "detail": {"field": "run"}, "opacity": faded(0.45, 0.04)}},
         {"transform": [together], "mark": {"type": "line", "strokeWidth": 2.2, "point": _few(points)}, "encoding": {

@@ -25,7 +25,8 @@ COLOURS = (
     "#7F7F7F",
 )  # after Okabe and Ito
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "triangle-left")
-KEY = {"orient": "bottom", "title": None, "columns": 3, "labelLimit": 300, "symbolLimit": 64}  # a page has its own
+# Of a picture; a page has its own
+KEY = {"orient": "bottom", "title": None, "columns": 3, "labelLimit": 300, "symbolLimit": 64, "symbolOpacity": 1}
 INK, SOFT, LINE, PAPER = "ink", "soft", "line", "paper"  # colours of a specification that page and picture resolve
 ON_PAPER = {INK: "#16181d", SOFT: "#5b6270", LINE: "#d5d8de", PAPER: "#ffffff"}
 FONT = "system-ui, 'Liberation Sans', sans-serif"

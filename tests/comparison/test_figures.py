@@ -12,7 +12,7 @@ from comparison.contrasts import choose_headline
 from comparison.probes import explorer, probe, turned
 from comparison.report import compare, sections
 from comparison.settings import settings_figures
-from comparison.tables import conclusions, duration, short_number, task_scores
+from comparison.tables import conclusions, configs, duration, leaks, short_number, task_scores
 from comparison.training_curves import training
 from files.figure import COLOURS, draw, shape_of
 
@@ -69,6 +69,14 @@ def test_a_sentence_an_arm_says_who_is_above_and_who_cannot_be_told_apart(three)
     for place, said in enumerate(others):
         assert "below good" in said
         assert said.endswith(f"not distinguishable from {labels[2 - place]}.")
+
+
+def test_many_arms_get_a_row_each(many):
+    arms, _ = many
+    assert [column.heading for column in leaks(arms).columns] == ["arm", "sts12"]
+    shown = configs(arms)[0]
+    place = [column.heading for column in shown.columns].index(f"data.{SETTING}")
+    assert [row[place].text for row in shown.rows] == [str(arm.settings[f"data.{SETTING}"]) for arm in arms]
 
 
 def test_tasks_are_shaded_from_the_lowest_to_the_highest_of_a_column(three):
