@@ -84,6 +84,7 @@ FROM_ZERO = {  # up to this
     "tiny.dropout": 1, "model.guide_absolute_margin": 2, "model.guide_relative_margin": 1,
     "model.lora.dropout": 1, "model.lora.alpha": math.inf,
 }  # fmt: skip
+OF_THE_OPTIMIZER = ("freeze", "layer_decay")  # which weights it has, in which groups
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
@@ -227,3 +228,11 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
             f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
             "start a new run from its weights, say backbone=RUN_FOLDER."
         )
+    for key in OF_THE_OPTIMIZER:
+        before, now = found.get("hyper_parameters", {}).get(key), model.hparams.get(key)
+        if before != now:
+            raise InputError(
+                f"resume={path}: that run has model.{key}={'null' if before is None else before} and an optimiser made "
+                f"for it, this one {'null' if now is None else now}. Take that value; to start a new run from its "
+                "weights, say backbone=RUN_FOLDER."
+            )
