@@ -94,10 +94,9 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
         yield from _spans(batch, tokenizer, number)
         return
     columns = sequences_of(batch)
-    for row in range(min(number, len(batch.rows))):
+    for row in _rows(batch, number):
         parts = [_part(one.role, ids, tokenizer) for one in columns for ids in _of_row(one.ids, row, len(batch.rows))]
-        part = batch.part if isinstance(batch.part, str | None) else batch.part[row]
-        name = f"{part}, row {int(batch.rows[row])}" if part else f"row {int(batch.rows[row])}"
+        name = f"{_part_of(batch, row)}row {int(batch.rows[row])}"
         if isinstance(batch, ScoredPairBatch):
             name += f", score {float(batch.scores[row]):.2f}"
         elif isinstance(batch, NLIBatch):
@@ -112,6 +111,21 @@ def examples_of(batch: Any, tokenizer: Any, number: int) -> Iterator[Example]:
             parts += [_part("easy negative", columns[0].ids[other], tokenizer) for other in _others(others)]
             name += ", its own positive under another dropout mask"
         yield Example(name, parts)
+
+
+def _rows(batch: Any, number: int) -> list[int]:
+    """The first; where those of several parts stand in the batch, of each in turn."""
+    rows = range(len(batch.rows))
+    if isinstance(batch.part, np.ndarray):
+        of_each = [np.flatnonzero(batch.part == name) for name in np.unique(batch.part)]
+        turns = {row: turn for own in of_each for turn, row in enumerate(own.tolist())}
+        return sorted(rows, key=turns.__getitem__)[:number]
+    return list(rows[:number])
+
+
+def _part_of(batch: Any, row: int) -> str:
+    part = batch.part[row] if isinstance(batch.part, np.ndarray) else batch.part
+    return f"{part}, " if part else ""
 
 
 def _of_row(ids: list[np.ndarray], row: int, rows: int) -> list[np.ndarray]:
@@ -141,7 +155,10 @@ def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
         ]
         for role, chosen in (("positive", own), ("hard negative", near), ("easy negative", far[:EASY_SHOWN])):
             parts += [_part(role, positives[place], tokenizer) for place in chosen]
-        yield Example(f"document {int(batch.documents[document])}, anchor {anchor % each + 1} of {each}", parts)
+        yield Example(
+            f"{_part_of(batch, document)}document {int(batch.documents[document])}, anchor {anchor % each + 1} of {each}",
+            parts,
+        )
 
 
 def pieces_of(ids: np.ndarray, masked: np.ndarray, labels: np.ndarray, tokenizer: Any) -> list[Piece]:

@@ -10,7 +10,7 @@ import torch
 from contracts import InputError, Ragged, SentenceBatch, SpanBatch, TripletBatch
 from preview.__main__ import read_words, run
 from preview.batch import examples_of, masking, pieces_of, sequences_of, shared_texts
-from preview.summary import histogram, plural, summary
+from preview.summary import histogram, plural, summaries, summary
 
 
 class Letters:
@@ -73,6 +73,17 @@ def test_triplets_show_hard_and_easy_negatives():
         ("anchor", "ab"), ("positive", "e"), ("hard negative", "h"), ("easy negative", "f"),
     ]  # fmt: skip  # "g" belongs to the same anchor
     assert "1 more" in first.name
+
+
+def test_parts_of_a_mixture_are_named(spans):
+    rows = SentenceBatch(ragged("a", "b", "c", "d"), np.array([4, 5, 6, 7]))
+    batches = [rows._replace(part="x"), spans._replace(part="y"), rows._replace(part="x")]
+    found = {one.title: [example.name for example in one.examples] for one in summaries(batches, Letters(), 1)}
+    assert list(found) == ["x: SentenceBatch, 2 batches", "y: SpanBatch, 1 batches"]
+    assert found["y: SpanBatch, 1 batches"] == ["y, document 7, anchor 1 of 2"]
+    [mixed] = summaries([rows._replace(part=np.array(["x", "x", "x", "y"]))], Letters(), 2)
+    assert [example.name.partition(", its")[0] for example in mixed.examples] == ["x, row 4", "y, row 7"]
+    assert dict(mixed.facts)["rows of x in a batch"] == "3"
 
 
 def test_histograms_hold_every_length(spans):
