@@ -166,15 +166,17 @@ def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
     return str(cause) if cause else _with_nearest_key(_first_paragraph(error), config, words)
 
 
-def _no_part(key: str, config: str, words: Sequence[str] | None) -> str:
-    """Of a key of a part of a mixture that nobody has said the data of; else empty."""
+def _of_a_part(key: str, words: Sequence[str] | None) -> str:
+    """Of a key that each part of a mixture has, or of a part that nobody has said the data of; else empty."""
+    known = list(known_keys("train", words))
     place = re.match(r"data\.parts\.[^.]+", key)
-    if place is None or place.group() in known_keys(config, words):
-        return ""
-    return (
-        f"there is no key {key!r}: nobody says what {place.group()} is. Say {place.group()}.data=NAME, with one of "
-        f"{', '.join(choices('data'))}."
-    )
+    if place is not None and place.group() not in known:
+        return (
+            f"there is no key {key!r}: nobody says what {place.group()} is. Say {place.group()}.data=NAME, with one of "
+            f"{', '.join(choices('data'))}."
+        )
+    own = [one for one in known if re.fullmatch(rf"data\.parts\.[^.]+\.{re.escape(key[5:])}", one)]
+    return f"there is no key {key!r}: each part of a mixture has its own, {' and '.join(own)}." if own else ""
 
 
 def _with_nearest_key(message: str, config: str, words: Sequence[str] | None = None) -> str:
@@ -183,13 +185,15 @@ def _with_nearest_key(message: str, config: str, words: Sequence[str] | None = N
         if override[1] in GROUPS.get(config, ()):
             return f"{override[1]}: wanted the name of one of its choices: {', '.join(choices(override[1]))}."
         command = "python train.py" if config == "train" else f"python -m {config}"
-        if part := _no_part(override[1], config, words):
+        if config == "train" and override[1].startswith("data.") and (part := _of_a_part(override[1], words)):
             return part
         if others := choices_with(override[1], config):
             return f"there is no key {override[1]!r}. It is one of {', '.join(others)}: leave it out."
         near = nearest(override[1], known_keys(config, words), cutoff=0.5)
         advice = f"The nearest key is {near}." if near else f"{command} --help lists the keys."
         return f"there is no key {override[1]!r}. {advice}"
+    if there := re.search(r"Multiple values for data@(data\.parts\.[^.]+)\. ", message):
+        return f"{there[1]}.data: the experiment says what it is. Another kind in its place is data@{there[1]}=NAME."
     if group := re.search(r"In '[^']*': Could not find '([^']+)'|Could not find '([^']+)'", message):
         name, _, choice = next(found for found in group.groups() if found).rpartition("/")
         options = re.search(r"Available options in '[^']*':\s*(.*?)(?: Config search path| Set the env|$)", message)

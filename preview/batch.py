@@ -155,10 +155,8 @@ def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
         ]
         for role, chosen in (("positive", own), ("hard negative", near), ("easy negative", far[:EASY_SHOWN])):
             parts += [_part(role, positives[place], tokenizer) for place in chosen]
-        yield Example(
-            f"{_part_of(batch, document)}document {int(batch.documents[document])}, anchor {anchor % each + 1} of {each}",
-            parts,
-        )
+        name = f"{_part_of(batch, document)}document {int(batch.documents[document])}"
+        yield Example(f"{name}, anchor {anchor % each + 1} of {each}", parts)
 
 
 def pieces_of(ids: np.ndarray, masked: np.ndarray, labels: np.ndarray, tokenizer: Any) -> list[Piece]:

@@ -91,7 +91,7 @@ MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 def check_choice(cfg: DictConfig) -> Any:
     """The model's class, once model and data are there and made for each other."""
     for group in ("model", "data"):
-        if cfg.get(group) is None:
+        if (cfg.get(group) or {}).get("_target_") is None:
             raise InputError(
                 f"no {group} was chosen; say {group}=NAME with one of {', '.join(choices(group))}, or take a recipe "
                 "with experiment=NAME. python train.py --help lists everything."

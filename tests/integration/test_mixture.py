@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from files.metrics import read_rows
-from tests.forks import TRAIN, run_command
+from tests.forks import ROOT, TRAIN, run_command
 from tests.integration.curves import reached, without_times
 from tests.integration.test_objectives import TINY, write_rows
 
@@ -113,6 +113,7 @@ def test_one_part_trains_as_plain_data(tables, command, tmp_path):
 
 BAD = [
     ([], "there are no parts"),
+    (["data.parts.qa.data=qa", "data.max_length=9"], "each part of a mixture has its own, data.parts.qa.max_length"),
     (["data.parts.nli.path=x"], "nobody says what data.parts.nli is. Say data.parts.nli.data=NAME"),
     (["data.parts.nli.data=triplets"], "data.parts.nli.path has no value"),
     (["data.parts.a b.data=triplets"], "data.parts.a b: wanted a name of letters"),
@@ -135,3 +136,20 @@ def test_what_is_wrong_is_told_before_a_step(added, said, tables, command, tmp_p
     outcome = command(*BASE, "data=mixture", *given, f"output_dir={tmp_path / 'run'}")
     assert (outcome.status, outcome.err.count("Traceback")) == (2, 0), outcome.err
     assert said in outcome.err
+
+
+def test_an_experiment_names_its_parts(tables, command, tmp_path):
+    """As the page of training shows it."""
+    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    [shown] = [block for block in page.split("```yaml\n")[1:] if "data.parts" in block]
+    folder = tmp_path / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    config = shown.partition("```")[0].replace("nli.jsonl", str(tables / "triplets.jsonl"))
+    (folder / "mine.yaml").write_text(config.replace("faq.csv", str(tables / "qa.jsonl")))
+    words = [f"--config-dir={folder.parent}", "experiment=mine", *BASE[1:], f"output_dir={tmp_path / 'run'}"]
+    done = command(*words)
+    assert done.status == 0, done.err
+    assert "faq 8 (75.0%, 1.60 passes), nli 2 (25.0%" in done.err
+    again = command(*words, "data.parts.faq.data=triplets")
+    assert again.status == 2
+    assert "Another kind in its place is data@data.parts.faq=NAME" in again.err
