@@ -14,12 +14,14 @@ from omegaconf import DictConfig
 
 from command.line import command_line
 from training.failures import TrainingFailed
-from training.stages import forced
+from training.stages import finished_before, forced
 
 
 def run(cfg: DictConfig) -> int:
     """Exit status of a whole run."""
-    from training.run import run  # with torch and Lightning, which take seconds: not before --help has been answered
+    if finished_before(cfg):
+        return 0
+    from training.run import run  # with torch and Lightning, which take seconds
 
     return run(cfg)
 

@@ -1,10 +1,10 @@
 """A command line by Hydra: its config, the types of its keys, its log, its exit status, and the text of ``--help``."""
 
+import contextlib
 import logging
 import sys
-import textwrap
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TextIO
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -13,13 +13,14 @@ from omegaconf import DictConfig, OmegaConf
 from command.children import begin_process
 from command.config_files import CONFIGS, choices
 from command.keys import check_numbers, check_types, declared
+from command.meanings import filled
 from command.names import as_used
 from command.processes import find_ranks, local_rank
 from command.statuses import exit_statuses
 from command.words import check_words
 
-HELP_COLUMNS = 100
 CHATTY = ("httpx", "httpx2", "huggingface_hub", "urllib3", "filelock", "fsspec")  # a line for every request
+OURS = ("command", "datamodules", "encoders", "evaluation", "export", "files", "losses", "train", "training")  # loggers
 # Words of a command that are called like a group of configs/, of which they would choose a file, and the keys they mean
 AS_A_KEY = {"synthesis": {"prompts": "+prompts.file", "model": "generator"}}
 
@@ -64,11 +65,46 @@ def _as_a_key(word: str, keys: Mapping[str, str]) -> str:
 def log_to_terminal(quiet: bool = False) -> None:
     """Plain lines on stderr; of several processes the first one says what all know."""
     first = find_ranks().rank == local_rank() == 0  # Lightning gives its processes a place on the machine alone
-    handler = logging.StreamHandler()
-    handler.setFormatter(_AsUsed("%(message)s"))
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[handler])
+    logging.basicConfig(level=logging.INFO if first and not quiet else logging.WARNING, handlers=[_ToStderr()])
+
+
+@contextlib.contextmanager
+def logs_shown(quiet: bool = False) -> Iterator[None]:
+    """The same lines while a function of ours works for somebody who has set up no log of his own; then no more."""
+    root = logging.getLogger()
+    if quiet or (root.handlers and root.isEnabledFor(logging.INFO)):
+        yield
+        return
+    handler = _ToStderr()
+    handler.addFilter(lambda record: record.levelno < logging.WARNING or not root.handlers)  # which says it already
+    loggers = {logging.getLogger(name): logging.getLogger(name).level for name in OURS}
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in loggers.items():
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """To stderr as it is when something is said: a live line moves it, and goes on below."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(_AsUsed("%(message)s"))
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: TextIO) -> None:
+        """It is always the same."""
 
 
 class _AsUsed(logging.Formatter):
@@ -80,11 +116,6 @@ def _choices_of(*groups: str) -> str:
     """What ``--help`` lists; Hydra's own list of the groups has a line of any length for each, and of all commands."""
     loader: Any = GlobalHydra.instance().config_loader()
     return "\n".join(filled(f"{group}: {', '.join(sorted(loader.get_group_options(group)))}") for group in groups)
-
-
-def filled(line: str) -> str:
-    """A line of ``--help``, broken where it is too long."""
-    return textwrap.fill(line, HELP_COLUMNS, subsequent_indent="    ", break_on_hyphens=False)
 
 
 OmegaConf.register_new_resolver("choices_of", _choices_of, replace=True)

@@ -53,28 +53,34 @@ def exit_statuses(
     try:
         with _signals_first():
             yield
-    except (InputError, HydraException, OmegaConfBaseException) as error:
-        cause = input_error(error) or error
-        _let_rank_zero_speak()
-        _leave(2, str(cause) if isinstance(cause, InputError) else _with_nearest_key(_first_paragraph(cause), config))
-    except failed as error:
-        _leave(1, str(error))
-    except NotWritten as error:
-        _leave(1, str(error))
-    except Exception as error:
-        if group := re.match(r"Config group override must be a string or a list. Got (\w+)", str(error)):
-            _leave(
-                2, f"a group of keys was given {group[1]}; wanted the name of one of its choices. --help lists them."
-            )
-        if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
-            _leave(2, f"the command line cannot be composed ({error}): a group of keys wants the name of a choice.")
-        if (found := _of_a_disk(error)) is None:
-            raise
-        _leave(*found)
     except KeyboardInterrupt:
         _leave(INTERRUPTED)
+    except Exception as error:
+        if (found := judged(error, hydra=hydra, failed=failed, config=config)) is None:
+            raise
+        if isinstance(error, InputError | HydraException | OmegaConfBaseException):
+            _let_rank_zero_speak()
+        _leave(*found)
     finally:
         os.environ[FULL_ERROR] = before
+
+
+def judged(
+    error: Exception, *, hydra: bool, failed: tuple[type[Exception], ...] = (), config: str, words: Sequence[str] = ()
+) -> tuple[int, str] | None:
+    """The exit status of what went wrong, and the sentence that says so; None of an error in the program.
+
+    The arguments are those of `exit_statuses`; ``words`` are the command line's, where it was no command line.
+    """
+    if isinstance(error, InputError | HydraException | OmegaConfBaseException):
+        return 2, explained(error, config, words or None)
+    if isinstance(error, (NotWritten, *failed)):
+        return 1, str(error)
+    if group := re.match(r"Config group override must be a string or a list. Got (\w+)", str(error)):
+        return 2, f"a group of keys was given {group[1]}; wanted the name of one of its choices. --help lists them."
+    if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
+        return 2, f"the command line cannot be composed ({error}): a group of keys wants the name of a choice."
+    return _of_a_disk(error)
 
 
 @contextlib.contextmanager
@@ -160,8 +166,8 @@ def _first_paragraph(error: BaseException) -> str:
     return " ".join(line for line in lines if not re.match(r"(full_key|object_type|reference_type)\b", line))
 
 
-def explained(error: BaseException, config: str, words: Sequence[str]) -> str:
-    """In one sentence, what a config that is composed from these words lacks."""
+def explained(error: BaseException, config: str, words: Sequence[str] | None) -> str:
+    """In one sentence, what a config that is composed from these words (None: the command line's) lacks."""
     cause = input_error(error)
     return str(cause) if cause else _with_nearest_key(_first_paragraph(error), config, words)
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from command.children import begin_process, check_number
-from command.line import filled, log_to_terminal
+from command.line import log_to_terminal
+from command.meanings import filled
 from command.names import as_used
 from command.statuses import exit_statuses
 from comparison.processes import Done, Job, run_all

@@ -25,7 +25,8 @@ from urllib.parse import urlsplit
 from omegaconf import OmegaConf
 
 from command.config_files import CONFIGS
-from command.line import filled, log_to_terminal
+from command.line import log_to_terminal
+from command.meanings import filled
 from command.names import as_used
 from command.statuses import exit_statuses
 from contracts import InputError

@@ -57,6 +57,10 @@ class BatchStream:
         except InputError as error:  # of a worker, it comes with the traceback of that process around it
             raise InputError(str(error).strip().splitlines()[-1].removeprefix("contracts.InputError: ")) from error
 
+    def first(self) -> Any:
+        """This rank's share of the first batch of all, made here and now."""
+        return self._batches[0, 0]
+
     def _loader(self, epoch: int, start: int) -> DataLoader:
         batches: Any = self._batches
         return DataLoader(

@@ -1,10 +1,8 @@
 """What all data modules do: texts are tokenised once, and drawn from in a new order every epoch."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +15,7 @@ from datamodules.stream import BatchStream, EpochBatches, stream_for
 from datamodules.text_to_ids import Reading
 from datamodules.token_store import Source, TokenStore, build_or_open
 from datamodules.tokenizer import load_tokenizer
+from files.kept_rows import cache_folder
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -44,8 +43,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     def __post_init__(self) -> None:
         super().__init__()
-        folder = self.cache_dir or os.environ.get("CONTRASTIVE_ENCODERS_CACHE") or "~/.cache/contrastive-encoders"
-        self.cache = Path(folder).expanduser()
+        self.cache = cache_folder(self.cache_dir)
         self.passes = 1  # of an epoch over the data; a batch has so many times its examples
         self._store: TokenStore | None = None
         nested_subset(1, self.fraction, self.seed)  # refuses a fraction that is none

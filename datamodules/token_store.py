@@ -7,21 +7,19 @@ import contextlib
 import hashlib
 import json
 import logging
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from contracts import InputError
 from datamodules.block_sums import BLOCK, BlockSums, Summing, sums_of
 from datamodules.records import Record
 from datamodules.text_to_ids import Reading
 from files.manifest import Damaged, read_record, sha256_of, write_record
+from files.progress import Progress
 from files.whole import build_once
 
 STORE_VERSION = 2  # part of the key: raise it when the same input would be stored otherwise
@@ -243,17 +241,13 @@ def build_or_open(
 
 
 def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool) -> None:
-    """Memory: one batch. The bar is drawn on a terminal only."""
-    columns = (SpinnerColumn(), TextColumn("{task.description} {task.fields[rate]}"), TimeElapsedColumn())
-    hidden = quiet or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task("tokenising", total=None, rate="")
+    """Memory: one batch."""
+    with Progress("tokenising", reading.unit, quiet=quiet) as progress:
         for batch in _batches(records):
             kept = reading.keep(batch)
             labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
             writer.write(kept.ids, kept.lengths, labels)
-            rate = writer.tokens / max(bar.tasks[0].elapsed or 0, 1e-3)
-            bar.update(task, rate=f"{writer.kept:,} {reading.unit}, {writer.tokens:,} tokens, {rate:,.0f} tokens/s")
+            progress.to(writer.kept, f"{writer.tokens:,} tokens")
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:

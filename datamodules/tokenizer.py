@@ -9,6 +9,7 @@ import numpy as np
 from transformers import AutoConfig, AutoTokenizer
 
 from contracts import InputError
+from files.hub import only_local
 from files.models import append_end, located, mask_id
 
 BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
@@ -32,7 +33,9 @@ def load_config(name: str) -> Any:
 def _loaded(factory: Any, what: str, name: str) -> Any:
     found = located(name)
     try:
-        return factory.from_pretrained(found.name, trust_remote_code=False, **found.options)  # else it asks
+        local = only_local(found.name, weights=False, gguf_file=found.gguf_file)
+        # without trust_remote_code it would ask
+        return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **found.options)
     except (OSError, ValueError) as error:
         raise InputError(
             f"backbone={name}: no {what} could be loaded ({str(error).splitlines()[0]}). Pass a folder that "

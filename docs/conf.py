@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 from every_key import page  # noqa: E402
 
 (HERE / "keys.md").write_text(page(), encoding="utf-8")

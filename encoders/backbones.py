@@ -27,10 +27,10 @@ from transformers.utils import logging as transformers_logging
 
 from contracts import InputError
 from encoders.attention import check_attention, is_decoder_alone, reads_ahead, set_attention, set_dropout
-from encoders.hub import only_local
 from encoders.lora import RECORD, Record, restore
 from encoders.pooling import POOLERS
 from files.checkpoint import load_checkpoint
+from files.hub import only_local
 from files.manifest import Damaged
 from files.models import append_end, located, run_folder
 
@@ -212,7 +212,7 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
             from transformers import GgufConfig  # of newer versions of transformers, which the extra gguf asks for
 
             options["quantization_config"] = GgufConfig(dequantize=True)
-        local = only_local(found.name)
+        local = only_local(found.name, weights=factory not in (AutoConfig, AutoTokenizer), gguf_file=found.gguf_file)
         return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **options)
     except NOT_LOADED as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

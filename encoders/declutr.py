@@ -80,6 +80,9 @@ class DeCLUTR(Objective):
             metrics |= described
         return step_output(loss, metrics, examples=len(batch.documents), sequences=sequences, encoded=encoded)
 
+    def negatives(self, batch: SpanBatch, processes: int) -> int:
+        return 2 * processes * len(batch.anchors.lengths) - 2 if self.hparams.contrastive_weight > 0 else 0
+
     def _sequences(self, batch: SpanBatch) -> tuple[Ragged, Tensor | None]:
         """All that this step encodes, the contrastive anchors first, then the positives, then what only MLM needs."""
         masked = Ragged(batch.masked_ids, batch.anchors.lengths)

@@ -16,8 +16,8 @@ from transformers.utils.hub import cached_file
 
 from contracts import InputError
 from encoders.appended_prompt import read_template
-from encoders.hub import only_local
 from encoders.pooling import LAST_LAYER, POOLERS, TanhHead
+from files.hub import only_local
 from files.models import GGUF
 
 LIBRARY = "sentence_transformers."
@@ -107,7 +107,7 @@ def read_json(name: str, path: str) -> Any:
     if name.endswith(GGUF):
         return None
     try:
-        found = cached_file(name, path, local_files_only=only_local(name), _raise_exceptions_for_missing_entries=False)
+        found = cached_file(name, path, local_files_only=only_local(name, weights=False), **{IF_THERE: False})
     except OSError as error:
         raise not_found(name, str(error).strip().splitlines()[0]) from error
     if found is None:
@@ -195,7 +195,7 @@ def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
         if decodes:
             raise BeyondUs("its decoder is read without a rule for ends of sequence inside texts")
         return ""
-    found = cached_file(name, TEMPLATE_FILE, local_files_only=only_local(name), **{IF_THERE: False})
+    found = cached_file(name, TEMPLATE_FILE, local_files_only=only_local(name, weights=False), **{IF_THERE: False})
     parsed = read_template(Path(found).read_text(encoding="utf-8")) if found else None
     if parsed is None or parsed[1] != decodes:
         raise BeyondUs("its texts go through a chat template of its own")

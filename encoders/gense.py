@@ -23,6 +23,7 @@ from encoders.objective import (
     check_choice,
     check_temperature,
     contrasted,
+    other_texts,
     step_output,
     with_negatives,
 )
@@ -87,6 +88,9 @@ class GenSE(Objective):
 
     def check_batch(self, batch: TripletBatch) -> None:
         self._views(batch)
+
+    def negatives(self, batch: TripletBatch, processes: int) -> int:
+        return other_texts(self._views(batch), processes)
 
     def _views(self, batch: TripletBatch) -> list[Ragged]:
         """Two, and the hard negatives where there are any."""

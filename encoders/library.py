@@ -13,8 +13,8 @@ from torch import Tensor
 
 from contracts import InputError
 from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
-from encoders.hub import only_local
 from encoders.sentence_encoder import precision_of
+from files.hub import only_local
 
 LOADING_ERRORS = (
     OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError, UnpicklingError

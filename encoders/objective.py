@@ -217,6 +217,10 @@ class Objective(pl.LightningModule):
     def check_batch(self, batch: Any) -> None:
         """Raises InputError where the settings want what a batch of this data does not have; computes nothing."""
 
+    def negatives(self, batch: Any, processes: int) -> int:
+        """Texts that an anchor of such a batch, of one of so many processes, is told from; 0 where nothing is."""
+        return 0
+
     def own_rates(self) -> dict[nn.Parameter, float]:
         """Weights behind the backbone that are trained at another rate than ``lr``."""
         return {}
@@ -273,6 +277,11 @@ def with_negatives(views: list[Ragged], negatives: Ragged | None, hard_negative_
             "0, or take data of three columns."
         )
     return views if negatives is None else [*views, negatives]
+
+
+def other_texts(views: Sequence[Ragged], processes: int) -> int:
+    """The negatives of an anchor, the first view, among the texts of the others: all but its own positive."""
+    return processes * sum(len(view.lengths) for view in views[1:]) - 1
 
 
 def check_first_token(transformer: PreTrainedModel, pooling: str, backbone: str) -> None:

@@ -5,7 +5,6 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, cast
@@ -15,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from tqdm import tqdm
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -29,6 +27,7 @@ from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.masked_rows import vectors_and_logits
 from encoders.pooling import POOLERS
 from encoders.single_query import single_query
+from files.progress import Progress
 from losses.tokens import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
@@ -47,8 +46,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     """``transformer`` is a masked LM, or a trunk alone where none is trained. ``head`` maps what was pooled, (B, D) to
     (B, D), and belongs to the encoder wherever it goes.
 
-    ``prompt`` goes before each text, ``normalize`` makes unit vectors, ``progress`` draws a bar on a terminal: of
-    ``embed`` alone, training knows none of them. ``prompt_suffix`` goes behind each text and is never cut; training
+    ``prompt`` goes before each text, ``normalize`` makes unit vectors, ``progress`` says how far ``embed`` is: training
+    knows none of them. ``prompt_suffix`` goes behind each text and is never cut; training
     puts it there with ``appended``. ``truncate`` keeps the first numbers of a vector, after ``normalize`` as in
     sentence-transformers. ``origin`` says in ``description`` where the weights came from.
     """
@@ -205,19 +204,19 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))
         ids = padded(sequences.ids.to(device), sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_UD = torch.zeros(len(sequences.lengths), self.width)
-        with self._bar(len(sequences.lengths)) as bar, packed_linears(self.trunk, int(sequences.lengths.sum())):
+        packed = packed_linears(self.trunk, int(sequences.lengths.sum()))
+        with self._progress(len(sequences.lengths)) as progress, packed:
             for chunk, (ids_BT, mask_BT) in zip(chunks, ids, strict=True):
                 if chunk.width:
                     vectors_UD[torch.from_numpy(chunk.rows)] = self.encode_chunk(ids_BT, mask_BT, None)[0].float().cpu()
-                bar.update(len(chunk.rows))
+                progress.to(progress.done + len(chunk.rows))
         vectors_UD[torch.from_numpy(sequences.lengths == 0)] = 0
         return vectors_UD
 
-    def _bar(self, total: int) -> Any:
-        """Silent for what takes a moment, for a file that takes stderr, and on all ranks but the first."""
+    def _progress(self, total: int) -> Progress:
+        """Silent on all ranks but the first."""
         first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
-        shown = self.progress and first and sys.stderr.isatty()
-        return tqdm(total=total, desc="encoding", unit=" texts", delay=2, leave=False, disable=not shown)
+        return Progress("encoding", "texts", total, quiet=not (self.progress and first))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """With special tokens and ``prompt_suffix``, cut at ``max_length`` tokens; else the text as it is."""

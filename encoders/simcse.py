@@ -16,6 +16,7 @@ from encoders.objective import (
     Objective,
     check_temperature,
     contrasted,
+    other_texts,
     step_output,
     with_negatives,
 )
@@ -85,6 +86,9 @@ class SimCSE(Objective):
 
     def check_batch(self, batch: SentenceBatch | TripletBatch) -> None:
         self._views(batch)
+
+    def negatives(self, batch: SentenceBatch | TripletBatch, processes: int) -> int:
+        return other_texts(self._views(batch), processes)
 
     def _views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
         """Two views, and the hard negatives where there are any."""

@@ -5,7 +5,7 @@ Which tasks that is over, `choose_suites` says.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from evaluation.generator_dev import GeneratorDev
 from evaluation.statistics import Scores
 from evaluation.suite import Suite, suite_of
 from evaluation.task import Options, Task
+from evaluation.vectors import LastVectors
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
 
@@ -106,12 +107,14 @@ class ScoreCallback(pl.Callback):
         self.scores_before: dict[str, float] | None = None
         self.found_before: dict[str, list[int]] = {}
         self._restored = False
+        self._last: LastVectors | None = None
 
-    def score(self, pl_module: pl.LightningModule) -> Scores:
-        """Values and intervals of the whole suite; all ranks must call it."""
+    def score(self, pl_module: pl.LightningModule, *, as_last: bool = False) -> Scores:
+        """Values and intervals of the whole suite; all ranks must call it. ``as_last``: by the weights of the last
+        scoring."""
         scored = self.suite.scored_of(pl_module)
         with undisturbed(scored):
-            return self.suite.run(scored, intervals=True)
+            return self.suite.run(scored, intervals=True, store=self._last if as_last else None)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._restored and (latest := max(self.history, default=0)):
@@ -124,20 +127,25 @@ class ScoreCallback(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.every_n_steps and (trainer.global_step % self.every_n_steps == 0 or self.is_last_step(trainer)):
-            self.score_step(trainer, pl_module)
+        is_last = self.is_last_step(trainer)
+        if self.every_n_steps and (trainer.global_step % self.every_n_steps == 0 or is_last):
+            self.score_step(trainer, pl_module, is_last=is_last)
 
-    def score_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Score ``during``, unless this step has been scored, or nothing is scored while training."""
+    def score_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, is_last: bool) -> None:
+        """Score ``during``, unless this step has been scored, or nothing is scored while training. Vectors of the last
+        step are kept for the end, where the same texts by the same weights are mostly scored again."""
         step = trainer.global_step  # stays the same while gradients accumulate
         if self.every_n_steps and step > 0 and step not in self.history and len(self.during):
-            _publish(trainer, self._score_at(trainer, pl_module, self.during).values)
+            self._last = LastVectors() if is_last else None
+            _publish(trainer, self._score_at(trainer, pl_module, self.during, self._last).values)
 
-    def _score_at(self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite) -> Scores:
+    def _score_at(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite, store: LastVectors | None = None
+    ) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
         scored = suite.scored_of(pl_module)
         with undisturbed(scored):
-            scores = suite.run(scored, intervals=False)
+            scores = suite.run(scored, intervals=False, store=store)
         self.history[step] = scores.values
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
@@ -170,7 +178,7 @@ class FinalScores(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self.skip():  # whoever continues a run that was cut short goes on from a step like any other
-            self.scorer.score_step(trainer, pl_module)
+            self.scorer.score_step(trainer, pl_module, is_last=True)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.skip():
@@ -188,11 +196,18 @@ class FinalScores(pl.Callback):
                 "the same command again: it goes on from last.ckpt, and chooses the best anew."
             ) from error
         pl_module.on_load_checkpoint(checkpoint)  # as Lightning does: what it leaves out is put back
+        as_last = _same(pl_module.state_dict(), checkpoint["state_dict"])
         pl_module.load_state_dict(checkpoint["state_dict"])
         self.best_step = int(checkpoint["global_step"])
         if len(self.scorer.suite):
             pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU by now
-            self.scores = self.scorer.score(pl_module)
+            self.scores = self.scorer.score(pl_module, as_last=as_last)
+
+
+def _same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+    return weights.keys() == others.keys() and all(
+        torch.equal(weight.cpu(), others[name].cpu()) for name, weight in weights.items()
+    )
 
 
 def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:

@@ -154,6 +154,26 @@ class VectorStore:
             self.place_of[key.tobytes()] = (path, row)
 
 
+class LastVectors:
+    """A store in memory of whole pools, that of the last scoring: the same texts again are not encoded again.
+
+    Of other texts it knows none, so that what is encoded together does not depend on it.
+    """
+
+    def __init__(self) -> None:
+        self.pools: list[tuple[list[str], Tensor]] = []
+
+    def knows(self, texts: Sequence[str]) -> list[bool]:
+        return [any(held == texts for held, _ in self.pools)] * len(texts)
+
+    def read(self, texts: Sequence[str]) -> Tensor:
+        """(N, D) float32 of a pool that is known."""
+        return next(vectors_ND for held, vectors_ND in self.pools if held == texts)
+
+    def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
+        self.pools.append((list(texts), vectors_ND))
+
+
 def _sum(entries: dict[str, Tensor]) -> str:
     found = 0
     for entry in entries.values():
@@ -161,7 +181,9 @@ def _sum(entries: dict[str, Tensor]) -> str:
     return str(found)
 
 
-def embed_pool(embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: VectorStore | None = None) -> Pool:
+def embed_pool(
+    embedder: Embedder, lists_of_texts: Iterable[Sequence[str]], store: VectorStore | LastVectors | None = None
+) -> Pool:
     """Embeds the texts of all lists. A collective call when a process group is there: every rank passes the same lists.
 
     ``store`` keeps vectors between calls: rank 0's is the one that counts.

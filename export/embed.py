@@ -8,8 +8,6 @@ if __name__ == "__main__":
 import hashlib
 import logging
 import os
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
@@ -23,6 +21,7 @@ from command.processes import find_ranks, from_rank_zero
 from contracts import InputError
 from files.claims import check_output_file, hold_file, let_go, lock_of, work_for
 from files.listing import check_output_apart
+from files.progress import Progress
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     import numpy as np
@@ -33,7 +32,6 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
 
 log = logging.getLogger("export.embed")
 
-EVERY = 30.0  # seconds between lines where there is no terminal
 FEW = 100  # texts, whose ranges say little of others
 # oneDNN, and PyTorch's layer over it, keep code and buffers for 1,024 shapes each, and every window brings new shapes:
 # memory would grow for dozens of windows. Both are read when torch first computes.
@@ -89,7 +87,11 @@ def run(cfg: DictConfig) -> int:
         return status
     file.open()
     try:
-        compute(encoder, texts, file, rank, world, None if cfg.quiet or rank else Progress(rows, file.rows_done()))
+        before = file.rows_done()
+        if before:
+            log.info("%d of %d are there already.", before, rows)
+        with Progress("embedding", "texts", rows, before=before, quiet=cfg.quiet or rank > 0) as progress:
+            compute(encoder, texts, file, rank, world, progress)
         if file.finish(texts):
             log.info("%s: %d vectors of %d %s numbers", cfg.output, rows, file.width, file.dtype)
             let_go(lock_of(file.output))
@@ -180,44 +182,13 @@ def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") 
 
 
 def compute(
-    encoder: "LoadedEncoder", texts: "Texts", file: "VectorFile", rank: int, world: int, progress: "Progress | None"
+    encoder: "LoadedEncoder", texts: "Texts", file: "VectorFile", rank: int, world: int, progress: Progress
 ) -> None:
     """Every ``world``-th window, unless it is there. Which, does not depend on what other processes have done."""
     done = file.done()
     for number, block in texts.windows(file.window, lambda number: number % world == rank and not done[number]):
         file.write(number, encoder.embed(block).numpy())
-        if progress:
-            progress.show(file.rows_done())
-    if progress:
-        progress.close()
-
-
-class Progress:
-    """A bar on a terminal, else a line now and then: how many, how fast, how long still; of all processes together."""
-
-    def __init__(self, rows: int, before: int) -> None:
-        from tqdm import tqdm
-
-        self.rows, self.before = rows, before
-        self.began = self.shown = time.monotonic()
-        self.bar = tqdm(
-            total=rows, initial=before, unit=" texts", unit_scale=True, disable=not sys.stderr.isatty(), leave=False
-        )
-        if before:
-            log.info("%d of %d are there already.", before, rows)
-
-    def show(self, done: int) -> None:
-        self.bar.update(done - self.bar.n)
-        now = time.monotonic()
-        if self.bar.disable and (now - self.shown >= EVERY or done == self.rows):
-            self.shown = now
-            rate = (done - self.before) / (now - self.began)
-            left = round((self.rows - done) / rate) if rate else 0
-            clock = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
-            log.info("%d of %d texts, %.0f a second, %s left", done, self.rows, rate, clock)
-
-    def close(self) -> None:
-        self.bar.close()
+        progress.to(file.rows_done())
 
 
 main = command_line("export.embed", run, Keys)

@@ -23,6 +23,7 @@ from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
 from training.metrics_csv import MetricsCSV
+from training.opening import say_opening
 from training.scoring import choose
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,12 @@ def fit(
     folder: Path,
     checkpoint: str | None,
     loggers: Sequence[Any],
+    backbone: str,
 ) -> tuple[Fitted, int]:
-    """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short."""
+    """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short.
+
+    ``backbone`` is what was asked for.
+    """
     scoring = cfg.evaluation
     scorer = ScoreCallback(*choose(cfg, model, data), scoring.every_n_steps, scoring.at_start, is_last_step)
     checkpoints = RunCheckpoints(
@@ -78,6 +83,7 @@ def fit(
     loader.setup()
     check_samples(model, data)
     loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
+    say_opening(cfg, backbone, model, loader, trainer, checkpoint)
     with companions.named():
         trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:

@@ -25,6 +25,12 @@ from training.stages import Stage
 
 log = logging.getLogger(__name__)
 
+HINTS = (
+    "Found .* module.s. in eval mode at the start of training",
+    "The number of training batches .* is smaller than the logging interval",
+    ".*LeafSpec.*is deprecated",
+)
+
 
 class Start(NamedTuple):
     """What rank 0 has decided for all ranks."""
@@ -34,14 +40,25 @@ class Start(NamedTuple):
     backbone: str | None
 
 
-def hush_libraries() -> None:
-    """Their bars and hints would bury our own; what goes wrong still comes through."""
+@contextlib.contextmanager
+def hushed_libraries() -> Iterator[None]:
+    """Their bars and hints would bury our own; what goes wrong still comes through. Afterwards all is as before."""
+    bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message="Found .* module.s. in eval mode at the start of training")
-    warnings.filterwarnings("ignore", message="The number of training batches .* is smaller than the logging interval")
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated")
+    loggers = {name: logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")}
+    levels = {name: logger.level for name, logger in loggers.items()}
+    for logger in loggers.values():
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            for message in HINTS:
+                warnings.filterwarnings("ignore", message=message)
+            yield
+    finally:
+        for name, logger in loggers.items():
+            logger.setLevel(levels[name])
+        if bars:
+            transformers_logging.enable_progress_bar()
 
 
 @contextlib.contextmanager

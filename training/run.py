@@ -24,9 +24,9 @@ from training.folder import LOCK
 from training.identity import earlier_folder
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
-from training.prepare import Start, begin, follow_launcher, hush_libraries, prepare_folder, prepare_whole, said_once
+from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
-from training.stages import Stage, chosen, lay_out, stages_of
+from training.stages import Stage, chosen, lay_out, say_finished, stages_of
 from training.targets import check_targets
 from training.wandb_login import close_wandb
 
@@ -35,10 +35,8 @@ log = logging.getLogger("train")
 
 def run(cfg: DictConfig) -> int:
     """Exit status of a whole run."""
-    with (
-        _no_empty_folder(Path(cfg.output_dir)),
-        said_once("training.lengths", "training.scoring", "encoders.layers", "datamodules.mixture"),
-    ):
+    said = said_once("training.lengths", "training.scoring", "encoders.layers", "datamodules.mixture")
+    with _no_empty_folder(Path(cfg.output_dir)), hushed_libraries(), said:
         status = 1
         try:
             status = _run(cfg)
@@ -48,7 +46,6 @@ def run(cfg: DictConfig) -> int:
 
 
 def _run(cfg: DictConfig) -> int:
-    hush_libraries()
     words = list(HydraConfig.get().overrides.task)
     stages = stages_of(cfg, [*words, *domain_words(cfg)])
     selected = chosen(stages, cfg.only_stage)
@@ -79,7 +76,8 @@ def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> i
     lay_out(cfg, stages)
     start = Start(*from_rank_zero(lambda writer: prepare_whole(cfg, stages, selected, writer)))
     if start.finished:
-        return _say_finished(Path(cfg.output_dir))
+        say_finished(Path(cfg.output_dir))
+        return 0
     for stage in selected[1:]:
         with stage.named_in_errors():
             rehearse(stage, start.backbone)
@@ -118,7 +116,8 @@ def run_stage(stage: Stage, before: Path | None = None) -> int:
     asked = cfg.copy()
     start = Start(*from_rank_zero(lambda writer: prepare_folder(stage, writer)))
     if start.finished:
-        return _say_finished(folder)
+        say_finished(folder)
+        return 0
     if works_for_another():
         work_for(folder / LOCK)
     cfg.backbone = start.backbone
@@ -133,15 +132,10 @@ def run_stage(stage: Stage, before: Path | None = None) -> int:
         take_weights(model, before)
     for logger in loggers:
         logger.log_hyperparams(OmegaConf.to_container(asked, resolve=True))
-    fitted, status = fit(cfg, model, data, folder, start.checkpoint, loggers)
+    fitted, status = fit(cfg, model, data, folder, start.checkpoint, loggers, asked.backbone)
     if status == 0 and fitted.trainer.is_global_zero:
         finish(asked, model, data, folder, fitted)
     return status
-
-
-def _say_finished(folder: Path) -> int:
-    log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
-    return 0
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ who says ``batch_size=8`` means all stages, and ``stages.nli.batch_size=8`` mean
 """
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +21,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from command.keys import nearest
+from command.processes import launched
 from command.statuses import explained, input_error
 from contracts import InputError
 from files.manifest import is_finished
-from training.identity import NOTHING_BEFORE, Identity, identity_of, named_folder
+from training.identity import NOTHING_BEFORE, Identity, identity_in, identity_of, named_folder
+
+log = logging.getLogger("train")
 
 STAGE_WORD = re.compile(r"(?P<sign>\+{0,2})stages\.(?P<name>[^.=@/]+)\.(?P<rest>.+)", flags=re.DOTALL)
 PART_WORD = re.compile(r"\+{0,2}data\.parts\.(?P<name>[^.=@/]+)\.data=(?P<kind>.*)", flags=re.DOTALL)
@@ -121,6 +125,29 @@ def chosen(stages: Sequence[Stage], only: str | None) -> list[Stage]:
     if not found:
         raise InputError(f"only_stage={only}: {_no_stage(str(only), [stage.name for stage in stages])}")
     return found
+
+
+def finished_before(cfg: DictConfig) -> bool:
+    """Whether this very run lies finished in its folder; says so. Answered without torch, so within moments.
+
+    False where more than a look is needed: `run` decides then, of several processes for all of them.
+
+    Raises:
+        InputError: as `stages_of` and `chosen`.
+    """
+    folder = Path(cfg.output_dir)
+    if cfg.overwrite or cfg.resume != "auto" or cfg.get("domain") or launched() or not is_finished(folder):
+        return False
+    stages = stages_of(cfg, list(HydraConfig.get().overrides.task))
+    chosen(stages, cfg.only_stage)
+    if identity_in(folder) not in stages[-1].identity:
+        return False
+    say_finished(folder)
+    return True
+
+
+def say_finished(folder: Path) -> None:
+    log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
 
 
 def lay_out(cfg: DictConfig, stages: Sequence[Stage]) -> None:

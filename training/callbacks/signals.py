@@ -7,6 +7,7 @@ of them were hit.
 
 import logging
 import signal
+import threading
 from types import FrameType
 from typing import Any
 
@@ -34,10 +35,11 @@ class Interruption(pl.Callback):
         return next((callback for callback in callbacks if isinstance(callback, cls)), None)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        self._originals = {number: signal.getsignal(number) for number in SIGNALS}
+        if threading.current_thread() is threading.main_thread():  # no other hears of signals
+            self._originals = {number: signal.getsignal(number) for number in SIGNALS}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        for number in SIGNALS:
+        for number in self._originals:
             signal.signal(number, self._note)  # here and not in setup: Lightning installs its own in between
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

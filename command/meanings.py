@@ -1,0 +1,187 @@
+"""What each key means, for ``--help`` and the page of keys: the comments of ``configs/`` are its documentation."""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from command.config_files import CONFIGS
+
+TASK = "task"  # keys of a task in a YAML file of the reader's
+NOT_KEYS = ("_target_", "defaults", "hydra")
+FIRST, RECIPES = ("model", "data", "recipe", "race"), ("experiment",)  # groups in --help; the latter set others' keys
+COLUMNS, MEANING = 100, 36  # of --help: all, and where a meaning begins
+MOST = 60  # characters of a value there
+
+
+class Key(NamedTuple):
+    """Dotted name, default as it is written, what the comment beside it says."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+def keys_of(path: Path) -> list[Key | str]:
+    """What a file holds, from top to bottom: its keys by their full names, and as texts the comments that stand on
+    lines of their own."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    root = yaml.compose(source)
+    found: list[tuple[int, Key | str]] = []
+    if isinstance(root, yaml.MappingNode):
+        of_a_group = path.parent not in (CONFIGS, CONFIGS / TASK) and "@package _global_" not in source
+        found += _keys(root, f"{path.parent.name}." if of_a_group else "", lines, source)
+    return [one for _, one in sorted([*found, *_comments(lines)], key=lambda pair: pair[0])]
+
+
+def about(path: Path) -> str:
+    """The comment that a file begins with."""
+    texts = [one for one in keys_of(path) if isinstance(one, str)]
+    return texts[0] if texts else ""
+
+
+def in_words(written: str) -> str | None:
+    """A plain interpolation as what it means; None of any other value."""
+    if plain := re.fullmatch(r"\$\{([\w.]+)\}", written):
+        return f"that of `{plain.group(1)}`"
+    if either := re.fullmatch(r"\$\{oc\.select:([\w.]+),([\w.]+)\}", written):
+        return f"that of `{either.group(1)}`, else `{either.group(2)}`"
+    return None
+
+
+def _keys(node: yaml.MappingNode, prefix: str, lines: list[str], source: str) -> Iterator[tuple[int, Key]]:
+    """Yield the line of each key below, and the key."""
+    for key, value in node.value:
+        name = f"{prefix}{key.value}"
+        if key.value in NOT_KEYS:
+            continue
+        if isinstance(value, yaml.MappingNode) and not value.flow_style:
+            if said := _behind(lines[key.end_mark.line], key.end_mark.column + 1):
+                yield key.start_mark.line, Key(name, "", said)
+            yield from _keys(value, f"{name}.", lines, source)
+            continue
+        written = source[value.start_mark.index : value.end_mark.index]
+        several = value.start_mark.line != value.end_mark.line  # a block of text or a list, whose comment is above it
+        said = "" if several else _behind(lines[value.end_mark.line], value.end_mark.column)
+        yield key.start_mark.line, Key(name, written, said)
+
+
+def _behind(line: str, column: int) -> str:
+    match = re.match(r"\s*# ?(.*)", line[column:])
+    return match.group(1) if match else ""
+
+
+def _comments(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield blocks of whole comment lines, each with the number of its first line."""
+    block: list[str] = []
+    for number, line in enumerate([*lines, ""]):
+        if line.lstrip().startswith("#"):
+            block += [line.lstrip("# ")] if "@package" not in line else []
+        elif block:
+            yield number - len(block), " ".join(block)
+            block = []
+
+
+# ------------------------------------------------------------------------------------------ --help
+
+
+def _keys_and_meanings(*, _root_: DictConfig) -> str:
+    """All keys of a composed config with their values of now, file by file, for a template of Hydra's help."""
+    values: Any = OmegaConf.to_container(_root_, resolve=False)
+    hydra = values.pop("hydra")
+    choices, known = hydra["runtime"]["choices"], set[str]()
+    pages = []
+    for title, path in _files(hydra["job"]["config_name"], choices):
+        rows = [title] if title else []
+        for one in keys_of(path):
+            if isinstance(one, str):
+                rows += [*([""] if len(rows) > bool(title) else []), filled(f"# {one}", "# ")]
+            elif (value := _value(values, one.name)) is not _MISSING:
+                if one.name not in known or (one.meaning and path.parent.name not in RECIPES):
+                    rows.append(_row(one.name, value, one))
+                known |= {one.name} if one.default else set()
+        pages.append("\n".join(rows))
+    others = [_row(name, value) for name, value in _leaves(values, "") if not _is_among(name, known | choices.keys())]
+    if others:
+        pages.append("\n".join(["others", *others]))
+    return "\n\n".join(pages).replace("$", "$$")
+
+
+_MISSING = object()
+
+
+def _files(config: str, choices: dict[str, Any]) -> Iterator[tuple[str, Path]]:
+    """The title and the path of each file that was composed, where it is one of ours; recipes of others' keys last."""
+    yield "", CONFIGS / f"{config}.yaml"
+    first, last = ([group for group in groups if group in choices] for groups in (FIRST, RECIPES))
+    between = [group for group in choices if group not in (*first, *last) and not group.startswith("hydra")]
+    for group in [*first, *between, *last]:
+        yield from _included(f"{group}={choices[group]}", CONFIGS / group / f"{choices[group]}.yaml")
+
+
+def _included(title: str, path: Path) -> Iterator[tuple[str, Path]]:
+    """A file, and those that it is made of."""
+    if not path.is_file():
+        return
+    yield title, path
+    for entry in yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []):
+        if isinstance(entry, str) and entry != "_self_":
+            folder = CONFIGS if entry.startswith("/") else path.parent
+            yield from _included("", folder / f"{entry.removeprefix('/')}.yaml")
+
+
+def _value(values: Any, name: str) -> Any:
+    for part in name.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return _MISSING
+        values = values[part]
+    return values
+
+
+def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            if key not in NOT_KEYS:
+                yield from _leaves(value, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, node
+
+
+def _is_among(name: str, known: set[str]) -> bool:
+    """Whether it is a key that was shown, or lies below one whose value was."""
+    parts = name.split(".")
+    return any(".".join(parts[:size]) in known for size in range(1, len(parts) + 1))
+
+
+def _row(name: str, value: Any, said: Key | None = None) -> str:
+    """``name=value`` and what it means; of a group of keys, which follow, its name alone."""
+    key = f"{name}={_shown(value)}" if said is None or said.default else f"{name}."
+    if said is None or not said.meaning:
+        return key
+    lines = textwrap.wrap(said.meaning, COLUMNS - MEANING, break_on_hyphens=False)
+    first = f"{key:<{MEANING - 2}}  {lines.pop(0)}" if len(key) <= MEANING - 2 else key
+    return "\n".join([first, *(f"{' ' * MEANING}{line}" for line in lines)])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        words = "to be given" if value == "???" else in_words(value)
+        text = f"({words.replace('`', '')})" if words else " ".join(value.split()) or "''"
+    elif isinstance(value, dict | list):
+        text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).strip()
+    else:
+        text = yaml.safe_dump(value).partition("\n")[0]
+    return text if len(text) <= MOST else f"{text[: MOST - 4]} ..."
+
+
+def filled(line: str, indent: str = "    ") -> str:
+    """A line of ``--help``, broken where it is too long."""
+    return textwrap.fill(line, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
+
+
+OmegaConf.register_new_resolver("keys_and_meanings", _keys_and_meanings, replace=True)

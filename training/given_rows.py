@@ -1,0 +1,112 @@
+"""What rows in memory are, and what may be trained on them."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contracts import InputError
+from training.stages import as_value
+
+WANTED = "texts, tuples of two or more texts, or (text, text, score from 0 to 1)"
+NAMES = {  # data= -> columns of its files
+    "sentences": ("text",),
+    "text": ("text",),
+    "qa": ("question", "answer"),
+    "triplets": ("anchor", "positive"),
+    "dino": ("sentence1", "sentence2", "score"),
+    "nli": ("premise", "hypothesis", "label"),
+}
+MODELS = {"sentences": "simcse", "triplets": "simcse", "dino": "sroberta"}  # of rows that nobody names
+CHOOSE = ("model", "data", "experiment")
+
+
+class Shape(NamedTuple):
+    """How many texts a row has, and whether a number stands behind them."""
+
+    texts: int
+    has_score: bool
+
+
+def words_of_rows(
+    rows: Iterable[Any], said: Mapping[str, str], keep: Callable[[Iterator[dict[str, Any]]], Path]
+) -> list[str]:
+    """Words of a command line that trains on them; ``said`` are the keys that are given, ``keep`` writes a file.
+
+    Raises:
+        InputError: they are no rows, or not alike.
+    """
+    if isinstance(rows, str | Path):
+        raise InputError(f"rows={rows}: wanted rows; a file is given by its path: train(data=NAME, data__path=...).")
+    if isinstance(rows, Mapping):
+        raise InputError(f"rows: wanted the rows of one split, got a mapping of {', '.join(map(str, rows))}.")
+    if hasattr(rows, "iterrows"):
+        raise InputError('rows: a data frame is given by its rows: train(frame.to_dict("records")).')
+    places = iter(rows)
+    first = next(places, None)
+    if first is None:
+        raise InputError("rows: there are none. Wanted at least one batch of them.")
+    rows, kind = itertools.chain([first], places), said.get("data")
+    named = isinstance(first, Mapping) and kind is not None  # the reader knows its columns
+    if not named:
+        shape = _shape(first, 0)
+        kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
+        rows = _columns(rows, shape, _names(kind, shape))
+    words = [f"data.path={as_value(str(keep(_mappings(rows))))}"]
+    if "data" not in said and "experiment" not in said:
+        words.insert(0, f"data={kind}")
+        words += ["data.postprocess=off"] * (kind == "dino" and "data.postprocess" not in said)
+        if "model" not in said:
+            words.insert(0, f"model={MODELS[kind]}")
+    return words
+
+
+def _names(kind: str, shape: Shape) -> Sequence[str]:
+    names = NAMES.get(kind)
+    if names is None:
+        raise InputError(f"data={kind} takes no rows without the names of columns. Wanted one of {', '.join(NAMES)}.")
+    more = shape.texts - 2
+    if kind == "triplets" and more > 0 and not shape.has_score:
+        return (*names, "negative") if more == 1 else (*names, *(f"negative_{place + 1}" for place in range(more)))
+    if len(names) != shape.texts + shape.has_score:
+        raise InputError(f"data={kind}: wanted rows of {', '.join(names)}; the first has {_described(shape)}.")
+    return names
+
+
+def _columns(rows: Iterable[Any], shape: Shape, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for place, row in enumerate(rows):
+        if (found := _shape(row, place)) != shape:
+            raise InputError(f"rows[{place}] has {_described(found)}; wanted {_described(shape)}, as the first has.")
+        values = [float(one) if isinstance(one, Real) else one for one in _cells(row)]
+        yield dict(zip(names, values, strict=True))
+
+
+def _mappings(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    for place, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(f"rows[{place}] is {row!r:.60}; wanted a mapping of columns, as the first is.")
+        yield {str(name): value.item() if hasattr(value, "item") else value for name, value in row.items()}
+
+
+def _cells(row: Any) -> Sequence[Any]:
+    return [row] if isinstance(row, str) else list(row.values()) if isinstance(row, Mapping) else list(row)
+
+
+def _shape(row: Any, place: int) -> Shape:
+    fits = isinstance(row, str | Mapping | Sequence) and not isinstance(row, bytes)
+    cells = _cells(row) if fits else []
+    texts = list(itertools.takewhile(lambda cell: isinstance(cell, str), cells))
+    rest = cells[len(texts) :]
+    if not texts or rest not in ([], [*filter(_is_number, rest)][:1]) or (rest and len(texts) != 2):
+        raise InputError(f"rows[{place}] is {row!r:.80}; wanted {WANTED}, or mappings of columns to these.")
+    return Shape(len(texts), bool(rest))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _described(shape: Shape) -> str:
+    texts = "1 text" if shape.texts == 1 else f"{shape.texts} texts"
+    return f"{texts} and a number" if shape.has_score else texts
