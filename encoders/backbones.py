@@ -212,7 +212,10 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
             from transformers import GgufConfig  # of newer versions of transformers, which the extra gguf asks for
 
             options["quantization_config"] = GgufConfig(dequantize=True)
-        local = only_local(found.name, weights=factory not in (AutoConfig, AutoTokenizer), gguf_file=found.gguf_file)
+        weights = factory not in (AutoConfig, AutoTokenizer)
+        local = only_local(found.name, weights=weights, gguf_file=found.gguf_file)
+        if weights:  # it looks for an adapter, and would ask the hub for it
+            options["adapter_kwargs"] = {"local_files_only": local}
         return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **options)
     except NOT_LOADED as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,14 +1,10 @@
 """Truth: what sentence-transformers and transformers themselves make of the same folder."""
 
-import http.server
 import json
 import pickle
 import shutil
-import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -491,40 +487,6 @@ def test_what_cannot_be_loaded_says_what_could(tmp_path, tiny_mlm, make, message
     (tmp_path / "e").mkdir()
     with pytest.raises(InputError, match=message):
         load_encoder(make(tmp_path / "e"))
-
-
-def test_a_hub_that_does_not_answer_costs_moments(monkeypatch):
-    import encoders.hub
-
-    taken = socket.socket()  # bound, but nobody listens
-    taken.bind(("127.0.0.1", 0))
-    endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    monkeypatch.setattr(encoders.hub, "is_offline_mode", lambda: False)
-    monkeypatch.setenv("HF_ENDPOINT", endpoint)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    before = time.monotonic()
-    with pytest.raises(InputError, match="could not be had from the Hugging Face hub"):
-        load_encoder("nobody/has-such-a-model")
-    assert time.monotonic() - before < 10
-    assert encoders.hub.out_of_reach(endpoint)
-    taken.close()
-
-
-@pytest.mark.parametrize("status", [200, 404])
-def test_a_hub_that_answers_is_there(status):
-    from encoders.hub import out_of_reach
-
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            self.send_response(status)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
-        assert not out_of_reach(f"http://127.0.0.1:{server.server_port}")
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_help_names_every_key():
     done = evaluate("--help")
     assert done.returncode == 0
     for key in ("encoder", "suite", "data_root", "protocol", "cache_dir", "action"):
-        assert re.search(rf"^{key}:", done.stdout, flags=re.MULTILINE)
+        assert re.search(rf"^{key}=", done.stdout, flags=re.MULTILINE)
 
 
 def test_the_state_of_the_data(small_tables):

@@ -3,7 +3,6 @@
 import io
 import struct
 
-import pytest
 import toy
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -11,6 +10,7 @@ from test_results import RESULTS
 
 from files.metrics import read_rows
 from training.callbacks.progress import Progress, described
+from training.callbacks.telemetry import Telemetry
 from training.curve import Reference, curve_of, draw_curve, loss_names, score_names
 from training.leave import closing_table, scores_table
 from training.metrics_csv import MetricsCSV
@@ -32,7 +32,8 @@ def shown(table):
 def progress_of_a_run(folder, monkeypatch, terminal, quiet=False):
     console = Console(file=io.StringIO(), force_terminal=terminal, width=200)
     progress = Progress(quiet=quiet, monitor=toy.SCORE, console=console)
-    monkeypatch.setattr(toy, "Reseed", lambda seed: progress)
+    monkeypatch.setattr(toy, "Reseed", lambda seed: Telemetry(every_n_steps=2))  # which stands before it in a run
+    monkeypatch.setattr(toy, "Telemetry", lambda every_n_steps: progress)
     toy.train(folder, max_steps=8)
     return console.file.getvalue()
 
@@ -40,20 +41,27 @@ def progress_of_a_run(folder, monkeypatch, terminal, quiet=False):
 def test_a_terminal_shows_steps_rates_loss_and_score(tmp_path, monkeypatch):
     text = progress_of_a_run(tmp_path, monkeypatch, terminal=True)
     task, metric = toy.SCORE.split("/")[0], toy.SCORE.split("/")[-1]
-    for part in ("8/8", "loss", "docs/s", "tokens/s", "9% padding", f"{task} {metric} 40.00"):
+    for part in ("step 8/8", "loss", "ex/s", "0:00:00 left", "tokens/s", "9% padding", f"{task} {metric} 40.00"):
         assert part in text, part
 
 
-@pytest.mark.parametrize(("terminal", "quiet"), [(False, False), (True, True)])
-def test_elsewhere_and_when_quiet_nothing_is_shown(terminal, quiet, tmp_path, monkeypatch):
-    assert progress_of_a_run(tmp_path, monkeypatch, terminal, quiet) == ""
+def test_elsewhere_each_log_step_is_a_line_and_when_quiet_nothing_is_shown(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="training")
+    assert progress_of_a_run(tmp_path / "lines", monkeypatch, terminal=False) == ""
+    said = [record.getMessage() for record in caplog.records if record.name == "training.callbacks.progress"]
+    assert [line.partition("  ")[0] for line in said] == ["step 2/8", "step 4/8", "step 6/8", "step 8/8"]
+    caplog.clear()
+    assert progress_of_a_run(tmp_path / "quiet", monkeypatch, terminal=True, quiet=True) == ""
+    assert [record for record in caplog.records if record.name.startswith("training")] == []
 
 
-def test_the_facts_are_one_line():
-    assert described(LATEST, "stsb-dev/cosine/spearman", 61.2) == (
-        "loss 0.4123 | stsb-dev spearman 61.20 | 35 docs/s | 9,120 tokens/s | 4% padding"
-    )
-    assert described({}, None, None) == ""
+def test_80_columns_show_step_loss_score_rate_and_time_left():
+    line = described(12_345, 100_000, LATEST, "stsb-dev/cosine/spearman", 61.2, 4_210.0)
+    first, _, rest = line.partition(" left")
+    assert first == "step 12345/100000  loss 0.412  stsb-dev spearman 61.20  35 ex/s  1:10:10"
+    assert len(first + " left") <= 80
+    assert rest == "  9,120 tokens/s  4% padding"
+    assert described(1, None, {}, None, None, None) == "step 1"
 
 
 def test_the_table_holds_before_after_change_and_baseline():

@@ -1,0 +1,84 @@
+"""A server that answers as the Hugging Face hub does, for one model that lies in a folder, and keeps what is asked."""
+
+import hashlib
+import http.server
+import json
+import threading
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+class Hub:
+    """``asked`` has the requests, method and path, since it was last cleared."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self.commit = "1" * 40
+        self.asked: list[str] = []
+        handler = type("Handler", (Handler,), {"hub": self})
+        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def files(self) -> list[str]:
+        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    hub: Hub
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.asked.append(f"{self.command} {path}")
+        api, files = f"/api/models/{self.hub.name}", f"/{self.hub.name}/resolve/"
+        if path.startswith(f"{api}/tree/"):
+            self._json([self._entry(name) for name in self.hub.files()])
+        elif path in (api, f"{api}/revision/main"):
+            self._json(
+                {
+                    "id": self.hub.name,
+                    "sha": self.hub.commit,
+                    "private": False,
+                    "tags": [],
+                    "downloads": 0,
+                    "siblings": [{"rfilename": name} for name in self.hub.files()],
+                }
+            )
+        elif (
+            path.startswith(files) and (found := self.hub.folder / path.removeprefix(files).split("/", 1)[1]).is_file()
+        ):
+            data = found.read_bytes()
+            self._send(data, ETag=f'"{_sum(data)}"', **{"X-Repo-Commit": self.hub.commit})
+        else:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound" if path.startswith(files) else "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    do_HEAD = do_GET
+
+    def _entry(self, name: str) -> dict[str, object]:
+        data = (self.hub.folder / name).read_bytes()
+        return {"type": "file", "path": name, "size": len(data), "oid": _sum(data)}
+
+    def _json(self, answer: object) -> None:
+        self._send(json.dumps(answer).encode(), **{"Content-Type": "application/json"})
+
+    def _send(self, data: bytes, **headers: str) -> None:
+        self.send_response(200)
+        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _sum(data: bytes) -> str:
+    return hashlib.sha1(data).hexdigest()
