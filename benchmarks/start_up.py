@@ -3,7 +3,8 @@
     python -m benchmarks.start_up [--quick]
 
 Wall time of new processes. Wanted: `train.py --help` in 2 s; contracts and all of losses within 1.5 s beyond torch; a
-run of three steps with backbone=tiny on 2 MB of text, with nothing cached, in 25 s from start to exit, export included.
+run of three steps with backbone=tiny on 2 MB of text, with nothing cached, in 25 s from start to exit, export included;
+the same command again, which finds that run finished, in 2 s.
 """
 
 import os
@@ -43,25 +44,18 @@ def seconds(arguments: Sequence[str], **environment: str) -> float:
     return took
 
 
-def train_run(corpus: Path) -> float:
-    """A run in an empty folder with an empty cache."""
+def train_run(corpus: Path) -> tuple[float, float]:
+    """A run in an empty folder with an empty cache, and the same command again."""
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        took = seconds(
-            [
-                "train.py",
-                "model=declutr",
-                "data=text",
-                f"data.path={corpus}",
-                "backbone=tiny",
-                "max_steps=3",
-                f"output_dir={run}",
-            ],
-            CONTRASTIVE_ENCODERS_CACHE=f"{scratch}/cache",
+        words = ["model=declutr", "data=text", f"data.path={corpus}", "backbone=tiny", "max_steps=3"]
+        first, again = (
+            seconds(["train.py", *words, f"output_dir={run}"], CONTRASTIVE_ENCODERS_CACHE=f"{scratch}/cache")
+            for _ in range(2)
         )
         if not (run / "results.json").is_file() or not (run / "encoder" / "modules.json").is_file():
             raise SystemExit(f"The run left no results.json or no encoder in {run}.")
-    return took
+    return first, again
 
 
 def write_corpus(path: Path) -> None:
@@ -98,7 +92,9 @@ def main() -> None:
         corpus = Path(scratch) / "corpus.txt"
         write_corpus(corpus)
         runs = [train_run(corpus) for _ in range(1 if options.quick else 3)]
-    lines.append(Line("", "run of 3 steps on 2 MB, tiny", "s", statistics.median(runs), None, None, "<= 25 s, 2 cores"))
+    first, again = (statistics.median(times) for times in zip(*runs, strict=True))
+    lines.append(Line("", "run of 3 steps on 2 MB, tiny", "s", first, None, None, "<= 25 s, 2 cores"))
+    lines.append(Line("", "the same command, when it is finished", "s", again, None, None, "<= 2 s"))
     report("Start-up, wall time", lines, options.output)
 
 

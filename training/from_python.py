@@ -77,9 +77,9 @@ def train(
         with _as_exceptions(config), _initialised(config) as cfg:
             folder = Path(cfg.output_dir)
             _check(config, cfg)
-            with logs_shown(quiet=bool(cfg.quiet)):
+            with logs_shown(quiet=bool(cfg.quiet)), _undrawn():
                 _run(cfg, folder)
-            return _loaded(folder)
+                return _loaded(folder)
     finally:
         _at_work.release()
 
@@ -154,15 +154,12 @@ def _run(cfg: DictConfig, folder: Path) -> None:
     """Until it is finished, or cut short by what is raised."""
     if finished_before(cfg):
         return
-    import torch
-
     from training.folder import LOCK, STAGES
     from training.run import run
 
     Path(HydraConfig.get().run.dir).mkdir(parents=True, exist_ok=True)
     try:
-        with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
-            status = run(cfg)
+        status = run(cfg)
     finally:
         for one in (folder, *folder.glob(STAGES)):
             let_go(one / LOCK)
@@ -172,6 +169,15 @@ def _run(cfg: DictConfig, folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)  # what it does here is not ours to say
     if status:
         raise TrainingFailed(f"{folder}: the run ended with status {status}; what was wrong is said above.")
+
+
+@contextlib.contextmanager
+def _undrawn() -> Iterator[None]:
+    """The caller's random numbers go on as if nothing had been drawn."""
+    import torch
+
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
+        yield
 
 
 def _loaded(folder: Path) -> Trained:

@@ -1,7 +1,7 @@
 """What is about to be trained, on what and how long, in a few lines before the first step."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,10 +29,7 @@ def facts(
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
     yield "backbone", f"{backbone}, {millions(total)} parameters{some}"
-    found = data.manifest()
-    used, kept = found["used"], found["kept"]
-    of = "" if used == kept else f" of {kept:,}"
-    yield "data", f"{_name_of(cfg.data)}: {used:,}{of} examples, {found['tokens']:,} tokens"
+    yield "data", f"{_name_of(cfg.data)}: {_counted(data.manifest())}"
     loader = data.train_dataloader()
     negatives = model.negatives(loader.first(), trainer.world_size)
     yield "batch", f"{cfg.data.batch_size:,} examples{f', {negatives:,} negatives for each text' if negatives else ''}"
@@ -56,6 +53,14 @@ def _name_of(data: DictConfig) -> str:
         return str(data._target_).rpartition(".")[2]
     first, *more = [named] if isinstance(named, str) else [str(one) for one in named]
     return f"{first} and {len(more)} more" if more else first
+
+
+def _counted(found: Mapping[str, Any]) -> str:
+    if parts := found.get("parts"):
+        counts = ", ".join(f"{part['used']:,} of {name}" for name, part in parts.items())
+        return f"{sum(part['used'] for part in parts.values()):,} examples, {counts}"
+    of = "" if found["used"] == found["kept"] else f" of {found['kept']:,}"
+    return f"{found['used']:,}{of} examples, {found['tokens']:,} tokens"
 
 
 def _device(trainer: Any) -> str:

@@ -1,0 +1,205 @@
+"""Training from Python is the command line's, in the caller's process: the same run, and nothing of it stays behind."""
+
+import ast
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+
+from contracts import InputError
+from files.checkpoint import load_checkpoint
+from tests.forks import TRAIN, run_command
+from training import compose, train
+from training.callbacks.progress import Progress
+from training.given_rows import words_of_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [(f"What is thing number {n}?", f"Thing number {n} is a {'small ' * (n % 3)}boat.") for n in range(24)]
+TINY = {
+    "backbone": "tiny",
+    "tiny": {"vocab_size": 300, "hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_length": 64},
+    "batch_size": 8,
+    "max_steps": 4,
+    "model__mlp": False,
+    "log_every_n_steps": 2,
+}
+
+
+def weights(folder):
+    return load_checkpoint(folder / "checkpoints" / "best.ckpt")["state_dict"]
+
+
+def same(ours, theirs):
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("python")
+    return train(ROWS, **TINY, output_dir=folder / "run", data__cache_dir=folder / "cache")
+
+
+def test_it_is_the_run_of_the_command_line(trained, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"anchor": "{anchor}", "positive": "{positive}"}}\n' for anchor, positive in ROWS))
+    words = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()] + ["backbone=tiny", "batch_size=8"]
+    words += ["model=simcse", "data=triplets", f"data.path={rows}", "model.mlp=false", "max_steps=4", "devices=1"]
+    done = run_command([TRAIN, *words, "log_every_n_steps=2", f"output_dir={tmp_path / 'run'}"])
+    assert done.returncode == 0, done.stderr
+    assert same(weights(trained.folder), weights(tmp_path / "run"))
+    lines = [line for line in done.stderr.splitlines() if line.startswith(("objective", "batch", "steps"))]
+    assert [" ".join(line.split()) for line in lines] == [
+        "objective simcse", "batch 8 examples, 7 negatives for each text", "steps 4, 3 an epoch",
+    ]  # fmt: skip
+    assert [line.partition("  ")[0] for line in done.stderr.splitlines() if "loss" in line] == ["step 2/4", "step 4/4"]
+
+
+def test_the_encoder_and_the_results_come_back_and_a_second_call_trains_nothing(trained, caplog):
+    assert trained.results["spent"]["steps"] == 4
+    assert trained.encoder.embed(["a boat", "a thing"]).shape == (2, 32)
+    before = (trained.folder / "results.json").stat().st_mtime_ns
+    caplog.set_level("INFO", logger="train")
+    again = train(ROWS, **TINY, output_dir=trained.folder, data__cache_dir=trained.folder.parent / "cache")
+    assert (again.folder / "results.json").stat().st_mtime_ns == before
+    assert "is finished" in caplog.text
+    torch.testing.assert_close(again.encoder.embed(["a boat"]), trained.encoder.embed(["a boat"]), rtol=0, atol=0)
+
+
+def test_interrupted_it_has_saved_its_state_goes_on_and_leaves_the_process_as_it_was(trained, tmp_path, monkeypatch):
+    def interrupt(progress, trainer, *_):
+        if trainer.global_step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def surroundings():
+        loggers = [logging.getLogger(name) for name in ("", "train", "training", "pytorch_lightning")]
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        return handlers, [(one.level, one.handlers[:]) for one in loggers], torch.random.get_rng_state().tolist()
+
+    before = surroundings()
+    given = {**TINY, "output_dir": tmp_path / "run", "data__cache_dir": tmp_path / "cache"}
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "on_train_batch_end", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(ROWS, **given)
+    assert load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 2
+    assert surroundings() == before
+    assert same(weights(train(ROWS, **given).folder), weights(trained.folder))
+    assert surroundings() == before
+    assert not (tmp_path / "run" / ".hydra" / "lock").exists()
+
+
+def test_a_config_is_composed_from_words_may_be_changed_and_trains(trained, tmp_path):
+    rows = next((trained.folder.parent / "cache").glob("rows-*.jsonl"))
+    words = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()]
+    words += ["model=simcse", "data=triplets", f"data.path={rows}", "devices=1", f"output_dir={tmp_path / 'run'}"]
+    config = compose([*words, "backbone=tiny", "batch_size=8", "max_steps=9", "log_every_n_steps=2", "quiet=true"])
+    config.max_steps, config.model.mlp = 4, False
+    assert same(weights(train(config=config).folder), weights(trained.folder))
+    stages = compose([*words, "backbone=tiny", "+stages.one.max_steps=1", "+stages.two.max_steps=1"])
+    stages.seed = 3
+    with pytest.raises(InputError, match="a run in stages is composed anew"):
+        train(config=stages)
+
+
+WRONG = [  # words of a command line, the same as keys
+    (["model=simcse", "data=triplets", "data.path=/nowhere.csv", "batchsize=3"], {"batchsize": 3}),
+    (["model=simcse", "data=triplets", "data.path=/nowhere.csv"], {}),
+    (["model=simcs", "data=triplets", "data.path=/nowhere.csv"], {"model": "simcs"}),
+    (["model=simcse", "data=triplets", "data.path=/nowhere.csv", "max_steps=many"], {"max_steps": "many"}),
+    (["model=simcse", "data=triplets", "data.path=/nowhere.csv", "model.lr=-1"], {"model__lr": -1}),
+    (["model=declutr", "data=triplets", "data.path=/nowhere.csv"], {"model": "declutr"}),
+]
+
+
+@pytest.mark.parametrize(("words", "keys"), WRONG, ids=lambda value: str(value)[-40:])
+def test_what_the_command_line_refuses_is_raised_with_the_same_sentence(words, keys, tmp_path, monkeypatch):
+    line, python = (tmp_path / name for name in ("line", "python"))
+    for folder in (line, python):
+        folder.mkdir()
+    done = run_command([TRAIN, *words], line)
+    assert done.returncode == 2
+    monkeypatch.chdir(python)
+    with pytest.raises(InputError) as raised:
+        train(**{"model": "simcse", "data": "triplets", "data__path": "/nowhere.csv"} | keys)
+    assert done.stderr.strip().splitlines()[-1] == f"train.py: {raised.value}"
+    left = [{path.name for path in folder.rglob("*.*")} - {"lock"} for folder in (line, python)]
+    assert left[0] == left[1]
+
+
+PAIR, SCORED = ("a", "b"), ("a", "b", 0.5)
+GIVEN = [  # rows, keys that are given -> words, first line of the file
+    (["a", "c"], {}, "model=simcse data=sentences", {"text": "a"}),
+    ([PAIR], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b"}),
+    ([["a", "b", "c"]], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b", "negative": "c"}),
+    ([("a", "b", "c", "d")], {"model": "gense"}, "data=triplets",
+     {"anchor": "a", "positive": "b", "negative_1": "c", "negative_2": "d"}),
+    ([SCORED], {}, "model=sroberta data=dino data.postprocess=off", {"sentence1": "a", "sentence2": "b", "score": 0.5}),
+    ([("a", "b", 2)], {"data": "nli", "model": "sbert_nli"}, "", {"premise": "a", "hypothesis": "b", "label": 2.0}),
+    ([{"q": "a", "doc": "b"}], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b"}),
+    ([{"question": "a", "answer": "b", "n": 1}], {"data": "qa"}, "", {"question": "a", "answer": "b", "n": 1}),
+    ([PAIR], {"experiment": "simcse_sup"}, "", {"anchor": "a", "positive": "b"}),
+    (datasets.Dataset.from_dict({"x": ["a"], "y": ["b"], "score": [1.0]}), {}, "model=sroberta data=dino "
+     "data.postprocess=off", {"sentence1": "a", "sentence2": "b", "score": 1.0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "given", "words", "line"), GIVEN, ids=lambda value: str(value)[:30])
+def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
+    from files.kept_rows import keep_rows
+
+    found = words_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path))
+    (path,) = (word.partition("=")[2].strip("'") for word in found if word.startswith("data.path="))
+    assert [word for word in found if not word.startswith("data.path=")] == words.split()
+    assert json.loads(Path(path).read_text(encoding="utf-8").splitlines()[0]) == line
+    assert words_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path)) == found
+    assert [one.name for one in tmp_path.iterdir()] == [Path(path).name]
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "sentence"),
+    [
+        ([], {}, "rows: there are none"),
+        ("pairs.csv", {}, "a file is given by its path"),
+        ({"train": [PAIR]}, {}, "wanted the rows of one split"),
+        ([PAIR, ("a",)], {}, r"rows\[1\] has 1 text; wanted 2 texts"),
+        ([PAIR, None], {}, r"rows\[1\] is None; wanted texts"),
+        ([("a", 1, "b")], {}, r"rows\[0\] is \('a', 1, 'b'\); wanted"),
+        ([("a", "b", True)], {}, r"rows\[0\] is"),
+        ([PAIR], {"data": "nli"}, "data=nli: wanted rows of premise, hypothesis, label; the first has 2 texts"),
+        ([{"question": "a", "when": signal}], {"data": "qa"}, r"rows\[0\]: .*not JSON serializable"),
+        ([("a", "b", 3.0)] * 9, {"backbone": "tiny"}, r"rows-.*\.jsonl:1: .*0 to 1"),
+        ([PAIR], {"devices": 2}, "from Python a run has one process"),
+    ],
+)
+def test_bad_rows_are_named(rows, keys, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=sentence):
+        train(rows, **keys, data__cache_dir=tmp_path / "cache")
+
+
+def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONTRASTIVE_ENCODERS_CACHE", str(tmp_path / "cache"))
+    cells = json.loads((ROOT / "docs" / "python.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    names: dict[str, object] = {}
+    values = [_value_of(one, names) for one in code]
+    assert values[0][0] > 100
+    assert len(values[2]) == 3
+    assert {"encoder", "results.json", "curve.png"} <= set(values[3])
+
+
+def _value_of(cell: str, names: dict[str, object]) -> object:
+    """What a notebook shows under a cell: the value of its last line, where that is one."""
+    tree = ast.parse(cell)
+    *first, last = tree.body
+    if not isinstance(last, ast.Expr):
+        exec(cell, names)
+        return None
+    exec(compile(ast.Module(first, []), "cell", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names)
