@@ -99,7 +99,7 @@ class _ToStderr(logging.StreamHandler[TextIO]):
         self.setFormatter(_AsUsed("%(message)s"))
 
     @property
-    def stream(self) -> TextIO:  # type: ignore[override]
+    def stream(self) -> TextIO:
         return sys.stderr
 
     @stream.setter

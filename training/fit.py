@@ -23,7 +23,7 @@ from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
 from training.metrics_csv import MetricsCSV
-from training.opening import say_opening
+from training.opening import Run, say_opening
 from training.scoring import choose
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def fit(
     loader.setup()
     check_samples(model, data)
     loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
-    say_opening(cfg, backbone, model, loader, trainer, checkpoint)
+    say_opening(Run(cfg, folder, backbone, checkpoint), model, loader, trainer, scorer)
     with companions.named():
         trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:

@@ -47,9 +47,8 @@ def words_of_rows(
     first = next(places, None)
     if first is None:
         raise InputError("rows: there are none. Wanted at least one batch of them.")
-    rows, kind = itertools.chain([first], places), said.get("data")
-    named = isinstance(first, Mapping) and kind is not None  # the reader knows its columns
-    if not named:
+    rows, kind = itertools.chain([first], places), said.get("data", "")
+    if not kind or not isinstance(first, Mapping):  # else the reader knows its columns
         shape = _shape(first, 0)
         kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
         rows = _columns(rows, shape, _names(kind, shape))

@@ -2,49 +2,71 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
 from encoders.optim import planned_steps
+from evaluation.callback import ScoreCallback
 
 log = logging.getLogger("train")
 
-WIDTH = 10  # of the names
+WIDTH, MOST_NAMED = 10, 5  # of the names; tasks
 
 
-def say_opening(cfg: DictConfig, backbone: str, model: Any, data: Any, trainer: Any, checkpoint: str | None) -> None:
-    """``cfg`` is as it will be trained, ``backbone`` as it was asked for; ``data`` is set up for ``trainer``."""
-    for name, fact in facts(cfg, backbone, model, data, trainer, checkpoint):
+class Run(NamedTuple):
+    """What a run was asked to be."""
+
+    cfg: DictConfig  # as it will be trained
+    folder: Path
+    backbone: str  # as it was asked for
+    checkpoint: str | None  # that it goes on from
+
+
+def say_opening(run: Run, model: Any, data: Any, trainer: pl.Trainer, scorer: ScoreCallback) -> None:
+    """``data`` is set up for ``trainer``."""
+    for name, fact in facts(run, model, data, trainer, scorer):
         log.info("%s", f"{name:<{WIDTH}} {fact}")
 
 
-def facts(
-    cfg: DictConfig, backbone: str, model: Any, data: Any, trainer: Any, checkpoint: str | None
-) -> Iterator[tuple[str, str]]:
+def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) -> Iterator[tuple[str, str]]:
     """Name and fact of each line."""
+    cfg = run.cfg
     yield "objective", model.objective
     weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
-    yield "backbone", f"{backbone}, {millions(total)} parameters{some}"
+    yield "backbone", f"{run.backbone}, {millions(total)} parameters{some}"
     yield "data", f"{_name_of(cfg.data)}: {_counted(data.manifest())}"
     loader = data.train_dataloader()
     negatives = model.negatives(loader.first(), trainer.world_size)
-    yield "batch", f"{cfg.data.batch_size:,} examples{f', {negatives:,} negatives for each text' if negatives else ''}"
+    told = f", {negatives:,} negatives for each text" if negatives else ""
+    yield "batch", f"{data.batch_size:,} examples{told}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {cfg.max_time} at most" if cfg.max_time else ""
     yield "steps", f"{steps:,}, {len(loader):,} an epoch{limit}"
+    if scored := [task.name for task in scorer.suite]:
+        more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
+        yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(cfg, scorer)}"
     yield "device", f"{_device(trainer)}, {cfg.precision}"
-    yield "output", cfg.output_dir
-    if checkpoint:
-        yield "goes on", f"from {checkpoint}"
+    yield "output", str(run.folder)
+    if run.checkpoint:
+        yield "goes on", f"from {run.checkpoint}"
 
 
 def millions(number: int) -> str:
     """``22.6 million``."""
     return f"{number / 1e6:,.1f} million" if number >= 1e5 else f"{number:,}"
+
+
+def _when(cfg: DictConfig, scorer: ScoreCallback) -> str:
+    start = ["before training"] if scorer.at_start else []
+    between = [f"every {scorer.every_n_steps} steps"] if scorer.every_n_steps and len(scorer.during) else []
+    best = f"; the best {cfg.monitor} is kept" if cfg.monitor else ""
+    return f"{', '.join([*start, *between, 'at the end'])}{best}"
 
 
 def _name_of(data: DictConfig) -> str:

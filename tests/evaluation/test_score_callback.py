@@ -150,6 +150,27 @@ def test_a_run_that_something_else_ends_is_scored_before_the_best_is_chosen(tmp_
         assert final.scores.values[NAME] == scorer.history[3][NAME]
 
 
+@pytest.mark.parametrize(("monitor", "scores", "times"), [(None, [1.0, 2.0], 2), (NAME, [2.0, 1.0], 3)])
+def test_the_end_encodes_again_what_other_weights_than_the_last_ones_are_to_be_scored_on(
+    monitor, scores, times, tmp_path, monkeypatch
+):
+    """With the last step's weights the same texts were encoded at that step; the scores are those of a new encoding."""
+    scorer = ScoreCallback(DURING, every_n_steps=3, at_start=False, is_last_step=is_last_step)
+    checkpoints = RunCheckpoints(
+        tmp_path, every_n_steps=None, every_n_minutes=10, monitor=monitor, mode="max", patience=None
+    )
+    given = iter(scores)
+    monkeypatch.setattr(
+        "evaluation.callback._publish",
+        lambda trainer, _: trainer.callback_metrics.update({NAME: torch.tensor(next(given))}),
+    )
+    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: False)
+    _, module = fit(tmp_path, [scorer, final, checkpoints])
+    assert len(module.encoder.modes) == times
+    assert final.best_step == (6 if monitor is None else 3)
+    assert final.scores.values == ScoreCallback(DURING).score(module).values
+
+
 def test_the_untrained_encoder_is_never_the_best_of_a_continued_run(tmp_path):
     keep = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1, filename="{step}")
     fit(tmp_path, [ScoreCallback(FINAL, DURING, every_n_steps=4), keep], steps=1)

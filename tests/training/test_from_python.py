@@ -4,6 +4,7 @@ import ast
 import json
 import logging
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -118,17 +119,16 @@ WRONG = [  # words of a command line, the same as keys
 
 @pytest.mark.parametrize(("words", "keys"), WRONG, ids=lambda value: str(value)[-40:])
 def test_what_the_command_line_refuses_is_raised_with_the_same_sentence(words, keys, tmp_path, monkeypatch):
-    line, python = (tmp_path / name for name in ("line", "python"))
-    for folder in (line, python):
-        folder.mkdir()
-    done = run_command([TRAIN, *words], line)
+    monkeypatch.chdir(tmp_path)
+    done, left = run_command([TRAIN, *words], tmp_path), []
     assert done.returncode == 2
-    monkeypatch.chdir(python)
-    with pytest.raises(InputError) as raised:
-        train(**{"model": "simcse", "data": "triplets", "data__path": "/nowhere.csv"} | keys)
+    for _ in range(2):
+        left.append({path.name for path in tmp_path.rglob("*.*")} - {"lock"})
+        shutil.rmtree(tmp_path / "outputs", ignore_errors=True)
+        with pytest.raises(InputError) as raised:
+            train(**{"model": "simcse", "data": "triplets", "data__path": "/nowhere.csv"} | keys)
     assert done.stderr.strip().splitlines()[-1] == f"train.py: {raised.value}"
-    left = [{path.name for path in folder.rglob("*.*")} - {"lock"} for folder in (line, python)]
-    assert left[0] == left[1]
+    assert left[0] == left[1], "what is left behind"
 
 
 PAIR, SCORED = ("a", "b"), ("a", "b", 0.5)
