@@ -140,7 +140,7 @@ def finished_before(cfg: DictConfig) -> bool:
         return False
     stages = stages_of(cfg, list(HydraConfig.get().overrides.task))
     chosen(stages, cfg.only_stage)
-    if identity_in(folder) not in stages[-1].identity:
+    if identity_in(folder) != stages[-1].identity.now:
         return False
     say_finished(folder)
     return True
