@@ -104,16 +104,23 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
 
 
 def _telling(rivals: Sequence[Arm]) -> list[str]:
-    """As few settings as tell the arms apart; one alone where one does."""
-    keys = own_settings(rivals)
-    alone = [key for key in keys if len({_said(key, arm) for arm in rivals}) == len(rivals)]
-    alone.sort(key=lambda key: ("_target_" in key, not key.endswith("path")))
-    return alone[:1] or keys
+    """As few settings as tell the arms apart: each next one is that which parts the most of them."""
+    keys, chosen, parted = own_settings(rivals), list[str](), 1
+    liked = sorted(keys, key=lambda key: ("_target_" in key, not key.endswith("path")))
+    while parted < len(rivals):
+        tried = {key: len({tuple(_said(one, arm) for one in (*chosen, key)) for arm in rivals}) for key in liked}
+        best = max(liked, key=tried.__getitem__, default=None)
+        if best is None or tried[best] <= parted:
+            break
+        chosen.append(best)
+        parted = tried[best]
+    return [key for key in keys if key in chosen]
 
 
 def _said(key: str, arm: Arm) -> str:
-    """``tau=0.05``; of a path its last part."""
-    return f"{short(key)}={str(arm.settings.get(key)).rstrip('/').rpartition('/')[2]}"
+    """``tau=0.05``; of a path its last part, of a class its name."""
+    value = str(arm.settings.get(key)).rstrip("/").rpartition("/")[2]
+    return value.rpartition(".")[2] if key.endswith("_target_") else f"{short(key)}={value}"
 
 
 def short(key: str) -> str:

@@ -22,7 +22,7 @@ def settings_figures(arms: Sequence[Arm], headline: Headline) -> list[Figure]:
     """Nothing where the arms are of several objectives or differ in one setting only."""
     if len({arm.runs[0].results["objective"] for arm in arms}) > 1 or len(arms) < 3:
         return []
-    keys = [key for key in own_settings(arms) if all(key in arm.settings for arm in arms)]
+    keys = [key for key in own_settings(arms) if all(key in arm.settings for arm in arms) and "_target_" not in key]
     found = [_over_settings(arms, headline, keys), _parallel(arms, headline, keys)]
     return [one for one in found if one is not None]
 
@@ -51,13 +51,15 @@ def _drawn_at_random(arms: Sequence[Arm], key: str) -> bool:
 
 def _heat_map(
     arms: Sequence[Arm], headline: Headline, rows: Sequence[str], across: str, others: Sequence[str]
-) -> Figure:
+) -> Figure | None:
     means = dict[tuple[Any, Any], list[float]]()
     for arm in arms:
         place = (tuple(_plain(arm.settings[key]) for key in rows), _plain(arm.settings[across]))
         means.setdefault(place, []).extend(values_of(arm, headline, headline.name))
     down = sorted({place[0] for place in means}, key=_order)
     wide = sorted({place[1] for place in means}, key=_order)
+    if 2 * len(means) <= len(down) * len(wide):
+        return None  # the settings were not crossed
     of_paper = list(rows) == [ANCHORS, POSITIVES]
     names = {
         row: "A/P " + "/".join(map(str, row)) if of_paper

@@ -116,8 +116,8 @@ def test_test_items_with_any_bytes_changed_are_told(run_folder, tmp_path):
 
 
 def test_settings_that_are_lists_are_drawn(run_folder, tmp_path):
-    for place, paths in enumerate((["a", "b"], ["c"], ["d"])):
-        model = {"temperature": place, "lr": 0.1 * (place % 2)}
+    for place, paths in enumerate((["a", "b"], ["a", "b"], ["c"], ["c"])):
+        model = {"lr": 0.1 * (place % 2)}
         run_folder(tmp_path / f"{place}", "one", 1, 0.2, data={"path": paths}, model=model)
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     written = write_report(compare(arms, choose_headline(arms, None), []), tmp_path / "report")
