@@ -107,10 +107,11 @@ class Mixture(pl.LightningDataModule):
                 check_alike({name: next(part.samples()) for name, part in self.parts.items()})
                 units -= units % self.batch_size if self.drop_last else 0
             parted = shares(there, self.weights, self.temperature)
-            self._check(parted, there, units)
-            self._drawn = Drawn(parted, there, dict(zip(there, quotas(list(parted.values()), units), strict=True)))
+            drawn = Drawn(parted, there, dict(zip(there, quotas(list(parted.values()), units), strict=True)))
+            self._check(drawn, units)
+            self._drawn = drawn
             if not self.quiet:
-                log.info("%s", self._described(self._drawn))
+                log.info("%s", self._described(drawn))
 
     def _rows(self, part: TextData) -> int:
         """What a pass over a part draws for batches of all."""
@@ -119,17 +120,17 @@ class Mixture(pl.LightningDataModule):
         rows = part.num_examples
         return rows - rows % self.batch_size if self.drop_last and rows >= self.batch_size else rows
 
-    def _check(self, parted: dict[str, float], there: dict[str, int], units: int) -> None:
-        for name, share in parted.items():
-            if 0 < share * units < 1:
+    def _check(self, drawn: Drawn, units: int) -> None:
+        for name, share in drawn.shares.items():
+            if share and units and not drawn.drawn[name]:
                 raise InputError(
                     f"data.weights: part {name} has a share of {share:.2g} of the {units} "
                     f"{self._unit} of an epoch, which is less than one. Give it a larger weight, or leave it out."
                 )
-            if not self.homogeneous and share * self.batch_size > there[name]:
+            if not self.homogeneous and drawn.drawn[name] * self.batch_size > drawn.there[name] * units:
                 raise InputError(
                     f"data.homogeneous=false: a batch of {self.batch_size} would hold {share * self.batch_size:.0f} "
-                    f"rows of part {name}, which has {there[name]}. Give it a smaller weight, or take a smaller "
+                    f"rows of part {name}, which has {drawn.there[name]}. Give it a smaller weight, or take a smaller "
                     "batch_size."
                 )
 
