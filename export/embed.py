@@ -135,7 +135,7 @@ def read_ranges(path: str, dtype: str, width: int) -> "np.ndarray":
     try:
         found = np.load(path, allow_pickle=False)
         is_right = found.shape == (2, width) and bool(np.isfinite(found).all() and (found[0] <= found[1]).all())
-    except (OSError, ValueError, EOFError, TypeError) as error:
+    except (OSError, ValueError, EOFError, TypeError, AttributeError) as error:
         raise InputError(f"ranges={path}: cannot be read ({error}).") from None
     if not is_right:
         raise InputError(

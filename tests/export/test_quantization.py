@@ -56,6 +56,18 @@ def test_queries_take_the_ranges_of_their_corpus(tmp_path, tiny_mlm, dtype):
         embedded(tmp_path, tiny_mlm, queries, "queries", f"dtype={dtype}", f"ranges={tmp_path / 'other.npy'}")
 
 
+def test_ranges_of_something_else_are_refused(tmp_path, tiny_mlm):
+    np.save(tmp_path / "wide.npy", np.zeros((2, 33)))
+    np.save(tmp_path / "turned.npy", np.stack([np.ones(32), np.zeros(32)]))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    np.savez(tmp_path / "several.npz", np.zeros((2, 32)))
+    (tmp_path / "text.npy").write_text("ranges")
+    cases = {"wide.npy": r"of shape \(2, 32\); got \(2, 33\)", "turned.npy": "the least and the greatest"}
+    for name, message in (cases | dict.fromkeys(("objects.npy", "several.npz", "text.npy"), "cannot be read")).items():
+        with pytest.raises(InputError, match=message):
+            embedded(tmp_path, tiny_mlm, MANY, "few", "dtype=int8", f"ranges={tmp_path / name}")
+
+
 @pytest.mark.parametrize("width", [12, 32])
 def test_numbers_are_the_oracles(width):
     rng = np.random.default_rng(0)
