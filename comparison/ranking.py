@@ -10,7 +10,7 @@ from comparison.statistics import interval, spread
 from comparison.tables import p_value, rank
 from files.figure import Control, Figure, coloured, faded, shaped
 
-MOST_CELLS = 12_000  # of the matrix, over all scores; beyond, of the headline alone
+MOST_CELLS = 5_000  # of the matrix, over all scores; beyond, of the headline alone
 WRAPPED = 18  # letters of a line of a name on a narrow page
 NARROW = "containerSize()[0] < 500 ? {1} : {0}"
 NAMED = NARROW.format("datum.label", "wrapped[datum.label]")

@@ -27,7 +27,7 @@ from files.whole import write_whole
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 TITLE = "Objectives head to head"
 HERE = Path(__file__).parent
-MOST_ROWS = 1500  # of a table on a page; the numbers have all
+MOST_ROWS = 500  # of a table on a page; the numbers have all
 
 
 class Comparison(NamedTuple):

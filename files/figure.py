@@ -27,6 +27,7 @@ COLOURS = (
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "triangle-left")
 # Of a picture; a page has its own
 KEY = {"orient": "bottom", "title": None, "columns": 3, "labelLimit": 300, "symbolLimit": 64, "symbolOpacity": 1}
+TEXTS = ("values", "tooltip", "domain", "sort", "params")  # entries of a specification that hold no colours
 INK, SOFT, LINE, PAPER = "ink", "soft", "line", "paper"  # colours of a specification that page and picture resolve
 ON_PAPER = {INK: "#16181d", SOFT: "#5b6270", LINE: "#d5d8de", PAPER: "#ffffff"}
 FONT = "system-ui, 'Liberation Sans', sans-serif"
@@ -160,12 +161,17 @@ def _resolved(value: Any, colours: Mapping[str, str], *, with_key: bool) -> Any:
         if value == KEY and not with_key:
             return None
         return {
-            name: one if name in ("values", "tooltip", "domain") else _resolved(one, colours, with_key=with_key)
+            name: one if _is_text(name, one) else _resolved(one, colours, with_key=with_key)
             for name, one in value.items()
         }
     if isinstance(value, list | tuple):
         return [_resolved(one, colours, with_key=with_key) for one in value]
     return colours.get(value[1:], value) if isinstance(value, str) and value.startswith("@") else value
+
+
+def _is_text(name: str, value: Any) -> bool:
+    """Whether it may be a user's."""
+    return name in TEXTS or (name in ("text", "title") and isinstance(value, str))
 
 
 def _rendered(asked: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[dict[str, Any]]:
