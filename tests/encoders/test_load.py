@@ -565,8 +565,8 @@ def test_a_bar_is_drawn_on_a_terminal_only(tiny_mlm, monkeypatch, terminal, aske
     encoder = load_encoder(tiny_mlm)
     encoder.progress = asked
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    with encoder._bar(10) as bar:
-        assert bar.disable is not drawn
+    with encoder._progress(10) as progress:
+        assert progress.bar.disable is not drawn
 
 
 # --------------------------------------------------------------------------------------- as it is called
