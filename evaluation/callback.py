@@ -17,6 +17,7 @@ from torch import nn
 from contracts import InputError, PairTask, RetrievalTask, Writer
 from evaluation.catalogue import is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
+from evaluation.neighbours import Neighbours
 from evaluation.statistics import Scores
 from evaluation.suite import Suite, suite_of
 from evaluation.task import Options, Task
@@ -87,7 +88,7 @@ class ScoreCallback(pl.Callback):
     ``suite`` holds the tasks of the first scoring and of the final one, ``during`` those of every ``every_n_steps``
     optimizer steps (default: the same; 0 or None: none in between) and of the last step: the one of which
     ``is_last_step(trainer)`` says so at its end, or after which somebody calls ``score_step``. ``history`` maps a step
-    to its scores.
+    to its scores. ``neighbours`` are looked for at each scoring.
     """
 
     def __init__(
@@ -97,7 +98,9 @@ class ScoreCallback(pl.Callback):
         every_n_steps: int | None = None,
         at_start: bool = True,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
+        neighbours: Neighbours | None = None,
     ) -> None:
+        self.neighbours = neighbours
         self.suite = suite_of(suite)
         self.during = self.suite if during is None else suite_of(during)
         self.every_n_steps = every_n_steps or 0
@@ -145,7 +148,10 @@ class ScoreCallback(pl.Callback):
         step, began = trainer.global_step, time.perf_counter()
         scored = suite.scored_of(pl_module)
         with undisturbed(scored):
-            scores = suite.run(scored, intervals=False, store=store)
+            taken = self.neighbours.take if self.neighbours else None
+            scores = suite.run(scored, intervals=False, store=store, taken=taken)
+            if self.neighbours:
+                self.neighbours.record(step, scored)
         self.history[step] = scores.values
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
@@ -155,12 +161,15 @@ class ScoreCallback(pl.Callback):
         return scores
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "scores_before": self.scores_before, "found_before": self.found_before}
+        state = {"history": self.history, "scores_before": self.scores_before, "found_before": self.found_before}
+        return state | ({"neighbours": self.neighbours.state_dict()} if self.neighbours else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = dict(state_dict["history"])
         self.scores_before = state_dict["scores_before"]
         self.found_before = state_dict.get("found_before", {})  # checkpoints of before have none
+        if self.neighbours and "neighbours" in state_dict:
+            self.neighbours.load_state_dict(state_dict["neighbours"])
         self._restored = True
 
 

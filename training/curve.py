@@ -27,6 +27,12 @@ class Reference(NamedTuple):
     before: Mapping[str, float] = {}  # of the untrained encoder
     baselines: Mapping[str, float] = {}
 
+    def lines(self, name: str) -> dict[str, float]:
+        """What stays the same over the steps, by its label."""
+        found = {"untrained": self.before[name]} if name in self.before else {}
+        alike = {other: value for other, value in self.baselines.items() if _is_alike(other, name)}
+        return found | {other.split("/")[1]: value for other, value in alike.items()}
+
 
 def draw_curve(
     metrics_csv: str | Path, picture: str | Path, *, monitor: str | None, against: Reference, title: str
@@ -76,6 +82,11 @@ def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
     return sorted(names, key=rank)
 
 
+def spans_decades(values: Sequence[float]) -> bool:
+    """Whether they want a logarithmic scale: perplexities begin in the thousands."""
+    return bool(values) and min(values) > 0 and max(values) > 100
+
+
 def curve_of(rows: Sequence[Row], name: str) -> Curve:
     """Steps and values of one column."""
     found = [(int(row["step"]), float(row[name])) for row in rows if name in row]
@@ -98,8 +109,7 @@ def _draw_score(axes: "Axes", name: str, rows: Sequence[Row], against: Reference
     steps, values = curve_of(rows, name)
     axes.plot(steps, values, color=SCORE, linewidth=1.8, marker="o" if len(steps) < 50 else "", markersize=4)
     axes.set_title(name, loc="left", fontsize=10)
-    lines = {"untrained": against.before[name]} if name in against.before else {}
-    lines |= {other.split("/")[1]: value for other, value in against.baselines.items() if _is_alike(other, name)}
+    lines = against.lines(name)
     for place, (label, value) in enumerate(lines.items()):
         axes.axhline(value, linestyle=("--", ":", "-.")[place % 3], color=QUIET, label=f"{label} {value:.2f}")
     if against.best_step in steps:
@@ -110,9 +120,8 @@ def _draw_score(axes: "Axes", name: str, rows: Sequence[Row], against: Reference
             f", 95 % {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
         )
         axes.errorbar([against.best_step], [best], yerr=reach, fmt="o", color=MARK, capsize=4, zorder=3, label=label)
-    shown = [*values, *lines.values()]
-    if min(shown) > 0 and max(shown) > 100:
-        axes.set_yscale("log")  # perplexities begin in the thousands
+    if spans_decades([*values, *lines.values()]):
+        axes.set_yscale("log")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
 

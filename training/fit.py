@@ -14,14 +14,17 @@ from omegaconf import DictConfig
 from contracts import DataModule, InputError
 from encoders.lora import is_adapter
 from evaluation.callback import FinalScores, ScoreCallback
+from evaluation.neighbours import Neighbours
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
 from training.callbacks.checkpoints import BEST, RunCheckpoints
 from training.callbacks.companions import Companions
+from training.callbacks.live import Live
 from training.callbacks.progress import Progress
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
+from training.live_page import LivePage
 from training.metrics_csv import MetricsCSV
 from training.opening import Run, say_opening
 from training.scoring import choose
@@ -39,6 +42,7 @@ class Fitted(NamedTuple):
     scorer: ScoreCallback
     final: FinalScores
     telemetry: Telemetry
+    live: Live | None
 
 
 def fit(
@@ -55,17 +59,25 @@ def fit(
     ``backbone`` is what was asked for.
     """
     scoring = cfg.evaluation
-    scorer = ScoreCallback(*choose(cfg, model, data), scoring.every_n_steps, scoring.at_start, is_last_step)
+    suites = choose(cfg, model, data)
+    neighbours = Neighbours(suites.during.tasks) if cfg.live and scoring.every_n_steps else None
+    scorer = ScoreCallback(*suites, scoring.every_n_steps, scoring.at_start, is_last_step, neighbours)
+    mode = mode_of(cfg.monitor, cfg.monitor_mode)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
         **cfg.checkpoint,
         monitor=cfg.monitor,
-        mode=mode_of(cfg.monitor, cfg.monitor_mode),
+        mode=mode,
         patience=cfg.early_stopping,
     )
     telemetry, companions = Telemetry(every_n_steps=cfg.log_every_n_steps), Companions()
     interruption = Interruption()
-    final = FinalScores(scorer, checkpoints.best_path, skip=lambda: interruption.exit_status is not None)
+
+    def is_cut() -> bool:
+        return interruption.exit_status is not None
+
+    final = FinalScores(scorer, checkpoints.best_path, skip=is_cut)
+    live = Live(LivePage(folder, cfg.monitor, mode == "min"), scorer, telemetry, skip=is_cut) if cfg.live else None
     callbacks = [
         companions,
         Reseed(cfg.seed),
@@ -75,6 +87,7 @@ def fit(
         *(hydra.utils.instantiate(callback) for callback in cfg.callbacks.values()),
         final,
         interruption,
+        *([live] if live else []),
         checkpoints,
     ]
     trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
@@ -88,7 +101,7 @@ def fit(
         trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
-    return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
+    return Fitted(trainer, scorer, final, telemetry, live), interruption.exit_status or 0
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:

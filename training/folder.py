@@ -24,6 +24,7 @@ OURS = (  # besides .hydra/
     "generator",
     "backbone",
     "curve.png",
+    "curve.html",
     "items.npz",
     "wandb",
     "tensorboard",

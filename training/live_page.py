@@ -1,0 +1,250 @@
+"""``curve.html``: a run while it trains, as a page that reloads itself until the run is finished.
+
+Its figures are compiled once; a rewrite puts new numbers into them, so that it costs some hundredths of a second.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evaluation.neighbours import Neighbours
+from files.curves import STEP, Curves, data_of, figure, lines_of, script
+from files.figure import Drawn, Figure, draw
+from files.metrics import read_rows
+from files.page import Section, page
+from files.tables import Cell, Column, Table, columns
+from files.whole import write_whole
+from training.curve import MOST_LOSSES, MOST_OTHERS, RATE, Reference, loss_names, score_names, spans_decades
+
+PAGE = "curve.html"
+SECONDS, CLOCK = "seconds of training", "time/elapsed_s"
+SLOWEST, QUICKEST = 60, 5  # seconds between two reloads
+CSS = """
+progress { width: min(60rem, 100%); height: .8rem; accent-color: var(--link); }
+#state { margin: .5rem 0; color: var(--ink); } #state label { white-space: nowrap; }
+#nearest td { min-width: 11rem; } #nearest .cosine { color: var(--soft); } #nearest td.new { background: var(--mark); }
+#moment { width: min(30rem, 60vw); }
+"""
+
+
+class State(NamedTuple):
+    """Where a run is."""
+
+    words: str
+    step: int
+    steps: int | None  # None: not known
+    elapsed: float  # seconds
+    left: float | None
+    finished: bool = False
+
+
+class LivePage:
+    """Writes the page of one run; ``against`` is what its monitored score is read against."""
+
+    def __init__(self, folder: Path, monitor: str | None, less_is_better: bool) -> None:
+        self.folder, self.monitor, self.less_is_better = folder, monitor, less_is_better
+        self._shape = ""  # of the figures that were drawn: all but their numbers
+        self._drawn: dict[str, Drawn] = {}
+
+    def write(self, state: State, against: Reference, neighbours: Neighbours | None, every: float) -> None:
+        """
+        Raises:
+            OSError, RuntimeError: it cannot be written, or drawn.
+        """
+        path = self.folder / "metrics.csv"
+        texts = read_rows(path) if path.exists() else []
+        rows = [{name: float(cell) for name, cell in row.items()} for row in texts]
+        timed = [(0.0, 0.0)] + [(row["step"], row[CLOCK]) for row in rows if CLOCK in row]
+        spent = {SECONDS: ([step for step, _ in timed], [seconds for _, seconds in timed])}
+        run = Curves(self.folder.name, self.folder.name, lines_of(rows), spent)
+        scores = [name for name in score_names(texts, self.monitor) if name in run.lines]
+        losses = [name for name in loss_names(texts) if name in run.lines][:MOST_LOSSES]
+        data = data_of([run])
+        figures = list[Figure]()
+        if scores:
+            figures += self._scores(run, scores, against)
+        if names := [*losses, *([RATE] if RATE in run.lines else [])]:
+            caption = "Each on its own scale; a point is the mean over the steps since the last."
+            figures.append(Figure("losses", "Losses and learning rate", caption, [_small(run, one) for one in names]))
+        if run.lines:
+            first = [*losses, *scores, *run.lines][0]
+            caption = "Any of what was logged, over steps or seconds; smoothing is a mean that forgets."
+            figures.append(figure([run], first, [run.name], "logged", "Everything that was logged", caption))
+        sections = [
+            Section("Curves", [*figures] or ["Nothing has been logged yet."]),
+            *([Section("Scores", [self._table(run, scores, against)])] if scores else []),
+        ]
+        live = {"written": datetime.now(UTC).timestamp(), "finished": state.finished, "neighbours": {}}
+        live["every"] = min(SLOWEST, max(QUICKEST, every))
+        if neighbours and neighbours.history:
+            sections.insert(1, Section("Nearest neighbours", [_about(neighbours), _markup(NEAREST_TABLE)]))
+            live["neighbours"] = {"sentences": neighbours.sentences, "steps": sorted(neighbours.history.items())}
+        scripts = [*([script()] if run.lines else []), Path(__file__).with_name("live.js").read_text(encoding="utf-8")]
+        html = page(
+            self.folder.name, [Section("Now", [_state(state)]), *sections], [], style=CSS, scripts=scripts,
+            drawn=self._with_numbers(figures), data={"curves": data, "live": live},
+        )  # fmt: skip
+        write_whole(self.folder / PAGE, html, sync=False)
+
+    def _with_numbers(self, figures: Sequence[Figure]) -> dict[str, Drawn]:
+        """What is drawn once serves until another curve begins: only the values of its data differ."""
+        shape = json.dumps([[one.name, one.signals, [_emptied(panel) for panel in one.panels]] for one in figures])
+        if shape != self._shape:
+            self._drawn, self._shape = draw(figures, pictures=False), shape
+        found = dict[str, Drawn]()
+        for one in figures:
+            filled = deepcopy(self._drawn[one.name].vega)
+            for vega, panel in zip(filled, one.panels, strict=True):
+                new = dict(_data_in(panel))
+                for data in vega["data"]:
+                    if data["name"] in new:
+                        data["values"] = new[data["name"]]
+            found[one.name] = Drawn(filled, b"", b"")
+        return found
+
+    def _scores(self, run: Curves, names: Sequence[str], against: Reference) -> list[Figure]:
+        """The monitored one large, the others small beside each other."""
+        main, *others = names
+        steps, values = run.lines.get(main, ([], []))
+        best: float | None = against.best_step if against.best_step in steps else None
+        if best is None and values and main == self.monitor:
+            best = steps[values.index((min if self.less_is_better else max)(values))]
+        lines = against.lines(main)
+        about = "; ".join(f"{label} {value:.2f}" for label, value in lines.items())
+        caption = f"Over optimizer steps; the ring is the best step so far.{f' Dashed: {about}.' if about else ''}"
+        if bounds := against.intervals.get(main):
+            caption += f" 95 % interval of the best step: {bounds[0]:.2f} to {bounds[1]:.2f}."
+        marked = [{"step": at, "value": value} for at, value in zip(steps, values, strict=True) if at == best]
+        marked = [one | dict(zip(("low", "high"), bounds or [one["value"]] * 2, strict=True)) for one in marked]
+        x, y = _axes([*values, *lines.values()])
+        rules = [{"name": f"{label} {value:.2f}", "value": value} for label, value in lines.items()]
+        panel = _panel(run, main, 300)
+        panel["encoding"] = {"x": x, "y": y}
+        panel["layer"] += [
+            {"data": {"name": "lines", "values": rules},
+             "mark": {"type": "rule", "strokeDash": [6, 4], "color": "@soft"}, "encoding": {"x": None, "y": y}},
+            {"data": {"name": "lines", "values": rules},
+             "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "color": "@soft"},
+             "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "name"}}},
+            {"data": {"name": "best", "values": marked}, "mark": {"type": "rule", "color": "@c2"},
+             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
+            {"data": {"name": "best", "values": marked},
+             "mark": {"type": "point", "color": "@c2", "size": 160, "strokeWidth": 2.5}, "encoding": {"x": x, "y": y}},
+        ]  # fmt: skip
+        found = [Figure("score", main, caption, [panel])]
+        if shown := others[:MOST_OTHERS]:
+            panels = [_small(run, name) for name in shown]
+            found.append(Figure("others", "Other scores", "All are in the table below.", panels))
+        return found
+
+    def _table(self, run: Curves, names: Sequence[str], against: Reference) -> Table:
+        heads = [Column("score"), *columns("untrained", "latest", "best", number=".2f"), Column("at step", ",.0f")]
+        if against.intervals:
+            heads.append(Column("95 %", right=True))
+        rows = list[list[Any]]()
+        for name in names:
+            steps, values = run.lines[name]
+            known = name == self.monitor or "perplexity" not in name
+            place = values.index((min if name == self.monitor and self.less_is_better else max)(values))
+            best = [values[place], steps[place]] if known else [None, None]
+            row = [Cell(name, mark="code"), against.before.get(name), values[-1], *best]
+            if against.intervals:
+                row.append(" to ".join(f"{bound:.2f}" for bound in against.intervals.get(name, ())))
+            rows.append(row)
+        return Table(heads, rows, name="scores")
+
+
+def _state(state: State) -> Any:
+    from markupsafe import Markup
+
+    of = share = left = bar = reload = ""
+    if state.steps:
+        of = f" of {state.steps:,} ({state.step / state.steps:.0%})"
+        share = Markup(' value="{:.4f}"').format(state.step / state.steps)
+    if not state.finished:
+        left = f", about {_clock(state.left)} left" if state.left is not None else ""
+        bar = Markup('<progress aria-label="Steps"{}></progress>').format(share)
+        reload = Markup('<label><input type="checkbox" id="reloads" checked> reload this page by itself</label>')
+    written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('{}<p id="state"><strong>{}</strong> {}\n{} {} <span id="age" role="status"></span></p>').format(
+        bar, state.words, f"Step {state.step:,}{of}, {_clock(state.elapsed)} so far{left}.", f"Written {written}.",
+        reload,
+    )  # fmt: skip
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+NEAREST_TABLE = """
+<div class="controls"><label>Training step <input type="range" id="moment" min="0" step="1"></label>
+<output id="moment-says" for="moment"></output></div>
+<div class="scroll" tabindex="0" role="region" aria-label="Nearest neighbours"><table id="nearest">
+<thead><tr><th scope="col">sentence</th><th scope="col">nearest</th>
+<th scope="col">second</th><th scope="col">third</th></tr></thead><tbody></tbody></table></div>
+"""
+
+
+def _about(neighbours: Neighbours) -> str:
+    return (
+        f"{len(neighbours.sentences)} sentences drawn from the texts that are scored while training, and what lies "
+        f"nearest to each of {len(neighbours.pool):,} of those texts, with the cosine. Marked: what was not among the "
+        "nearest at the step before."
+    )
+
+
+def _markup(source: str) -> Any:
+    from markupsafe import Markup
+
+    return Markup(source)
+
+
+def _axes(values: Sequence[float]) -> tuple[dict[str, Any], dict[str, Any]]:
+    number = {"type": "quantitative", "title": None}
+    scale = {"type": "log"} if spans_decades(values) else {"zero": False}
+    return {**number, "field": "step", "axis": {"grid": False, "tickCount": 5}}, {
+        **number, "field": "value", "scale": scale, "axis": {"tickCount": 5}}  # fmt: skip
+
+
+def _panel(run: Curves, name: str, height: int) -> dict[str, Any]:
+    steps, values = run.lines.get(name, ([], []))
+    x, y = _axes(values)
+    short = data_of([run._replace(lines={name: (steps, values)}, others={})])["runs"][0]
+    points = [
+        {"step": at, "value": value} for at, value in zip(short["steps"][0], short["lines"][name][1], strict=True)
+    ]
+    tooltip = [{"field": "step", "title": STEP, "format": ",.0f"}, {"field": "value", "title": name, "format": ".5~g"}]
+    nearest = {"name": "nearest", "select": {
+        "type": "point", "fields": ["step"], "nearest": True, "on": "pointerover", "clear": "pointerout"}}  # fmt: skip
+    shown = {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0}
+    dots = {"size": 24} if len(points) < 30 else False
+    return {
+        "height": height, "data": {"name": "points", "values": points}, "encoding": {"x": x, "y": y},
+        "layer": [
+            {"mark": {"type": "line", "color": "@c1", "strokeWidth": 2, "point": dots}},
+            {"params": [nearest], "mark": {"type": "point", "filled": True, "size": 80, "color": "@c1"},
+             "encoding": {"opacity": shown, "tooltip": tooltip}},
+        ],
+    }  # fmt: skip
+
+
+def _small(run: Curves, name: str) -> dict[str, Any]:
+    title = "learning rate" if name == RATE else name
+    return _panel(run, name, 150) | {"title": {"text": title, "fontWeight": "normal", "limit": 240}}
+
+
+def _data_in(panel: Mapping[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Every set of values of a panel, by its name."""
+    parts = [panel, *panel.get("layer", [])]
+    return [(part["data"]["name"], part["data"]["values"]) for part in parts if "data" in part]
+
+
+def _emptied(panel: Mapping[str, Any]) -> dict[str, Any]:
+    empty = dict(panel)
+    if "data" in empty:
+        empty["data"] = {"name": empty["data"]["name"]}
+    return empty | ({"layer": [_emptied(one) for one in empty["layer"]]} if "layer" in empty else {})
