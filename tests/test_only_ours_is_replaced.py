@@ -29,7 +29,9 @@ FORMER = {
     "run": {
         ".hydra/identity": "abc\n",
         **dict.fromkeys((".hydra/lock", ".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml"), ""),
-        **dict.fromkeys(("checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.csv", "curve.png"), ""),
+        **dict.fromkeys(
+            ("checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.csv", "curve.png", "curve.html"), ""
+        ),
         "encoder/README.md": "# A card of one's own\n",
         "encoder/config.json": "{}",
         "results.json": '{"version": 1}',

@@ -107,7 +107,7 @@ class LivePage:
 
     def _scores(self, run: Curves, names: Sequence[str], against: Reference) -> list[Figure]:
         """The monitored one large, the others small beside each other."""
-        main, *others = names
+        main, others = names[0], [name for name in names[1:] if run.lines[name][0][-1] > 0]  # scored since the start
         steps, values = run.lines.get(main, ([], []))
         best: float | None = against.best_step if against.best_step in steps else None
         if best is None and values and main == self.monitor:
@@ -165,12 +165,12 @@ def _state(state: State) -> Any:
         of = f" of {state.steps:,} ({state.step / state.steps:.0%})"
         share = Markup(' value="{:.4f}"').format(state.step / state.steps)
     if not state.finished:
-        left = f", about {_clock(state.left)} left" if state.left is not None else ""
+        left = " so far" + (f", about {_clock(state.left)} left" if state.left is not None else "")
         bar = Markup('<progress aria-label="Steps"{}></progress>').format(share)
         reload = Markup('<label><input type="checkbox" id="reloads" checked> reload this page by itself</label>')
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('{}<p id="state"><strong>{}</strong> {}\n{} {} <span id="age" role="status"></span></p>').format(
-        bar, state.words, f"Step {state.step:,}{of}, {_clock(state.elapsed)} so far{left}.", f"Written {written}.",
+        bar, state.words, f"Step {state.step:,}{of}, {_clock(state.elapsed)}{left}.", f"Written {written}.",
         reload,
     )  # fmt: skip
 

@@ -20,7 +20,16 @@ from tests.wandb_records import read_records, values_of
 from training.identity import identity_of
 
 ROOT = Path(__file__).resolve().parents[2]
-LEFT_BY_A_RUN = {"checkpoints", ".hydra", "metrics.csv", "results.json", "encoder", "backbone", "curve.png"}
+LEFT_BY_A_RUN = {
+    "checkpoints",
+    ".hydra",
+    "metrics.csv",
+    "results.json",
+    "encoder",
+    "backbone",
+    "curve.png",
+    "curve.html",
+}
 TEXTS = ["The ferry leaves the harbour.", "Bread rises slowly in a cold kitchen, they say.", "comet"]
 
 
@@ -271,7 +280,8 @@ def close_enough(folder, reference):
 @pytest.fixture(scope="module")
 def no_dropout(tiny_run, command, small_eval, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone") / "run"
-    words = [*tiny_run, "tiny.dropout=0", "evaluation.suite=stsb", f"evaluation.data_root={small_eval}"]
+    words = [*tiny_run, "tiny.dropout=0", "live=true", "evaluation.suite=stsb", f"evaluation.data_root={small_eval}"]
+    words += ["evaluation.during=[stsb]", "evaluation.every_n_steps=2", "evaluation.at_start=true"]
     assert command(*words, f"output_dir={folder}").status == 0
     return words, folder
 

@@ -122,4 +122,4 @@ def test_the_page_follows_the_run_and_steps_through_the_neighbours(tmp_path):
     with opened(tmp_path / PAGE) as shown:
         assert "Finished." in shown.locator("#state").inner_text()
         assert not shown.locator("#reloads").count()
-        assert "55.00 to 65.00" in shown.locator("#scores").inner_text()
+        assert "55.00 to 65.00" in shown.locator("#table-scores").inner_text()

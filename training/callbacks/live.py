@@ -27,7 +27,7 @@ class Live(pl.Callback):
     def __init__(self, page: LivePage, scorer: ScoreCallback, telemetry: Telemetry, skip: Callable[[], bool]) -> None:
         self.page, self.scorer, self.telemetry, self.skip = page, scorer, telemetry, skip
         self._written, self._every = 0.0, 0.0
-        self._seen: Any = None  # what was logged and scored when the page was written
+        self._seen: tuple[int, Any] = (0, None)  # what was logged and scored when the page was written
         self._began = self._before = 0.0  # this clock, and the seconds of earlier processes
         self._first_step = 0
         self._steps: int | None = None
