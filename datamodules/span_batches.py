@@ -96,6 +96,11 @@ class SpanBatches:
             documents=np.asarray(rows, dtype=np.int64),
         )
 
+    def places(self, pass_index: int, row: int) -> tuple[int, Spans]:
+        """The tokens of a document, and where its spans lie in this pass."""
+        ids = self.store.text(row)
+        return len(ids), self._spans(ids, pass_index, row)
+
     def _spans(self, ids: np.ndarray, pass_index: int, row: int) -> Spans:
         """Of the anchors and of the positives, cut to what fits beside the special tokens."""
         rng = np.random.default_rng((self.seed, pass_index, row, SPANS))

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
+import numpy as np
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -28,13 +29,15 @@ from command.line import log_to_terminal
 from command.names import as_used
 from command.statuses import exit_statuses
 from command.words import check_words
-from contracts import InputError, Seq2SeqBatch
+from contracts import InputError, Seq2SeqBatch, SpanBatch
 from files.claims import check_output_file
 from files.whole import write_whole
+from preview.places import ROLES, Document
 from training.parts import data_of
 from training.stages import STAGE_WORD, chosen, forced, stages_of
 
 BATCH = 16  # where no model says it
+DRAWS = 3000  # of spans out of documents, for their density
 MODEL_OF = {"nli_generation": "gense_generator"}  # data whose prompts are the model's
 
 
@@ -159,7 +162,10 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
 
 
 def look(asked: Asked) -> Any:
+    import torch
+
     from datamodules.tokenizer import load_tokenizer
+    from encoders.chunks import chunk_cost, plan_chunks
     from preview.summary import summaries
     from training.lengths import settle_without_weights
 
@@ -167,8 +173,33 @@ def look(asked: Asked) -> Any:
     data.prepare_data()
     settle_without_weights(asked.cfg, data)
     data.setup()
-    batches = islice(iter(data.train_dataloader()), asked.own.batches)
-    return summaries(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples)
+    batches = list(islice(iter(data.train_dataloader()), asked.own.batches))
+    cost = chunk_cost(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    budget = asked.cfg.token_budget or sys.maxsize  # memory may cut a batch further
+
+    def chunked(lengths: np.ndarray) -> int:
+        return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
+
+    def places(kept: Sequence[Any]) -> tuple[list[Document], list[Document]]:
+        if not isinstance(kept[0], SpanBatch) or not hasattr(data, "batches"):  # a part of a mixture draws for itself
+            return [], []
+        first = [drawn(data, 0, row) for row in kept[0].documents.tolist()]
+        rows = sorted({row for batch in kept for row in batch.documents.tolist()})[:DRAWS]
+        return first, [drawn(data, number, row) for number in range(max(1, DRAWS // len(rows))) for row in rows]
+
+    return summaries(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples, chunked, places)
+
+
+def drawn(data: Any, number: int, row: int) -> Document:
+    """Where the spans of a document lie in a pass."""
+    tokens, spans = data.batches.places(number, row)
+    places = (spans.anchor_starts, spans.anchor_lengths), (spans.positive_starts, spans.positive_lengths)
+    found = [
+        (role, int(start), int(length))
+        for role, of_role in zip(ROLES, places, strict=True)
+        for start, length in zip(*of_role, strict=True)
+    ]
+    return Document(row, tokens, found)
 
 
 def main() -> None:

@@ -189,6 +189,43 @@ def masking(batch: SpanBatch, mask: int) -> dict[str, float]:
     return {"predicted": float(predicted.mean()), "masked": masked, "kept": kept, "replaced": replaced}
 
 
+def false_negatives(batch: Any) -> tuple[int, int] | None:
+    """How many pairs of an anchor and a negative there are, and in how many the negative is the anchor's own text or
+    its positive once more; None for batches without negatives.
+    """
+    if isinstance(batch, SentenceBatch) and batch.damaged is not None:
+        return None
+    if not isinstance(batch, SpanBatch | SentenceBatch | TripletBatch):
+        return None
+    columns = [[ids.tobytes() for ids in one.ids] for one in sequences_of(batch)]
+    anchors = columns[0]
+    groups = batch.groups.tolist() if isinstance(batch, TripletBatch) else list(range(len(anchors)))
+    found = columns[0] if isinstance(batch, SentenceBatch) else columns[1]
+    candidates = [(groups[place * len(anchors) // len(found)], text) for place, text in enumerate(found)]
+    if isinstance(batch, TripletBatch):
+        candidates += [(-1, text) for text in columns[2]]
+    everywhere, own = Counter(text for _, text in candidates), dict[int, Counter[bytes]]()
+    for group, text in candidates:
+        own.setdefault(group, Counter())[text] += 1
+    pairs = sum(len(candidates) - own[group].total() for group in groups)
+    clashes = 0
+    for anchor, group in zip(anchors, groups, strict=True):
+        clashes += sum(everywhere[text] - own[group][text] for text in {anchor, *own[group]})
+    return pairs, clashes
+
+
+def repeated(batches: Sequence[Any], tokenizer: Any, most: int) -> list[tuple[str, int]]:
+    """Texts that a batch has more than once, whatever their roles: in the batch that has them most often."""
+    often, ids_of = Counter[bytes](), dict[bytes, np.ndarray]()
+    for batch in batches:
+        counts = Counter[bytes]()
+        for ids in (ids for one in sequences_of(batch) for ids in one.ids):
+            ids_of.setdefault(ids.tobytes(), ids)
+            counts[ids.tobytes()] += 1
+        often |= Counter({text: count for text, count in counts.items() if count > 1})
+    return [(tokenizer.decode(ids_of[text].tolist()), count) for text, count in often.most_common(most)]
+
+
 def shared_texts(columns: Sequence[Sequences]) -> int:
     """Sequences of one role that stand in another as well, as a text that is its own negative would."""
     seen = [{ids.tobytes() for ids in one.ids} for one in columns]

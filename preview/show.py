@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table as Bars
 from rich.text import Text
 
+from files.figure import Figure
 from files.page import Section, environment, page
-from files.tables import Cell, Column, Table, columns
+from files.tables import Column, Table, columns
+from preview.places import figures as figures_of_places
 from preview.summary import Histogram, Preview
 
 STYLES = {
@@ -83,18 +86,83 @@ def as_page(previews: Sequence[Preview], command: str) -> str:
 
 def _sections(preview: Preview) -> list[Section]:
     facts = Table(columns("of a batch", "value"), preview.facts, preview.title)
-    heads = [*columns("tokens", "share of the highest"), Column("count", ",")]
-    lengths = [
-        Table(heads, [[name, Cell(bar, mark=one.role.replace(" ", "-")), count] for name, bar, count in _counted(one)],
-              _lengths(one))
-        for one in preview.histograms
-    ]  # fmt: skip
+    places = figures_of_places(preview.first, preview.draws) if preview.draws else []
+    twice = Table(
+        [Column("text"), Column("times in a batch", ",")], preview.repeated, "Texts that a batch has more than once",
+        "Whatever their roles. As another row's negative such a text is pushed away from itself.")  # fmt: skip
     examples = environment(Path(__file__).parent).get_template("examples.html.j2").render(preview=preview)
-    of = f" of {preview.part}" if preview.part else ""
+    of, name = (f" of {preview.part}", f"-{preview.part}") if preview.part else ("", "")
+    drawn = [_lengths_drawn(preview), _padding_drawn(preview)]
+    masks = [_masks_drawn(preview)] if preview.masks.get("predicted") else []
     return [
-        Section(f"Batches{of}", [facts]), Section(f"Lengths{of}", lengths),
+        Section(f"Batches{of}", [facts]),
+        *([Section(f"Spans{of}", places)] if places else []),
+        Section(f"Lengths and padding{of}", [one._replace(name=one.name + name) for one in drawn]),
+        *([Section(f"Masks{of}", [one._replace(name=one.name + name) for one in masks])] if masks else []),
+        Section(f"Duplicates{of}", [twice] if preview.repeated else ["No text stands in a batch twice."]),
         Section(f"Examples{of}", [_markup(examples)]),
     ]  # fmt: skip
+
+
+def _lengths_drawn(preview: Preview) -> Figure:
+    panels = list[dict[str, Any]]()
+    for one in preview.histograms:
+        bars = [
+            {"from": low, "to": high, "tokens": f"{low} to {high - 1}", "count": count}
+            for low, high, count in zip(one.edges, one.edges[1:], one.counts, strict=False)
+        ]
+        x = {"type": "quantitative", "title": "tokens", "scale": {"zero": False}, "axis": {"grid": False}}
+        panels.append({
+            "height": 180, "data": {"values": bars}, "title": {"text": _lengths(one), "fontWeight": "normal"},
+            "mark": {"type": "bar", "color": "@c1", "binSpacing": 1},
+            "encoding": {
+                "x": {**x, "field": "from", "bin": "binned"}, "x2": {"field": "to"},
+                "y": {"field": "count", "type": "quantitative", "title": None},
+                "tooltip": [{"field": "tokens"}, {"field": "count", "format": ","}]},
+        })  # fmt: skip
+    rows = [[one.role, name, count] for one in preview.histograms for name, _, count in _counted(one)]
+    table = Table([*columns("role", "tokens"), Column("count", ",")], rows)
+    return Figure("lengths", "Lengths", f"Of {preview.batches} batches, special tokens counted.", panels, table)
+
+
+def _padding_drawn(preview: Preview) -> Figure:
+    real, whole, chunks = preview.padding
+    ways = (("padded to its longest", whole), ("in chunks", chunks))
+    parts = [
+        {"way": way, "what": what, "tokens": tokens, "share": tokens / all_of_it}
+        for way, all_of_it in ways for what, tokens in (("real tokens", real), ("padding", all_of_it - real))
+    ]  # fmt: skip
+    caption = (
+        "Tokens of a batch that are computed, on average. Chunks are of sequences of like length, as on this device."
+    )
+    return Figure("padding", "Padding before and after a batch is cut in chunks", caption, [_stacked(parts, "way")])
+
+
+def _masks_drawn(preview: Preview) -> Figure:
+    predicted = preview.masks["predicted"]
+    shares = {"masked": "masked", "replaced": "replaced by another", "kept": "predicted, but kept"}
+    parts = [{"way": "anchors", "what": "as they are", "tokens": 1 - predicted, "share": 1 - predicted}]
+    for name, what in shares.items():
+        share = predicted * preview.masks[name]
+        parts.append({"way": "anchors", "what": what, "tokens": share, "share": share})
+    return Figure(
+        "masks", "What the model sees of the anchors' tokens", "Shares of all.", [_stacked(parts, "way", ".0%")]
+    )
+
+
+def _stacked(parts: list[dict[str, Any]], field: str, form: str = ",.0f") -> dict[str, Any]:
+    whats = list(dict.fromkeys(part["what"] for part in parts))
+    parts = [{**part, "place": whats.index(part["what"])} for part in parts]
+    colours = {"domain": whats, "range": ["@c1", "@c2", "@c3", "@c4"][: len(whats)]}
+    return {
+        "height": {"step": 38}, "data": {"values": parts}, "mark": {"type": "bar", "cornerRadius": 2},
+        "encoding": {
+            "y": {"field": field, "type": "nominal", "title": None, "sort": None},
+            "x": {"field": "tokens", "type": "quantitative", "title": None, "axis": {"format": form, "grid": False}},
+            "order": {"field": "place", "type": "quantitative"},
+            "color": {"field": "what", "type": "nominal", "scale": colours, "legend": {"orient": "top", "title": None}},
+            "tooltip": [{"field": "what"}, {"field": "tokens", "format": form}, {"field": "share", "format": ".1%"}]},
+    }  # fmt: skip
 
 
 def _markup(source: str) -> str:

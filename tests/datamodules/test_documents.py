@@ -238,10 +238,19 @@ def test_without_a_mask_token_nothing_is_masked():
             return np.arange(100)
 
     specials = special_tokens_of_a_causal_model()
-    batch = SpanBatches(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0.15)(0, np.array([0]))
+    spans = SpanBatches(Store(), specials, RULE, seed=0, max_length=512, mlm_probability=0.15)
+    batch = spans(3, np.array([0]))
     assert len(batch.anchors.lengths) == 2
     assert torch.equal(batch.masked_ids, batch.anchors.ids)
     assert set(batch.labels.tolist()) == {IGNORED_LABEL}
+    tokens, drawn = spans.places(3, 0)  # ids are places in this document
+    assert tokens == 100
+    for ids, starts, lengths in (
+        (batch.anchors.ids, drawn.anchor_starts, drawn.anchor_lengths),
+        (batch.positives.ids, drawn.positive_starts, drawn.positive_lengths),
+    ):
+        ends = zip(starts, lengths, strict=True)
+        assert [one for one in ids.tolist() if one] == [at for start, n in ends for at in range(start, start + n) if at]
 
 
 def special_tokens_of_a_causal_model():

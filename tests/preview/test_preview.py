@@ -9,8 +9,13 @@ import torch
 
 from contracts import InputError, Ragged, SentenceBatch, SpanBatch, TripletBatch
 from preview.__main__ import read_words, run
-from preview.batch import examples_of, masking, pieces_of, sequences_of, shared_texts
+from preview.batch import examples_of, false_negatives, masking, pieces_of, repeated, sequences_of, shared_texts
+from preview.places import BINS, Document, coverage
 from preview.summary import histogram, plural, summaries, summary
+
+
+def nowhere(batches):
+    return [], []
 
 
 class Letters:
@@ -61,7 +66,31 @@ def test_duplicates_are_counted(spans):
     assert anchors.duplicates() == 1
     assert positives.duplicates() == 0
     assert shared_texts([anchors, positives]) == 1  # "de" is an anchor and a positive
-    assert dict(summary([spans, spans], Letters(), 1).facts)["anchors that are there before"] == "1 a batch"
+    assert dict(summary([spans, spans], Letters(), 1, len).facts)["anchors that are there before"] == "1 a batch"
+
+
+def test_negatives_that_are_duplicates_are_counted(spans):
+    assert false_negatives(spans) == (4 * 3, 1)  # "de" is an anchor, and the positive of another
+    assert repeated([spans, spans], Letters(), 5) == [("abc", 2), ("de", 2)]
+    triplets = TripletBatch(
+        ragged("ab", "cd", "ab"), ragged("e", "f", "e"), ragged("f", "cd", "j"), torch.tensor([0, 1, 0]), np.arange(3)
+    )
+    # of rows 0 and 2 "f" thrice and "cd", "j"; of row 1 "e" twice, and "f", "cd", "j", two of which are its own
+    assert false_negatives(triplets) == (4 + 5 + 4, 2)
+    twins = SentenceBatch(ragged("ab", "ab", "c"), np.arange(3))
+    assert false_negatives(twins) == (6, 2)
+
+
+def test_the_density_counts_every_token_of_every_span():
+    draws = [Document(0, 130, [("anchor", 13, 40), ("positive", 50, 7)]), Document(1, 990, [("anchor", 0, 990)])]
+    counted = np.zeros(BINS)
+    for document in draws:
+        for role, start, tokens in document.spans:
+            for token in range(start, start + tokens) if role == "anchor" else ():
+                for part in range(100):  # a token may lie over the border of two parts
+                    counted[int((token + (part + 0.5) / 100) / document.tokens * BINS)] += BINS / document.tokens / 100
+    assert coverage(draws, "anchor") == pytest.approx(counted / 2, abs=0.02)
+    assert coverage(draws, "positive").sum() / BINS == pytest.approx(7 / 130 / 2)
 
 
 def test_triplets_show_hard_and_easy_negatives():
@@ -78,10 +107,12 @@ def test_triplets_show_hard_and_easy_negatives():
 def test_parts_of_a_mixture_are_named(spans):
     rows = SentenceBatch(ragged("a", "b", "c", "d"), np.array([4, 5, 6, 7]))
     batches = [rows._replace(part="x"), spans._replace(part="y"), rows._replace(part="x")]
-    found = {one.title: [example.name for example in one.examples] for one in summaries(batches, Letters(), 1)}
+    found = {
+        one.title: [example.name for example in one.examples] for one in summaries(batches, Letters(), 1, len, nowhere)
+    }
     assert list(found) == ["x: SentenceBatch, 2 batches", "y: SpanBatch, 1 batches"]
     assert found["y: SpanBatch, 1 batches"] == ["y, document 7, anchor 1 of 2"]
-    [mixed] = summaries([rows._replace(part=np.array(["x", "x", "x", "y"]))], Letters(), 2)
+    [mixed] = summaries([rows._replace(part=np.array(["x", "x", "x", "y"]))], Letters(), 2, len, nowhere)
     assert [example.name.partition(", its")[0] for example in mixed.examples] == ["x, row 4", "y, row 7"]
     assert dict(mixed.facts)["rows of x in a batch"] == "3"
 
@@ -109,7 +140,9 @@ def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<article") == 1
     assert 'class="mask"' in page
-    assert not re.search("https?:", page)
+    drawn = re.findall(r'data-figure="(\w+)"', page)
+    assert list(dict.fromkeys(drawn)) == ["places", "density", "lengths", "padding", "masks"]
+    assert not re.search(r'(src|href)="https?:', page)
 
 
 @pytest.mark.parametrize(("given", "longest"), [([], 24), (["data.max_length=20"], 20), (["data.max_length=40"], None)])
