@@ -89,7 +89,8 @@ def _sections(preview: Preview) -> list[Section]:
     places = figures_of_places(preview.first, preview.draws) if preview.draws else []
     twice = Table(
         [Column("text"), Column("times in a batch", ",")], preview.repeated, "Texts that a batch has more than once",
-        "Whatever their roles. As another row's negative such a text is pushed away from itself.")  # fmt: skip
+        "Whatever their roles. Where such a text is another row's negative, it is pushed away from itself.",
+    )  # fmt: skip
     examples = environment(Path(__file__).parent).get_template("examples.html.j2").render(preview=preview)
     of, name = (f" of {preview.part}", f"-{preview.part}") if preview.part else ("", "")
     drawn = [_lengths_drawn(preview), _padding_drawn(preview)]
