@@ -40,7 +40,7 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
         title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.name}"
         draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
         if fitted.live:
-            fitted.live.finish(curve)
+            fitted.live.finish(curve, results["scores"])
         if fitted.final.scores.items:
             write_items(items_beside(folder / "results.json"), fitted.final.scores.items)
         write_results(folder / "results.json", results)

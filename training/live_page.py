@@ -39,6 +39,7 @@ class State(NamedTuple):
     elapsed: float  # seconds
     left: float | None
     finished: bool = False
+    final: Mapping[str, float] = {}  # scores of the best weights, once there are some
 
 
 class LivePage:
@@ -75,7 +76,7 @@ class LivePage:
             figures.append(figure([run], first, [run.name], "logged", "Everything that was logged", caption))
         sections = [
             Section("Curves", [*figures] or ["Nothing has been logged yet."]),
-            *([Section("Scores", [self._table(run, scores, against)])] if scores else []),
+            *([Section("Scores", [self._table(run, scores, against, state.final)])] if scores or state.final else []),
         ]
         live = {"written": datetime.now(UTC).timestamp(), "finished": state.finished, "neighbours": {}}
         live["every"] = min(SLOWEST, max(QUICKEST, every))
@@ -140,18 +141,25 @@ class LivePage:
             found.append(Figure("others", "Other scores", "All are in the table below.", panels))
         return found
 
-    def _table(self, run: Curves, names: Sequence[str], against: Reference) -> Table:
+    def _table(self, run: Curves, names: Sequence[str], against: Reference, final: Mapping[str, float]) -> Table:
         heads = [Column("score"), *columns("untrained", "latest", "best", number=".2f"), Column("at step", ",.0f")]
-        if against.intervals:
-            heads.append(Column("95 %", right=True))
+        if final:
+            heads += [Column("best weights", ".2f"), Column("95 %", right=True)]
         rows = list[list[Any]]()
-        for name in names:
-            steps, values = run.lines[name]
-            known = name == self.monitor or "perplexity" not in name
-            place = values.index((min if name == self.monitor and self.less_is_better else max)(values))
-            best = [values[place], steps[place]] if known else [None, None]
-            row = [Cell(name, mark="code"), against.before.get(name), values[-1], *best]
-            if against.intervals:
+        for name in [*names, *(one for one in final if one not in names)]:
+            steps, values = run.lines.get(name, ([], []))
+            row: list[Any] = [
+                Cell(name, mark="code"),
+                against.before.get(name),
+                values[-1] if values else None,
+                None,
+                None,
+            ]
+            if values and (name == self.monitor or "perplexity" not in name):
+                place = values.index((min if name == self.monitor and self.less_is_better else max)(values))
+                row[-2:] = [values[place], steps[place]]
+            if final:
+                row.append(final.get(name))
                 row.append(" to ".join(f"{bound:.2f}" for bound in against.intervals.get(name, ())))
             rows.append(row)
         return Table(heads, rows, name="scores")

@@ -118,8 +118,9 @@ def test_the_page_follows_the_run_and_steps_through_the_neighbours(tmp_path):
         assert shown.locator("#moment-says").inner_text() == "untrained"
         assert shown.locator("[data-signal=metric]").input_value() == "train/lr"
         assert shown.locator("#reloads").is_checked()
-    page.write(State("Finished.", 60, 60, 120.0, None, True), Reference(20, {SCORE: [55.0, 65.0]}), neighbours, 9.0)
+    finished = State("Finished.", 60, 60, 120.0, None, True, {SCORE: 61.5})
+    page.write(finished, Reference(20, {SCORE: [55.0, 65.0]}), neighbours, 9.0)
     with opened(tmp_path / PAGE) as shown:
         assert "Finished." in shown.locator("#state").inner_text()
         assert not shown.locator("#reloads").count()
-        assert "55.00 to 65.00" in shown.locator("#table-scores").inner_text()
+        assert "61.50\t55.00 to 65.00" in shown.locator("#table-scores").inner_text()

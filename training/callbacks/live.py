@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -54,10 +54,10 @@ class Live(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._write("Ended by an error; the same command continues from the last checkpoint.", trainer)
 
-    def finish(self, against: Reference) -> None:
+    def finish(self, against: Reference, final: Mapping[str, float]) -> None:
         """The last page, which does not reload any more."""
         elapsed = self.telemetry.total["wall_seconds"]
-        state = self._state._replace(words="Finished.", elapsed=elapsed, left=None, finished=True)
+        state = self._state._replace(words="Finished.", elapsed=elapsed, left=None, finished=True, final=final)
         self._put(state, against)
 
     def _now(self) -> tuple[int, Any]:
