@@ -33,7 +33,8 @@ def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = 
 
 def of_run(results: Results, library: str) -> str:
     """With base model, data sets and scores of a run."""
-    hub_data = [source["id"] for source in results["data"] if source.get("kind") == "hub" and is_hub_id(source["id"])]
+    from_hub = (source["id"] for data in results["data"] for source in sources(data) if source.get("kind") == "hub")
+    hub_data = [name for name in dict.fromkeys(from_hub) if is_hub_id(name)]
     scores = list(_eval_results(results["scores"]))
     return front_matter(
         library,
@@ -43,6 +44,15 @@ def of_run(results: Results, library: str) -> str:
         eval_results=scores or None,
         model_name=f"sentence encoder by {results['objective']}" if scores else None,
     )
+
+
+def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Where the texts of a data set come from; those of all its parts."""
+    if "parts" in manifest:
+        for part in manifest["parts"].values():
+            yield from sources(part)
+    else:
+        yield manifest.get("source", manifest)
 
 
 def is_hub_id(name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from contracts import Results
-from export.front_matter import front_matter, of_run
+from export.front_matter import front_matter, of_run, sources
 from files.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
 
 INTENDED = (
@@ -145,8 +145,12 @@ def _data(manifests: Sequence[Mapping[str, Any]]) -> str:
 
 def _data_set(manifest: Mapping[str, Any]) -> str:
     rows = list(_flat(manifest))
-    shown = [(name, value) for name, value in rows if name.removeprefix("source.") in OF_DATA and value]
+    shown = [(name, value) for name, value in rows if value and _is_told(name.split("."))]
     return "\n\n".join([_table(shown), _licence(manifest), _folded("All that was recorded of it", _table(rows))])
+
+
+def _is_told(name: Sequence[str]) -> bool:
+    return name[-1] in OF_DATA and "key" not in name and "files" not in name
 
 
 def _recipe(recipe: Mapping[str, Any]) -> str:
@@ -164,7 +168,8 @@ def _licence(manifest: Mapping[str, Any]) -> str:
     known = manifest.get("licence") or manifest.get("license")
     if known:
         return f"Licence: {_text(known)}."
-    where = f" See https://huggingface.co/datasets/{manifest['id']}." if manifest.get("kind") == "hub" else ""
+    hub = [source["id"] for source in sources(manifest) if source.get("kind") == "hub"]
+    where = "".join(f" See https://huggingface.co/datasets/{name}." for name in dict.fromkeys(hub))
     return f"Licence: not recorded by the run. Find it out before you publish this encoder.{where}"
 
 

@@ -42,7 +42,7 @@ def results():
         "processes": 2,
         "git_commit": "abc123",
         "data": [
-            {"kind": "hub", "id": "Skylion007/openwebtext", "kept": 5, "sha256": "0f" * 32},
+            {"source": {"kind": "hub", "id": "Skylion007/openwebtext", "sha256": "0f" * 32}, "kept": 5},
             {
                 "kind": "text",
                 "path": "/home/someone/secret/corpus.txt",
