@@ -1,4 +1,4 @@
-"""E2: what 8 bits and 1 bit a number cost in quality, against the same vectors in float32.
+"""E4: what 8 bits and 1 bit a number cost in quality, against the same vectors in float32.
 
     python -m benchmarks.smaller_vectors [--quick] [--encoder FOLDER]
 
@@ -72,7 +72,7 @@ def ndcg(rows_QK: np.ndarray) -> float:
 
 
 def line(case: str, ours: float, floats: float) -> Line:
-    return Line("E2", case, "points; theirs: float32", ours, floats, None, "")
+    return Line("E4", case, "points; theirs: float32", ours, floats, None, "")
 
 
 def main() -> None:
