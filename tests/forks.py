@@ -45,7 +45,7 @@ class Started:
         for name in WANTED:
             importlib.import_module(name)
         if target == TRAIN and not any(word.startswith("live=") for word in words):
-            words = ["live=false", *words]  # its page costs a second, which many runs of a second would pay
+            words = [*words, "live=false"]  # its page costs a second, which many runs of a second would pay
         self._folder = tempfile.TemporaryDirectory(prefix="contrastive-encoders-tests-")
         self.logs = Path(self._folder.name)
         self.process = multiprocessing.get_context("fork").Process(

@@ -51,6 +51,8 @@ def desk(tmp_path, run_folder, corpus_file, small_tables) -> Path:
     write(texts_folder / "nli_pairs.jsonl.gz", nli)
     sentences = "".join(f"{one['premise']}\n" for one in triplets).encode()
     (texts_folder / "sentences.txt.gz").write_bytes(gzip.compress(sentences))
+    answers = "".join(f"{one['premise']},{one['entailment']}\n" for one in triplets)
+    (tmp_path / "faq.csv").write_text(f"question,answer\n{answers}")
     (tmp_path / "eval").symlink_to(small_tables)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     for seed in (1, 2):

@@ -261,7 +261,8 @@ def test_the_page_has_plots(place, tmp_path):
     for title in ("Accepted at other thresholds", "Lengths", "Lexical overlap"):
         assert f'alt="{title}" src="data:image/png;base64,' in page
     assert ">Examples</h2>" in page
-    assert "http" not in page
+    assert "http://" not in page
+    assert "https://" not in page
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_a_probability_is_none_of_more_than_one():
     read = read_answer(
         {"choices": [{"text": "T", "logprobs": {"top_logprobs": [{"T": 1e4, "F": "-Infinity"}]}}]}, chat=False
     )
-    assert probability(read["listed"], {"yes": "True", "no": "False"}) == (pytest.approx(1.0), True)
+    assert probability(read["listed"], {"yes": "True", "no": "False"}) == pytest.approx(1.0)
 
 
 def test_without_probabilities_judging_is_refused_before_anything_is_written(stand, texts, tmp_path):
