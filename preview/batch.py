@@ -203,7 +203,7 @@ def false_negatives(batch: Any) -> tuple[int, int] | None:
     found = columns[0] if isinstance(batch, SentenceBatch) else columns[1]
     candidates = [(groups[place * len(anchors) // len(found)], text) for place, text in enumerate(found)]
     if isinstance(batch, TripletBatch):
-        candidates += [(-1, text) for text in columns[2]]
+        candidates += [(-1, text) for column in columns[2:] for text in column]
     everywhere, own = Counter(text for _, text in candidates), dict[int, Counter[bytes]]()
     for group, text in candidates:
         own.setdefault(group, Counter())[text] += 1
