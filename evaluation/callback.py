@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from contracts import InputError, PairTask, RetrievalTask, Writer
-from evaluation.catalogue import is_task, load_tasks
+from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
 from evaluation.neighbours import Neighbours
 from evaluation.statistics import Scores
@@ -57,8 +57,9 @@ def choose_suites(
     options: Options,
     sizes: Sequence[int],
 ) -> Suites:
-    """What the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks; a model that
-    writes has a suite of its own. ``sizes`` of prefixes are scored besides.
+    """What the data module holds out, and from the tables ``suite`` and what of ``during`` it lacks: what picks the
+    best weights is scored before and after, too. A model that writes has a suite of its own. ``sizes`` of prefixes
+    are scored besides.
 
     A name of ``during`` that is no task anywhere is left out here; messages name the keys of a run.
 
@@ -70,16 +71,17 @@ def choose_suites(
             log.warning("evaluation.data_root=%s: this model has no vectors, so nothing there is scored.", data_root)
         generator = GeneratorDev()
         return Suites(generator, generator if GeneratorDev.name in during else Suite([]))
-    final = Suite(held_out, sizes=sizes)
+    held = Suite(held_out, sizes=sizes)
     if data_root is None:
-        return Suites(final, Suite((task for task in final if task.name in during), sizes=sizes))
+        return Suites(held, Suite((task for task in held if task.name in during), sizes=sizes))
     chosen = load_tasks(data_root, suite, options, prefix="evaluation.")
-    held = {task.name for task in final}
-    final = Suite([*final, *(task for task in chosen.tasks if task.name not in held)], chosen.not_as_published, sizes)
-    there = {task.name for task in final}
-    lacking = [name for name in during if name not in there and is_task(name)]
-    extra = load_tasks(data_root, lacking, options, prefix="evaluation.").tasks if lacking else []
-    return Suites(final, Suite((task for task in [*final, *extra] if task.name in during), sizes=sizes))
+    there = {task.name for task in [*held, *chosen.tasks]}
+    if lacking := [name for name in during if name not in there and is_task(name)]:
+        more = load_tasks(data_root, lacking, options, prefix="evaluation.")
+        chosen = Chosen([*chosen.tasks, *more.tasks], {}, chosen.not_as_published | more.not_as_published)
+    own = {task.name for task in held}
+    final = Suite([*held, *(task for task in chosen.tasks if task.name not in own)], chosen.not_as_published, sizes)
+    return Suites(final, Suite((task for task in final if task.name in during), sizes=sizes))
 
 
 class ScoreCallback(pl.Callback):

@@ -58,7 +58,8 @@ class VectorFile:
         """
         if overwrite:
             self._refuse_others()
-            for path in (self.output, self.about, self.progress, self.part, self.ranges):
+            ranges = [self.ranges] if "encoder" in _identity_in(self.about) else []
+            for path in (self.output, *ranges, self.part, self.progress, self.about):  # last what says whose they are
                 path.unlink(missing_ok=True)
         if self.output.exists():
             self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")

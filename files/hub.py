@@ -4,6 +4,7 @@ Its own client would ask for every file of a model at every start, and try for a
 """
 
 import functools
+import http.client
 import json
 import logging
 import os
@@ -45,7 +46,7 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
     """
     if Path(name).is_dir() or constants.HF_HUB_OFFLINE:
         return True
-    answer = asked(os.environ.get("HF_ENDPOINT", constants.ENDPOINT), name)
+    answer = asked(os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/"), name)
     if not answer.commit:
         return not answer.reached  # where it was, transformers says what the hub said
     return _fetched(name, answer, weights, gguf_file)
@@ -71,7 +72,7 @@ def asked(endpoint: str, name: str) -> Answer:
         log.warning("%s is out of reach (%s); models come from the cache on this disk only.", endpoint, error)
         _silent.add(endpoint)
         return Answer(False)
-    except (ValueError, KeyError, TypeError):  # something else answers there
+    except (ValueError, KeyError, TypeError, http.client.HTTPException):  # something else answers there
         return Answer(True)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,8 @@ def keep_rows(rows: Iterable[Mapping[str, Any]], folder: Path) -> Path:
         InputError: a value is none of JSON's.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".rows-", suffix=".part", delete=False) as file:
-        new = Path(file.name)
+    digest, new = hashlib.sha256(), folder / f".rows-{secrets.token_hex(8)}.part"
+    with new.open("xb") as file:  # others may read it, where the cache is shared
         try:
             for place, row in enumerate(rows):
                 line = f"{_json(row, place)}\n".encode("utf-8", "surrogatepass")  # whoever reads it judges its texts

@@ -61,7 +61,7 @@ def train(
     two underscores: ``model__lr=5e-5``; a mapping gives several: ``evaluation={"every_n_steps": 20}``. ``words`` are
     added as they stand on a command line. ``config`` is what `compose` returned, in the place of all these.
 
-    The run has one process; ``devices`` is 1 unless given.
+    The run has one process.
 
     Raises:
         InputError: what status 2 of the command line is, with the same sentence; NotWritten, TrainingFailed: status 1.
@@ -71,9 +71,15 @@ def train(
         raise InputError("train: another run is under way in this process. Wait until it has ended.")
     try:
         if config is None:
-            config = compose(_words(rows, keys, words))
+            with _as_exceptions([]):
+                given = _words(rows, keys, words)
+            config = compose(given)
         elif rows is not None or words or keys:
             raise InputError("train: a config says all. Give what else there is to compose().")
+        elif not isinstance(config, DictConfig) or "hydra" not in config:
+            raise InputError(
+                f"config: wanted what compose() has returned, got a {type(config).__name__} of other origin."
+            )
         with _as_exceptions(config), _initialised(config) as cfg:
             folder = Path(cfg.output_dir)
             _check(config, cfg)
@@ -87,25 +93,39 @@ def train(
 def compose(words: Sequence[str] = ()) -> DictConfig:
     """The config of these words of a command line, ``["model=declutr", "data=text", "data.path=FILE"]``, for `train`.
 
-    It may be changed, but for that of a run in stages, which are composed anew. Hydra's own part is under ``hydra``.
+    ``devices`` is 1 in it. It may be changed, but for that of a run in stages, which are composed anew. Hydra's own
+    part is under ``hydra``.
 
     Raises:
         InputError: they cannot be composed.
     """
-    words = list(words)
+    words = _one_process(_listed(words))
     with _as_exceptions(words), _configs():
         check_words("train", words)
         return hydra.compose("train", forced(words), return_hydra_config=True)
 
 
 def _words(rows: Iterable[Any] | None, keys: Mapping[str, Any], words: Sequence[str]) -> list[str]:
-    own = [*_as_words({key.replace("__", "."): value for key, value in keys.items()}), *words]
+    own = [*_as_words({key.replace("__", "."): value for key, value in keys.items()}), *_listed(words)]
     said = {word.lstrip("+").partition("=")[0]: word.partition("=")[2].strip("'") for word in own}
-    given = [] if "devices" in said else ["devices=1"]
-    if rows is not None:
-        folder = cache_folder(keys.get("data__cache_dir"))
-        given += words_of_rows(rows, said, lambda plain: keep_rows(plain, folder))
-    return [*given, *own]
+    if rows is None:
+        return own
+    of_data = keys.get("data")
+    among = {"data__cache_dir": of_data.get("cache_dir")} if isinstance(of_data, Mapping) else {}
+    folder = cache_folder({**among, **keys}.get("data__cache_dir"))
+    return [*words_of_rows(rows, said, lambda plain: keep_rows(plain, folder)), *own]
+
+
+def _listed(words: Sequence[str]) -> list[str]:
+    if isinstance(words, str):
+        raise InputError(f"words={words!r}: wanted a list of words, such as {[words]}.")
+    return list(words)
+
+
+def _one_process(words: list[str]) -> list[str]:
+    """Where the number is left open, Lightning would start a process for each GPU."""
+    said = [word.lstrip("+").partition("=")[0] for word in words]
+    return words if "devices" in said else ["devices=1", *words]
 
 
 def _as_words(keys: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -133,7 +153,7 @@ def _plain(value: Any) -> Any:
 def _check(config: DictConfig, cfg: DictConfig) -> None:
     """What a command line refuses before it begins, and what is not to be had from Python."""
     check_numbers(cfg)
-    if launched() or str(cfg.devices) not in ("auto", "1") or cfg.num_nodes != 1:
+    if launched() or str(cfg.devices) != "1" or cfg.num_nodes != 1:
         raise InputError(
             f"devices={cfg.devices}: from Python a run has one process. Leave it out, or use python train.py."
         )

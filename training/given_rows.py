@@ -43,6 +43,8 @@ def words_of_rows(
         raise InputError(f"rows: wanted the rows of one split, got a mapping of {', '.join(map(str, rows))}.")
     if hasattr(rows, "iterrows"):
         raise InputError('rows: a data frame is given by its rows: train(frame.to_dict("records")).')
+    if not hasattr(rows, "__iter__") and not hasattr(rows, "__getitem__"):
+        raise InputError(f"rows={rows!r:.60}: wanted {WANTED}, several of them.")
     places = iter(rows)
     first = next(places, None)
     if first is None:
@@ -74,7 +76,16 @@ def _names(kind: str, shape: Shape) -> Sequence[str]:
 
 
 def _columns(rows: Iterable[Any], shape: Shape, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    columns: list[Any] = []
     for place, row in enumerate(rows):
+        if isinstance(row, Mapping):
+            columns = columns or list(row)
+            if row.keys() != set(columns):
+                raise InputError(
+                    f"rows[{place}] has the columns {', '.join(map(str, row))}; wanted {', '.join(map(str, columns))}, "
+                    "as the first has."
+                )
+            row = {name: row[name] for name in columns}  # in whatever order it has them
         if (found := _shape(row, place)) != shape:
             raise InputError(f"rows[{place}] has {_described(found)}; wanted {_described(shape)}, as the first has.")
         values = [float(one) if isinstance(one, Real) else one for one in _cells(row)]

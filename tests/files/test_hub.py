@@ -26,7 +26,8 @@ def test_a_second_start_asks_the_hub_once(hub, tmp_path):
     words = [TRAIN, "model=simcse", "data=triplets", f"data.path={rows}", f"backbone={hub.name}", "batch_size=8"]
     words += ["max_steps=1", "model.pooling=mean", "trainer.accelerator=cpu"]
     here = {
-        "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "", "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_ENDPOINT": f"{hub.url}/", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
         "CONTRASTIVE_ENCODERS_CACHE": str(tmp_path / "cache"), "no_proxy": "127.0.0.1",
     }  # fmt: skip
     for seed in (1, 2):
@@ -56,7 +57,7 @@ def test_a_hub_that_does_not_answer_costs_moments(monkeypatch):
 def test_a_hub_that_answers_is_there_whatever_it_says(hub):
     found = asked(hub.url, hub.name)
     assert (found.commit, list(found.files)) == (hub.commit, hub.files())
-    assert asked(hub.url, "nobody/has-such-a-model") == (True, "", ())
+    assert asked(hub.url, "nobody/has-such-a-model") == asked("http://no address", hub.name) == (True, "", ())
 
 
 def test_of_each_folder_the_weights_of_one_form_are_fetched():

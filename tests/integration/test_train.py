@@ -255,11 +255,25 @@ def test_results_hold_scores_before_and_after_with_intervals_and_overlap(scored)
     }
 
 
-def test_what_is_scored_while_training_need_not_be_in_the_suite(tiny_run, command, small_eval, tmp_path):
-    words = ["evaluation.suite=stsb", *SCORING[1:], f"evaluation.data_root={small_eval}", "max_steps=2"]
-    outcome = command(*tiny_run, *words, f"output_dir={tmp_path / 'run'}", "log_every_n_steps=1")
+def test_what_picks_the_best_is_scored_before_and_after_where_the_suite_lacks_it(
+    tiny_run, command, small_eval, tmp_path
+):
+    words = [
+        "evaluation.suite=stsb",
+        *SCORING[1:],
+        f"evaluation.data_root={small_eval}",
+        "max_steps=2",
+        "model.lr=1e-12",
+    ]
+    words += ["evaluation.at_start=true", f"output_dir={tmp_path / 'run'}", "log_every_n_steps=1"]
+    outcome = command(*tiny_run, *words)
     assert outcome.status == 0, outcome.err
-    assert all(row["stsb-dev/cosine/spearman"] for row in read_rows(tmp_path / "run" / "metrics.csv"))
+    name, results = "stsb-dev/cosine/spearman", read_results(tmp_path / "run" / "results.json")
+    assert all(row[name] for row in read_rows(tmp_path / "run" / "metrics.csv"))
+    assert results["scores"].keys() == results["scores_before"].keys() >= {name, "stsb/cosine/spearman"}
+    assert results["scores"][name] == pytest.approx(results["scores_before"][name])
+    assert set(results["not_as_published"]) == {"STSBenchmark/dev.tsv", "STSBenchmark/test.tsv"}
+    assert f"No step beat the untrained encoder: {name} was" in outcome.out
     assert {name.split("/")[0] for name in read_results(tmp_path / "run" / "results.json")["scores"]} == {"stsb"}
 
 

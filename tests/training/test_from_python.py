@@ -101,6 +101,10 @@ def test_a_config_is_composed_from_words_may_be_changed_and_trains(trained, tmp_
     config = compose([*words, "backbone=tiny", "batch_size=8", "max_steps=9", "log_every_n_steps=2", "quiet=true"])
     config.max_steps, config.model.mlp = 4, False
     assert same(weights(train(config=config).folder), weights(trained.folder))
+    assert str(compose(["model=simcse", "data=triplets"]).devices) == "1", "Lightning would take all GPUs"
+    config.devices = "auto"
+    with pytest.raises(InputError, match="from Python a run has one process"):
+        train(config=config)
     stages = compose([*words, "backbone=tiny", "+stages.one.max_steps=1", "+stages.two.max_steps=1"])
     stages.seed = 3
     with pytest.raises(InputError, match="a run in stages is composed anew"):
@@ -165,6 +169,7 @@ def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
     [
         ([], {}, "rows: there are none"),
         ("pairs.csv", {}, "a file is given by its path"),
+        (5, {}, "rows=5: wanted texts"),
         ({"train": [PAIR]}, {}, "wanted the rows of one split"),
         ([PAIR, ("a",)], {}, r"rows\[1\] has 1 text; wanted 2 texts"),
         ([PAIR, None], {}, r"rows\[1\] is None; wanted texts"),
@@ -174,12 +179,34 @@ def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
         ([{"question": "a", "when": signal}], {"data": "qa"}, r"rows\[0\]: .*not JSON serializable"),
         ([("a", "b", 3.0)] * 9, {"backbone": "tiny"}, r"rows-.*\.jsonl:1: .*0 to 1"),
         ([PAIR], {"devices": 2}, "from Python a run has one process"),
+        (
+            [{"q": "a", "d": "b"}, {"d": "b", "x": "a"}],
+            {},
+            r"rows\[1\] has the columns d, x; wanted q, d, as the first",
+        ),
+        (None, {"words": "model=simcse"}, "wanted a list of words"),
+        (None, {"config": {"max_steps": 1}}, "wanted what compose"),
     ],
 )
 def test_bad_rows_are_named(rows, keys, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    given = {} if rows is None else {"data__cache_dir": tmp_path / "cache"}
     with pytest.raises(InputError, match=sentence):
-        train(rows, **keys, data__cache_dir=tmp_path / "cache")
+        train(rows, **keys, **given)
+
+
+def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("training.from_python.compose", lambda words: pytest.fail(" ".join(words)))
+    rows = [{"q": "a", "d": "b"}, {"d": "d", "q": "c"}]
+    with pytest.raises(pytest.fail.Exception, match=r"model=simcse data=triplets data\.path="):
+        train(rows, data={"cache_dir": tmp_path / "a folder"})
+    (kept,) = (tmp_path / "a folder").iterdir()
+    (tmp_path / "file").touch()
+    assert kept.stat().st_mode == (tmp_path / "file").stat().st_mode, "others may read a cache that is shared"
+    assert [list(json.loads(line).values()) for line in kept.read_text().splitlines()] == [["a", "b"], ["c", "d"]]
+    with pytest.raises(InputError, match=r"file: .*correct its permissions"):
+        train(rows, data__cache_dir=tmp_path / "file")
 
 
 def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path, monkeypatch):
