@@ -135,7 +135,7 @@ def probes_of(cfg: DictConfig, arms: "list[Arm]", headline: "Headline") -> "list
     from comparison.space import best
 
     sentences = sentences_of(cfg, arms)
-    if not sentences:
+    if len(sentences) < 2:  # no map, and no neighbours
         return []
     asked = [(arm, embed(cfg, arm, sentences)) for arm in best(arms, headline)]
     return [probe(arm, sentences, vectors, cfg.projection) for arm, vectors in asked if vectors is not None]

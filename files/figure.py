@@ -181,5 +181,5 @@ def _rendered(asked: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[
         encoding="utf-8", check=False,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(f"{program.name}: {done.stderr.strip()[-2000:]}")
+        raise RuntimeError(f"{program.name} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return list(json.loads(done.stdout))

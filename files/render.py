@@ -4,6 +4,12 @@ Read from standard input: JSON, a list of pairs of a Vega-Lite specification and
 "png", or "library" alone. Written to standard output: a list of the results, each a mapping by kind; PNG in base 64.
 """
 
+import signal
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # of a whole group: the caller goes on with this, or ends it
+        signal.signal(number, signal.SIG_IGN)
+
 import base64
 import json
 import sys

@@ -1,5 +1,6 @@
 """The learning curve as a picture: the monitored score, each loss on its own scale, the learning rate."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,8 +63,10 @@ def draw_curve(
     for axes in figure.axes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title, fontsize=11, fontweight="bold")
-    figure.savefig(picture, dpi=150, format="png")
+    figure.suptitle(title, fontsize=11, fontweight="bold", parse_math=False)  # a folder may be called $a$
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # such a letter is drawn as a box
+        figure.savefig(picture, dpi=150, format="png")
 
 
 def loss_names(rows: Sequence[Row]) -> list[str]:

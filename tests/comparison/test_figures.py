@@ -9,7 +9,7 @@ from comparison import ranking, space
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
-from comparison.probes import explorer, probe, turned
+from comparison.probes import explorer, neighbours, probe, turned
 from comparison.report import compare, sections
 from comparison.settings import settings_figures
 from comparison.tables import conclusions, configs, duration, leaks, short_number, task_scores
@@ -127,6 +127,13 @@ def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
     wanted = sorted(range(1, 30), key=lambda row: -cosines[row])[:6]
     assert held["near"][0] == wanted
     assert held["cosines"][0] == [round(100 * cosines[row]) for row in wanted]
+
+
+def test_of_a_long_text_a_page_has_the_beginning(many):
+    texts = ["a" * 10**6, "b" * 300, "c"]
+    one = probe(many[0][0], texts, np.eye(3), "pca")
+    assert explorer([one], range(3))["sentences"] == ["a" * 300 + " ...", "b" * 300, "c"]
+    assert max(len(cell.text) for row in neighbours([one], 3).cells() for cell in row) < 330
 
 
 def test_settings_drawn_at_random_are_points_not_an_empty_map(run_folder, tmp_path):

@@ -4,7 +4,12 @@ import html
 import io
 import math
 import re
+import signal
+import subprocess
+import sys
+import time
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -12,6 +17,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from rich.console import Console
 
+from files import figure
 from files.figure import Figure
 from files.figure import draw as draw_figures
 from files.page import Picture, Section, draw, in_markdown, page
@@ -126,3 +132,18 @@ def test_a_figure_is_a_picture_and_a_page_of_the_same():
     assert text.count('data-figure="one"') == 2
     assert len(text.encode()) < 1.5e6
     assert "![A caption.](pictures/one.png)" in in_markdown("T", [Section("S", [figure])])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_a_whole_group_does_not_break_a_figure(number):
+    """A run that is asked to stop still writes its page."""
+    command = [sys.executable, "-P", Path(figure.__file__).with_name("render.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        status, until = Path(f"/proc/{started.pid}/status"), time.monotonic() + 20
+        while time.monotonic() < until:
+            if int(re.search(r"SigIgn:\s*(\w+)", status.read_text())[1], 16) >> (number - 1) & 1:
+                break
+            time.sleep(0.01)
+        started.send_signal(number)
+        said, _ = started.communicate(b"[]", timeout=30)
+    assert (started.returncode, said) == (0, b"[]")

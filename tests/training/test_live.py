@@ -2,17 +2,24 @@
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
+import toy
+from pytorch_lightning.callbacks import Timer
 
 from contracts import PairTask
+from evaluation.callback import ScoreCallback
 from evaluation.neighbours import NEAREST, SENTENCES, Neighbours
 from evaluation.suite import Suite
 from evaluation.vectors import embed_pool
 from tests.browser import needs_browser, opened
+from training.callbacks.live import Live
+from training.callbacks.telemetry import Telemetry
 from training.curve import Reference
 from training.live_page import PAGE, LivePage, State
 from training.metrics_csv import MetricsCSV
@@ -124,3 +131,26 @@ def test_the_page_follows_the_run_and_steps_through_the_neighbours(tmp_path):
         assert "Finished." in shown.locator("#state").inner_text()
         assert not shown.locator("#reloads").count()
         assert "61.50\t55.00 to 65.00" in shown.locator("#table-scores").inner_text()
+
+
+def live_of(folder: Path) -> Live:
+    telemetry = Telemetry(every_n_steps=1)
+    return Live(LivePage(folder, None, less_is_better=False), ScoreCallback([]), telemetry, skip=lambda: False)
+
+
+def test_a_clock_that_has_run_out_leaves_nothing(tmp_path):
+    trainer = pl.Trainer(
+        accelerator="cpu", max_steps=5, logger=False, callbacks=[Timer(duration=timedelta(0)), live_of(tmp_path)],
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(toy.Toy(), toy.Stream())
+    assert re.search(r"Step 1 of 5 \(20%\), [\d:]+ so far, about 0:00:00 left", (tmp_path / PAGE).read_text())
+
+
+def test_a_run_goes_on_without_its_page_where_that_cannot_be_written(tmp_path, caplog):
+    (tmp_path / "metrics.csv").write_text("step,train/loss\n1,edited by hand\n", encoding="utf-8")
+    live = live_of(tmp_path)
+    for _ in range(2):
+        live.finish(Reference(), {})
+    (said,) = caplog.messages
+    assert said.startswith(f"{tmp_path / PAGE} is not written any more: could not convert")

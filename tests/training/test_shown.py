@@ -3,6 +3,7 @@
 import io
 import struct
 
+import pytest
 import toy
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -160,6 +161,14 @@ def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_be
     ]  # fmt: skip
     (bars,) = score.containers[0].lines[2]
     assert bars.get_segments()[0][:, 1].tolist() == [68.0, 73.5]
+
+
+@pytest.mark.parametrize("title", [r"on tiny: $\frac$", "on tiny: $x_$_y", "on tiny: لغة 文"])
+def test_any_name_of_a_folder_is_a_title(title, tmp_path, recwarn):
+    (tmp_path / "metrics.csv").write_text("step,x/perplexity\n0,5000\n1,30\n", encoding="utf-8")
+    draw_curve(tmp_path / "metrics.csv", tmp_path / "curve.png", monitor=None, against=Reference(), title=title)
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+    assert [str(one.message) for one in recwarn] == []
 
 
 def test_a_run_without_rows_still_gets_a_picture(tmp_path):

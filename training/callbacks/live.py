@@ -54,6 +54,10 @@ class Live(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._write("Ended by an error; the same command continues from the last checkpoint.", trainer)
 
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self._began:  # it goes on from its last step: nothing is left but to score and to write
+            self._state = self._state._replace(step=trainer.global_step, steps=trainer.global_step)
+
     def finish(self, against: Reference, final: Mapping[str, float]) -> None:
         """The last page, which does not reload any more."""
         elapsed = self.telemetry.total["wall_seconds"]
@@ -72,6 +76,7 @@ class Live(pl.Callback):
         for timer in (one for one in trainer.callbacks if isinstance(one, Timer)):  # type: ignore[attr-defined]
             limit = timer.time_remaining()
             left = limit if left is None else left if limit is None else min(left, limit)
+        left = left if left is None else max(0.0, left)  # a clock that has run out says less
         self._state = State(words, step, self._steps, self._before + running, left)
         self._every = now - self._written if self._written else 0.0
         self._written, self._seen = now, self._now()
@@ -82,6 +87,6 @@ class Live(pl.Callback):
             return
         try:
             self.page.write(state, against, self.scorer.neighbours, self._every / 2)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ValueError) as error:  # the last: metrics.csv was edited by hand
             self._on = False
             log.warning("%s is not written any more: %s", self.page.folder / PAGE, error)
