@@ -64,18 +64,12 @@ class LivePage:
         scores = [name for name in score_names(texts, self.monitor) if name in run.lines]
         losses = [name for name in loss_names(texts) if name in run.lines][:MOST_LOSSES]
         data = data_of([run])
-        figures = list[Figure]()
-        if scores:
-            figures += self._scores(run, scores, against)
-        if names := [*losses, *([RATE] if RATE in run.lines else [])]:
-            caption = "Each on its own scale; a point is the mean over the steps since the last."
-            figures.append(Figure("losses", "Losses and learning rate", caption, [_small(run, one) for one in names]))
-        if run.lines:
-            first = [*losses, *scores, *run.lines][0]
-            caption = "Any of what was logged, over steps or seconds; smoothing is a mean that forgets."
-            figures.append(figure([run], first, [run.name], "logged", "Everything that was logged", caption))
+        # figures cost a second, and a point alone is no curve
+        figures = (
+            self._figures(run, scores, losses, against) if any(len(at) > 1 for at, _ in run.lines.values()) else []
+        )
         sections = [
-            Section("Curves", [*figures] or ["Nothing has been logged yet."]),
+            Section("Curves", [*figures] or ["None yet: a curve wants two points."]),
             *([Section("Scores", [self._table(run, scores, against, state.final)])] if scores or state.final else []),
         ]
         live = {"written": datetime.now(UTC).timestamp(), "finished": state.finished, "neighbours": {}}
@@ -83,7 +77,7 @@ class LivePage:
         if neighbours and neighbours.history:
             sections.insert(1, Section("Nearest neighbours", [_about(neighbours), _markup(NEAREST_TABLE)]))
             live["neighbours"] = {"sentences": neighbours.sentences, "steps": sorted(neighbours.history.items())}
-        scripts = [*([script()] if run.lines else []), Path(__file__).with_name("live.js").read_text(encoding="utf-8")]
+        scripts = [*([script()] if figures else []), Path(__file__).with_name("live.js").read_text(encoding="utf-8")]
         html = page(
             self.folder.name, [Section("Now", [_state(state)]), *sections], [], style=CSS, scripts=scripts,
             drawn=self._with_numbers(figures), data={"curves": data, "live": live},
@@ -105,6 +99,15 @@ class LivePage:
                         data["values"] = new[data["name"]]
             found[one.name] = Drawn(filled, b"", b"")
         return found
+
+    def _figures(self, run: Curves, scores: Sequence[str], losses: Sequence[str], against: Reference) -> list[Figure]:
+        figures = self._scores(run, scores, against) if scores else []
+        if names := [*losses, *([RATE] if RATE in run.lines else [])]:
+            caption = "Each on its own scale; a point is the mean over the steps since the last."
+            figures.append(Figure("losses", "Losses and learning rate", caption, [_small(run, one) for one in names]))
+        first = [*losses, *scores, *run.lines][0]
+        caption = "Any of what was logged, over steps or seconds; smoothing is a mean that forgets."
+        return [*figures, figure([run], first, [run.name], "logged", "Everything that was logged", caption)]
 
     def _scores(self, run: Curves, names: Sequence[str], against: Reference) -> list[Figure]:
         """The monitored one large, the others small beside each other."""

@@ -99,7 +99,10 @@ def written(folder: Path) -> dict:
 def test_the_page_follows_the_run_and_steps_through_the_neighbours(tmp_path):
     neighbours, page = Neighbours(suite().tasks), LivePage(tmp_path, SCORE, less_is_better=False)
     page.write(State("Training.", 0, 60, 0.0, None), Reference(), None, 9.0)  # nothing has been logged
-    run(tmp_path, 0, 20)
+    run(tmp_path, 0)
+    page.write(State("Training.", 0, 60, 0.0, None), Reference(), None, 9.0)  # a point is no curve, and costs nothing
+    assert (written(tmp_path)["figures"], page._drawn) == ({}, {})
+    run(tmp_path, 20)
     scored(neighbours, [0, 20])
     page.write(State("Training.", 20, 60, 40.0, 80.0), Reference(before={SCORE: 50.0}), neighbours, 9.0)
     compiled = page._drawn
