@@ -63,6 +63,8 @@ class Mixture(pl.LightningDataModule):
                 "data.parts.NAME.path=FILE."
             )
         self.parts = dict(sorted(self.parts.items()))  # in whatever order they are named
+        if self.weights is not None:
+            self.weights = {str(name): weight for name, weight in self.weights.items()}  # YAML reads 1 as a number
         for name, part in self.parts.items():
             if not NAME.fullmatch(str(name)):
                 raise InputError(f"data.parts.{name}: wanted a name of letters, digits, - and _.")

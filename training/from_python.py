@@ -8,6 +8,7 @@ is trained on; so the same call goes on, or finds itself finished, and the comma
 import contextlib
 import copy
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ from training.stages import as_value, finished_before, forced
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from encoders.embedding import LoadedEncoder
+
+PARTS = re.compile(r"data\.parts(\.[^.]+)?")  # of a mixture
 
 _at_work = threading.Lock()  # Hydra knows one config a process
 
@@ -133,7 +136,9 @@ def _as_words(keys: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     plain = OmegaConf.load(CONFIGS / "train.yaml")
     for key, value in keys.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and (name in GROUPS["train"] or OmegaConf.select(plain, name)):
+        if isinstance(value, Mapping) and (
+            name in GROUPS["train"] or PARTS.fullmatch(name) or OmegaConf.select(plain, name)
+        ):
             yield from _as_words(value, f"{name}.")
         else:
             yield f"{name}={as_value(_plain(value))}"

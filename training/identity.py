@@ -148,7 +148,7 @@ def _keys_and_values(value: Any) -> Any:
         return [_keys_and_values(one) for one in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _keys_and_values(one) for key, one in value.items() if one is not None and str(key)[:1] != "_"}
+    found = {str(key): _keys_and_values(one) for key, one in value.items() if one is not None and str(key)[:1] != "_"}
     return found | ({"class": str(value["_target_"]).rpartition(".")[2]} if "_target_" in value else {})
 
 

@@ -135,6 +135,13 @@ def test_what_the_command_line_refuses_is_raised_with_the_same_sentence(words, k
     assert left[0] == left[1], "what is left behind"
 
 
+def test_parts_of_a_mixture_are_given_as_mappings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts = {name: {"data": "triplets", "path": f"/nowhere/{name}.csv"} for name in "12"}
+    with pytest.raises(InputError, match=r"^data\.parts\.1, .*/nowhere: no such"):
+        train(**TINY, model="simcse", data="mixture", data__parts=parts, data__weights={1: 2, "2": 1})
+
+
 PAIR, SCORED = ("a", "b"), ("a", "b", 0.5)
 GIVEN = [  # rows, keys that are given -> words, first line of the file
     (["a", "c"], {}, "model=simcse data=sentences", {"text": "a"}),
