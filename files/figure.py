@@ -5,6 +5,7 @@ One specification gives both. On a page its colours are those of the style sheet
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -176,9 +177,9 @@ def _is_text(name: str, value: Any) -> bool:
 
 def _rendered(asked: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[dict[str, Any]]:
     program = Path(__file__).with_name("render.py")
+    text = re.sub(r"\\u202[89]", " ", json.dumps(asked, allow_nan=False))  # ends of lines, which end Vega's expressions
     done = subprocess.run(
-        [sys.executable, "-P", str(program)], input=json.dumps(asked, allow_nan=False), capture_output=True, text=True,
-        encoding="utf-8", check=False,
+        [sys.executable, "-P", str(program)], input=text, capture_output=True, text=True, encoding="utf-8", check=False,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"{program.name} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
