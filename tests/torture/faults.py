@@ -144,9 +144,9 @@ def clock_shifted(campaign: Campaign, jobs: Sequence[Job]) -> None:
         running = Running(job, folder, campaign.warm)
     finally:
         time.time = real
-    running.finish()
+    ended = running.finish()
     campaign.faults["a clock that was shifted"] += 1
-    campaign.to_the_end(job, folder, campaign.warm, reference, f"clock shifted by {shift:.0f} s")
+    campaign.to_the_end(job, folder, campaign.warm, reference, f"clock shifted by {shift:.0f} s", ended)
 
 
 ALL = (disk_full, read_only, two_at_once, input_changed, damaged, damaged, clock_shifted)
