@@ -29,6 +29,8 @@ SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down"
 # Of a picture; a page has its own
 KEY = {"orient": "bottom", "title": None, "columns": 3, "labelLimit": 300, "symbolLimit": 64, "symbolOpacity": 1}
 TEXTS = ("values", "tooltip", "domain", "sort", "params")  # entries of a specification that hold no colours
+# As JSON escapes them: control characters, which no SVG may hold, and ends of lines that end Vega's expressions
+NOT_DRAWN = re.compile(r"(\\\\)|\\(?:[bf]|u00[01].|u202[89]|ufff[ef])")
 INK, SOFT, LINE, PAPER = "ink", "soft", "line", "paper"  # colours of a specification that page and picture resolve
 ON_PAPER = {INK: "#16181d", SOFT: "#5b6270", LINE: "#d5d8de", PAPER: "#ffffff"}
 FONT = "system-ui, 'Liberation Sans', sans-serif"
@@ -177,7 +179,7 @@ def _is_text(name: str, value: Any) -> bool:
 
 def _rendered(asked: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[dict[str, Any]]:
     program = Path(__file__).with_name("render.py")
-    text = re.sub(r"\\u202[89]", " ", json.dumps(asked, allow_nan=False))  # ends of lines, which end Vega's expressions
+    text = NOT_DRAWN.sub(lambda found: found[1] or " ", json.dumps(asked, allow_nan=False))
     done = subprocess.run(
         [sys.executable, "-P", str(program)], input=text, capture_output=True, text=True, encoding="utf-8", check=False,
     )  # fmt: skip

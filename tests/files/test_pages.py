@@ -112,7 +112,7 @@ def test_a_page_escapes_texts_and_needs_nothing_beside_it():
 
 def test_a_figure_is_a_picture_and_a_page_of_the_same():
     """Colours of a page are the style sheet's; its library weighs little; the picture says the same names."""
-    names = ["@ink", "<i>&", "$x$", "a\u2028b"]
+    names = ["@ink", "<i>&", "$x$", "a\u2028b", "\x1b[31mred\x08", r"\b \u001b"]
     panel = {
         "data": {"values": [{"x": place, "arm": name} for place, name in enumerate(names)]},
         "mark": {"type": "point", "color": "@ink"},
@@ -125,8 +125,9 @@ def test_a_figure_is_a_picture_and_a_page_of_the_same():
     drawn = draw_figures([figure])["one"]
     assert drawn.png.startswith(b"\x89PNG")
     words = re.findall("<text[^>]*>(.*?)</text>", drawn.svg.decode())
-    said = [name.replace("\u2028", " ") for name in names]
-    assert [html.unescape(word) for word in words if html.unescape(word) in said] == 2 * said  # in their order
+    said = [re.sub("[\u2028\x1b\x08]", " ", name).strip() for name in names]
+    shown = [html.unescape(word).strip() for word in words]
+    assert [word for word in shown if word in said] == 2 * said  # in their order
     assert "var(--ink)" not in drawn.svg.decode()
     text = page("T", [Section("S", [figure])], drawn={"one": drawn})
     assert "var(--ink)" in text
