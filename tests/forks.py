@@ -51,6 +51,8 @@ class Started:
         self.process = multiprocessing.get_context("fork").Process(
             target=_as_command, args=(target, words, self.logs, cwd, env)
         )
+        for name in ("out", "err"):
+            (self.logs / name).touch()  # it may be killed before it opens them
         before = signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)  # until the command begins
         self.process.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

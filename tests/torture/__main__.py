@@ -40,17 +40,19 @@ def torture(home: Path, minutes: float, seed: int, only: str) -> int:
     known = [job for job in jobs(desk) if only in f"{job.name} {job.processes}"]
     campaign = Campaign(home, rng)
     todo: list[object] = []
-    while time.monotonic() < end:
-        if not todo:
-            quick = [job for job in known if job.processes == 1 and job.name not in SLOW]
-            todo = [*known, *quick, *quick, *faults.ALL]
-            rng.shuffle(todo)
-        one = todo.pop()
-        if callable(one):
-            one(campaign, known)
-        else:
-            campaign.kill(one)
-    print(campaign.table([job for job in known if job not in campaign.tried], seed))
+    try:
+        while time.monotonic() < end:
+            if not todo:
+                quick = [job for job in known if job.processes == 1 and job.name not in SLOW]
+                todo = [*known, *quick, *quick, *faults.ALL]
+                rng.shuffle(todo)
+            one = todo.pop()
+            if callable(one):
+                one(campaign, known)
+            else:
+                campaign.kill(one)
+    finally:  # what was found until it was interrupted, too
+        print(campaign.table([job for job in known if job not in campaign.tried], seed), flush=True)
     return 1 if campaign.differences else 0
 
 

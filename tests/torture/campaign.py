@@ -94,8 +94,8 @@ class Campaign:
         self.to_the_end(job, folder, cache, whole, "; ".join(told), ended)
 
     def judge(self, job: Job, ended: Ended, number: int, whom: str, at: float, told: list[str]) -> None:
-        """Whether it ended as it should have by this signal."""
-        allowed = {0: {0}, signal.SIGKILL: {-9}, signal.SIGTERM: {143, 0}, signal.SIGINT: {130, 0}}[number]
+        """Whether it ended as it should have by this signal; it may have been over a moment before."""
+        allowed = {0: {0}, signal.SIGKILL: {-9, 0}, signal.SIGTERM: {143, 0}, signal.SIGINT: {130, 0}}[number]
         if number == signal.SIGKILL and whom == "rank":
             allowed = {1, 137, -9, 0}
         if number and whom == "rank":  # the others may have ended by what they missed
