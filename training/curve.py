@@ -31,7 +31,7 @@ class Reference(NamedTuple):
     def lines(self, name: str) -> dict[str, float]:
         """What stays the same over the steps, by its label."""
         found = {"untrained": self.before[name]} if name in self.before else {}
-        alike = {other: value for other, value in self.baselines.items() if _is_alike(other, name)}
+        alike = {other: value for other, value in self.baselines.items() if is_alike(other, name)}
         return found | {other.split("/")[1]: value for other, value in alike.items()}
 
 
@@ -129,6 +129,6 @@ def _draw_score(axes: "Axes", name: str, rows: Sequence[Row], against: Reference
         axes.legend(fontsize=8)
 
 
-def _is_alike(baseline: str, name: str) -> bool:
+def is_alike(baseline: str, name: str) -> bool:
     """Whether both are of the same task and metric, but for the protocol between them."""
-    return baseline.count("/") == 2 and baseline.split("/")[::2] == name.split("/")[::2]
+    return baseline.count("/") == name.count("/") == 2 and baseline.split("/")[::2] == name.split("/")[::2]

@@ -18,7 +18,7 @@ from files.rescue import kept_otherwise
 from files.results import environment, read_results, write_results
 from files.whole import link_whole, whole_folder
 from training.callbacks.checkpoints import BEST
-from training.curve import Reference, draw_curve
+from training.curve import Reference, draw_curve, is_alike
 from training.fit import Fitted, mode_of
 from training.stages import Stage
 
@@ -177,8 +177,7 @@ def scores_table(
 
 
 def _row_of(baseline: str, scores: Iterable[str]) -> str:
-    task_and_metric = baseline.split("/")[::2]
-    same = [name for name in scores if name.split("/")[::2] == task_and_metric and name.count("/") == 2]
+    same = [name for name in scores if is_alike(baseline, name)]
     return same[0] if len(same) == 1 and baseline not in scores else baseline
 
 
