@@ -14,6 +14,7 @@ from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results,
 from export.model_card import model_card
 from export.products import export_product
 from files.items import items_beside, write_items
+from files.progress import clock
 from files.rescue import kept_otherwise
 from files.results import environment, read_results, write_results
 from files.whole import link_whole, whole_folder
@@ -225,10 +226,9 @@ def closing_table(
     for task, changes in results.get("changes", {}).items():
         console.print(described(task, changes), soft_wrap=True, highlight=False, markup=False)
     spent = results["spent"]
-    seconds = round(spent["wall_seconds"])
     console.print(
         f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
-        f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}; best step {results['best_step']:,}. "
+        f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. "
         f"Everything lies in {folder}",
         soft_wrap=True,
         highlight=False,

@@ -15,6 +15,7 @@ from files.curves import STEP, Curves, data_of, figure, lines_of, script
 from files.figure import Drawn, Figure, draw
 from files.metrics import read_rows
 from files.page import Section, page
+from files.progress import clock
 from files.tables import Cell, Column, Table, columns
 from files.whole import write_whole
 from training.curve import MOST_LOSSES, MOST_OTHERS, RATE, Reference, loss_names, score_names, spans_decades
@@ -176,19 +177,14 @@ def _state(state: State) -> Any:
         of = f" of {state.steps:,} ({state.step / state.steps:.0%})"
         share = Markup(' value="{:.4f}"').format(state.step / state.steps)
     if not state.finished:
-        left = " so far" + (f", about {_clock(state.left)} left" if state.left is not None else "")
+        left = " so far" + (f", about {clock(state.left)} left" if state.left is not None else "")
         bar = Markup('<progress aria-label="Steps"{}></progress>').format(share)
         reload = Markup('<label><input type="checkbox" id="reloads" checked> reload this page by itself</label>')
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('{}<p id="state"><strong>{}</strong> {}\n{} {} <span id="age" role="status"></span></p>').format(
-        bar, state.words, f"Step {state.step:,}{of}, {_clock(state.elapsed)}{left}.", f"Written {written}.",
+        bar, state.words, f"Step {state.step:,}{of}, {clock(state.elapsed)}{left}.", f"Written {written}.",
         reload,
     )  # fmt: skip
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 NEAREST_TABLE = """
