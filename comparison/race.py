@@ -1,8 +1,8 @@
 """Several objectives on one backbone under one budget: how long each may train is measured, then all are trained.
 
-A budget is examples, real tokens, or seconds of training. A pilot of a few steps says what a step of each objective
-costs, and ``max_steps`` follows: so each learning rate schedule runs over exactly what its run may spend. Under a
-budget of seconds the clock also ends a run that turns out slower.
+A budget is steps, examples, real tokens, or seconds of training. Of the last three a pilot of a few steps says what a
+step of each objective costs, and ``max_steps`` follows: so each learning rate schedule runs over exactly what its run
+may spend. Under a budget of seconds the clock also ends a run that turns out slower.
 """
 
 import logging
@@ -18,7 +18,7 @@ from files.manifest import Damaged, read_record, write_record
 
 log = logging.getLogger(__name__)
 
-BUDGETS = {"examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
+BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = 20
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
@@ -99,6 +99,8 @@ def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) 
 def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
     """Words that make a run of this arm as long as the budget allows."""
     kind, amount = race.budget
+    if kind == "steps":
+        return [f"max_steps={round(amount)}"]
     folder = output / "pilots" / label
     pilot = [f"max_steps={PILOT_STEPS}", f"log_every_n_steps={PILOT_LOGS}", "evaluation.data_root=null", "quiet=true",
              f"seed={race.seeds[0]}", "evaluation.every_n_steps=null", "monitor=null"]  # fmt: skip

@@ -446,6 +446,7 @@ def test_an_interruption_ends_it_and_the_same_command_goes_on(tmp_path, fake_tra
 @pytest.mark.parametrize(
     ("budget", "steps"),
     [
+        ({"steps": 70}, {"a": 70, "b": 70}),
         ({"examples": 800}, {"a": 100, "b": 50}),
         ({"tokens": 8000}, {"a": 100, "b": 50}),
         ({"seconds": 80}, {"a": 100, "b": 50}),
