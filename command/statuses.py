@@ -88,7 +88,7 @@ def _signals_first() -> Iterator[None]:
     """A library that is left in the middle of something may stumble over it while it clears up: OmegaConf does."""
     try:
         yield
-    except (InputError, NotWritten):
+    except NotWritten:
         raise
     except Exception as error:
         under_way: BaseException | None = error

@@ -8,6 +8,7 @@ from omegaconf.errors import ConfigAttributeError
 from safetensors import SafetensorError
 
 from command.statuses import exit_statuses
+from contracts import InputError
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def left_while_clearing_up(signalled, error):
 
 
 @pytest.mark.parametrize(("signalled", "status"), [(SystemExit(143), 143), (KeyboardInterrupt(), 130)])
-@pytest.mark.parametrize("error", [AttributeError, ConfigAttributeError])
+@pytest.mark.parametrize("error", [AttributeError, ConfigAttributeError, InputError])
 def test_a_signal_is_not_hidden_by_what_stumbles_over_it(signalled, status, error):
     with pytest.raises(SystemExit) as left, exit_statuses():
         left_while_clearing_up(signalled, error)

@@ -164,9 +164,8 @@ def _cut_short(campaign: Campaign, job: Job, folder: Path, cache: Path | None = 
     for share in (0.8, 0.6, 0.4):
         running = Running(job, folder, cache or campaign.warm)
         running.wait(share * campaign.whole[job][1])
-        under_way = not running.is_over()
         running.hit(signal.SIGKILL, "leader")
-        running.finish()
-        if under_way and any(folder.iterdir()):
+        under_way = running.finish().status == -signal.SIGKILL
+        if under_way and any(folder.iterdir()) and not any(folder.rglob("results.json")):
             return True
     return False

@@ -148,9 +148,10 @@ def test_metrics_of_two_ranks_are_means_and_a_resume_repeats_them(tmp_path):
     assert float(ours[0][2]) == pytest.approx(sum(second) / 2)
 
 
-def start(command, folder):
+def start(command, folder, stays):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    arguments = [TOY, folder, "devices=2", "max_steps=100000", "save_every=1000000", "pause=0.01", "log_every=5"]
+    arguments = [TOY, folder, "devices=2", "max_steps=100000", "save_every=1000000", "pause=0.01", "log_every=5",
+                 f"stays={stays}"]  # fmt: skip
     return subprocess.Popen(
         [*command, *map(str, arguments)], env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True
     )
@@ -170,16 +171,18 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 @pytest.mark.parametrize(
-    ("command", "signum", "whom", "status"),
+    ("command", "signum", "whom", "status", "stays"),
     [
-        pytest.param(LIGHTNING, signal.SIGTERM, "group", 143, id="lightning-term-group"),
-        pytest.param(LIGHTNING, signal.SIGINT, "leader", 130, id="lightning-int-rank0", marks=pytest.mark.slow),
+        pytest.param(LIGHTNING, signal.SIGTERM, "group", 143, 0, id="lightning-term-group"),
+        pytest.param(LIGHTNING, signal.SIGINT, "leader", 130, 0, id="lightning-int-rank0", marks=pytest.mark.slow),
+        # Lightning would kill it when the other has been gone for 5 seconds
+        pytest.param(LIGHTNING, signal.SIGINT, "group", 130, 12, id="lightning-slow-rank0", marks=pytest.mark.slow),
         # 1 is the status of torchrun's own process
-        pytest.param(TORCHRUN, signal.SIGTERM, "group", 1, id="torchrun-term-group", marks=pytest.mark.slow),
+        pytest.param(TORCHRUN, signal.SIGTERM, "group", 1, 0, id="torchrun-term-group", marks=pytest.mark.slow),
     ],
 )
-def test_two_processes_save_and_stop(command, signum, whom, status, tmp_path):
-    process = start(command, tmp_path)
+def test_two_processes_save_and_stop(command, signum, whom, status, stays, tmp_path):
+    process = start(command, tmp_path, stays)
     try:
         wait_until_it_trains(process, tmp_path)
         (os.killpg if whom == "group" else os.kill)(process.pid, signum)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from training.callbacks.checkpoints import RunCheckpoints, find_resumable
+from training.callbacks.companions import Companions
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry
@@ -136,6 +137,7 @@ def train(
         max_epochs=-1,
         logger=[MetricsCSV(folder), *loggers],
         callbacks=[
+            Companions(),
             Interruption(),
             Reseed(seed=5),
             Accident(kill_at, signal_at, signum, pause),
@@ -163,9 +165,13 @@ def train(
 
 
 def main(arguments: list[str]) -> None:
+    """``stays=7``: the first process leaves so many seconds later than it could."""
     given = dict(argument.split("=") for argument in arguments[1:])
+    stays = float(given.pop("stays", 0))
     numbers = {name: float(value) if name == "pause" else int(value) for name, value in given.items()}
     trainer = train(Path(arguments[0]), **numbers)
+    if trainer.global_rank == 0:
+        time.sleep(stays)
     status = Interruption.of(trainer).exit_status
     sys.exit(status or 0)
 

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch.distributed as dist
+from lightning_fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
 
-from command.children import works_for_another
+from command.children import GRACE, works_for_another
 from files.claims import is_alive
 from training.failures import TrainingFailed
 
-TO_BE_GONE = 2.0  # seconds from a closed connection to the end of the process behind it
+TO_BE_GONE = 2.0  # seconds in which a process whose end made another fail is seen to have ended
+CUT_OFF = 30.0  # the same where a connection was lost: another does end, however busy the machine is
 AGAIN = "The same command continues from the last checkpoint."
 
 
@@ -29,6 +31,7 @@ class Companions(pl.Callback):
     """All ranks get to know where the others are; `named` tells which of them is gone."""
 
     def __init__(self) -> None:
+        _ChildProcessObserver._terminate_all = _terminate_later  # type: ignore[method-assign,assignment]
         self.here = Place(socket.gethostname(), os.getpid())
         self.places: list[Place] = []  # by rank
         self.parent = os.getppid()
@@ -54,8 +57,9 @@ class Companions(pl.Callback):
                 raise KeyboardInterrupt from None
             raise
         except RuntimeError as error:  # of torch, whatever the backend
-            gone = self._gone()
-            if not self.places and self._is_left_alone():  # the first of them ended before all had met
+            end = time.monotonic() + (CUT_OFF if _lost_a_connection(error) else TO_BE_GONE)
+            gone = self._gone(end)
+            if not self.places and self._is_left_alone(end):  # the first of them ended before all had met
                 raise SystemExit(1) from error
             if not gone:
                 raise
@@ -67,18 +71,16 @@ class Companions(pl.Callback):
                 f"process {numbers} of {len(self.places)} is gone: it was killed, or said above what was wrong. {AGAIN}"
             ) from error
 
-    def _is_left_alone(self) -> bool:
-        """Whether the process ends soon that started this one of several."""
-        end = time.monotonic() + TO_BE_GONE
+    def _is_left_alone(self, end: float) -> bool:
+        """Whether the process ends until then that started this one of several."""
         while works_for_another() and time.monotonic() < end:
             if os.getppid() != self.parent:
                 return True
             time.sleep(0.05)
         return False
 
-    def _gone(self) -> list[int]:
-        """The ranks that have ended, of those on this host."""
-        end = time.monotonic() + TO_BE_GONE
+    def _gone(self, end: float) -> list[int]:
+        """The ranks that have ended by then, of those on this host."""
         while self.places:
             places = list(enumerate(self.places))
             gone = [rank for rank, (host, number) in places if host == self.here.host and not is_alive(number)]
@@ -86,3 +88,18 @@ class Companions(pl.Callback):
                 return gone
             time.sleep(0.05)
         return []
+
+
+def _lost_a_connection(error: RuntimeError) -> bool:
+    return isinstance(error, dist.DistNetworkError) or "onnection" in str(error)  # gloo: "Connection closed by peer"
+
+
+_terminate_at_once = _ChildProcessObserver._terminate_all
+
+
+def _terminate_later(observer: _ChildProcessObserver) -> None:
+    """Lightning sends SIGKILL to the first process, which may be saving, up to 5 s after another has left with a status
+    that is not 0. Here it has the time that all processes have; one that waits for ever is ended then.
+    """
+    time.sleep(GRACE)
+    _terminate_at_once(observer)
