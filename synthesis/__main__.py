@@ -7,7 +7,7 @@ if __name__ == "__main__":
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -40,6 +40,7 @@ class Keys(TypedDict):
     overwrite: bool
     quiet: bool
     seed: int
+    encoder: str | None
     annotate: int | None  # texts on the sheet
     annotations: str | None  # file
     publish: str | None  # folder
@@ -50,12 +51,13 @@ def run(cfg: DictConfig) -> int:
     if cfg.output is None:
         raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
     folder = Path(cfg.output)
-    afterwards = Afterwards(cfg.annotate, cfg.annotations, cfg.publish)
+    afterwards = Afterwards(cfg.encoder, cfg.annotate, cfg.annotations, cfg.publish)
     afterwards.check(folder, overwrite=cfg.overwrite)
     finished = afterwards.asked() and not any((cfg.generator, cfg.recipe.name, cfg.get("spec")))
-    status = 0 if finished else write(cfg, afterwards.asked())
+    status = 0 if finished else write(cfg, afterwards)
     if status == 0:
-        shown = afterwards.do(folder, seed=cfg.get("seed", 0), overwrite=cfg.overwrite, as_trained=as_trained)
+        how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto"), "overwrite": cfg.overwrite}
+        shown = afterwards.do(folder, **how, as_trained=as_trained)
         print(shown, end="\n" if shown else "")
     return status
 
@@ -99,7 +101,7 @@ def check_prompts(cfg: DictConfig) -> None:
         )
 
 
-def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
+def write(cfg: DictConfig, afterwards: Afterwards) -> int:
     """Call the recipe's verbs."""
     if "_target_" not in cfg.recipe:
         raise InputError(
@@ -110,14 +112,14 @@ def write(cfg: DictConfig, afterwards: Sequence[str]) -> int:
     check_prompts(cfg)
     recipe = settings(kind, cfg, besides=Afterwards._fields)
     ranks = find_ranks()
-    if afterwards and not recipe.has_labels:
+    if (asked := afterwards.for_labels()) and not recipe.has_labels:
         raise InputError(
-            f"{afterwards[0]} does not go with recipe={cfg.recipe.name}. Leave it out; Parquet can be had afterwards: "
+            f"{asked[0]} does not go with recipe={cfg.recipe.name}. Leave it out; Parquet can be had afterwards: "
             f"python -m synthesis output={recipe.folder} publish=..."
         )
-    if afterwards and ranks.world > 1:
+    if (asked := afterwards.asked()) and ranks.world > 1:
         raise InputError(
-            f"{afterwards[0]} is for one process. Say it afterwards: python -m synthesis output={recipe.folder} ..."
+            f"{asked[0]} is for one process. Say it afterwards: python -m synthesis output={recipe.folder} ..."
         )
     recipe.plan()
     with _nothing_left_of_a_claim(recipe.folder), recipe.claimed(alone=ranks.world == 1) as ended:

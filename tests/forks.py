@@ -20,6 +20,7 @@ import huggingface_hub.constants
 import pytest
 
 from command.signals import INTERRUPTED
+from files.figure import library
 from tests.processes import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +45,7 @@ class Started:
     def __init__(self, target: str, words: Sequence[str], cwd: Path | None = None, **env: str) -> None:
         for name in WANTED:
             importlib.import_module(name)
+        library()  # of a report's page; it is kept
         if target == TRAIN and not any(word.startswith("live=") for word in words):
             words = [*words, "live=false"]  # its page costs a second, which many runs of a second would pay
         self._folder = tempfile.TemporaryDirectory(prefix="contrastive-encoders-tests-")

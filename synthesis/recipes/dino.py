@@ -27,7 +27,7 @@ from synthesis.sentences.inputs import Different, open_inputs, sample
 from synthesis.server.protocol import REFUSALS
 from synthesis.shards.provenance import versions
 from synthesis.shards.stage import Stage, Watch, finish
-from synthesis.shards.store import X1, Entry, LabelCounts, read_entries
+from synthesis.shards.store import X1, Entry, LabelCounts, LeftOut, read_entries
 from synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
 
 TOP_K = {"x1": 0, "x2": 5}  # published
@@ -301,6 +301,11 @@ class Shard:
         for group in self.groups:
             yield from group.entries()
 
+    def left_out(self) -> Iterator[LeftOut]:
+        for group in self.groups:
+            for text, why in group.refused:
+                yield LeftOut(x1=group.unit.x1, text=text, label=group.label.name, why=why)
+
     def counts(self) -> dict[str, LabelCounts]:
         labels: dict[str, LabelCounts] = {}
         for group in self.groups:
@@ -324,6 +329,7 @@ class Group:
     came: list[Sampled] = field(default_factory=list)  # of this round
     accepted: list[str] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
+    refused: list[tuple[str, str]] = field(default_factory=list)  # text, why
 
     def next_samples(self) -> range:
         """What is still to be drawn; empty where the group is done."""
@@ -358,6 +364,7 @@ class Group:
                 why = DUPLICATE
             if why:
                 self.rejected[why] += 1
+                self.refused += [(sampled.text, why)] * bool(sampled.text.strip())
             else:
                 self.accepted.append(sampled.text)
         self.came.clear()

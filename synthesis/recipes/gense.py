@@ -22,7 +22,7 @@ from synthesis.sentences.preparation import Prepared
 from synthesis.server.asking import ServedDiscriminator
 from synthesis.server.server import Server
 from synthesis.shards.stage import Stage, Watch
-from synthesis.shards.store import LabelCounts
+from synthesis.shards.store import LabelCounts, LeftOut
 from synthesis.task_spec import STOP
 from synthesis.triplet_recipe import FromSentences, close_scored, count_candidates, discriminator_of
 
@@ -136,6 +136,10 @@ class Shard:
     def entries(self) -> Iterator[ScoredRow]:
         for place in sorted(self.rows):
             yield self.rows[place]
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """All candidates are kept; the rules leave out later."""
+        yield from ()
 
     def counts(self) -> dict[str, LabelCounts]:
         return count_candidates([dict(row) for row in self.rows.values()])

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from command.devices import device_of
 from contracts import InputError
 from files.whole import write_whole
 from synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
+from synthesis.report.gense_report import write_triplet_report
 from synthesis.report.publish import check_target, publish
+from synthesis.report.report import Encoder, write_report
 from synthesis.shards.store import read_manifest
 
 log = logging.getLogger(__name__)
@@ -17,9 +20,14 @@ log = logging.getLogger(__name__)
 class Afterwards(NamedTuple):
     """What the command line asks for; nothing where all are None."""
 
+    encoder: str | None  # by which the report says how similar texts are
     annotate: int | None  # texts on the sheet
     annotations: str | None  # file
     publish: str | None  # folder
+
+    def for_labels(self) -> list[str]:
+        """What is asked for along with writing that only texts with labels can be asked for."""
+        return [name for name in self.asked() if name != "encoder"]
 
     def asked(self) -> list[str]:
         return [name for name, value in self._asdict().items() if value is not None]
@@ -33,9 +41,13 @@ class Afterwards(NamedTuple):
         if self.publish is not None:
             check_target(Path(self.publish), folder, overwrite=overwrite)
 
-    def do(self, folder: Path, *, seed: int, overwrite: bool, as_trained: Callable[[Path], Iterable[Item]]) -> str:
+    def do(
+        self, folder: Path, *, seed: int, device: str, overwrite: bool, as_trained: Callable[[Path], Iterable[Item]]
+    ) -> str:
         """What is to be shown; empty where there is nothing. ``as_trained`` reads pairs as training does."""
         table = ""
+        if self.encoder is not None:
+            report_anew(folder, self.encoder, device)
         if self.annotations is not None:
             table = take_back(folder, Path(self.annotations))
         elif self.annotate is not None:
@@ -44,6 +56,30 @@ class Afterwards(NamedTuple):
             rows = publish(folder, Path(self.publish), overwrite=overwrite)
             log.info("%s holds %s rows as Parquet, with a data card in README.md.", self.publish, f"{rows:,}")
         return table
+
+
+def report_anew(folder: Path, encoder: str, device: str) -> None:
+    """Write the report again, with the similarity of the texts on its page.
+
+    Raises:
+        InputError: no data set in ``folder``, or one whose texts are no pairs.
+    """
+    manifest = read_manifest(folder)
+    kind = manifest["identity"]["kind"]
+    if kind not in ("x2", "triplets"):
+        raise InputError(
+            f"encoder={encoder}: it says how similar a text is to the one it was written for, and output={folder} "
+            "holds no such pairs. Leave encoder out."
+        )
+    if not manifest["complete"]:
+        raise InputError(f"output={folder} is not finished. The command that began it goes on; say encoder then.")
+    from encoders import load_encoder
+
+    loaded = load_encoder(encoder, device=device_of(device))
+    name = Path(encoder).resolve().name if Path(encoder).exists() else encoder
+    write = write_report if kind == "x2" else write_triplet_report
+    write(folder, manifest, Encoder(name, lambda texts: loaded.embed(texts, convert_to_numpy=True)))
+    log.info("%s says how similar texts are under %s.", folder / "report.html", name)
 
 
 def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Iterable[Item]]) -> None:

@@ -1,41 +1,69 @@
-"""What lies beside triplets for a person: report.md, the same with plots as report.html, and a data card.
+"""What lies beside triplets for a person: report.html, report.md with pictures, and a data card.
 
 Texts are measured on a part of a large data set.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from files.figure import Figure
 from files.page import Section
 from files.tables import Column, Table, columns
 from prompts import DIRECTIONS
+from synthesis.report import figures, wall
 from synthesis.report.cards import Method, method_of, write_triplet_card
+from synthesis.report.doubles import doubles_section
+from synthesis.report.figures import ACCEPTED
 from synthesis.report.measures import Measured, as_json, draw_examples, measure
-from synthesis.report.plots import draw_triplet_plots
-from synthesis.report.report import EXAMPLES, SEED, unfinished, write_both
-from synthesis.rules.triplet_rules import REASONS
-from synthesis.shards.store import Entry, read_shard, shard_name
+from synthesis.report.report import EXAMPLES, SEED, Encoder, Wall, distributions, mean, unfinished, write_both
+from synthesis.report.wall import Shown
+from synthesis.rules.triplet_rules import HALF, REASONS
+from synthesis.rules.triplets import LABEL
+from synthesis.shards.store import Entry, ShardStore, beginning, read_shard, shard_name
 
+MOST_DISAGREED = 40  # of a table
 MEASURED = 50_000  # triplets at most, from shards spread evenly over the data set
 
 
-def write_triplet_report(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Write all three files; what the manifest says about the texts."""
+def write_triplet_report(folder: Path, manifest: dict[str, Any], encoder: Encoder | None = None) -> dict[str, Any]:
+    """Write all of it; what the manifest says about the texts."""
     counts, judge = manifest["counts"], manifest["generator"]["name"]
     method = method_of(manifest)
-    entries = list(_as_pairs(_part(folder, manifest)))
+    triplets = list(_part(folder, manifest))
+    entries = list(_as_pairs(triplets))
     measured = measure(entries, method.directions)
-    curve = manifest["accepted_at_threshold"] if judge else {}
-    sections = [_sentences(manifest), _rules(manifest), *([_curve(curve, counts)] if judge else []), _texts(measured)]
+    records = ShardStore(folder).records(manifest["shards_planned"])
+    shown = wall.draw_wall(_as_shown(triplets), records, method.directions, SEED)
+    if encoder is not None:
+        shown = wall.with_cosines(shown, encoder.embed)
+    sections = [
+        _sentences(manifest), _rules(manifest, [figures.over_time(records, [LABEL])]),
+        *([_curve(manifest["accepted_at_threshold"], counts)] if judge else []),
+        *_disagreed(manifest.get("answers", {}), shown),
+        _texts(measured, shown, distributions(measured, shown, encoder, pairs=True)),
+        doubles_section(_as_shown(triplets)),
+    ]  # fmt: skip
     write_both(
         folder, method.rows.capitalize(), _lead(manifest, method), sections,
-        draw_triplet_plots(measured, manifest["broken"], curve, counts["samples"]),
+        Wall(shown, method.directions, counts["accepted"] * len(method.directions), _left_out(manifest, method)),
         draw_examples(entries, method.directions, EXAMPLES, SEED),
     )  # fmt: skip
     write_triplet_card(folder, manifest)
     return {"measures": as_json(measured)}
+
+
+def _left_out(manifest: Mapping[str, Any], method: Method) -> int:
+    """Texts; a row has one of each direction."""
+    return wall.counted(manifest["counts"]) * len(method.directions)
+
+
+def _as_shown(triplets: Iterable[Mapping[str, Any]]) -> Iterator[Shown]:
+    for triplet in triplets:
+        for direction in DIRECTIONS:
+            if direction in triplet:
+                yield Shown(triplet["premise"], triplet[direction], direction, ACCEPTED, triplet[f"p_{direction}"])
 
 
 def _part(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -71,7 +99,7 @@ def _sentences(manifest: Mapping[str, Any]) -> Section:
     return Section("Sentences", ["What was given, and what was left out before anything else.", table])
 
 
-def _rules(manifest: Mapping[str, Any]) -> Section:
+def _rules(manifest: Mapping[str, Any], more: Sequence[Figure | None]) -> Section:
     counts, broken = manifest["counts"], manifest["broken"]
     total = max(counts["samples"], 1)
     rows = [
@@ -84,7 +112,9 @@ def _rules(manifest: Mapping[str, Any]) -> Section:
         "switched off is not listed."
     )
     heads = [Column("rule"), *columns("left out", "break it", number=","), Column("share", ".1%")]
-    return Section("Rules", [note, Table(heads, [*rows, ("accepted", counts["accepted"], None, counts["yield"])])])
+    table = Table(heads, [*rows, ("accepted", counts["accepted"], None, counts["yield"])])
+    drawn = [figures.rules(broken, counts["samples"])] if broken else []
+    return Section("Rules", [note, table, *drawn, *(figure for figure in more if figure)])
 
 
 def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> Section:
@@ -93,22 +123,39 @@ def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> Section:
         "Triplets that would be accepted at other thresholds, the other rules as they are: recipe=gense_filter "
         "rules.threshold=... takes them without writing anything anew."
     )
-    return Section(
-        "Threshold", [note, Table([Column("threshold"), Column("triplets", ","), Column("yield", ".1%")], rows)]
-    )
+    table = Table([Column("threshold"), Column("triplets", ","), Column("yield", ".1%")], rows)
+    return Section("Threshold", [note, table, figures.thresholds(curve, counts["samples"])])
 
 
-def _texts(measured: Mapping[str, Measured]) -> Section:
+def _disagreed(answers: Mapping[str, Sequence[int]], shown: Sequence[Shown]) -> list[Section]:
+    """Empty where nothing was judged."""
+    if not answers:
+        return []
+    found = sorted((one for one in shown if one.p is not None and one.p < HALF), key=lambda one: one.p or 0.0)
     rows = [
-        (direction, one.texts, one.mean_words, one.distinct_1, one.distinct_2, one.overlap)
-        for direction, one in measured.items()
+        (beginning(one.text), beginning(one.x1 or ""), one.label, one.p, one.fate) for one in found[:MOST_DISAGREED]
     ]
+    heads = [Column("text"), Column("sentence"), Column("written as"), Column("probability", ".3f"), Column("fate")]
+    note = (
+        "Of the examples of the page those of which the discriminator is surest that they are not what they should be."
+    )
+    table = Table(heads, rows, "Where the discriminator disagreed", note, "disagreed")
+    return [Section("Discriminator", [figures.answers(answers), table])]
+
+
+def _texts(measured: Mapping[str, Measured], shown: Sequence[Shown], drawn: Sequence[Figure]) -> Section:
+    cosines = wall.cosines_of(shown)
+    rows = [
+        (direction, one.texts, one.mean_words, one.distinct_1, one.distinct_2, one.overlap,
+         *([mean(cosines.get(direction, ()))] if cosines else []))
+        for direction, one in measured.items()
+    ]  # fmt: skip
     note = (
         f"Of accepted texts, {MEASURED:,} at most. distinct-n: different n-grams of words over all of them, of the "
         "first 20,000 texts. Overlap: mean Jaccard of the words of premise and text, case and punctuation left out."
     )
     heads = [
         Column(""), Column("texts", ","), Column("words", ".1f"),
-        *columns("distinct-1", "distinct-2", "overlap", number=".3f"),
+        *columns("distinct-1", "distinct-2", "overlap", *(["similarity"] if cosines else []), number=".3f"),
     ]  # fmt: skip
-    return Section("Texts", [note, Table(heads, rows)])
+    return Section("Texts", [note, Table(heads, rows), *drawn])

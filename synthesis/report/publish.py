@@ -16,7 +16,7 @@ from files.claims import MARK, leave_mark, refuse_others
 from files.manifest import Damaged, read_record, sha256_of, write_record
 from files.whole import whole_folder
 from synthesis.report.cards import CARD
-from synthesis.shards.store import MANIFEST, PUBLISHED, X1, read_entries, read_manifest
+from synthesis.shards.store import MANIFEST, PICTURES, PUBLISHED, X1, read_entries, read_manifest
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROWS_OF_A_GROUP = 10_000  # in memory at a time
 GROUPS_OF_A_FILE = 50
 FILES = re.compile(rf"({X1}/)?(shard-\d+\.parquet|README\.md|report\.md|report\.html|annotation\.md|manifest\.json)")
-BESIDE = ("report.md", "report.html", "annotation.md")  # what a person reads
+BESIDE = ("report.md", "report.html", "annotation.md", *PICTURES)  # what a person reads
 
 
 def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
@@ -82,6 +82,7 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
         raise InputError(f"output={folder} has no {CARD} yet. The command that was cut short there goes on.")
     for name in BESIDE:
         if (folder / name).is_file():
+            (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(folder / name, target / name)
     card = (folder / CARD).read_text(encoding="utf-8")
     (target / CARD).write_text(card.replace("shard-*.jsonl", "shard-*.parquet"), encoding="utf-8")

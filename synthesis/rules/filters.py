@@ -7,10 +7,10 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from contracts import InputError
-from synthesis.shards.store import Entry, ShardStore, read_shard, shard_name
+from synthesis.shards.store import Entry, LeftOut, ShardStore, read_shard, shard_name, some_left_out
 
 Copies = Literal["keep", "exact", "normalised"]
 UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NEAR_DUPLICATE, NO_ROOM = (
@@ -97,15 +97,20 @@ class NearDuplicates:
 
     def is_new(self, text: str) -> bool:
         """Whether no earlier text is like it; it is remembered then."""
+        return self.earlier(text) is None
+
+    def earlier(self, text: str) -> int | None:
+        """The first text that is like it, counted among the new ones; None of a new one, which is remembered."""
         words = frozenset(folded(text).split()) or frozenset((text,))
         prefix = list(self._prefix(words))
         candidates = {place for word in prefix for place in self.by_word.get(word, ())}
-        if any(jaccard(words, self.kept[place]) >= self.threshold for place in candidates):
-            return False
+        for place in sorted(candidates):
+            if jaccard(words, self.kept[place]) >= self.threshold:
+                return place
         for word in prefix:
             self.by_word.setdefault(word, []).append(len(self.kept))
         self.kept.append(words)
-        return True
+        return None
 
     def _prefix(self, words: frozenset[str]) -> Iterator[str]:
         order = sorted(words, key=lambda word: (-len(word), word))
@@ -125,11 +130,13 @@ def sieve(store: ShardStore, shards: int, threshold: float) -> None:
     for number in range(shards):
         kept: list[Entry] = []
         dropped: dict[str, int] = {}
+        left_out: list[LeftOut] = []
         for entry in read_shard(store.folder / shard_name(number)):
             if seen.is_new(entry["text_a"]):
                 kept.append(entry)
             else:
                 dropped[entry["label"]] = dropped.get(entry["label"], 0) + 1
+                left_out.append(LeftOut(x1=None, text=entry["text_a"], label=entry["label"], why=NEAR_DUPLICATE))
         record = store.record(number)
         if record is None or not dropped:
             continue
@@ -137,5 +144,7 @@ def sieve(store: ShardStore, shards: int, threshold: float) -> None:
             counts = record["labels"][label]
             counts["accepted"] -= count
             counts["rejected"][NEAR_DUPLICATE] = counts["rejected"].get(NEAR_DUPLICATE, 0) + count
-        about = {key: record[key] for key in ("first", "inputs", "tokens", "labels")}
+        about: dict[str, Any] = {key: record[key] for key in ("first", "inputs", "tokens", "labels")}
+        about["left_out"] = some_left_out([*record.get("left_out", ()), *left_out])
+        about |= {"written": record["written"]} if "written" in record else {}
         store.write(number, kept, about)

@@ -2,15 +2,18 @@
 
 A row is taken if no rule that is switched on is broken. All are looked at for every row, so it is also known how many
 each breaks alone. Of several candidates the one stands for its direction that breaks no rule about texts, and of those
-the one that the discriminator is surest of: else a copy of the premise, which always follows from it, would win.
+the one that the discriminator was asked about and is surest of: else a copy of the premise, which always follows from
+it, would win.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from contracts import InputError
+from prompts import Direction
+from synthesis.shards.store import LeftOut
 
 ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
     "no candidate",
@@ -24,6 +27,8 @@ ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
 )
 REASONS = (ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason
 ABOUT_P = {AGREE, THRESHOLD}
+OTHER = "left out with the other text"  # of a text that breaks no rule itself
+ANSWERS = 20  # bins
 BINS = 100  # of the probability that both texts are what they were written for
 HALF = 0.5
 
@@ -109,6 +114,7 @@ class Verdict(NamedTuple):
     triplet: Triplet
     broken: set[str]  # reasons; empty: it is taken
     surety: float  # the lower of the two probabilities
+    choices: dict[Direction, "Choice"]
 
 
 def judge(row: Mapping[str, Any], rules: Rules) -> Verdict:
@@ -116,8 +122,10 @@ def judge(row: Mapping[str, Any], rules: Rules) -> Verdict:
     premise: str = row["premise"]
     entailment = _choose(premise, row["entailment"], rules, wanted=True)
     broken, sure = entailment.broken, entailment.surety
+    choices: dict[Direction, Choice] = {"entailment": entailment}
     if "contradiction" in row:
         contradiction = _choose(premise, row["contradiction"], rules, wanted=False)
+        choices["contradiction"] = contradiction
         broken, sure = broken | contradiction.broken, min(sure, contradiction.surety)
         triplet = Triplet(
             premise=premise,
@@ -130,7 +138,7 @@ def judge(row: Mapping[str, Any], rules: Rules) -> Verdict:
         triplet = Triplet(premise=premise, entailment=entailment.text, p_entailment=entailment.p)
     if len(premise.split()) < rules.min_premise_words:
         broken = broken | {PREMISE}
-    return Verdict(triplet, broken, sure)
+    return Verdict(triplet, broken, sure, choices)
 
 
 class Choice(NamedTuple):
@@ -143,11 +151,11 @@ class Choice(NamedTuple):
 
 
 def _choose(premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules, *, wanted: bool) -> Choice:
-    best: tuple[bool, float] | None = None
+    best: tuple[bool, bool, float] | None = None
     chosen: Mapping[str, Any] = {}
     for one in candidates:
         broken = rules.broken_by_text(premise, one["text"], one["closed"])
-        rank = (not broken, rules.surety(one["p_true"], wanted))
+        rank = (not broken, one["p_true"] is not None, rules.surety(one["p_true"], wanted))
         if best is None or rank > best:
             best, chosen, chosen_broken = rank, one, broken
     if best is None:
@@ -155,7 +163,21 @@ def _choose(premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules,
     p_true = chosen["p_true"]
     answer = rules.broken_by_answer(p_true, wanted)
     p = None if p_true is None else rules.surety(p_true, wanted)
-    return Choice(chosen["text"], p, chosen_broken | answer, best[1])
+    return Choice(chosen["text"], p, chosen_broken | answer, best[2])
+
+
+def first_reason(broken: set[str]) -> str:
+    return next(reason for reason in REASONS if reason in broken)
+
+
+def left_out(verdict: Verdict) -> Iterator[LeftOut]:
+    """The texts of a row that is not taken, each with what it breaks itself, or that it is left out with the other."""
+    premise = verdict.triplet["premise"]
+    for direction, choice in verdict.choices.items():
+        broken = choice.broken | (verdict.broken & {PREMISE})
+        if choice.text.strip():
+            why = first_reason(broken) if broken else OTHER
+            yield LeftOut(x1=premise, text=choice.text, label=direction, why=why, p=choice.p)
 
 
 class Tally:
@@ -165,14 +187,19 @@ class Tally:
         self.rows = self.accepted = 0
         self.rejected = Counter[str]()  # by the first reason
         self.broken = Counter[str]()  # by every one
+        self.answers: dict[str, list[int]] = {}  # of each direction, in ANSWERS bins of the wanted answer's probability
         self.sureties = [0] * (BINS + 1)  # of the rows that break no rule about texts, in BINS bins and 1.0
 
     def add(self, verdict: Verdict) -> None:
         self.rows += 1
         if verdict.broken:
-            self.rejected[next(reason for reason in REASONS if reason in verdict.broken)] += 1
+            self.rejected[first_reason(verdict.broken)] += 1
             self.broken.update(reason for reason in REASONS if reason in verdict.broken)
         else:
             self.accepted += 1
+        for direction, choice in verdict.choices.items():
+            if choice.p is not None:
+                bins = self.answers.setdefault(direction, [0] * ANSWERS)
+                bins[min(int(choice.p * ANSWERS), ANSWERS - 1)] += 1
         if verdict.broken <= ABOUT_P:
             self.sureties[round(verdict.surety * 1e6) // 10_000] += 1

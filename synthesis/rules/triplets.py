@@ -12,8 +12,8 @@ from typing import Any
 
 from command.children import cores, end_with
 from contracts import InputError
-from synthesis.rules.triplet_rules import Rules, Tally, Triplet, judge
-from synthesis.shards.store import ShardStore, read_manifest, shard_name
+from synthesis.rules.triplet_rules import Rules, Tally, Triplet, judge, left_out
+from synthesis.shards.store import LeftOut, ShardStore, read_manifest, shard_name, some_left_out
 
 SCORED = "scored"  # within a folder of triplets, what they were taken from
 LABEL = "triplet"
@@ -82,8 +82,8 @@ def _begin_worker(parent: int) -> None:
 
 def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
     source, folder, rules, number = task
-    tally = Tally()
-    kept = list(_triplets(source / shard_name(number), rules, tally))
+    tally, refused = Tally(), list[LeftOut]()
+    kept = list(_triplets(source / shard_name(number), rules, tally, refused))
     record = ShardStore(source).record(number)
     counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
     about = {
@@ -93,11 +93,14 @@ def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
         "labels": {LABEL: counts},
         "broken": dict(tally.broken),
         "sureties": tally.sureties,
+        "answers": tally.answers,
+        "left_out": some_left_out(refused),
+        **({"written": record["written"]} if record and "written" in record else {}),  # when the texts were
     }
     ShardStore(folder).write(number, kept, about, sync=False)
 
 
-def _triplets(path: Path, rules: Rules, tally: Tally) -> Iterator[Triplet]:
+def _triplets(path: Path, rules: Rules, tally: Tally, refused: list[LeftOut]) -> Iterator[Triplet]:
     with path.open(encoding="utf-8", newline="\n") as file:
         for line_number, line in enumerate(file, start=1):
             try:
@@ -110,16 +113,21 @@ def _triplets(path: Path, rules: Rules, tally: Tally) -> Iterator[Triplet]:
             tally.add(verdict)
             if not verdict.broken:
                 yield verdict.triplet
+            else:
+                refused.extend(left_out(verdict))
 
 
 def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
     """The manifest of the triplets; it also counts how many rows each rule alone would leave out, none included."""
     store = ShardStore(folder)
     broken, sureties = Counter[str](), Counter[int]()
+    answers: dict[str, list[int]] = {}
     for record in store.records(shards):
         own: Any = record
         broken.update(own["broken"])
         sureties.update(dict(enumerate(own["sureties"])))
+        for direction, found in own.get("answers", {}).items():
+            answers[direction] = [a + b for a, b in zip(found, answers.get(direction, [0] * len(found)), strict=True)]
     curve = {
         f"{threshold / 100:.2f}": sum(count for place, count in sureties.items() if place >= threshold)
         for threshold in (50, 60, 70, 75, 80, 85, 90, 95, 96, 97, 98, 99, 100)
@@ -127,4 +135,4 @@ def filter_manifest(folder: Path, header: Mapping[str, Any], shards: int, *, com
     manifest = store.manifest(header, shards, complete=complete)
     on = Rules(**header["identity"]["rules"]).switched_on()
     counted = dict(broken.most_common()) | {reason: broken[reason] for reason in on}
-    return {**manifest, "broken": counted, "accepted_at_threshold": curve}
+    return {**manifest, "broken": counted, "accepted_at_threshold": curve, "answers": answers}

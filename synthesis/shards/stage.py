@@ -19,7 +19,7 @@ from command.processes import Ranks
 from contracts import InputError
 from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
 from synthesis.decoding.loop import decode
-from synthesis.shards.store import ABOUT, LabelCounts, ShardStore, read_manifest
+from synthesis.shards.store import ABOUT, LabelCounts, LeftOut, ShardStore, read_manifest, some_left_out
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,10 @@ class Shard(Protocol):
     def entries(self) -> Iterator[Mapping[str, Any]]: ...
 
     def counts(self) -> dict[str, LabelCounts]: ...
+
+    def left_out(self) -> Iterator[LeftOut]:
+        """Texts that were not accepted, for a person to look at."""
+        ...
 
 
 class Job(Protocol):
@@ -174,7 +178,10 @@ def run_stage(
 
     def write(shards: Iterator[Shard]) -> None:
         for shard in shards:
-            about = {"first": shard.first, "inputs": shard.units, "tokens": shard.tokens, "labels": shard.counts()}
+            about = {
+                "first": shard.first, "inputs": shard.units, "tokens": shard.tokens, "labels": shard.counts(),
+                "left_out": some_left_out(shard.left_out()),
+            }  # fmt: skip
             stage.store.write(shard.number, shard.entries(), about)
             progress.wrote(shard)
 

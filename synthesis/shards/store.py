@@ -9,10 +9,12 @@ import functools
 import hashlib
 import json
 import logging
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from contracts import InputError
 from files.claims import SignsOfLife, clear, differences, strangers
@@ -25,6 +27,9 @@ ABOUT = ".shards"
 SENTENCES = ".sentences"  # within a folder that is written for sentences, these
 LOCK = ".at-work"  # of the command that writes here
 PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
+FIGURES = ("fates", "over-time", "lengths", "overlaps", "similarities", "answers", "thresholds", "rules")  # of a report
+PICTURES = tuple(f"pictures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg"))
+MOST_LEFT_OUT, MOST_CHARACTERS = 20, 300  # texts that a record keeps of those that were not accepted, and of each
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
 WITHIN = (X1, "scored")  # the latter within triplets: all that was written for them
 # In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
@@ -33,6 +38,7 @@ SHEETS = ("annotation.csv", "annotation-key.json", "annotation.md")
 OURS = (ABOUT, "shard-[0-9]*.jsonl", "report.md", "report.html", "README.md", *SHEETS, MANIFEST)
 
 log = logging.getLogger(__name__)
+One = TypeVar("One")
 
 
 class SynthesisFailed(Exception):
@@ -68,6 +74,16 @@ class LabelCounts(TypedDict):
     rejected: dict[str, int]  # reason -> samples
 
 
+class LeftOut(TypedDict):
+    """A text that was not accepted, for a person to look at."""
+
+    x1: str | None  # what it was written for
+    text: str
+    label: str
+    why: str
+    p: NotRequired[float | None]  # of the answer that its label wants; None: it was not judged
+
+
 class ShardRecord(TypedDict):
     """What is known about one shard."""
 
@@ -79,6 +95,8 @@ class ShardRecord(TypedDict):
     sha256: str
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
+    written: NotRequired[float]  # when, in seconds since 1970; records of earlier releases do not say it
+    left_out: NotRequired[list[LeftOut]]  # some of them
 
 
 class Entry(TypedDict):
@@ -113,7 +131,7 @@ class ShardStore:
         if overwrite and writer:
             for name in WITHIN:
                 _throw_away(self.folder / name)
-            clear(self.folder, OURS)
+            _clear(self.folder)
         if overwrite or not (self.folder / MANIFEST).is_file():
             return False
         before = read_manifest(self.folder)
@@ -155,6 +173,7 @@ class ShardStore:
         record = cast(
             ShardRecord,
             {
+                "written": round(time.time(), 1),
                 **about,
                 "file": shard_name(number),
                 "entries": data.count(b"\n"),
@@ -205,9 +224,35 @@ def made_by_us(folder: Path) -> bool:
 def _throw_away(folder: Path) -> None:
     """What was written for a data set, in a folder within its own; what is another's stays, and the folder with it."""
     if made_by_us(folder) or (folder / SENTENCES).is_dir():
-        clear(folder, (*OURS, SENTENCES))
+        _clear(folder, SENTENCES)
         if not any(folder.iterdir()):
             folder.rmdir()
+
+
+def _clear(folder: Path, *more: str) -> None:
+    clear(folder, PICTURES)
+    if (folder / "pictures").is_dir() and not any((folder / "pictures").iterdir()):
+        (folder / "pictures").rmdir()
+    clear(folder, (*OURS, *more))
+
+
+def spread(found: Iterable[One], most: int, kind: Callable[[One], Hashable]) -> list[One]:
+    """At most so many: kinds take turns, each with its first ones first."""
+    kinds: dict[Hashable, list[One]] = {}
+    for one in found:
+        kinds.setdefault(kind(one), []).append(one)
+    turns = chain.from_iterable(zip_longest(*kinds.values()))
+    return list(islice((one for one in turns if one is not None), most))
+
+
+def some_left_out(found: Iterable[LeftOut]) -> list[LeftOut]:
+    """As many as a record keeps, of every label and reason; of long texts the beginning."""
+    kept = spread(found, MOST_LEFT_OUT, lambda one: (one["label"], one["why"]))
+    return [{**one, "x1": one["x1"] and beginning(one["x1"]), "text": beginning(one["text"])} for one in kept]
+
+
+def beginning(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
 
 
 def shard_name(number: int) -> str:

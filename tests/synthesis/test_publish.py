@@ -83,7 +83,7 @@ def test_what_is_in_the_way_stays(source, tmp_path):
     (tmp_path / "hub").mkdir()
     publish(source, tmp_path / "hub", overwrite=False)  # an empty folder is in nobody's way
     with pytest.raises(InputError, match="is there already"):
-        Afterwards(None, None, str(tmp_path / "hub")).check(source, overwrite=False)
+        Afterwards(None, None, None, str(tmp_path / "hub")).check(source, overwrite=False)
     assert publish(source, tmp_path / "hub", overwrite=True) == 14
     with pytest.raises(InputError, match="Name the folder that it was made from"):
         read_manifest(tmp_path / "hub")
@@ -98,7 +98,7 @@ def test_who_is_told_of_overwrite_does_not_throw_texts_away_with_it(source, tmp_
     publish(source, tmp_path / "hub", overwrite=False)
     before = sorted(path.name for path in source.iterdir())
     with pytest.raises(InputError) as refused:
-        Afterwards(None, None, str(tmp_path / "hub")).check(source, overwrite=False)
+        Afterwards(None, None, None, str(tmp_path / "hub")).check(source, overwrite=False)
     command = [sys.executable, *str(refused.value).split("python ")[1].split()]
     (tmp_path / "hub" / "report.md").unlink()
     subprocess.run(command, cwd=ROOT, check=True)
@@ -110,7 +110,7 @@ def test_who_is_told_of_overwrite_does_not_throw_texts_away_with_it(source, tmp_
 def test_a_publication_lies_beside_its_data_set(tmp_path, output, target):
     """Said before anything is written: neither is there yet."""
     with pytest.raises(InputError, match="one within the other"):
-        Afterwards(None, None, str(tmp_path / target)).check(tmp_path / output, overwrite=False)
+        Afterwards(None, None, None, str(tmp_path / target)).check(tmp_path / output, overwrite=False)
 
 
 def test_a_publication_that_was_killed_leaves_nothing_after_the_next(source, tmp_path):
@@ -136,7 +136,7 @@ def test_a_damaged_line_is_named(source, tmp_path, damage):
 
 def test_a_sheet_is_written_or_read(tmp_path):
     with pytest.raises(InputError, match="Say one of them"):
-        Afterwards(10, "sheet.csv", None).check(tmp_path, overwrite=False)
+        Afterwards(None, 10, "sheet.csv", None).check(tmp_path, overwrite=False)
 
 
 def test_shards_that_are_not_the_manifests_publish_nothing(source, tmp_path):
@@ -160,7 +160,7 @@ def test_triplets_too_but_nobody_labels_them(tmp_path):
     assert table.to_pylist() == [{"premise": "a", "p_entailment": 0.5}, {"premise": "b", "p_entailment": None}]
     assert (tmp_path / "hub" / "README.md").read_text() == "path: shard-*.parquet"
     with pytest.raises(InputError, match="holds triplets"):
-        Afterwards(5, None, None).do(tmp_path / "set", seed=0, overwrite=False, as_trained=list)
+        Afterwards(None, 5, None, None).do(tmp_path / "set", seed=0, device="cpu", overwrite=False, as_trained=list)
 
 
 def test_from_the_command_line(source, tmp_path):
