@@ -64,6 +64,7 @@ class SpanBatch(NamedTuple):
     positives: Ragged  # N * A * P sequences
     documents: "np.ndarray"  # (N,) int64 rows of the token store, to name a batch in a message
     part: Part = None
+    predicted: "np.ndarray | None" = None  # places in ``labels`` of those that count: known to the host, as lengths are
 
 
 class SentenceBatch(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from contracts import InputError, Ragged
+from contracts import IGNORED_LABEL, InputError, Ragged
 from datamodules.interleaving import Interleaving
 from datamodules.order import Order, check_batch_size
 from datamodules.text_data import TextData
@@ -115,6 +115,8 @@ def joined(batches: Sequence[Any]) -> Any:
             found[field] = torch.cat(values)
         elif isinstance(values[0], np.ndarray):
             found[field] = np.concatenate(values)
+    if "predicted" in found:
+        found["predicted"] = np.flatnonzero(found["labels"].numpy() != IGNORED_LABEL)
     return batches[0]._replace(**found)
 
 

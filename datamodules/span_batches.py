@@ -88,12 +88,14 @@ class SpanBatches:
                 masked.append(masked_ids)
                 labels.append(document_labels)
         anchor_batch, positive_batch = self._ragged(anchors, anchor_lengths), self._ragged(positives, positive_lengths)
+        all_labels = _joined(labels) if labels else torch.full_like(anchor_batch.ids, IGNORED_LABEL)
         return SpanBatch(
             anchors=anchor_batch,
             masked_ids=_joined(masked) if masked else anchor_batch.ids.clone(),
-            labels=_joined(labels) if labels else torch.full_like(anchor_batch.ids, IGNORED_LABEL),
+            labels=all_labels,
             positives=positive_batch,
             documents=np.asarray(rows, dtype=np.int64),
+            predicted=np.flatnonzero(all_labels.numpy() != IGNORED_LABEL),
         )
 
     def places(self, pass_index: int, row: int) -> tuple[int, Spans]:

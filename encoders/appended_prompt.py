@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from contracts import InputError, Ragged
+from encoders.chunks import on_device
 
 PROBES = ("a", "The end.", "7 (x)", "“Quoted”!", "naïve", "日本", "🙂", "x-", "a  ", "a\n", "")
 ESCAPED_PROBES = ("{end}", "x{end}y {end}", "{end}{end} z")
@@ -85,8 +86,8 @@ class AppendedPrompt:
         ids = sequences.ids
         if self.end is not None:
             ids = ids.masked_fill(ids == self.end, self.unknown)
-        pool = torch.cat([ids, ids.new_tensor(self.ids + self.after)])
-        return Ragged(pool[torch.from_numpy(index_M).to(ids.device)], lengths_N)
+        pool = torch.cat([ids, on_device(np.array(self.ids + self.after, np.int64), ids.device)])
+        return Ragged(pool[on_device(index_M, ids.device)], lengths_N)
 
     @property
     def template(self) -> str:

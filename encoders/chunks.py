@@ -74,16 +74,24 @@ def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
     return function(*inputs)
 
 
-def places_in(chunks: list[Chunk]) -> Tensor:
+def on_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """The values on the device, which is not waited for."""
+    sent = torch.from_numpy(values)
+    if device.type == "cuda":
+        sent = sent.pin_memory()  # torch keeps what it has pinned; an unpinned copy may be waited for
+    return sent.to(device, non_blocking=device.type != "mps")
+
+
+def places_in(chunks: list[Chunk], device: torch.device) -> Tensor:
     """(N,) where each sequence of the batch stands among those of the chunks."""
-    return torch.from_numpy(np.argsort(np.concatenate([chunk.rows for chunk in chunks])))
+    return on_device(np.argsort(np.concatenate([chunk.rows for chunk in chunks])), device)
 
 
 def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Lay each chunk of a ragged (tokens,) tensor out as (B, T) values and the (B, T) mask of real tokens."""
     starts = np.cumsum(lengths) - lengths
     for chunk in chunks:
-        start_B, length_B = torch.from_numpy(np.stack([starts[chunk.rows], lengths[chunk.rows]])).to(flat.device)
+        start_B, length_B = on_device(np.stack([starts[chunk.rows], lengths[chunk.rows]]), flat.device)
         place_T = torch.arange(chunk.width, device=flat.device)
         mask_BT = place_T < length_B[:, None]
         index_BT = (start_B[:, None] + place_T).clamp(max=len(flat) - 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
 from encoders.attention import is_decoder_alone
-from encoders.chunks import concatenate
+from encoders.chunks import concatenate, on_device
 from encoders.objective import ContrastSettings, Objective, check_choice, check_temperature, contrasted, step_output
 from files.models import mask_id
 from losses.contrastive import nt_xent
@@ -67,9 +67,9 @@ class DeCLUTR(Objective):
 
     def training_step(self, batch: SpanBatch, batch_idx: int) -> StepOutput:
         if self._predicts_next:
-            batch = batch._replace(labels=one_before(batch.labels, batch.anchors.lengths))
-        sequences, labels = self._sequences(batch)
-        encoded = self.encoder.encode(sequences, labels)
+            batch = one_before(batch)
+        sequences, labels, predicted = self._sequences(batch)
+        encoded = self.encoder.encode(sequences, labels, predicted)
         loss, metrics = encoded.vectors.new_zeros(()), {}
         if self.hparams.mlm_weight > 0:
             mlm = global_mean(encoded.mlm_sum, (batch.labels != IGNORED_LABEL).sum())
@@ -83,19 +83,22 @@ class DeCLUTR(Objective):
     def negatives(self, batch: SpanBatch, processes: int) -> int:
         return 2 * processes * len(batch.anchors.lengths) - 2 if self.hparams.contrastive_weight > 0 else 0
 
-    def _sequences(self, batch: SpanBatch) -> tuple[Ragged, Tensor | None]:
-        """All that this step encodes, the contrastive anchors first, then the positives, then what only MLM needs."""
-        masked = Ragged(batch.masked_ids, batch.anchors.lengths)
+    def _sequences(self, batch: SpanBatch) -> tuple[Ragged, Tensor | None, np.ndarray | None]:
+        """All that this step encodes, the contrastive anchors first, then the positives, then what only MLM needs; the
+        labels beside it, and the places of those that count.
+        """
+        masked, predicted = Ragged(batch.masked_ids, batch.anchors.lengths), batch.predicted
         if self.hparams.mlm_weight == 0:
-            return concatenate([batch.anchors, batch.positives]), None
+            return concatenate([batch.anchors, batch.positives]), None, None
         if self.hparams.contrastive_weight == 0:
-            return masked, batch.labels
+            return masked, batch.labels, predicted
         if self.hparams.mask_anchors_for_contrast:
             parts, labels = [masked, batch.positives], [batch.labels, _unlabelled(batch.positives)]
         else:
             parts = [batch.anchors, batch.positives, masked]
             labels = [_unlabelled(batch.anchors), _unlabelled(batch.positives), batch.labels]
-        return concatenate(parts), torch.cat(labels)
+            predicted = None if predicted is None else predicted + len(batch.anchors.ids) + len(batch.positives.ids)
+        return concatenate(parts), torch.cat(labels), predicted
 
     def _contrast(self, vectors: Tensor, batch: SpanBatch) -> tuple[Tensor, dict[str, Tensor]]:
         num_anchors, num_positives = len(batch.anchors.lengths), len(batch.positives.lengths)
@@ -136,14 +139,15 @@ def averaged(positives: Tensor, num_anchors: int) -> Tensor:
     return positives.unflatten(0, (num_anchors, -1)).mean(1)
 
 
-def one_before(labels: Tensor, lengths: np.ndarray) -> Tensor:
-    """(tokens,) labels -> the same, each at the place before its token, where a causal language model predicts it.
+def one_before(batch: SpanBatch) -> SpanBatch:
+    """The same with each label at the place before its token, where a causal language model predicts it.
 
     What is first in its sequence is not predicted (MNTP of LLM2Vec, BehnamGhader et al. 2024).
     """
-    shifted = labels.roll(-1)
-    shifted[torch.from_numpy(np.cumsum(lengths) - 1).to(labels.device)] = IGNORED_LABEL
-    return shifted
+    ends = np.cumsum(batch.anchors.lengths)
+    last = on_device(ends - 1, batch.labels.device)
+    predicted = None if batch.predicted is None else np.setdiff1d(batch.predicted, ends - batch.anchors.lengths) - 1
+    return batch._replace(labels=batch.labels.roll(-1).index_fill(0, last, IGNORED_LABEL), predicted=predicted)
 
 
 def _unlabelled(sequences: Ragged) -> Tensor:

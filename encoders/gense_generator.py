@@ -13,6 +13,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
 from encoders.backbones import from_pretrained, load_tokenizer
+from encoders.chunks import on_device
 from encoders.objective import Objective, Settings, check_choice
 from encoders.optim import T5Optimizer
 from encoders.seq2seq import CausalWriter, T5Writer
@@ -70,7 +71,7 @@ class GenSEGenerator(Objective):
     def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
         written = self.seq2seq.write(batch.sources, batch.targets)
         times_N = np.where(batch.kinds < TRUE, 1, self.hparams.answer_weight)
-        weighed = written.losses_N * torch.from_numpy(times_N).to(written.losses_N.device)
+        weighed = written.losses_N * on_device(times_N, written.losses_N.device)
         loss = global_mean(weighed.sum(), int((batch.targets.lengths * times_N).sum()))
         return {
             "loss": loss,

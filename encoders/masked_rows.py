@@ -14,16 +14,17 @@ from typing import Any, cast
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from encoders.ahead import Places
 from encoders.pooling import Pooler
 
 
 @contextlib.contextmanager
-def _only_rows(trunk: nn.Module, pooler: Pooler, mask_BT: Tensor, chosen_BT: Tensor) -> Iterator[list[Tensor]]:
+def _only_rows(trunk: nn.Module, pooler: Pooler, mask_BT: Tensor, chosen: Places) -> Iterator[list[Tensor]]:
     pooled: list[Tensor] = []
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         pooled.append(pooler(output, mask_BT))
-        output.last_hidden_state = output.last_hidden_state[chosen_BT].unsqueeze(0)
+        output.last_hidden_state = chosen.of(output.last_hidden_state).unsqueeze(0)
         return output
 
     handle = trunk.register_forward_hook(hook, with_kwargs=True)
@@ -34,12 +35,12 @@ def _only_rows(trunk: nn.Module, pooler: Pooler, mask_BT: Tensor, chosen_BT: Ten
 
 
 @contextlib.contextmanager
-def head_sees(model: PreTrainedModel, mask_BT: Tensor) -> Iterator[None]:
+def head_sees(model: PreTrainedModel, places: Places) -> Iterator[None]:
     """Inside, the product with the vocabulary is given the states of these places alone, whatever was done to them
     before it: the logits of ``model`` are (M, V).
     """
     head = cast(nn.Module, model.get_output_embeddings())
-    handle = head.register_forward_pre_hook(lambda module, args: (args[0][mask_BT], *args[1:]))
+    handle = head.register_forward_pre_hook(lambda module, args: (places.of(args[0]), *args[1:]))
     try:
         yield
     finally:
@@ -51,10 +52,10 @@ def vectors_and_logits(
     pooler: Pooler,
     ids_BT: Tensor,
     mask_BT: Tensor,
-    chosen_BT: Tensor,
+    chosen: Places,
     options: Mapping[str, Any],
 ) -> tuple[Tensor, Tensor]:
     """One forward of a language model: the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
-    with _only_rows(model.base_model, pooler, mask_BT, chosen_BT) as pooled:
+    with _only_rows(model.base_model, pooler, mask_BT, chosen) as pooled:
         logits = model(input_ids=ids_BT, attention_mask=mask_BT.long(), **pooler.options, **options).logits
     return pooled[0], logits[0]

@@ -86,6 +86,7 @@ class Objective(pl.LightningModule):
     encoder: SentenceEncoder
     prefixes: Sequence[Prefix] = ()  # of the vectors that are trained, the longest first; none: they as they are
     guide: GuideEncoder | None = None
+    gradient_norm: Tensor | None = None  # of the last step, before it was clipped
     hparams: Any  # Lightning's type knows no keys
 
     def make_encoder(
@@ -220,6 +221,25 @@ class Objective(pl.LightningModule):
     def negatives(self, batch: Any, processes: int) -> int:
         """Texts that an anchor of such a batch, of one of so many processes, is told from; 0 where nothing is."""
         return 0
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Lightning's hook: what it does by itself, and the norm is kept."""
+        if gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
+            self.clip(optimizer, gradient_clip_val)
+        else:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def clip(self, optimizer: Any, most: float) -> None:
+        """Scale the gradients, in place, so that their norm is at most ``most``; what it was stays in
+        ``gradient_norm``, on the device.
+        """
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        self.gradient_norm = nn.utils.clip_grad_norm_(weights, most)
 
     def own_rates(self) -> dict[nn.Parameter, float]:
         """Weights behind the backbone that are trained at another rate than ``lr``."""

@@ -104,6 +104,14 @@ def make_schedule(
     )
 
 
+class ScaledAdafactor(Adafactor):
+    """transformers' Adafactor with rates by the size of a weight, which is not asked of the device."""
+
+    @staticmethod
+    def _get_lr(param_group: dict[str, Any], param_state: dict[str, Any]) -> Any:
+        return param_group["lr"] * param_state["RMS"].clamp(min=param_group["eps"][1])
+
+
 class AdamWithoutBiasCorrection(torch.optim.AdamW):
     """The optimiser of BERT's release and of DeCLUTR's published runs (``correct_bias=False``).
 
@@ -111,11 +119,19 @@ class AdamWithoutBiasCorrection(torch.optim.AdamW):
     with the usual betas. torch's AdamW does the work, with a learning rate and an epsilon that undo its correction.
     """
 
+    _done: int | None = None  # steps, as the host counts them: a GPU would have to be asked each time
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._done = None
+
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        if self._done is None:
+            self._done = max((int(state["step"]) for state in self.state.values()), default=0)
+        self._done += 1
         kept = [(group["lr"], group["eps"], group["weight_decay"]) for group in self.param_groups]
         for group in self.param_groups:
-            done = next((int(self.state[p]["step"]) for p in group["params"] if p in self.state), 0)
-            first, second = (1 - beta ** (done + 1) for beta in group["betas"])
+            first, second = (1 - beta**self._done for beta in group["betas"])
             factor = first / math.sqrt(second)
             group["lr"] *= factor
             group["eps"] /= math.sqrt(second)
@@ -141,7 +157,7 @@ def adamw(
 
     ``rates`` gives weights of ``module`` a learning rate of their own, under the same schedule.
 
-    On a CPU one pass over the weights does the whole update; on a GPU Lightning clips no gradients for such a kernel.
+    One pass over the weights does the whole update.
     """
     groups: list[dict[str, Any]] = []
     for rate, params in _by_rate(module, lr, rates).items():
@@ -150,10 +166,9 @@ def adamw(
             {"params": [p for p in params if p.ndim <= 1], "lr": rate, "weight_decay": 0.0},
         ]
     kind = torch.optim.AdamW if bias_correction else AdamWithoutBiasCorrection
-    on_cpu = all(p.is_cpu for group in groups for p in group["params"])
-    optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=on_cpu or None)
-    if on_cpu:
-        optimizer._step_supports_amp_scaling = False  # there is nothing to scale, and Lightning takes it for a refusal
+    optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=True)
+    # Gradients are clipped before it, so under fp16 they are unscaled before it, too; Lightning clips none otherwise
+    optimizer._step_supports_amp_scaling = False
     return _with_schedule(optimizer, schedule)
 
 
@@ -172,7 +187,7 @@ def adafactor(
     was pretrained. T5's weights begin at sizes from 1 (words) down to a hundredth (queries): one rate for all does not
     get far from random weights.
     """
-    optimizer = Adafactor(
+    optimizer = (ScaledAdafactor if scaled else Adafactor)(
         [{"params": params, "lr": rate} for rate, params in _by_rate(module, lr, rates).items()],
         lr=lr,
         weight_decay=weight_decay,

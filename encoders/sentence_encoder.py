@@ -5,7 +5,7 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, InputError, Ragged
+from encoders.ahead import Places, masks_unread, places_in_chunks
 from encoders.appended_prompt import AppendedPrompt
 from encoders.backbones import T5_FAMILY
 from encoders.chunks import check_recompute, chunk_cost, computed, distinct, padded, places_in, plan_chunks, recomputes
@@ -97,8 +98,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             else None
         )
 
-    def encode(self, sequences: Ragged, labels: Tensor | None = None) -> Encoded:
+    def encode(self, sequences: Ragged, labels: Tensor | None = None, predicted: np.ndarray | None = None) -> Encoded:
         """N token sequences -> vectors; with ``labels`` beside ``sequences.ids`` also the MLM loss, in one forward.
+        ``predicted`` are the places of labels that count, which the device must be asked for where they do not come.
 
         Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the batch exceeds the budget.
         """
@@ -106,33 +108,35 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         chunks = plan_chunks(sequences.lengths, self.token_budget, chunk_cost(sequences.ids.device))
         again = recomputes(self.recompute, chunks, self.token_budget)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
-        targets = self._targets(sequences, labels, chunks)
+        targets = _targets(sequences, labels, predicted, chunks)
         vectors, mlm_sums = [], []
         with contextlib.nullcontext() if again else self._sharing(sequences.ids):
-            for (ids_BT, mask_BT), labels_BT in zip(ids, targets, strict=True):
-                vector_BD, mlm = computed(self.encode_chunk, ids_BT, mask_BT, labels_BT, again=again)
+            for (ids_BT, mask_BT), target in zip(ids, targets, strict=True):
+                vector_BD, mlm = computed(self.encode_chunk, ids_BT, mask_BT, target, again=again)
                 vectors.append(vector_BD)
                 mlm_sums.append(mlm)
-        vectors_ND = torch.cat(vectors)[places_in(chunks).to(sequences.ids.device)]
+        vectors_ND = torch.cat(vectors)[places_in(chunks, sequences.ids.device)]
         padding = sum(chunk.padded_tokens for chunk in chunks) - int(sequences.lengths.sum())
         return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), padding)
 
-    def encode_chunk(self, ids_BT: Tensor, mask_BT: Tensor, labels_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+    def encode_chunk(
+        self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[Places, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
         pooler = POOLERS[self.pooling]
         with attention_for(ids_BT), fast_linears(self.transformer):
-            if labels_BT is None:
+            if target is None:
                 options = self._decoder_inputs(ids_BT) if pooler.decodes else {**pooler.options, **self.options}
                 with single_query(self.trunk) if pooler.decodes else contextlib.nullcontext():
                     output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **options)
                 vectors_BD = pooler(output, mask_BT)
                 mlm = vectors_BD.new_zeros(())
             else:
-                chosen_BT = labels_BT != IGNORED_LABEL
+                chosen, labels_M = target
                 vectors_BD, logits_MV = vectors_and_logits(
-                    self.transformer, pooler, ids_BT, mask_BT, chosen_BT, self.options
+                    self.transformer, pooler, ids_BT, mask_BT, chosen, self.options
                 )
-                mlm = masked_lm_sum(logits_MV, labels_BT[chosen_BT])
+                mlm = masked_lm_sum(logits_MV, labels_M)
         return vectors_BD if self.head is None else self.head(vectors_BD), mlm
 
     def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
@@ -239,12 +243,17 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
                 f"Set data.max_length={self.longest}, or data.max_span lower."
             )
 
-    def _targets(self, sequences: Ragged, labels: Tensor | None, chunks: list) -> Iterator[Tensor | None]:
-        if labels is None:
-            yield from [None] * len(chunks)
-        else:
-            for labels_BT, _ in padded(labels, sequences.lengths, chunks, IGNORED_LABEL):
-                yield labels_BT
+
+def _targets(
+    sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, chunks: list
+) -> list[tuple[Places, Tensor]] | list[None]:
+    """Of each chunk the tokens that are predicted, and (M,) what stands there."""
+    if labels is None:
+        return [None] * len(chunks)
+    if predicted is None:
+        predicted = np.flatnonzero(labels.cpu().numpy() != IGNORED_LABEL)
+    found = places_in_chunks(predicted, sequences.lengths, chunks, labels.device)
+    return [(places, labels[places.flat_M]) for places in found]
 
 
 def check_pooling(pooling: str, transformer: PreTrainedModel) -> None:
@@ -260,11 +269,14 @@ def check_pooling(pooling: str, transformer: PreTrainedModel) -> None:
 
 
 def attention_for(ids_BT: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Plain attention where torch's fast one is the slower: short sequences in half precision on a CPU.
+    """On a CPU plain attention where torch's fast one is the slower: short sequences in half precision. Elsewhere the
+    mask that transformers is given, unread.
 
     Its backward pass works on whole blocks: 85 ms against 17 ms at 24 tokens in bfloat16; at 512 the order turns.
     """
-    if ids_BT.is_cpu and torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
+    if not ids_BT.is_cpu:
+        return masks_unread()
+    if torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
         return sdpa_kernel(SDPBackend.MATH)
     return contextlib.nullcontext()
 

@@ -15,8 +15,19 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from contracts import InputError, Ragged
+from encoders.ahead import Places, places_in_chunks
 from encoders.backbones import check_vocabulary, load_tokenizer, load_whole
-from encoders.chunks import Chunk, check_recompute, chunk_cost, computed, padded, places_in, plan_chunks, recomputes
+from encoders.chunks import (
+    Chunk,
+    check_recompute,
+    chunk_cost,
+    computed,
+    on_device,
+    padded,
+    places_in,
+    plan_chunks,
+    recomputes,
+)
 from encoders.faster_layers import fast_linears, shared_between_chunks
 from encoders.lengths import longest_input
 from encoders.masked_rows import head_sees
@@ -62,7 +73,7 @@ class Seq2Seq(nn.Module, ABC):
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
             parts = [computed(self.write_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
-        place_N = places_in(cut.chunks).to(sources.ids.device)
+        place_N = places_in(cut.chunks, sources.ids.device)
         padding = cut.laid_out - int(sources.lengths.sum() + targets.lengths.sum())
         return Written(losses[place_N], logits[place_N].detach(), padding)
 
@@ -71,28 +82,28 @@ class Seq2Seq(nn.Module, ABC):
         """Into chunks of at most the budget."""
 
     @abstractmethod
-    def write_chunk(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         """(B,) losses and (B, A) logits of the answers: no collective, nothing random but dropout."""
 
     def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
         """Around the chunks of a step that are computed once."""
         return contextlib.nullcontext()
 
-    def outcome(self, logits_MV: Tensor, ids_BT: Tensor, is_target_BT: Tensor) -> tuple[Tensor, Tensor]:
+    def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: Places) -> tuple[Tensor, Tensor]:
         """What `write_chunk` gives, of the logits from which each target token is read."""
-        losses_M = token_losses(logits_MV, ids_BT[is_target_BT])
-        row_M = is_target_BT.nonzero()[:, 0]
+        losses_M, row_M = token_losses(logits_MV, targets.of(ids_BT)), targets.rows_M
         losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
-        lengths_B = is_target_BT.sum(1)
+        lengths_B = row_M.new_zeros(len(ids_BT)).index_add(0, row_M, torch.ones_like(row_M))
         first_B = lengths_B.cumsum(0) - lengths_B
-        return losses_B, logits_MV[first_B][:, self.answers].float()
+        answers_A = on_device(np.array(self.answers), ids_BT.device)
+        return losses_B, logits_MV[first_B][:, answers_A].float()
 
 
 class Cut(NamedTuple):
     """A batch in chunks."""
 
     chunks: list[Chunk]
-    inputs: Iterator[tuple[Tensor, ...]]  # of `write_chunk`, one for each
+    inputs: Iterator[tuple[Any, ...]]  # of `write_chunk`, one for each
     laid_out: int  # tokens of them, padding counted
 
 
@@ -106,21 +117,22 @@ class T5Writer(Seq2Seq):
         answers = [Chunk(chunk.rows, int(targets.lengths[chunk.rows].max())) for chunk in chunks]
         read = padded(sources.ids, sources.lengths, chunks, self.pad)
         asked = padded(targets.ids, targets.lengths, answers, self.pad)
-        inputs = ((*source, *target) for source, target in zip(read, asked, strict=True))
+        written = places_in_chunks(np.arange(len(targets.ids)), targets.lengths, answers, targets.ids.device)
+        inputs = ((*source, ids_BT, places) for source, (ids_BT, _), places in zip(read, asked, written, strict=True))
         return Cut(chunks, inputs, sum(chunk.padded_tokens for chunk in [*chunks, *answers]))
 
-    def write_chunk(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        source_BS, source_mask_BS, target_BT, target_mask_BT = inputs
+    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+        source_BS, source_mask_BS, target_BT, targets = inputs
         start = self.transformer.config.decoder_start_token_id
         shifted_BT = torch.cat([target_BT.new_full((len(target_BT), 1), start), target_BT[:, :-1]], dim=1)
-        with attention_for(source_BS), fast_linears(self.transformer), head_sees(self.transformer, target_mask_BT):
+        with attention_for(source_BS), fast_linears(self.transformer), head_sees(self.transformer, targets):
             output = self.transformer(
                 input_ids=source_BS,
                 attention_mask=source_mask_BS.long(),
                 decoder_input_ids=shifted_BT,  # its padding lies behind what is real, where no real token looks
                 use_cache=False,
             )
-        return self.outcome(output.logits, target_BT, target_mask_BT)
+        return self.outcome(output.logits, target_BT, targets)
 
 
 class CausalWriter(Seq2Seq):
@@ -129,7 +141,7 @@ class CausalWriter(Seq2Seq):
     factory = AutoModelForCausalLM
 
     def cut(self, sources: Ragged, targets: Ragged) -> Cut:
-        whole, is_target = one_behind_the_other(sources, targets)
+        whole, of_targets = one_behind_the_other(sources, targets)
         most = longest_input(self.transformer.config)
         if whole.lengths.max() > most:
             raise InputError(
@@ -138,32 +150,31 @@ class CausalWriter(Seq2Seq):
             )
         chunks = plan_chunks(whole.lengths, self.token_budget, chunk_cost(whole.ids.device))
         read = padded(whole.ids, whole.lengths, chunks, self.pad)
-        asked = padded(is_target, whole.lengths, chunks, False)
-        inputs = ((*one, target_BT) for one, (target_BT, _) in zip(read, asked, strict=True))
+        written = places_in_chunks(of_targets, whole.lengths, chunks, whole.ids.device)
+        inputs = ((*one, places) for one, places in zip(read, written, strict=True))
         return Cut(chunks, inputs, sum(chunk.padded_tokens for chunk in chunks))
 
-    def write_chunk(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        ids_BT, mask_BT, is_target_BT = inputs
-        before_BT = torch.cat([is_target_BT[:, 1:], torch.zeros_like(is_target_BT[:, :1])], dim=1)
-        with attention_for(ids_BT), fast_linears(self.transformer), head_sees(self.transformer, before_BT):
+    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+        ids_BT, mask_BT, targets = inputs
+        before = targets._replace(columns_M=targets.columns_M - 1)
+        with attention_for(ids_BT), fast_linears(self.transformer), head_sees(self.transformer, before):
             output = self.transformer(input_ids=ids_BT, attention_mask=mask_BT.long(), use_cache=False)
-        return self.outcome(output.logits, ids_BT, is_target_BT)
+        return self.outcome(output.logits, ids_BT, targets)
 
     def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
         return shared_between_chunks(self.transformer.get_input_embeddings(), torch.cat(ids), self.pad)
 
 
-def one_behind_the_other(sources: Ragged, targets: Ragged) -> tuple[Ragged, Tensor]:
-    """N sequences, a source and its target each, and (tokens,) bool beside their ids: whether one is of the target."""
+def one_behind_the_other(sources: Ragged, targets: Ragged) -> tuple[Ragged, np.ndarray]:
+    """N sequences, a source and its target each, and the places among their ids of those of the targets."""
     lengths_N = sources.lengths + targets.lengths
     row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)
     place_M = np.arange(len(row_M)) - (np.cumsum(lengths_N) - lengths_N)[row_M]
     behind_M = place_M - sources.lengths[row_M]
     first_N, target_N = (np.cumsum(part.lengths) - part.lengths for part in (sources, targets))
     index_M = np.where(behind_M < 0, first_N[row_M] + place_M, len(sources.ids) + target_N[row_M] + behind_M)
-    device = sources.ids.device
-    ids = torch.cat([sources.ids, targets.ids])[torch.from_numpy(index_M).to(device)]
-    return Ragged(ids, lengths_N), torch.from_numpy(behind_M >= 0).to(device)
+    ids = torch.cat([sources.ids, targets.ids])[on_device(index_M, sources.ids.device)]
+    return Ragged(ids, lengths_N), np.flatnonzero(behind_M >= 0)
 
 
 def load_writer(factory: Any, backbone: str) -> PreTrainedModel:

@@ -10,14 +10,16 @@ Shape letters: N texts, D width, B texts of a chunk, T tokens of its longest, M 
 import logging
 from typing import Unpack, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from contracts import InputError, Ragged, SentenceBatch, StepOutput
+from encoders.ahead import Places, places_in_chunks
 from encoders.attention import set_dropout
 from encoders.backbones import from_pretrained
-from encoders.chunks import chunk_cost, computed, padded, plan_chunks, recomputes
+from encoders.chunks import chunk_cost, computed, on_device, padded, plan_chunks, recomputes
 from encoders.faster_layers import fast_linears
 from encoders.masked_rows import head_sees
 from encoders.objective import EncoderSettings, Objective
@@ -83,21 +85,23 @@ class TSDAE(Objective):
         chunks = plan_chunks(texts.lengths, encoder.token_budget, chunk_cost(device))
         again = recomputes(encoder.recompute, chunks, encoder.token_budget)
         laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
+        behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
+        wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)
         sums = []
-        for chunk, (ids_BT, mask_BT) in zip(chunks, laid_out, strict=True):
-            vectors_BD = vectors_ND[torch.from_numpy(chunk.rows).to(device)]
-            sums.append(computed(self._write_chunk, vectors_BD, ids_BT, mask_BT, again=again))
+        for chunk, (ids_BT, _), places in zip(chunks, laid_out, wanted, strict=True):
+            vectors_BD = vectors_ND[on_device(chunk.rows, device)]
+            sums.append(computed(self._write_chunk, vectors_BD, ids_BT, places, again=again))
         padding = sum(chunk.padded_tokens for chunk in chunks) - int(texts.lengths.sum())
         return torch.stack(sums).sum(), padding
 
-    def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: Places) -> Tensor:
         """No collective, nothing random but dropout. Padding lies behind what is real, where no real token looks."""
-        wanted_BT, is_wanted_BT = ids_BT[:, 1:], mask_BT[:, 1:]
-        with attention_for(ids_BT), fast_linears(self.decoder), head_sees(self.decoder, is_wanted_BT):
+        before = wanted._replace(columns_M=wanted.columns_M - 1)
+        with attention_for(ids_BT), fast_linears(self.decoder), head_sees(self.decoder, before):
             output = self.decoder(
                 input_ids=ids_BT[:, :-1], encoder_hidden_states=vectors_BD.unsqueeze(1), use_cache=False
             )
-        return masked_lm_sum(output.logits, wanted_BT[is_wanted_BT])
+        return masked_lm_sum(output.logits, wanted.of(ids_BT))
 
 
 def tied_decoder(

@@ -62,7 +62,8 @@ def global_mean(value: Tensor, count: int | Tensor) -> Tensor:
     ``value`` is the sum over this rank's ``count`` items. The mean of what the ranks return is the sum over all items
     divided by their number. Without any item on any rank it is ``value`` unscaled: 0, with its gradient path.
     """
-    total = torch.as_tensor(count, dtype=torch.int64, device=value.device).detach().clone()
+    # a number is filled in there: one that is sent is waited for
+    total = torch.zeros((), dtype=torch.int64, device=value.device) + count
     if world_size() > 1:
         dist.all_reduce(total)
     return global_sum(value) / total.clamp(min=1)

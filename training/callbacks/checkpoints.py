@@ -110,7 +110,7 @@ class RunCheckpoints(Checkpoint):
         if self._last_is_good:
             self._saved_step = checkpoint["global_step"]
         why = unreadable(self.best_path) if self.best_path.exists() else None
-        (damaged,) = agreement.maximum([why is not None], trainer.strategy.root_device)
+        (damaged,) = agreement.maximum([why is not None])
         self._best_is_damaged = bool(damaged)
         if damaged and trainer.is_global_zero:
             log.warning("%s: %s. The best is chosen anew among the steps from here on.", self.best_path, why)
@@ -152,7 +152,7 @@ class RunCheckpoints(Checkpoint):
         minutes = self.every_n_minutes if pl_module.global_rank == 0 else None
         by_clock = minutes is not None and waited >= 60 * minutes
         received = interruption.received if interruption is not None else 0
-        signum, due = agreement.maximum([received, by_clock], pl_module.device)
+        signum, due = agreement.maximum([received, by_clock])
         return int(signum), bool(due)
 
     def _improved(self, trainer: pl.Trainer) -> bool:
@@ -221,7 +221,7 @@ class RunCheckpoints(Checkpoint):
 
     def _refuse_failed_write(self, trainer: pl.Trainer) -> None:
         error = self._io.error
-        (failed,) = agreement.maximum([error is not None], trainer.strategy.root_device)
+        (failed,) = agreement.maximum([error is not None])
         if failed:
             why = reason(error) if error is not None else "see the message of rank 0"
             raise TrainingFailed(

@@ -114,7 +114,7 @@ class Telemetry(pl.Callback):
         """Called on every rank when a checkpoint is made; a collective."""
         state: dict[str, Any] = {"spent": dict(self._spent())}
         if self._parts and self._first_bad is not None:
-            sums = agreement.total([float(losses) for losses, _ in self._parts.values()], self._first_bad.device)
+            sums = agreement.total([float(losses) for losses, _ in self._parts.values()])
             of_all = zip(self._parts.items(), sums, strict=True)
             state["parts"] = {name: (losses / agreement.processes(), steps) for (name, (_, steps)), losses in of_all}
         return state
@@ -127,9 +127,8 @@ class Telemetry(pl.Callback):
 
     def _spent(self) -> Spent:
         """What the run has cost up to now, all ranks and interruptions together. A collective."""
-        device = self._first_bad.device if self._first_bad is not None else torch.device("cpu")
-        examples, real, padded = agreement.total([self._counts[name] for name in COUNTS], device)
-        (peak,) = agreement.maximum([peak_memory_bytes()], device)
+        examples, real, padded = agreement.total([self._counts[name] for name in COUNTS])
+        (peak,) = agreement.maximum([peak_memory_bytes()])
         running = time.monotonic() - self._started if self._first_bad is not None else 0.0
         return Spent(
             steps=self._before["steps"] + self._steps,
@@ -147,6 +146,8 @@ class Telemetry(pl.Callback):
         of_parts = {f"loss/{name}": torch.as_tensor(losses / steps) for name, (losses, steps) in self._parts.items()}
         self._parts.clear()
         metrics = {"loss": outputs["loss"], **of_parts, **outputs["metrics"]}
+        if (norm := getattr(pl_module, "gradient_norm", None)) is not None:
+            metrics["gradient_norm"] = norm
         averaged = _means(metrics, pl_module.device, self._window_counts)
         counts = {name: averaged.pop(f"spent/{name}") for name in COUNTS}
         now = time.monotonic()
@@ -181,7 +182,7 @@ class Telemetry(pl.Callback):
         if self._first_bad is None:
             return
         mine = self._first_bad.item()
-        (worst,) = agreement.maximum([-mine], pl_module.device)
+        (worst,) = agreement.maximum([-mine])
         if -worst >= FINE:
             self._unchecked.clear()
             return
@@ -197,7 +198,7 @@ def _means(metrics: Mapping[str, Tensor], device: torch.device, counts: Mapping[
     """Means of the metrics and sums of the counts over ranks: one transfer to the host, one small reduction."""
     names = sorted(metrics)
     values = torch.stack([metrics[name].detach().to(device=device, dtype=torch.float32) for name in names]).tolist()
-    sums = agreement.total([*values, *(float(counts[name]) for name in COUNTS)], device)
+    sums = agreement.total([*values, *(float(counts[name]) for name in COUNTS)])
     ranks = agreement.processes()
     means = {name: value / ranks for name, value in zip(names, sums, strict=False)}
     return means | {f"spent/{name}": value for name, value in zip(COUNTS, sums[len(names) :], strict=True)}

@@ -1,0 +1,225 @@
+"""A training step of every objective, and what in it makes the host wait for the device.
+
+As a script: ``python -m tests.gpu_steps MASKED T5 DECODER CASE ...`` runs them on a device that does not exist. Its tensors have
+a shape, a type and a place but no values, so whoever asks for one fails; copies that are waited for are counted.
+"""
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from contracts import NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, Seq2SeqBatch, SpanBatch, TripletBatch
+from encoders.optim import adafactor, adamw
+from tests.objectives import built, settings
+
+ROWS = np.arange(6)
+DEVICE = "gpu:0"
+BUDGET = {"token_budget": 128}  # several chunks, which are computed again
+
+
+def ragged(count: int, seed: int) -> Ragged:
+    lengths = np.random.default_rng((5, seed)).integers(4, 20, size=count)
+    return Ragged(torch.randint(5, 100, (int(lengths.sum()),), generator=torch.Generator().manual_seed(seed)), lengths)
+
+
+def spans() -> SpanBatch:
+    anchors, positives = ragged(6, 1), ragged(12, 2)
+    predicted = np.arange(1, len(anchors.ids), 5)
+    labels = torch.full_like(anchors.ids, -100)
+    labels[predicted] = anchors.ids[predicted]
+    return SpanBatch(anchors, anchors.ids.clone(), labels, positives, ROWS[:3], predicted=predicted)
+
+
+def pairs() -> ScoredPairBatch:
+    return ScoredPairBatch(ragged(6, 1), ragged(6, 2), torch.linspace(0, 1, 6), ROWS)
+
+
+def triplets() -> TripletBatch:
+    return TripletBatch(ragged(6, 1), ragged(6, 2), ragged(6, 3), torch.tensor([0, 1, 2, 2, 3, 4]), ROWS)
+
+
+def inferences() -> NLIBatch:
+    return NLIBatch(ragged(6, 1), ragged(6, 2), torch.tensor([0, 1, 2, 0, 1, 2]), ROWS)
+
+
+def damaged() -> SentenceBatch:
+    return SentenceBatch(ragged(6, 1), ROWS, ragged(6, 2))
+
+
+def texts() -> Seq2SeqBatch:
+    return Seq2SeqBatch(ragged(6, 1), ragged(6, 2), np.array([0, 1, 2, 3, 0, 1]), ROWS)
+
+
+QUICK = ("declutr", "gense_generator, causal")
+# name -> objective, backbone, batch, other keys than the config's
+CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
+    "declutr": ("declutr", "masked", spans, BUDGET),
+    "declutr, masked apart": ("declutr", "masked", spans, {"mask_anchors_for_contrast": False}),
+    "declutr, causal": (
+        "declutr",
+        "decoder",
+        spans,
+        BUDGET | {"pooling": "mean", "attention": "bidirectional", "mask_token": "a"},
+    ),
+    "simcse": ("simcse", "masked", triplets, {"matryoshka": [8, 16], "mlp": False}),
+    "sroberta": ("sroberta", "masked", pairs, BUDGET),
+    "sroberta, adapters": ("sroberta", "masked", pairs, {"lora": {**settings("model", "sroberta")["lora"], "rank": 2}}),
+    "sbert_nli": ("sbert_nli", "masked", inferences, {}),
+    "gense": ("gense", "t5", triplets, BUDGET),
+    "tsdae": ("tsdae", "masked", damaged, BUDGET),
+    "gense_generator": ("gense_generator", "t5", texts, BUDGET),
+    "gense_generator, causal": ("gense_generator", "decoder", texts, BUDGET),
+}
+
+
+def module_of(case: str, backbones: dict[str, str]) -> Any:
+    objective, backbone, _, keys = CASES[case]
+    return built(objective, backbones[backbone], **keys)
+
+
+def step(module: Any, batch: Any, optimizer: torch.optim.Optimizer) -> None:
+    """What Lightning does in one, and our telemetry at a step that is not logged."""
+    from training.callbacks.telemetry import Telemetry
+
+    trainer = SimpleNamespace(global_step=1, max_steps=-1, max_epochs=None, is_last_batch=False)
+    outputs = module.training_step(batch, 0)
+    optimizer.zero_grad()
+    outputs["loss"].backward()
+    module.clip(optimizer, 1.0)
+    optimizer.step()
+    Telemetry(every_n_steps=50).on_train_batch_end(trainer, module, outputs, batch, 0)
+
+
+def optimizer_of(module: Any) -> torch.optim.Optimizer:
+    common = {"lr": 1e-3, "weight_decay": 0.0, "schedule": lambda step: 1.0, "rates": {}}
+    if "optimizer" in module.hparams:
+        return adafactor(module, scaled=True, **common)["optimizer"]
+    return adamw(module, betas=(0.9, 0.999), eps=1e-6, bias_correction=False, **common)["optimizer"]
+
+
+# ---------------------------------------------------------------------------- the device that does not exist
+
+
+class Module(backend_registration._DummyBackendModule):
+    """What torch wants to know of it."""
+
+    @staticmethod
+    def is_initialized() -> bool:
+        return True
+
+    @staticmethod
+    def current_device() -> int:
+        return 0
+
+    @staticmethod
+    def get_amp_supported_dtype() -> list[torch.dtype]:
+        return [torch.bfloat16]
+
+
+class Waits(TorchDispatchMode):
+    """Counts copies between host and device that are waited for, by the operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = list[str]()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, str(function)
+        places = [one.device.type for one in args if isinstance(one, torch.Tensor)]
+        if "_to_copy" in name and "device" in kwargs:
+            away = torch.device(kwargs["device"]).type
+            if away != places[0] and (away == "cpu" or not kwargs.get("non_blocking")):
+                self.found.append(f"{name} {places[0]} to {away}")
+        elif "copy_" in name and places[0] != places[-1] and (places[0] == "cpu" or not (*args, False)[2]):
+            self.found.append(f"{name} {places[-1]} to {places[0]}")
+        return function(*args, **kwargs)
+
+
+def on_the_device(value: Any) -> Any:
+    """A batch as Lightning moves it; NumPy arrays stay on the host."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty(value.shape, dtype=value.dtype, device=DEVICE)
+    if isinstance(value, tuple):
+        return type(value)(*map(on_the_device, value))
+    return value
+
+
+def put_on_the_device(module: torch.nn.Module) -> None:
+    """Its weights, those that are shared once; ``Module.to`` cannot take them there."""
+    made: dict[int, Any] = {}
+    for layer in module.modules():
+        for own in (layer._parameters, layer._buffers):
+            for name, weight in own.items():
+                if weight is not None:
+                    if id(weight) not in made:
+                        made[id(weight)] = on_the_device(weight)
+                        if isinstance(weight, torch.nn.Parameter):
+                            made[id(weight)] = torch.nn.Parameter(made[id(weight)], weight.requires_grad)
+                    own[name] = made[id(weight)]
+
+
+def waits_of(case: str, backbones: dict[str, str]) -> list[str]:
+    """Of the second step: the first makes the optimiser's state."""
+    module, batch = module_of(case, backbones), CASES[case][2]()
+    waits = Waits()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        put_on_the_device(module)
+        batch, optimizer = on_the_device(batch), optimizer_of(module)
+        step(module, batch, optimizer)
+        with waits:
+            step(module, batch, optimizer)
+    return waits.found
+
+
+def asked(something: Callable[[torch.Tensor], Any]) -> list[str]:
+    """What a function that does make the host wait is found out by."""
+    waits = Waits()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        values = torch.zeros(3, device=DEVICE)
+        try:
+            with waits:
+                something(values)
+        except Exception as error:  # noqa: BLE001  # each operation has its own
+            return [type(error).__name__]
+    return waits.found
+
+
+CONTROLS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "item": lambda values: values.sum().item(),
+    "condition": lambda values: 1 if (values > 0).all() else 0,
+    "mask": lambda values: values[values > 0],
+    "places": lambda values: values.nonzero(),
+    "kinds": lambda values: values.unique(),
+    "number": lambda values: values + torch.tensor(1.0, device=values.device),
+    "sent": lambda values: values + torch.ones(3).to(values.device),
+    "fetched": lambda values: values.cpu(),
+    "nothing": lambda values: values + torch.ones(3).to(values.device, non_blocking=True) * 2,
+}
+
+
+def main() -> None:
+    from transformers import masking_utils
+
+    backend_registration._setup_privateuseone_for_python_backend("gpu", Module())
+    masking_utils.is_tracing = lambda *_: False  # it spares tensors without values what it asks of others
+    backbones = dict(zip(("masked", "t5", "decoder"), sys.argv[1:4], strict=True))
+    found = {f"control: {name}": asked(something) for name, something in CONTROLS.items()}
+    for case in sys.argv[4:]:
+        try:
+            found[case] = waits_of(case, backbones)
+        except Exception as error:  # noqa: BLE001  # the test shows it
+            found[case] = traceback.format_exception(error)[-12:]
+    print(json.dumps(found))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
