@@ -1,7 +1,8 @@
 """A training step of every objective, and what in it makes the host wait for the device.
 
-As a script: ``python -m tests.gpu_steps MASKED T5 DECODER CASE ...`` runs them on a device that does not exist. Its tensors have
-a shape, a type and a place but no values, so whoever asks for one fails; copies that are waited for are counted.
+As a script: ``python -m tests.gpu_steps MASKED T5 DECODER CASE ...`` runs them on a device that does not exist. Its
+tensors have a shape, a type and a place but no values, so whoever asks for one fails; copies that are waited for are
+counted.
 """
 
 import json

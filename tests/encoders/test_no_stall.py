@@ -43,10 +43,11 @@ def test_no_objective_asks_the_device_for_anything(backbones):
 @pytest.mark.parametrize("clipped_at", [0.5, 1e6])
 def test_gradients_are_clipped_as_lightning_clips_them_and_the_norm_is_kept(backbones, clipped_at):
     ours = gpu_steps.module_of("sroberta, adapters", backbones)  # the frozen weights have no gradient
-    for number, weight in enumerate(ours.parameters()):
-        if weight.requires_grad:
-            weight.grad = torch.randn(weight.shape, generator=torch.Generator().manual_seed(number))
     theirs = copy.deepcopy(ours)
+    for module in (ours, theirs):
+        drawn = torch.Generator().manual_seed(1)
+        for weight in module.parameters():
+            weight.grad = torch.randn(weight.shape, generator=drawn) if weight.requires_grad else None
     ours.configure_gradient_clipping(gpu_steps.optimizer_of(ours), clipped_at, None)
     before = torch.cat([one.grad.flatten() for one in theirs.parameters() if one.grad is not None]).double()
     Precision().clip_gradients(gpu_steps.optimizer_of(theirs), clipped_at)
