@@ -130,7 +130,9 @@ class Campaign:
 
     def differ(self, job: Job, told: str, found: list[str], said: str = "") -> None:
         self.differences.append(f"{job.name} ({job.processes}), {told}: {', '.join(found)}")
-        sys.stderr.write(f"DIFFERS {self.differences[-1]}\n{said[-1500:]}\n")
+        at = said.find("Traceback")
+        shown = said[-1500:] if at < 0 else said[max(0, at - 300) : at + 4000]
+        sys.stderr.write(f"DIFFERS {self.differences[-1]}\n{shown}\n")
 
     # ------------------------------------------------------------------------------------- the table
 
