@@ -1,5 +1,6 @@
 """SIGTERM and Ctrl-C of a command, heeded from its first moment: importing this takes a few milliseconds."""
 
+import _weakrefset
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses
+OF_WEAK_REFERENCES = (weakref.__file__, _weakrefset.__file__)  # their callbacks
 AGAIN = 0.05  # seconds after which a signal that would be lost is sent once more
 
 
@@ -53,7 +55,7 @@ def _comes_again(number: int, frame: FrameType | None) -> bool:
     """Whether the signal came while an object was being thrown away, where Python prints what is raised and goes on; it
     is sent once more then."""
     swallows = any(
-        one.f_code.co_name == "__del__" or one.f_code.co_filename == weakref.__file__ for one in _frames(frame)
+        one.f_code.co_name == "__del__" or one.f_code.co_filename in OF_WEAK_REFERENCES for one in _frames(frame)
     )
     if swallows:
         later = threading.Timer(AGAIN, os.kill, (os.getpid(), number))

@@ -222,7 +222,8 @@ def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, ot
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_that_comes_while_an_object_is_thrown_away_is_not_lost(number, status):
+@pytest.mark.parametrize("held", ["dict", "set"])
+def test_a_signal_that_comes_while_an_object_is_thrown_away_is_not_lost(number, status, held):
     """Python prints what is raised in a callback of a weak reference, and goes on."""
     code = f"""
 import os, signal, sys, time, weakref
@@ -230,11 +231,15 @@ from command.children import begin_process
 signal.signal(signal.SIGINT, signal.default_int_handler)
 begin_process()
 class Thing: pass
-class Hit(dict):
-    def __delitem__(self, key):
+class Hit({held}):
+    def hit(self, key):
         os.kill(os.getpid(), {int(number)})
-held, thing = weakref.WeakKeyDictionary(), Thing()
-held[thing] = 1
+    __delitem__ = discard = hit
+thing = Thing()
+if {held} is dict:
+    held = weakref.WeakKeyDictionary([(thing, 1)])
+else:
+    held = weakref.WeakSet([thing])
 held.data = Hit(held.data)
 try:
     del thing
