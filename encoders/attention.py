@@ -8,6 +8,7 @@ ignore it that make their masks themselves, which nothing but the states can tel
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from contracts import InputError
@@ -70,6 +71,15 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
             )
         for name in names:
             setattr(config, name, probability)
+
+
+def has_dropout(encoder: nn.Module) -> bool:
+    """Of modules, or of those that hold their probability as a number, as Llama's attention and BART's layers."""
+    return any(
+        (isinstance(module, nn.Dropout) and module.p > 0)
+        or any("dropout" in name and isinstance(value, float) and value > 0 for name, value in vars(module).items())
+        for module in encoder.modules()
+    )
 
 
 def is_causal(config: Any) -> bool:

@@ -9,7 +9,7 @@ the gradient of the whole.
 Shape letters: B sequences of a chunk, T tokens of its longest.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,9 +62,13 @@ def check_recompute(how: str) -> None:
         raise InputError(f"model.recompute={how!r} is unknown; choose auto, on or off.")
 
 
-def recomputes(how: str, chunks: list[Chunk], token_budget: int) -> bool:
-    """Whether the chunks are computed again in the backward pass; "auto": when together they exceed the budget."""
-    return how == "on" or (how == "auto" and sum(chunk.padded_tokens for chunk in chunks) > token_budget)
+def recomputes(how: str, tokens: int, token_budget: int) -> bool:
+    """Whether chunks of so many tokens are computed again in the backward pass; "auto": when they exceed the budget."""
+    return how == "on" or (how == "auto" and tokens > token_budget)
+
+
+def padded_tokens(chunks: Iterable[Chunk]) -> int:
+    return sum(chunk.padded_tokens for chunk in chunks)
 
 
 def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:

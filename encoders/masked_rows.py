@@ -8,22 +8,21 @@ Shape letters: B sequences, T tokens, D width, M chosen tokens, V vocabulary.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from encoders.ahead import Places
-from encoders.pooling import Pooler
 
 
 @contextlib.contextmanager
-def _only_rows(trunk: nn.Module, pooler: Pooler, mask_BT: Tensor, chosen: Places) -> Iterator[list[Tensor]]:
+def _only_rows(trunk: nn.Module, pool: Callable[[Any], Tensor], chosen: Places) -> Iterator[list[Tensor]]:
     pooled: list[Tensor] = []
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        pooled.append(pooler(output, mask_BT))
+        pooled.append(pool(output))
         output.last_hidden_state = chosen.of(output.last_hidden_state).unsqueeze(0)
         return output
 
@@ -48,14 +47,9 @@ def head_sees(model: PreTrainedModel, places: Places) -> Iterator[None]:
 
 
 def vectors_and_logits(
-    model: PreTrainedModel,
-    pooler: Pooler,
-    ids_BT: Tensor,
-    mask_BT: Tensor,
-    chosen: Places,
-    options: Mapping[str, Any],
+    model: PreTrainedModel, pool: Callable[[Any], Tensor], chosen: Places, inputs: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """One forward of a language model: the pooled vectors (B, D) and the logits (M, V) of the chosen tokens."""
-    with _only_rows(model.base_model, pooler, mask_BT, chosen) as pooled:
-        logits = model(input_ids=ids_BT, attention_mask=mask_BT.long(), **pooler.options, **options).logits
+    with _only_rows(model.base_model, pool, chosen) as pooled:
+        logits = model(**inputs).logits
     return pooled[0], logits[0]

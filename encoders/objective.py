@@ -24,6 +24,7 @@ from encoders.pooling import POOLERS, cls
 from encoders.prefixes import Prefix, over_prefixes, prefixes
 from encoders.sentence_encoder import Encoded, SentenceEncoder
 from encoders.shipped_pooler import shipped_pooler
+from encoders.unpadded import set_attn_implementation
 from losses.contrastive import Contrast, Guide
 from losses.diagnostics import contrast_diagnostics
 from losses.gather import gather_rows
@@ -55,6 +56,7 @@ class EncoderSettings(Settings):
     append_end: bool | None
     attention: str | None  # causal, bidirectional
     dropout: float | None  # of the backbone in training; null: as its config says
+    attn_implementation: str  # auto, unpadded, or one of transformers
     max_length: int | None  # tokens that `embed` reads, special tokens included; null: what the backbone can, up to 512
 
 
@@ -115,6 +117,7 @@ class Objective(pl.LightningModule):
         check_first_token(transformer, hparams.pooling, hparams.backbone)
         tokenizer = load_tokenizer(hparams.backbone, ends=bool(hparams.get("append_end")))
         check_vocabulary(transformer, tokenizer, hparams.backbone)
+        set_attn_implementation(transformer, hparams.attn_implementation, hparams.backbone)
         if adapts:
             self.adapt(transformer, under)
         encoder = SentenceEncoder(
@@ -125,6 +128,7 @@ class Objective(pl.LightningModule):
             max_length=length_to_train(hparams.max_length, transformer.config, tokenizer, hparams.backbone),
             token_budget=hparams.token_budget,
             recompute=hparams.recompute,
+            attn_implementation=hparams.attn_implementation,
             prompt_suffix=hparams.get("prompt") or "",
         )
         self.prefixes = prefixes(hparams.get("matryoshka"), hparams.get("matryoshka_weights"), encoder.width)

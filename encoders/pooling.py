@@ -60,10 +60,16 @@ class Pooler(NamedTuple):
 
     def __call__(self, output: Any, mask_BT: Tensor) -> Tensor:
         """A backbone's output -> (B, D) float32."""
+        return self.over_tokens(self._states(output), mask_BT)
+
+    def of_row(self, output: Any, row: Any) -> Tensor:
+        """The same where the sequences stand one behind the other in a `Row`."""
+        return row.pooled(self.over_tokens, self._states(output)[0])
+
+    def _states(self, output: Any) -> Tensor:
         if self.layers == LAST_LAYER:
-            return self.over_tokens(output.last_hidden_state, mask_BT)
-        states = [output.hidden_states[layer].float() for layer in self.layers]
-        return self.over_tokens(torch.stack(states).mean(0), mask_BT)
+            return output.last_hidden_state
+        return torch.stack([output.hidden_states[layer].float() for layer in self.layers]).mean(0)
 
 
 POOLERS: dict[str, Pooler] = {

@@ -5,7 +5,7 @@ Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predict
 
 import contextlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
@@ -13,27 +13,38 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders.ahead import Places, masks_unread, places_in_chunks
+from encoders.ahead import Places, places_in_chunks
 from encoders.appended_prompt import AppendedPrompt
+from encoders.attention import is_causal
 from encoders.backbones import T5_FAMILY
-from encoders.chunks import check_recompute, chunk_cost, computed, distinct, padded, places_in, plan_chunks, recomputes
+from encoders.chunks import (
+    Chunk,
+    check_recompute,
+    chunk_cost,
+    computed,
+    distinct,
+    padded,
+    padded_tokens,
+    places_in,
+    plan_chunks,
+    recomputes,
+)
 from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
-from encoders.faster_layers import fast_linears, packed_linears, shared_between_chunks
+from encoders.faster_layers import attention_for, fast_linears, packed_linears, shared_between_chunks
 from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.masked_rows import vectors_and_logits
 from encoders.pooling import POOLERS
 from encoders.single_query import single_query
+from encoders.unpadded import Row, Way, attending, lay_out, plan_rows, way_of
 from files.progress import Progress
 from losses.tokens import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
-PLAIN_ATTENTION_TOKENS = 128
 ACTIVATION_BYTES = 2**33
 
 
@@ -63,6 +74,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         max_length: int = USUAL_LENGTH,
         token_budget: int | None = None,
         recompute: str = "auto",
+        attn_implementation: str = "auto",
         prompt: str = "",
         prompt_suffix: str = "",
         normalize: bool = False,
@@ -81,6 +93,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
+        self.attn_implementation = attn_implementation
+        self._ways: dict[str, Way] = {}
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
         self.truncate = truncate
         if truncate is not None and not 1 <= truncate <= self.width:
@@ -105,44 +119,88 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         Under ``recompute="auto"`` chunks are recomputed in the backward pass only when the batch exceeds the budget.
         """
         self._refuse_too_long(sequences.lengths)
+        if (way := self.way(sequences.ids.device)).attention is not None:
+            return self._encode_rows(sequences, labels, predicted, way)
         chunks = plan_chunks(sequences.lengths, self.token_budget, chunk_cost(sequences.ids.device))
-        again = recomputes(self.recompute, chunks, self.token_budget)
+        again = recomputes(self.recompute, padded_tokens(chunks), self.token_budget)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = _targets(sequences, labels, predicted, chunks)
-        vectors, mlm_sums = [], []
-        with contextlib.nullcontext() if again else self._sharing(sequences.ids):
-            for (ids_BT, mask_BT), target in zip(ids, targets, strict=True):
-                vector_BD, mlm = computed(self.encode_chunk, ids_BT, mask_BT, target, again=again)
-                vectors.append(vector_BD)
-                mlm_sums.append(mlm)
-        vectors_ND = torch.cat(vectors)[places_in(chunks, sequences.ids.device)]
-        padding = sum(chunk.padded_tokens for chunk in chunks) - int(sequences.lengths.sum())
+        inputs = ((*laid_out, target) for laid_out, target in zip(ids, targets, strict=True))
+        padding = padded_tokens(chunks) - int(sequences.lengths.sum())
+        return self._computed(self.encode_chunk, inputs, sequences.ids, chunks, again, padding)
+
+    def _encode_rows(self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, way: Way) -> Encoded:
+        """`encode` without padding: the sequences of a chunk stand one behind the other."""
+        chunks = plan_rows(sequences.lengths, self.token_budget)
+        again = recomputes(self.recompute, int(sequences.lengths.sum()), self.token_budget)
+        targets = _targets(sequences, labels, predicted, chunks)
+        rows = (lay_out(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
+        inputs = ((sequences.ids, row, way, target) for row, target in zip(rows, targets, strict=True))
+        return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, 0)
+
+    def _computed(
+        self,
+        function: Callable[..., tuple[Tensor, Tensor]],
+        inputs: Iterable[tuple[Any, ...]],
+        ids: Tensor,
+        chunks: list[Chunk],
+        again: bool,
+        padding: int,
+    ) -> Encoded:
+        with contextlib.nullcontext() if again else self._sharing(ids):
+            parts = [computed(function, *one, again=again) for one in inputs]
+        vectors, mlm_sums = zip(*parts, strict=True)
+        vectors_ND = torch.cat(vectors)[places_in(chunks, ids.device)]
         return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), padding)
+
+    def way(self, device: torch.device) -> Way:
+        """How the sequences of a training step on this device meet attention."""
+        if device.type not in self._ways:
+            self._ways[device.type] = way_of(self.trunk, self.attn_implementation, device)
+        return self._ways[device.type]
 
     def encode_chunk(
         self, ids_BT: Tensor, mask_BT: Tensor, target: tuple[Places, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         """(B, T) ids -> (B, D) vectors and the summed MLM loss: no collective, nothing random but dropout."""
         pooler = POOLERS[self.pooling]
-        with attention_for(ids_BT), fast_linears(self.transformer):
+        inputs = {"input_ids": ids_BT, "attention_mask": mask_BT.long(), **self._decoder_inputs(ids_BT)}
+        with attention_for(ids_BT):
+            return self._encoded(inputs, lambda output: pooler(output, mask_BT), target)
+
+    def encode_row(
+        self, ids: Tensor, row: Row, way: Way, target: tuple[Places, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        """The same of sequences one behind the other; ``ids`` are those of the whole batch."""
+        pooler, trunk = POOLERS[self.pooling], self.trunk
+        inputs = way.inputs(ids, row, is_causal(trunk.config))
+        if target is not None:
+            target = row.places(target[0]), target[1]
+        with attending(trunk, cast(str, way.attention)):
+            return self._encoded(inputs, lambda output: pooler.of_row(output, row), target)
+
+    def _encoded(
+        self, inputs: dict[str, Any], pooled: Callable[[Any], Tensor], target: tuple[Places, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        pooler = POOLERS[self.pooling]
+        inputs = inputs | pooler.options | self.options
+        with fast_linears(self.transformer):
             if target is None:
-                options = self._decoder_inputs(ids_BT) if pooler.decodes else {**pooler.options, **self.options}
                 with single_query(self.trunk) if pooler.decodes else contextlib.nullcontext():
-                    output = self.trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **options)
-                vectors_BD = pooler(output, mask_BT)
+                    vectors_BD = pooled(self.trunk(**inputs))
                 mlm = vectors_BD.new_zeros(())
             else:
                 chosen, labels_M = target
-                vectors_BD, logits_MV = vectors_and_logits(
-                    self.transformer, pooler, ids_BT, mask_BT, chosen, self.options
-                )
+                vectors_BD, logits_MV = vectors_and_logits(self.transformer, pooled, chosen, inputs)
                 mlm = masked_lm_sum(logits_MV, labels_M)
         return vectors_BD if self.head is None else self.head(vectors_BD), mlm
 
     def _decoder_inputs(self, ids_BT: Tensor) -> dict[str, Any]:
-        """One start token each: of the decoder nothing but its first position is computed."""
+        """Where a decoder is read: one start token each, and nothing but its first position is computed."""
+        if not POOLERS[self.pooling].decodes:
+            return {}
         start = self.transformer.config.decoder_start_token_id
-        return {"decoder_input_ids": torch.full_like(ids_BT[:, :1], start), "use_cache": False}
+        return {"decoder_input_ids": torch.full_like(ids_BT[:, :1], start)}
 
     @property
     def prompt_suffix(self) -> str:
@@ -266,19 +324,6 @@ def check_pooling(pooling: str, transformer: PreTrainedModel) -> None:
             f"pooling={pooling} reads the decoder of a T5 ({', '.join(T5_FAMILY)}), and this {config.model_type} has "
             "none. Take pooling=mean or cls, or another backbone, such as google-t5/t5-base."
         )
-
-
-def attention_for(ids_BT: Tensor) -> contextlib.AbstractContextManager[None]:
-    """On a CPU plain attention where torch's fast one is the slower: short sequences in half precision. Elsewhere the
-    mask that transformers is given, unread.
-
-    Its backward pass works on whole blocks: 85 ms against 17 ms at 24 tokens in bfloat16; at 512 the order turns.
-    """
-    if not ids_BT.is_cpu:
-        return masks_unread()
-    if torch.is_autocast_enabled("cpu") and ids_BT.shape[1] <= PLAIN_ATTENTION_TOKENS:
-        return sdpa_kernel(SDPBackend.MATH)
-    return contextlib.nullcontext()
 
 
 def precision_of(dtype: torch.dtype) -> str:

@@ -24,14 +24,15 @@ from encoders.chunks import (
     computed,
     on_device,
     padded,
+    padded_tokens,
     places_in,
     plan_chunks,
     recomputes,
 )
-from encoders.faster_layers import fast_linears, shared_between_chunks
+from encoders.faster_layers import attention_for, fast_linears, shared_between_chunks
 from encoders.lengths import longest_input
 from encoders.masked_rows import head_sees
-from encoders.sentence_encoder import affordable_tokens, attention_for
+from encoders.sentence_encoder import affordable_tokens
 from losses.tokens import token_losses
 
 
@@ -69,7 +70,7 @@ class Seq2Seq(nn.Module, ABC):
     def write(self, sources: Ragged, targets: Ragged) -> Written:
         """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when they exceed the budget."""
         cut = self.cut(sources, targets)
-        again = recomputes(self.recompute, cut.chunks, self.token_budget)
+        again = recomputes(self.recompute, padded_tokens(cut.chunks), self.token_budget)
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
             parts = [computed(self.write_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -119,7 +120,7 @@ class T5Writer(Seq2Seq):
         asked = padded(targets.ids, targets.lengths, answers, self.pad)
         written = places_in_chunks(np.arange(len(targets.ids)), targets.lengths, answers, targets.ids.device)
         inputs = ((*source, ids_BT, places) for source, (ids_BT, _), places in zip(read, asked, written, strict=True))
-        return Cut(chunks, inputs, sum(chunk.padded_tokens for chunk in [*chunks, *answers]))
+        return Cut(chunks, inputs, padded_tokens([*chunks, *answers]))
 
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         source_BS, source_mask_BS, target_BT, targets = inputs
@@ -152,7 +153,7 @@ class CausalWriter(Seq2Seq):
         read = padded(whole.ids, whole.lengths, chunks, self.pad)
         written = places_in_chunks(of_targets, whole.lengths, chunks, whole.ids.device)
         inputs = ((*one, places) for one, places in zip(read, written, strict=True))
-        return Cut(chunks, inputs, sum(chunk.padded_tokens for chunk in chunks))
+        return Cut(chunks, inputs, padded_tokens(chunks))
 
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         ids_BT, mask_BT, targets = inputs

@@ -10,6 +10,7 @@ from typing import Unpack
 from torch import nn
 
 from contracts import InputError, Ragged, SentenceBatch, StepOutput, TripletBatch
+from encoders.attention import has_dropout
 from encoders.chunks import concatenate
 from encoders.objective import (
     ContrastSettings,
@@ -108,12 +109,3 @@ class SimCSE(Objective):
         else:
             views, negatives = [batch.anchors, batch.positives], batch.negatives
         return with_negatives(views, negatives, self.hparams.hard_negative_weight)
-
-
-def has_dropout(encoder: nn.Module) -> bool:
-    """Of modules, or of those that hold their probability as a number, as Llama's attention and BART's layers."""
-    return any(
-        (isinstance(module, nn.Dropout) and module.p > 0)
-        or any("dropout" in name and isinstance(value, float) and value > 0 for name, value in vars(module).items())
-        for module in encoder.modules()
-    )

@@ -19,11 +19,10 @@ from contracts import InputError, Ragged, SentenceBatch, StepOutput
 from encoders.ahead import Places, places_in_chunks
 from encoders.attention import set_dropout
 from encoders.backbones import from_pretrained
-from encoders.chunks import chunk_cost, computed, on_device, padded, plan_chunks, recomputes
-from encoders.faster_layers import fast_linears
+from encoders.chunks import chunk_cost, computed, on_device, padded, padded_tokens, plan_chunks, recomputes
+from encoders.faster_layers import attention_for, fast_linears
 from encoders.masked_rows import head_sees
 from encoders.objective import EncoderSettings, Objective
-from encoders.sentence_encoder import attention_for
 from losses.gather import global_mean
 from losses.tokens import masked_lm_sum
 
@@ -83,7 +82,7 @@ class TSDAE(Objective):
         """The summed loss of the texts given their vectors, and the padding that was computed along."""
         device, encoder = texts.ids.device, self.encoder
         chunks = plan_chunks(texts.lengths, encoder.token_budget, chunk_cost(device))
-        again = recomputes(encoder.recompute, chunks, encoder.token_budget)
+        again = recomputes(encoder.recompute, padded_tokens(chunks), encoder.token_budget)
         laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
         behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
         wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)
@@ -91,7 +90,7 @@ class TSDAE(Objective):
         for chunk, (ids_BT, _), places in zip(chunks, laid_out, wanted, strict=True):
             vectors_BD = vectors_ND[on_device(chunk.rows, device)]
             sums.append(computed(self._write_chunk, vectors_BD, ids_BT, places, again=again))
-        padding = sum(chunk.padded_tokens for chunk in chunks) - int(texts.lengths.sum())
+        padding = padded_tokens(chunks) - int(texts.lengths.sum())
         return torch.stack(sums).sum(), padding
 
     def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: Places) -> Tensor:

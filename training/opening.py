@@ -10,6 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from encoders.optim import planned_steps
+from encoders.sentence_encoder import SentenceEncoder
 from evaluation.callback import ScoreCallback
 
 log = logging.getLogger("train")
@@ -52,6 +53,8 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
         more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
         yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(cfg, scorer)}"
     yield "device", f"{_device(trainer)}, {cfg.precision}"
+    if isinstance(encoder := getattr(model, "encoder", None), SentenceEncoder):
+        yield "attention", encoder.way(trainer.strategy.root_device).why
     yield "output", str(run.folder)
     if run.checkpoint:
         yield "goes on", f"from {run.checkpoint}"

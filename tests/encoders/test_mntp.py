@@ -13,8 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from contracts import IGNORED_LABEL, InputError
 from datamodules.span_batches import mask_tokens
 from datamodules.tokenizer import load_tokenizer
-from encoders.attention import set_dropout
-from encoders.simcse import has_dropout
+from encoders.attention import has_dropout, set_dropout
 from tests.data import batches, data_module
 from tests.decoders import FAMILIES, save_decoder
 from tests.objectives import built

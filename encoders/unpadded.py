@@ -1,0 +1,264 @@
+"""Sequences one behind the other in a single row, so that nothing but attention knows where one ends.
+
+transformers reads such a row where positions begin anew with each sequence; what a token may look at is for the
+attention to say. On a CPU, and wherever else it is asked for, that is SDPA for each run of similar lengths: registered
+with transformers' table of attentions, it serves every family that asks this table. On a GPU it is FlexAttention with
+a block mask. A family is taken at its word by its states alone: those of a row must be those of its sequences.
+
+Shape letters: N tokens of a row, B sequences of a run, T tokens of its longest, H heads, D width.
+"""
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from contracts import InputError
+from encoders.ahead import Places
+from encoders.attention import OF_ATTENTION, has_dropout
+from encoders.chunks import Chunk, on_device, plan_chunks
+from encoders.faster_layers import attention_for
+
+OURS = ("auto", "unpadded")
+BY_RUNS, BY_BLOCKS = "sdpa_by_runs", "flex_attention"  # as transformers calls them
+RUN_COST_TOKENS = 128  # padding within attention that costs as much as one more run
+SAME = 1e-4  # of a state, beside the largest
+
+
+class Run(NamedTuple):
+    """Sequences of a row that attention and pooling take together."""
+
+    tokens: int  # of the row
+    size: int  # B
+    width: int  # T
+    place: Tensor | None  # (tokens,) of each among B x T; None: they fill it
+    mask_BT: Tensor
+
+    def laid_out(self, tokens: Tensor) -> Tensor:
+        """(tokens, ...) -> (B, T, ...), zeros behind each sequence."""
+        if self.place is not None:
+            empty = tokens.new_zeros(self.size * self.width, *tokens.shape[1:])
+            tokens = empty.index_copy(0, self.place, tokens)
+        return tokens.unflatten(0, (self.size, self.width))
+
+    def in_a_row(self, states: Tensor) -> Tensor:
+        """The way back."""
+        tokens = states.flatten(0, 1)
+        return tokens if self.place is None else tokens.index_select(0, self.place)
+
+
+class Row(NamedTuple):
+    """Sequences one behind the other, the longest first."""
+
+    origin: Tensor  # (N,) where each token stands in the batch
+    position: Tensor  # (N,) within its sequence
+    sequence: Tensor  # (N,) which one it belongs to
+    first: Tensor  # (B,) where each sequence begins
+    runs: list[Run]
+
+    def places(self, chosen: Places) -> Places:
+        """Where tokens lie that have a row and a column each where they are padded."""
+        return chosen._replace(
+            rows_M=torch.zeros_like(chosen.rows_M), columns_M=self.first[chosen.rows_M] + chosen.columns_M
+        )
+
+    def split(self, tokens: Tensor) -> list[Tensor]:
+        """(N, ...) -> (tokens, ...) of each run."""
+        return list(tokens.split([run.tokens for run in self.runs]))
+
+    def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
+        """One vector for each sequence."""
+        parts = zip(self.runs, self.split(states_ND), strict=True)
+        return torch.cat([over_tokens(run.laid_out(part), run.mask_BT) for run, part in parts])
+
+
+def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
+    """The sequences of each row, the longest first: at most ``token_budget`` tokens, or a single sequence."""
+    order = np.argsort(-lengths, kind="stable")
+    cuts, tokens = list[int](), 0
+    for place, length in enumerate(lengths[order].tolist()):
+        if tokens and tokens + length > token_budget:
+            cuts.append(place)
+            tokens = 0
+        tokens += length
+    return [Chunk(rows, int(lengths[rows[0]])) for rows in np.split(order, cuts)]
+
+
+def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
+    """Those of the batch that the chunk names, the longest first."""
+    starts, own = (np.cumsum(lengths) - lengths)[chunk.rows], lengths[chunk.rows]
+    first, sequence = np.cumsum(own) - own, np.repeat(np.arange(len(own)), own)
+    position = np.arange(own.sum()) - first[sequence]
+    parts = plan_chunks(own, sys.maxsize, RUN_COST_TOKENS)
+    tokens = on_device(np.stack([starts[sequence] + position, position, sequence]), device)
+    return Row(*tokens, on_device(first, device), [_run(own[part.rows], part.width, device) for part in parts])
+
+
+def _run(lengths: np.ndarray, width: int, device: torch.device) -> Run:
+    mask = np.arange(width) < lengths[:, None]
+    place = None if mask.all() else on_device(np.flatnonzero(mask), device)
+    return Run(int(lengths.sum()), len(lengths), width, place, on_device(mask, device))
+
+
+def attention_by_runs(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any,
+    *,
+    row: Row,
+    sliding_window: int | None = None,
+    is_causal: bool | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """(1, heads, N, D) each -> (1, N, heads, D), as transformers' table wants it: SDPA of each run. What is behind a
+    sequence is seen by no token of a causal one, and masked in the others.
+    """
+    if options.get("softcap") is not None or options.get("position_bias") is not None:
+        raise NotImplementedError("scores that are changed before the softmax")
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    parts = [row.split(states[0].transpose(0, 1)) for states in (query, key, value)]
+    found = []
+    for run, *states in zip(row.runs, *parts, strict=True):
+        mask = _seen(run, causal, sliding_window)
+        q, k, v = (run.laid_out(one).transpose(1, 2) for one in states)
+        with attention_for(run.mask_BT):
+            out, _ = sdpa_attention_forward(module, q, k, v, mask, is_causal=causal and mask is None, **options)
+        found.append(run.in_a_row(out))
+    return torch.cat(found)[None], None
+
+
+def _seen(run: Run, causal: bool, window: int | None) -> Tensor | None:
+    """(B or 1, 1, T or 1, T) bool: who looks at whom; None: all, or all before."""
+    mask = None if causal or run.place is None else run.mask_BT[:, None, None]
+    if window is None or run.width <= window:
+        return mask
+    place_T = torch.arange(run.width, device=run.mask_BT.device)
+    apart_TT = place_T[:, None] - place_T
+    near_TT = (apart_TT < window) & ((apart_TT >= 0) if causal else (apart_TT > -window))
+    return near_TT[None, None] if mask is None else mask & near_TT
+
+
+AttentionInterface.register(BY_RUNS, attention_by_runs)
+
+
+class Way(NamedTuple):
+    """How the sequences of a training step meet attention."""
+
+    attention: str | None  # of the table that serves rows; None: sequences are padded
+    first: int  # position of a sequence's first token
+    why: str  # for the log
+
+    def inputs(self, ids: Tensor, row: Row, causal: bool) -> dict[str, Any]:
+        """What a trunk is called with, ``ids`` being those of the batch."""
+        mask = _block_mask(row.sequence, causal) if self.attention == BY_BLOCKS else None
+        inputs = {"input_ids": ids[row.origin][None], "position_ids": row.position[None] + self.first}
+        return inputs | {"attention_mask": mask} | ({"row": row} if self.attention == BY_RUNS else {})
+
+
+def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: str) -> None:
+    """Give it an attention of transformers' own, where one is named.
+
+    Raises:
+        InputError: there is none of this name, or not for this family or on this machine.
+    """
+    if asked in OURS:
+        return
+    try:
+        transformer.set_attn_implementation(asked)
+    except (ValueError, ImportError, KeyError) as error:
+        raise InputError(
+            f"model.attn_implementation={asked}: transformers refuses it for backbone={backbone} ({error}). Take auto, "
+            "unpadded, sdpa or eager."
+        ) from error
+
+
+def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
+    """``asked`` is auto, unpadded, or an attention of transformers' own, under which sequences are padded.
+
+    Dropout draws a number for every place, so that without padding other ones are drawn: on a CPU auto then
+    pads, and runs of before keep their numbers.
+
+    Raises:
+        InputError: unpadded was asked for, and this family cannot be.
+    """
+    if asked not in OURS:
+        return Way(None, 0, f"padded, {asked} of transformers")
+    kind, first = trunk.config.model_type, first_position(trunk)
+    if first is None and asked == "unpadded":
+        raise InputError(
+            f"model.attn_implementation=unpadded: a {kind} cannot read texts one behind the other. Take auto, which "
+            "pads them, or another family (BERT, RoBERTa, ModernBERT, Llama, Mistral, Qwen ...)."
+        )
+    if first is None:
+        return Way(None, 0, f"padded, as a {kind} cannot read texts one behind the other")
+    if device.type != "cpu" and takes_blocks(trunk):
+        return Way(BY_BLOCKS, first, "unpadded, FlexAttention")
+    if asked == "auto" and device.type != "cpu":
+        return Way(None, 0, f"padded, as FlexAttention does not serve this {kind}")
+    if asked == "auto" and has_dropout(trunk):
+        return Way(None, 0, "padded, as dropout is on; model.attn_implementation=unpadded draws it for fewer places")
+    return Way(BY_RUNS, first, "unpadded, SDPA for texts of similar length")
+
+
+def takes_blocks(trunk: PreTrainedModel) -> bool:
+    """Whether FlexAttention computes what this model does: neither a window nor dropout within attention."""
+    config = trunk.config
+    drops = any(getattr(config, name, None) for name in OF_ATTENTION)
+    return trunk._supports_flex_attn and getattr(config, "sliding_window", None) is None and not drops
+
+
+@torch.no_grad()
+def first_position(trunk: PreTrainedModel) -> int | None:
+    """What a sequence's positions begin with, so that its states in a row are its states; None where nothing helps."""
+    if not trunk._supports_flash_attn or "position_ids" not in inspect.signature(trunk.forward).parameters:
+        return None
+    device, training, lengths = trunk.device, trunk.training, np.array([6, 4, 3, 3])
+    ids_BT = torch.arange(5, 29, device=device).view(4, 6)
+    row = lay_out(lengths, Chunk(np.arange(4), 6), device)
+    mask_BT = torch.arange(6, device=device) < torch.from_numpy(lengths).to(device)[:, None]
+    keeps = {"use_cache": False} if "use_cache" in inspect.signature(trunk.forward).parameters else {}
+    trunk.eval()
+    try:
+        with torch.autocast(device.type, enabled=False):
+            states = trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **keeps).last_hidden_state[mask_BT]
+            for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
+                inputs = Way(BY_RUNS, first, "").inputs(ids_BT[mask_BT], row, causal=False)
+                with attending(trunk, BY_RUNS):
+                    found = trunk(**inputs, **keeps).last_hidden_state[0]
+                if (found - states).abs().max() <= SAME * states.abs().max():
+                    return first
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, IndexError):  # each family has its own way
+        return None
+    finally:
+        trunk.train(training)
+    return None
+
+
+@contextlib.contextmanager
+def attending(trunk: PreTrainedModel, attention: str) -> Iterator[None]:
+    """Inside, the trunk's attention is that of transformers' table."""
+    before = trunk.config._attn_implementation
+    trunk.config._attn_implementation = attention
+    try:
+        yield
+    finally:
+        trunk.config._attn_implementation = before
+
+
+def _block_mask(sequence: Tensor, causal: bool) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        same = sequence[query] == sequence[key]
+        return same & (key <= query) if causal else same
+
+    return create_block_mask(seen, None, None, len(sequence), len(sequence), device=str(sequence.device))

@@ -1,0 +1,113 @@
+"""Truth: the same sequences padded, by transformers' own attention and masks."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from contracts import IGNORED_LABEL, InputError, Ragged
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.unpadded import plan_rows
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
+ENCODER = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+DECODER = {**SMALL, "num_key_value_heads": 2, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
+CONFIGS = {
+    "bert": lambda: transformers.BertConfig(**ENCODER),
+    "roberta": lambda: transformers.RobertaConfig(**ENCODER, max_position_embeddings=64),
+    "electra": lambda: transformers.ElectraConfig(**ENCODER, embedding_size=16),
+    "distilbert": lambda: transformers.DistilBertConfig(
+        vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=24, dropout=0.0, attention_dropout=0.0
+    ),
+    "modernbert": lambda: transformers.ModernBertConfig(
+        **SMALL, pad_token_id=1, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3, local_attention=8
+    ),
+    "llama": lambda: transformers.LlamaConfig(**DECODER),
+    "llama both ways": lambda: transformers.LlamaConfig(**DECODER, is_causal=False),
+    "mistral": lambda: transformers.MistralConfig(**DECODER, sliding_window=5),
+    "qwen3 both ways": lambda: transformers.Qwen3Config(**DECODER, head_dim=8, is_causal=False),
+    "gpt2": lambda: transformers.GPT2Config(
+        vocab_size=60, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, pad_token_id=1
+    ),
+}
+UNPACKED = {
+    "mpnet": lambda: transformers.MPNetConfig(**ENCODER),
+    "t5": lambda: transformers.T5Config(vocab_size=60, d_model=16, d_kv=8, num_layers=2, num_heads=2, dropout_rate=0.0),
+    "gemma2": lambda: transformers.Gemma2Config(**DECODER, head_dim=8),
+}
+LENGTHS = [3, 31, 7, 7, 20, 12, 4, 31, 22, 9, 1]
+
+
+def tokenizer():
+    return type("Pads", (), {"pad_token_id": 1, "model_max_length": 60})()
+
+
+def make(config, attn_implementation, *, lm_head=False, **options):
+    torch.manual_seed(1)
+    factory = transformers.AutoModel
+    if config.model_type == "t5":
+        factory = transformers.AutoModelForTextEncoding
+    elif lm_head:
+        fills = type(config) in transformers.AutoModelForMaskedLM._model_mapping
+        factory = transformers.AutoModelForMaskedLM if fills else transformers.AutoModelForCausalLM
+    model = factory.from_config(config)
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
+    return SentenceEncoder(model, tokenizer(), attn_implementation=attn_implementation, **options).train()
+
+
+def sequences_and_labels(lengths=LENGTHS):
+    rng = np.random.default_rng(0)
+    ids = torch.from_numpy(rng.integers(5, 60, sum(lengths)))
+    labels = torch.where(torch.from_numpy(rng.random(sum(lengths)) < 0.2), ids, IGNORED_LABEL)
+    return Ragged(ids, np.array(lengths)), labels
+
+
+def outcome(encoder, labelled, seed=3):
+    """Vectors, the MLM loss and all gradients."""
+    sequences, labels = sequences_and_labels()
+    torch.manual_seed(seed)
+    encoded = encoder.encode(sequences, labels if labelled else None)
+    weights = torch.linspace(-1, 1, encoded.vectors.numel()).view_as(encoded.vectors)
+    ((encoded.vectors * weights).sum() + encoded.mlm_sum).backward()
+    gradients = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
+    return encoded.vectors.detach(), encoded.mlm_sum.detach(), torch.cat(gradients), encoded.padded_tokens
+
+
+def assert_same(ours, theirs):
+    for own, other in zip(ours[:3], theirs[:3], strict=True):
+        assert (own - other).norm() <= 1e-5 * max(other.norm(), 1)
+    assert ours[3] == 0 < theirs[3]
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_vectors_loss_and_gradients_are_the_padded_ones(family):
+    labelled = family != "gpt2"
+    ours, theirs = (
+        outcome(make(CONFIGS[family](), how, lm_head=labelled, recompute="off"), labelled) for how in ("auto", "sdpa")
+    )
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max", "last", "weighted_mean", "avg_first_last"])
+@pytest.mark.parametrize("recompute", ["off", "on"])
+def test_any_pooling_in_any_number_of_rows(pooling, recompute):
+    ours = outcome(make(CONFIGS["bert"](), "unpadded", pooling=pooling, token_budget=40, recompute=recompute), False)
+    assert_same(ours, outcome(make(CONFIGS["bert"](), "sdpa", pooling=pooling), False))
+
+
+@pytest.mark.parametrize("family", UNPACKED)
+def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
+    ours, theirs = (make(UNPACKED[family](), how) for how in ("auto", "sdpa"))
+    assert all(torch.equal(*pair) for pair in zip(outcome(ours, False)[:3], outcome(theirs, False)[:3], strict=True))
+    assert "padded, as a" in ours.way(torch.device("cpu")).why
+    with pytest.raises(InputError, match="cannot read texts one behind the other"):
+        make(UNPACKED[family](), "unpadded").encode(sequences_and_labels()[0])
+
+
+def test_rows_keep_to_the_budget():
+    lengths = np.array(LENGTHS)
+    rows = plan_rows(lengths, 40)
+    assert sorted(place for row in rows for place in row.rows) == list(range(len(LENGTHS)))
+    assert all(lengths[row.rows].sum() <= 40 for row in rows)
+    assert [len(row.rows) for row in plan_rows(np.array([50, 50, 3]), 40)] == [1, 1, 1]
