@@ -97,8 +97,9 @@ def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
     first, sequence = np.cumsum(own) - own, np.repeat(np.arange(len(own)), own)
     position = np.arange(own.sum()) - first[sequence]
     parts = plan_chunks(own, sys.maxsize, RUN_COST_TOKENS)
-    tokens = on_device(np.stack([starts[sequence] + position, position, sequence]), device)
-    return Row(*tokens, on_device(first, device), [_run(own[part.rows], part.width, device) for part in parts])
+    origin, places, of = on_device(np.stack([starts[sequence] + position, position, sequence]), device)
+    runs = [_run(own[part.rows], part.width, device) for part in parts]
+    return Row(origin, places, of, on_device(first, device), runs)
 
 
 def _run(lengths: np.ndarray, width: int, device: torch.device) -> Run:
