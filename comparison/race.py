@@ -58,15 +58,18 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
 
 
 def _keep(path: Path, asked: dict[str, Any]) -> None:
-    """A folder holds one race; more seeds may come to it."""
+    """A folder holds one race; more seeds and more arms may come to it."""
+    there = dict[str, Any]()
     if path.exists():
         try:
             before = read_record(path)
         except (OSError, Damaged) as error:
             raise InputError(f"{path}: {error}. Choose another output, or remove the file.") from error
-        if found := differences(before, asked):
+        there = before.get("arms", {})
+        known = {label: there.get(label, words) for label, words in asked["arms"].items()}
+        if found := differences({**before, "arms": known}, asked):
             raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
-    write_record(path, asked)
+    write_record(path, {**asked, "arms": {**there, **asked["arms"]}})
 
 
 def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) -> list[Done]:

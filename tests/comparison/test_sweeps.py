@@ -471,6 +471,9 @@ def test_a_race_gives_each_arm_the_budget(tmp_path, fake_train, budget, steps):
     train_all(more, tmp_path / "out")
     labels = json.loads((tmp_path / "out" / "runs" / "labels.json").read_text(encoding="utf-8"))
     assert (labels["b-seed2"], labels["b-seed3"]) == ("b", "b")
+    train_all(plan({"arms": {"c": ["each=8"]}, "seeds": [1]}, budget, None, tmp_path / "out"), tmp_path / "out")
+    labels = json.loads((tmp_path / "out" / "runs" / "labels.json").read_text(encoding="utf-8"))
+    assert (labels["b-seed3"], labels["c-seed1"]) == ("b", "c")
     with pytest.raises(InputError, match=r"another race: arms\.a is \[\], there it was \["):
         plan({"arms": {"a": []}, "seeds": [1]}, budget, None, tmp_path / "out")
 
