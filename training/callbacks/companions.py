@@ -2,16 +2,18 @@
 
 import os
 import socket
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytorch_lightning as pl
 import torch.distributed as dist
 from lightning_fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
 
-from command.children import GRACE, works_for_another
+from command.children import GRACE, TO_LEAVE, works_for_another
+from command.signals import INTERRUPTED, TERMINATED
 from files.claims import is_alive
 from training.failures import TrainingFailed
 
@@ -31,7 +33,7 @@ class Companions(pl.Callback):
     """All ranks get to know where the others are; `named` tells which of them is gone."""
 
     def __init__(self) -> None:
-        _ChildProcessObserver._terminate_all = _terminate_later  # type: ignore[method-assign,assignment]
+        _ChildProcessObserver._terminate_all = lambda observer: self._end(observer._child_processes)  # type: ignore
         self.here = Place(socket.gethostname(), os.getpid())
         self.places: list[Place] = []  # by rank
         self.parent = os.getppid()
@@ -71,6 +73,18 @@ class Companions(pl.Callback):
                 f"process {numbers} of {len(self.places)} is gone: it was killed, or said above what was wrong. {AGAIN}"
             ) from error
 
+    def _end(self, children: Sequence[subprocess.Popen[Any]]) -> NoReturn:
+        """Of the first process, when another has left with a status that is not 0.
+
+        Lightning sends it SIGKILL within 5 s, and it may be saving. Here it has the time that all processes have; a
+        moment where they had not met, as one that waits for another then hears no signal.
+        """
+        time.sleep(GRACE if self.places else TO_LEAVE)
+        for child in children:
+            child.kill()
+        left = [child.poll() for child in children]
+        os._exit(next((status for status in left if status in (INTERRUPTED, TERMINATED)), 1))
+
     def _is_left_alone(self, end: float) -> bool:
         """Whether the process ends until then that started this one of several."""
         while works_for_another() and time.monotonic() < end:
@@ -92,14 +106,3 @@ class Companions(pl.Callback):
 
 def _lost_a_connection(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistNetworkError) or "onnection" in str(error)  # gloo: "Connection closed by peer"
-
-
-_terminate_at_once = _ChildProcessObserver._terminate_all
-
-
-def _terminate_later(observer: _ChildProcessObserver) -> None:
-    """Lightning sends SIGKILL to the first process, which may be saving, up to 5 s after another has left with a status
-    that is not 0. Here it has the time that all processes have; one that waits for ever is ended then.
-    """
-    time.sleep(GRACE)
-    _terminate_at_once(observer)
