@@ -101,7 +101,12 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
         for one in keys_of(path):
             if isinstance(one, str):
                 rows += [*([""] if len(rows) > bool(title) else []), filled(f"# {one}", "# ")]
-            elif (value := _value(values, one.name)) is not _MISSING:
+                continue
+            if place := title.partition("=")[0].partition("@")[2]:  # of a part of a mixture
+                one = one._replace(name=one.name.replace("data", place, 1))
+            if (value := _value(values, one.name)) is not _MISSING:
+                if isinstance(value, dict) and any(isinstance(entry, dict) for entry in value.values()):
+                    one = one._replace(default="")  # parts, whose keys follow
                 if one.name not in known or (one.meaning and path.parent.name not in RECIPES):
                     rows.append(_row(one.name, value, one))
                 known |= {one.name} if one.default else set()
@@ -121,7 +126,8 @@ def _files(config: str, choices: dict[str, Any]) -> Iterator[tuple[str, Path]]:
     first, last = ([group for group in groups if group in choices] for groups in (FIRST, RECIPES))
     between = [group for group in choices if group not in (*first, *last) and not group.startswith("hydra")]
     for group in [*first, *between, *last]:
-        yield from _included(f"{group}={choices[group]}", CONFIGS / group / f"{choices[group]}.yaml")
+        folder = CONFIGS / group.partition("@")[0]
+        yield from _included(f"{group}={choices[group]}", folder / f"{choices[group]}.yaml")
 
 
 def _included(title: str, path: Path) -> Iterator[tuple[str, Path]]:

@@ -175,6 +175,11 @@ def explained(error: BaseException, config: str, words: Sequence[str] | None) ->
 def _of_a_part(key: str, words: Sequence[str] | None) -> str:
     """Of a key that each part of a mixture has, or of a part that nobody has said the data of; else empty."""
     known = list(known_keys("train", words))
+    if key == "data.parts":
+        return (
+            "data.parts takes no mapping here. Say what each part is, key by key: data.parts.NAME.data=triplets "
+            "data.parts.NAME.path=FILE."
+        )
     place = re.match(r"data\.parts\.[^.]+", key)
     if place is not None and place.group() not in known:
         return (

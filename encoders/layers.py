@@ -68,19 +68,19 @@ def freeze(transformer: PreTrainedModel, what: str | None, backbone: str) -> Non
     )
 
 
-def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) -> dict[nn.Parameter, float]:
-    """Rates below ``lr``, which the top layer has: each lower one that of the next times ``decay``, embeddings last.
+def check_decay(transformer: PreTrainedModel, decay: float | None) -> None:
+    """InputError where it is none, or there are no layers."""
+    if decay is not None and not 0 < decay <= 1:
+        raise InputError(f"model.layer_decay={decay}: wanted a number above 0, up to 1 (no decay); 0.9 is usual.")
+    if decay is not None and not depths(transformer).layers:
+        raise InputError(f"model.layer_decay={decay}: this backbone has no layers with weights of their own.")
 
-    Raises:
-        InputError: the decay is none, or there are no layers.
-    """
+
+def decayed_rates(transformer: PreTrainedModel, lr: float, decay: float | None) -> dict[nn.Parameter, float]:
+    """Rates below ``lr``, which the top layer has: each lower one that of the next times ``decay``, embeddings last."""
     if decay is None:
         return {}
     of, layers = depths(transformer)
-    if not 0 < decay <= 1:
-        raise InputError(f"model.layer_decay={decay}: wanted a number above 0, up to 1 (no decay); 0.9 is usual.")
-    if not layers:
-        raise InputError(f"model.layer_decay={decay}: this backbone has no layers with weights of their own.")
     return {weight: lr * decay ** (layers - depth) for weight, depth in of.items() if depth < layers}
 
 

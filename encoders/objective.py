@@ -16,7 +16,7 @@ from contracts import InputError, Ragged, StepOutput
 from encoders.attention import is_decoder_alone, reads_ahead
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.guide import GuideEncoder
-from encoders.layers import decayed_rates, freeze
+from encoders.layers import check_decay, decayed_rates, freeze
 from encoders.lengths import length_to_train
 from encoders.lora import RECORD, Below, LoraKeys, adapt, below, check_digest, left_out, record_of, wanted
 from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
@@ -175,6 +175,7 @@ class Objective(pl.LightningModule):
         if wanted(lora, frozen_weights):
             adapt(transformer, lora, under, frozen_weights, *beside)
         freeze(transformer, self.hparams.get("freeze"), self.hparams.backbone)
+        check_decay(transformer, self.hparams.get("layer_decay"))
 
     @property
     def transformer(self) -> PreTrainedModel:

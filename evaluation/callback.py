@@ -90,7 +90,8 @@ class ScoreCallback(pl.Callback):
     ``suite`` holds the tasks of the first scoring and of the final one, ``during`` those of every ``every_n_steps``
     optimizer steps (default: the same; 0 or None: none in between) and of the last step: the one of which
     ``is_last_step(trainer)`` says so at its end, or after which somebody calls ``score_step``. ``history`` maps a step
-    to its scores. ``neighbours`` are looked for at each scoring.
+    to its scores. ``neighbours`` are looked for at each scoring. ``progress``: it is said how far the first and the
+    final one are, which nobody else says.
     """
 
     def __init__(
@@ -101,8 +102,9 @@ class ScoreCallback(pl.Callback):
         at_start: bool = True,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
         neighbours: Neighbours | None = None,
+        progress: bool = False,
     ) -> None:
-        self.neighbours = neighbours
+        self.neighbours, self.progress = neighbours, progress
         self.suite = suite_of(suite)
         self.during = self.suite if during is None else suite_of(during)
         self.every_n_steps = every_n_steps or 0
@@ -118,7 +120,7 @@ class ScoreCallback(pl.Callback):
         """Values and intervals of the whole suite; all ranks must call it. ``as_last``: by the weights of the last
         scoring."""
         scored = self.suite.scored_of(pl_module)
-        with undisturbed(scored):
+        with undisturbed(scored, progress=self.progress):
             return self.suite.run(scored, intervals=True, store=self._last if as_last else None)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -149,7 +151,7 @@ class ScoreCallback(pl.Callback):
     ) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
         scored = suite.scored_of(pl_module)
-        with undisturbed(scored):
+        with undisturbed(scored, progress=self.progress and not step):
             taken = self.neighbours.take if self.neighbours else None
             scores = suite.run(scored, intervals=False, store=store, taken=taken)
             if self.neighbours:
@@ -233,16 +235,24 @@ def headline(scores: dict[str, float]) -> str:
 
 
 @contextmanager
-def undisturbed(scored: Any) -> Iterator[None]:
-    """Evaluation mode and no gradients inside; every module's mode and torch's random state as before afterwards."""
+def undisturbed(scored: Any, *, progress: bool = False) -> Iterator[None]:
+    """Evaluation mode and no gradients inside; every module's mode and torch's random state as before afterwards.
+
+    With ``progress`` an embedder that can say how far it is does.
+    """
     modules = list(scored.modules()) if isinstance(scored, nn.Module) else []
     modes = [module.training for module in modules]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         for module in modules:
             module.training = False
+        said = getattr(scored, "progress", None)
+        if said is not None:
+            scored.progress = progress
         try:
             yield
         finally:
+            if said is not None:
+                scored.progress = said
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode

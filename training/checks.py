@@ -22,7 +22,11 @@ from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
 from training.parts import data_of, with_parts
 
-LOGGED_BY_EVERY_RUN = ("train/", "throughput/", "time/")
+LOGGED_BY_EVERY_RUN = (
+    "train/loss", "train/lr", "throughput/documents_per_s", "throughput/real_tokens_per_s", "throughput/padding_share",
+    "time/elapsed_s",
+)  # fmt: skip
+OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
 
 
 class CheckpointKeys(TypedDict):
@@ -173,7 +177,10 @@ def check_scoring(cfg: DictConfig, whole: Suite, during: Suite) -> None:
             f"early_stopping={cfg.early_stopping}: there is nothing to wait for. Name a score: "
             "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=N, or monitor=train/loss."
         )
-    if monitor is None or monitor.startswith(LOGGED_BY_EVERY_RUN) or cfg.callbacks:
+    if monitor is None or monitor in LOGGED_BY_EVERY_RUN or cfg.callbacks:
+        return
+    if monitor.startswith((OF_THE_STEP, *{f"{one.partition('/')[0]}/" for one in LOGGED_BY_EVERY_RUN})):
+        _check_logged(cfg, monitor)
         return
     if not often:
         raise InputError(
@@ -187,6 +194,20 @@ def check_scoring(cfg: DictConfig, whole: Suite, during: Suite) -> None:
             + (f" The nearest is {near}." if near else "")
             + f" There are {', '.join(known)}, and train/loss; evaluation.during names the tasks."
         )
+
+
+def _check_logged(cfg: DictConfig, monitor: str) -> None:
+    """A name that the first logged step will not have; what the objective measures is known then (telemetry.py)."""
+    parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in data_of(cfg) if place != "data"]
+    known = [*LOGGED_BY_EVERY_RUN, *(parts if cfg.data.get("homogeneous") else [])]
+    is_of_step = monitor.startswith(OF_THE_STEP) and not (parts and monitor.startswith(OF_A_PART))
+    if monitor in known or is_of_step:
+        return
+    near = nearest(monitor, known)
+    raise InputError(
+        f"monitor={monitor}: no step logs it." + (f" The nearest is {near}." if near else "") + f" There are "
+        f"{', '.join(known)}, and what the objective measures."
+    )
 
 
 def names_of(value: str | Sequence[str]) -> list[str]:

@@ -61,7 +61,7 @@ def fit(
     scoring = cfg.evaluation
     suites = choose(cfg, model, data)
     neighbours = Neighbours(suites.during.tasks) if cfg.live and scoring.every_n_steps else None
-    scorer = ScoreCallback(*suites, scoring.every_n_steps, scoring.at_start, is_last_step, neighbours)
+    scorer = ScoreCallback(*suites, scoring.every_n_steps, scoring.at_start, is_last_step, neighbours, not cfg.quiet)
     mode = mode_of(cfg.monitor, cfg.monitor_mode)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
@@ -70,7 +70,8 @@ def fit(
         mode=mode,
         patience=cfg.early_stopping,
     )
-    telemetry, companions = Telemetry(every_n_steps=cfg.log_every_n_steps), Companions()
+    own = None if cfg.callbacks else cfg.monitor  # they may log what they like
+    telemetry, companions = Telemetry(every_n_steps=cfg.log_every_n_steps, monitor=own), Companions()
     interruption = Interruption()
 
     def is_cut() -> bool:

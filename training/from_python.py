@@ -60,7 +60,8 @@ def train(
 
     ``rows`` are texts, pairs or tuples of texts (an anchor, what belongs to it, what does not), pairs with a score
     from 0 to 1, or mappings of column names to these, as a ``datasets.Dataset`` has them. Where ``data`` is not given
-    it follows from the first row, and so does ``model``. ``keys`` are those of ``configs/``, whose dots are written as
+    it follows from the first row, and so does ``model``; columns then count in order, or those that ``data__columns``
+    names, and a third must be called a negative. ``keys`` are those of ``configs/``, whose dots are written as
     two underscores: ``model__lr=5e-5``; a mapping gives several: ``evaluation={"every_n_steps": 20}``. ``words`` are
     added as they stand on a command line. ``config`` is what `compose` returned, in the place of all these.
 
@@ -74,7 +75,7 @@ def train(
         raise InputError("train: another run is under way in this process. Wait until it has ended.")
     try:
         if config is None:
-            with _as_exceptions([]):
+            with _as_exceptions([]), logs_shown(quiet=bool(keys.get("quiet"))):
                 given = _words(rows, keys, words)
             config = compose(given)
         elif rows is not None or words or keys:

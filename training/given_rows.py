@@ -1,10 +1,14 @@
 """What rows in memory are, and what may be trained on them."""
 
 import itertools
+import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import yaml
 
 from contracts import InputError
 from training.stages import as_value
@@ -19,7 +23,10 @@ NAMES = {  # data= -> columns of its files
     "nli": ("premise", "hypothesis", "label"),
 }
 MODELS = {"sentences": "simcse", "triplets": "simcse", "dino": "sroberta"}  # of rows that nobody names
-CHOOSE = ("model", "data", "experiment")
+LABELS = ("score", "label")
+NEGATIVE = re.compile(r"neg|contradict|distract|wrong", re.IGNORECASE)  # what the name of a column of such texts has
+
+log = logging.getLogger("train")
 
 
 class Shape(NamedTuple):
@@ -51,9 +58,17 @@ def words_of_rows(
         raise InputError("rows: there are none. Wanted at least one batch of them.")
     rows, kind = itertools.chain([first], places), said.get("data", "")
     if not kind or not isinstance(first, Mapping):  # else the reader knows its columns
+        chosen = yaml.safe_load(said.get("data.columns", "null"))
+        if chosen and isinstance(first, Mapping):
+            rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
+            first = _chosen(first, 0, chosen)
         shape = _shape(first, 0)
         kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
-        rows = _columns(rows, shape, _names(kind, shape))
+        if not (chosen and isinstance(first, Mapping)):  # else the reader is told which column is which
+            names = _names(kind, shape)
+            if isinstance(first, Mapping):
+                _say_columns(dict(zip(names, map(str, first), strict=True)))
+            rows = _columns(rows, shape, names)
     words = [f"data.path={as_value(str(keep(_mappings(rows))))}"]
     if "data" not in said and "experiment" not in said:
         words.insert(0, f"data={kind}")
@@ -73,6 +88,30 @@ def _names(kind: str, shape: Shape) -> Sequence[str]:
     if len(names) != shape.texts + shape.has_score:
         raise InputError(f"data={kind}: wanted rows of {', '.join(names)}; the first has {_described(shape)}.")
     return names
+
+
+def _say_columns(meant: Mapping[str, str]) -> None:
+    """``anchor=question, positive=answer``: columns are taken in order, whatever they are called.
+
+    Raises:
+        InputError: what would be a negative is not called one.
+    """
+    for place, own in meant.items():
+        if place.startswith("negative") and not NEGATIVE.search(own):
+            raise InputError(
+                f"rows: the column {own} would be trained on as a {place.partition('_')[0]}, texts that do not belong "
+                f"to the {next(iter(meant.values()))} of their row. If they are such, call it negative; else say which "
+                f"columns are meant, in this order: data__columns={list(meant.values())[:2]}."
+            )
+    log.info("rows: %s", ", ".join(f"{place}={own}" for place, own in meant.items()))
+
+
+def _chosen(row: Any, place: int, columns: Sequence[str]) -> dict[str, Any]:
+    """These columns, and the number where there is one."""
+    if not isinstance(row, Mapping) or not set(columns) <= row.keys():
+        found = ", ".join(map(str, row)) if isinstance(row, Mapping) else f"{row!r:.60}"
+        raise InputError(f"rows[{place}]: wanted the columns {', '.join(columns)}, got {found}.")
+    return {name: row[name] for name in [*columns, *(label for label in LABELS if label in row)]}
 
 
 def _columns(rows: Iterable[Any], shape: Shape, names: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -43,9 +43,7 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
     yield "backbone", f"{run.backbone}, {millions(total)} parameters{some}"
     yield "data", f"{_name_of(cfg.data)}: {_counted(data.manifest())}"
     loader = data.train_dataloader()
-    negatives = model.negatives(loader.first(), trainer.world_size)
-    told = f", {negatives:,} negatives for each text" if negatives else ""
-    yield "batch", f"{data.batch_size:,} examples{told}"
+    yield "batch", f"{data.batch_size:,} examples{_negatives(model, data, loader, trainer.world_size)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
     limit = f", {cfg.max_time} at most" if cfg.max_time else ""
     yield "steps", f"{steps:,}, {len(loader):,} an epoch{limit}"
@@ -58,6 +56,17 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
     yield "output", str(run.folder)
     if run.checkpoint:
         yield "goes on", f"from {run.checkpoint}"
+
+
+def _negatives(model: Any, data: Any, loader: Any, processes: int) -> str:
+    """Of a mixture whose batches are of one part each, those of each part where they differ."""
+    firsts = {"": loader.first()}
+    if getattr(data, "homogeneous", False):
+        firsts = {name: part.epoch_batches(0, processes)[0, 0] for name, part in data.parts.items()}
+    found = {name: model.negatives(batch, processes) for name, batch in firsts.items()}
+    if len(numbers := set(found.values())) == 1:
+        return f", {numbers.pop():,} negatives for each text" if any(numbers) else ""
+    return f", negatives for each text: {', '.join(f'{number:,} in {name}' for name, number in found.items())}"
 
 
 def millions(number: int) -> str:

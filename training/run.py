@@ -99,8 +99,8 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     cfg = stage.cfg.copy()
     cfg.backbone = backbone
     data: Any = hydra.utils.instantiate(cfg.data, num_workers=0, _convert_="all")
-    data.prepare_data()
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    data.prepare_data()
     settle_lengths(cfg, model, data)
     choose(cfg, model, data)
     data.trainer = hydra.utils.instantiate(cfg.trainer, logger=False)
@@ -122,8 +122,8 @@ def run_stage(stage: Stage, before: Path | None = None) -> int:
         work_for(folder / LOCK)
     cfg.backbone = start.backbone
     data = hydra.utils.instantiate(cfg.data, _convert_="all")
+    model = hydra.utils.instantiate(cfg.model, _convert_="all")  # what is wrong with it shows before texts are read
     data.prepare_data()
-    model = hydra.utils.instantiate(cfg.model, _convert_="all")
     settle_lengths(cfg, model, data)
     check_room(folder, model)
     if start.checkpoint:

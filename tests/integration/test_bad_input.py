@@ -94,9 +94,7 @@ VALUES = [
     ("log_every_n_steps=0", ["log_every_n_steps=0"]),
     ("accumulate=4", ["accumulate=4: gradients need no accumulating", "batch_size", "token_budget"]),
     ("+trainer.accumulate_grad_batches=2", ["need no accumulating"]),
-    ("freeze=layers:9", ["freeze=layers:9", "1 layers", "N from 1 to 1"]),
     ("freeze=3", ["freeze=3", "a text"]),
-    ("model.layer_decay=2", ["model.layer_decay=2", "up to 1"]),
     ("+checkpoint.foo=1", ["checkpoint.foo: there is no such key"]),
     ("evaluation=null", ["evaluation=None: wanted suite, data_root"]),
     ("~checkpoint.every_n_steps", ["checkpoint=", "wanted every_n_steps, every_n_minutes"]),
@@ -122,6 +120,8 @@ VALUES = [
     ("backbone=nobody/nothing", ["nobody/nothing", "folder"]),
     ("tiny.heads=3", ["tiny.heads=3"]),
     ("monitor=stsb-dev/cosine/spearman", ["nothing is scored while training"]),
+    ("monitor=throughput/documents", ["no step logs it", "nearest is throughput/documents_per_s"]),
+    ("monitor=train/accuracies", ["measures no such thing", "train/contrastive, train/loss"]),
     ("monitor_mode=most", ["monitor_mode", "max, min"]),
     ("evaluation.data_root=nowhere", ["evaluation.data_root=nowhere", "STSBenchmark"]),
     ("resume=nowhere.ckpt", ["resume=nowhere.ckpt", "no file"]),
@@ -132,6 +132,19 @@ VALUES = [
 @pytest.mark.parametrize(("word", "expected"), VALUES, ids=lambda word: word if isinstance(word, str) else "")
 def test_a_value_that_cannot_work(word, expected, refused):
     assert not lacking(refused([word]), expected)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("freeze=layers:9", ["freeze=layers:9", "1 layers", "N from 1 to 1"]),
+        ("freeze=layers:all", ["freeze=layers:all: wanted embeddings, or layers:N"]),
+        ("model.layer_decay=0", ["model.layer_decay=0", "up to 1"]),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_texts_are_read(word, expected, refused, tmp_path):
+    assert not lacking(refused([word, f"data.cache_dir={tmp_path / 'cache'}"]), expected)
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ def test_the_loss_of_a_part_is_the_mean_of_its_steps(words, whole, command, tmp_
     done = command(*words, f"output_dir={tmp_path / 'each'}", "log_every_n_steps=1")
     assert done.status == 0, done.err
     assert "mixture: an epoch is as long as those of its parts together, 15 batches of 8" in done.err
+    negatives = "negatives for each text: 7 in qa, 7 in sentences, 15 in triplets"  # a row of the last has one of its own
+    assert f"8 examples, {negatives}\n" in done.err
     each = losses(tmp_path / "each")
     parts = [next(name for name in row if name != "train/loss") for row in each]
     assert len(set(parts)) == 3
@@ -125,6 +127,8 @@ BAD = [
      "data.parts.nli, where data.KEY is data.parts.nli.KEY: data.fraction"),
     (["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.max_length=99"],
      "data.parts.nli.max_length=99: training texts would be longer than"),
+    (["data.parts={{a:{{data:qa}}}}"], "data.parts takes no mapping here. Say what each part is, key by key"),
+    (["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "monitor=train/loss/aq"], "nearest is train/loss/qa"),
     (["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "model.hard_negative_weight=1"],
      "data.parts.qa: model.hard_negative_weight=1: this data has no hard negatives"),
 ]  # fmt: skip

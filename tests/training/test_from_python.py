@@ -152,6 +152,10 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
     ([SCORED], {}, "model=sroberta data=dino data.postprocess=off", {"sentence1": "a", "sentence2": "b", "score": 0.5}),
     ([("a", "b", 2)], {"data": "nli", "model": "sbert_nli"}, "", {"premise": "a", "hypothesis": "b", "label": 2.0}),
     ([{"q": "a", "doc": "b"}], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b"}),
+    ([{"q": "a", "doc": "b", "hard_neg": "c"}], {}, "model=simcse data=triplets",
+     {"anchor": "a", "positive": "b", "negative": "c"}),
+    ([{"source": "x", "doc": "b", "q": "a"}], {"data.columns": "['q','doc']"}, "model=simcse data=triplets",
+     {"q": "a", "doc": "b"}),
     ([{"question": "a", "answer": "b", "n": 1}], {"data": "qa"}, "", {"question": "a", "answer": "b", "n": 1}),
     ([PAIR], {"experiment": "simcse_sup"}, "", {"anchor": "a", "positive": "b"}),
     (datasets.Dataset.from_dict({"x": ["a"], "y": ["b"], "score": [1.0]}), {}, "model=sroberta data=dino "
@@ -191,6 +195,12 @@ def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
             {},
             r"rows\[1\] has the columns d, x; wanted q, d, as the first",
         ),
+        (
+            [{"q": "a", "d": "b", "source": "web"}],
+            {},
+            r"the column source would be trained on as a negative.*data__columns=\['q', 'd'\]",
+        ),
+        ([{"q": "a", "d": "b"}], {"data__columns": ["q", "doc"]}, r"rows\[0\]: wanted the columns q, doc, got q, d"),
         (None, {"words": "model=simcse"}, "wanted a list of words"),
         (None, {"config": {"max_steps": 1}}, "wanted what compose"),
     ],
@@ -202,12 +212,13 @@ def test_bad_rows_are_named(rows, keys, sentence, tmp_path, monkeypatch):
         train(rows, **keys, **given)
 
 
-def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_path, monkeypatch):
+def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("training.from_python.compose", lambda words: pytest.fail(" ".join(words)))
     rows = [{"q": "a", "d": "b"}, {"d": "d", "q": "c"}]
     with pytest.raises(pytest.fail.Exception, match=r"model=simcse data=triplets data\.path="):
         train(rows, data={"cache_dir": tmp_path / "a folder"})
+    assert "rows: anchor=q, positive=d\n" in capsys.readouterr().err
     (kept,) = (tmp_path / "a folder").iterdir()
     (tmp_path / "file").touch()
     assert kept.stat().st_mode == (tmp_path / "file").stat().st_mode, "others may read a cache that is shared"

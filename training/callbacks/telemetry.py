@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from contracts import Spent, StepOutput
+from contracts import InputError, Spent, StepOutput
 from files.results import peak_memory_bytes
 from training import agreement
 from training.failures import TrainingFailed
@@ -32,13 +32,14 @@ class Telemetry(pl.Callback):
     Modules never call ``self.log``: a training step returns ``contracts.StepOutput``, and its loss and metrics are
     averaged over ranks here. Of a mixture ``train/loss/PART`` is the mean over this part's batches since the last log
     step. The values also stand in ``trainer.callback_metrics`` (``monitor=train/loss``) and in ``latest``. After
-    ``fit`` ``total`` says what the run has cost, all ranks and interruptions together.
+    ``fit`` ``total`` says what the run has cost, all ranks and interruptions together. ``monitor`` is refused at the
+    first of these steps where it should be among them and is not.
     """
 
-    def __init__(self, *, every_n_steps: int) -> None:
+    def __init__(self, *, every_n_steps: int, monitor: str | None = None) -> None:
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}.")
-        self.every_n_steps = every_n_steps
+        self.every_n_steps, self.monitor = every_n_steps, monitor
         self.latest: dict[str, float] = {}
         self._before = Spent(
             steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0
@@ -164,9 +165,20 @@ class Telemetry(pl.Callback):
             logger.log_metrics(values, step=trainer.global_step)
         # what log_dict(logger=False) would do, without sending the numbers back to the device
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
+        self._refuse_unknown_monitor(values)
         self.latest = values
         self._window_started = now
         self._window_counts = dict.fromkeys(COUNTS, 0)
+
+    def _refuse_unknown_monitor(self, values: Mapping[str, float]) -> None:
+        """Each step that is logged has the same names, but for those of the parts of a mixture."""
+        monitor, known = self.monitor or "", [name for name in values if name.startswith("train/")]
+        if not monitor.startswith("train/") or monitor in known or any("/" in name[6:] for name in known):
+            return
+        raise InputError(
+            f"monitor={monitor}: this objective measures no such thing. There are {', '.join(known)}, and the scores of "
+            "evaluation.during."
+        )
 
     # ----------------------------------------------------------------------------------------- the guard
 
