@@ -112,8 +112,10 @@ class _AsUsed(logging.Formatter):
         return as_used(super().format(record))
 
 
-def _choices_of(*groups: str) -> str:
+def _choices_of(*groups: str, _root_: DictConfig) -> str:
     """What ``--help`` lists; Hydra's own list of the groups has a line of any length for each, and of all commands."""
+    if "job" not in _root_.hydra:  # it is resolved while the config is being made, too, for nobody
+        return ""
     loader: Any = GlobalHydra.instance().config_loader()
     return "\n".join(filled(f"{group}: {', '.join(sorted(loader.get_group_options(group)))}") for group in groups)
 

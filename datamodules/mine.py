@@ -9,30 +9,33 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from filelock import FileLock
 from omegaconf import DictConfig
 
-from command.devices import device_of
+from command.children import run_ranks, works_for_another
+from command.devices import check_devices, device_of
 from command.line import command_line
+from command.processes import Ranks, find_ranks, from_rank_zero, launched
 from contracts import InputError
-from files.claims import check_output_file, differences, hold_file, let_go
+from files.claims import check_output_file, differences, hold_file, let_go, lock_of, work_for
 from files.listing import check_output_apart, form_of, list_files
 from files.manifest import Damaged, read_record, write_record
 from files.rows import read_windows
 from files.whole import whole_file
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    import numpy as np
-
     from datamodules.mining import Mined, Pairs, Rules
+    from export.vector_file import VectorFile
 
 log = logging.getLogger("datamodules.mine")
 
 TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
+LOCK = "search.lock"  # beside the vectors
 ADVICE = " Say column=NAME, or correct the row."
 
 
@@ -60,46 +63,96 @@ class Keys(TypedDict):
     max_length: int | None
     precision: Literal["fp32", "bf16"]
     device: str
+    devices: int
     window: int
     overwrite: bool
     quiet: bool
 
 
 def run(cfg: DictConfig) -> int:
-    """Check, embed what is missing, search, write."""
+    """Check, embed what is missing, search, write. Several processes embed; who finds all vectors there searches."""
     output = check_values(cfg)
+    rules = rules_of(cfg)
+    check_output_file(output)
+    pairs, account = read(cfg)
+    identity = {"pairs": digest(pairs.anchors, pairs.corpus, pairs.positives), **rules._asdict()}
+    encoders = load(cfg)
+    if cfg.index is not None:
+        identity |= {"index": cfg.index, "index_effort": cfg.index_effort}
+    identity |= {side: encoder.fingerprint for side, encoder in encoders.items()}
+    texts = {"anchors": pairs.anchors, "corpus": pairs.corpus}
+    try:
+        files = {side: vector_file(cfg, encoders[side], side, texts[side]) for side in texts}
+        if claim(cfg, output, identity, files):
+            log.info("%s is finished. overwrite=true mines it again.", output)
+            return 0
+        ranks = find_ranks()
+        if cfg.devices > 1 and ranks.world == 1:
+            if status := run_ranks("datamodules.mine", cfg.devices, once=("overwrite",)):
+                return status
+        else:
+            for side, file in files.items():
+                embed(encoders[side], texts[side], file, ranks)
+        account |= {"identity": identity}
+        if not (works_for_another() and launched() is None):  # else the command that started this one goes on
+            search(cfg, output, account, pairs, rules, files)
+    finally:
+        let_go(lock_of(output))
+    return 0
+
+
+def claim(cfg: DictConfig, output: Path, identity: dict[str, Any], files: "Mapping[str, VectorFile]") -> bool:
+    """Whether it is finished; else the files of vectors are there. Of several processes the first one decides."""
+
+    def decide(writer: bool) -> list[bool]:
+        if not writer or works_for_another():
+            return [False]
+        hold_file(output)
+        if is_finished(output, identity, overwrite=cfg.overwrite):
+            return [True]
+        for file in files.values():
+            file.output.parent.mkdir(exist_ok=True)
+            file.claim(overwrite=cfg.overwrite)
+        return [False]
+
+    (finished,) = from_rank_zero(decide)
+    if works_for_another():
+        work_for(lock_of(output))
+    return bool(finished)
+
+
+def search(
+    cfg: DictConfig,
+    output: Path,
+    account: dict[str, Any],
+    pairs: "Pairs",
+    rules: "Rules",
+    files: "Mapping[str, VectorFile]",
+) -> None:
+    """Find and write the negatives, unless vectors are missing, which another process computes, or has used already."""
+    import numpy as np
+
     from datamodules.mining import mine
     from datamodules.nearest import Exact, Indexed
 
-    rules = rules_of(cfg)
-    check_output_file(output)
-    lock = hold_file(output)
-    try:
-        pairs, account = read(cfg)
-        identity = {"pairs": digest(pairs.anchors, pairs.corpus, pairs.positives), **rules._asdict()}
-        encoders = load(cfg)
-        if cfg.index is not None:
-            identity |= {"index": cfg.index, "index_effort": cfg.index_effort}
-        identity |= {side: encoder.fingerprint for side, encoder in encoders.items()}
-        if is_finished(output, identity, overwrite=cfg.overwrite):
-            log.info("%s is finished. overwrite=true mines it again.", output)
-            return 0
-        vectors = output.with_name(f"{output.name}.vectors")
-        anchors = embedded(cfg, encoders["anchors"], pairs.anchors, vectors / "anchors.npy")
-        corpus = embedded(cfg, encoders["corpus"], pairs.corpus, vectors / "corpus.npy")
-        account |= {"identity": identity}
+    vectors = files["corpus"].output.parent
+    if not vectors.is_dir():
+        return
+    with FileLock(vectors / LOCK):
+        if not all(file.output.exists() for file in files.values()):
+            if {one.name for one in vectors.iterdir()} <= {LOCK}:  # which the lock itself has made again
+                shutil.rmtree(vectors)
+            return
+        anchors, corpus = (np.load(files[side].output, mmap_mode="r") for side in ("anchors", "corpus"))
         device = device_of(cfg.device)
         exact = cfg.index is None
         nearest = Exact(corpus, device) if exact else Indexed(corpus, cfg.index, cfg.index_effort, cfg.seed)
         write(output, account, pairs, mine(pairs, anchors, corpus, rules, nearest, device), rules.negatives)
         shutil.rmtree(vectors)
-        log.info(
-            "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
-            *(output, account["rows"], rules.negatives, account["too_few"]),
-        )
-    finally:
-        let_go(lock)
-    return 0
+    log.info(
+        "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
+        *(output, account["rows"], rules.negatives, account["too_few"]),
+    )
 
 
 def check_values(cfg: DictConfig) -> Path:
@@ -109,8 +162,10 @@ def check_values(cfg: DictConfig) -> Path:
     output = Path(cfg.output)
     if output.suffix != ".jsonl":
         raise InputError(f"output={cfg.output}: wanted a name that ends in .jsonl.")
-    if cfg.window < 1:
-        raise InputError(f"window={cfg.window}: wanted at least 1.")
+    for key in ("window", "devices"):
+        if cfg[key] < 1:
+            raise InputError(f"{key}={cfg[key]}: wanted at least 1.")
+    check_devices(cfg.devices, cfg.device)
     if cfg.column is not None and cfg.corpus is None:
         raise InputError(f"column={cfg.column} is of the corpus, and there is none; columns= names those of input.")
     if cfg.index_effort is not None and (cfg.index is None or cfg.index_effort < 1):
@@ -175,28 +230,35 @@ def load(cfg: DictConfig) -> dict[str, Any]:
     }
 
 
-def embedded(cfg: DictConfig, encoder: Any, texts: list[str], path: Path) -> "np.ndarray":
-    """(texts, width) float32, a map of a file that a killed command goes on with."""
+def vector_file(cfg: DictConfig, encoder: Any, side: str, texts: list[str]) -> "VectorFile":
+    """(texts, width) float32, in a file that a killed command goes on with."""
+    from export.vector_file import VectorFile
+
+    path = Path(f"{cfg.output}.vectors") / f"{side}.npy"
+    width = int(encoder.embed([""]).shape[1])
+    identity = {"encoder": encoder.fingerprint, "texts": digest(texts), "rows": len(texts), "width": width}
+    return VectorFile(path, {**identity, "dtype": "float32", "window": cfg.window})
+
+
+def embed(encoder: Any, texts: list[str], file: "VectorFile", ranks: Ranks) -> None:
+    """Every so many-th window, unless it is there."""
     import numpy as np
 
     from export.texts_of import Texts
-    from export.vector_file import VectorFile
 
-    path.parent.mkdir(exist_ok=True)
-    width = int(encoder.embed([""]).shape[1])
-    identity = {"encoder": encoder.fingerprint, "texts": digest(texts), "rows": len(texts), "width": width}
-    file = VectorFile(path, {**identity, "dtype": "float32", "window": cfg.window})
-    if not file.claim(overwrite=cfg.overwrite):
+    try:
         file.open()
-        try:
-            if before := file.rows_done():
-                log.info("%s: %d of %d texts are embedded already.", path.stem, before, len(texts))
-            for number in np.flatnonzero(~file.done()).tolist():
-                file.write(number, encoder.embed(texts[number * cfg.window : (number + 1) * cfg.window]).numpy())
-            file.finish(Texts((), None))
-        finally:
-            file.close()
-    return np.load(path, mmap_mode="r")
+    except FileNotFoundError:  # it is finished
+        return
+    try:
+        if before := file.rows_done():
+            log.info("%s: %d of %d texts are embedded already.", file.output.stem, before, len(texts))
+        for number in np.flatnonzero(~file.done()).tolist():
+            if number % ranks.world == ranks.rank:
+                file.write(number, encoder.embed(texts[number * file.window : (number + 1) * file.window]).numpy())
+        file.finish(Texts((), None))
+    finally:
+        file.close()
 
 
 def write(output: Path, account: dict[str, Any], pairs: "Pairs", mined: "Iterable[Mined]", negatives: int) -> None:

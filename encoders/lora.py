@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, cast
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,7 @@ class Record(TypedDict):
     adapters: list[LoraKeys]  # the lowest first
     frozen_weights: str
     digest: str  # of the weights below
+    beside: NotRequired[str]  # of other frozen weights, such as a language-model head; checkpoints of before have none
 
 
 class Below(NamedTuple):
@@ -156,6 +157,15 @@ def record_of(module: nn.Module) -> Record | None:
             record = cast(Record, part.adapted)
             if not record["digest"]:
                 record["digest"] = digest(part)
+            if part is not module and "beside" not in record:
+                behind = left_out(module)
+                record["beside"] = fingerprint(
+                    {
+                        name.removeprefix(prefix.rpartition(".")[0]): weight
+                        for name, weight in module.named_parameters()
+                        if name in behind and not name.startswith(f"{prefix}.")
+                    }
+                )
             return record | {"prefix": f"{prefix}."}
     return None
 
@@ -186,13 +196,17 @@ def digest(trunk: nn.Module) -> str:
 
 
 def check_digest(module: nn.Module, record: Record, where: str) -> None:
-    """InputError where the weights below the adapters of ``module`` are not those that the record speaks of."""
+    """InputError where the weights below and beside the adapters of ``module`` are not those of the record."""
     own = record_of(module)
-    if own is not None and own["digest"] != record["digest"]:
-        raise InputError(
-            f"{where}: the adapter was trained upon other weights than those of backbone={own['base']} here (digest "
-            f"{record['digest'][:8]} there, {own['digest'][:8]} here). Put back the backbone that the run began with."
-        )
+    if own is None:
+        return
+    head = own.get("beside", ""), record.get("beside", "")
+    for what, here, there in (("trunk", own["digest"], record["digest"]), ("head", *head)):
+        if here and there and here != there:
+            raise InputError(
+                f"{where}: the adapter was trained upon other weights than those of backbone={own['base']} here (its "
+                f"{what}, digest {there[:8]} there, {here[:8]} here). Put back the backbone that the run began with."
+            )
 
 
 def _put_in(trunk: PreTrainedModel, name: str, keys: LoraKeys) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from contracts import Results
 from export.front_matter import front_matter, of_run, sources
+from export.learnt_prompts import learnt_prompts
 from files.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
 
 INTENDED = (
@@ -66,6 +67,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         f"{OBJECTIVES.get(results['objective'], '')}".rstrip(),
         use or USE,
         *_prefixes(results["recipe"]),
+        *_prompts(learnt_prompts(results)),
         "## Intended use",
         INTENDED,
         "## Scores",
@@ -106,6 +108,16 @@ def _prefixes(recipe: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"The first {' or '.join(map(str, sizes))} numbers of a vector may be used alone: the loss was summed over "
             f"these prefixes (Matryoshka). In sentence-transformers: `truncate_dim={min(sizes)}`."
+        )
+
+
+def _prompts(learnt: Mapping[str, str]) -> Iterator[str]:
+    """Of texts that were trained behind prompts."""
+    if learnt:
+        called = " and ".join(f"`encode_{name}`" for name in learnt)
+        yield (
+            "It was trained with prompts before its texts, which `config_sentence_transformers.json` has. In "
+            f"sentence-transformers {called} put them there; plain `encode` does not."
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from contracts import Results
 from encoders.lora import merged
 from export.folder import export_folder
+from export.learnt_prompts import learnt_prompts
 from export.model_card import model_card
 from export.sentence_transformers import export_encoder, parts_of
 from files.tables import Column, Table, markdown
@@ -20,7 +21,7 @@ def export_product(folder: Path, model: Any, results: Results) -> None:
 
 
 def _write_encoder(folder: Path, model: Any, results: Results) -> None:
-    export_encoder(folder, **parts_of(model.encoder), card=model_card(results))
+    export_encoder(folder, **parts_of(model.encoder), prompts=learnt_prompts(results), card=model_card(results))
 
 
 def _write_generator(folder: Path, model: Any, results: Results) -> None:

@@ -1,5 +1,7 @@
 """Commands as a user types them, in a fork of this process: far quicker than one that imports torch again."""
 
+import functools
+import gc
 import importlib
 import logging
 import multiprocessing
@@ -18,6 +20,7 @@ from typing import NamedTuple
 
 import huggingface_hub.constants
 import pytest
+from hydra import compose, initialize_config_dir
 
 from command.signals import INTERRUPTED
 from files.figure import library
@@ -27,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TRAIN = str(ROOT / "train.py")
 # What most forks would import otherwise, each anew; a fork sets its own signals and loggers
 WANTED = """matplotlib.backends.backend_agg pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
-    datamodules.documents datamodules.text_rows encoders.load export.sentence_transformers synthesis.recipe
-    training.run evaluation.catalogue""".split()
+    datamodules.documents datamodules.text_rows encoders.load encoders.simcse encoders.declutr
+    export.sentence_transformers synthesis.recipe training.run evaluation.catalogue""".split()
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)
 
@@ -39,13 +42,32 @@ class Outcome(NamedTuple):
     err: str
 
 
+@functools.cache
+def warm() -> None:
+    """Make what a command makes once in its process, and each fork would make anew: imports, tables of parsers, rules
+    for names of weights, fonts.
+    """
+    for name in WANTED:
+        importlib.import_module(name)
+    library()  # of a report's page; it is kept
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+    from training.curve import Reference, draw_curve
+
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        compose("train", ["model=simcse", "data=triplets", "data.path='x'", "+stages.a.data.columns=[a,b]"])
+    get_checkpoint_conversion_mapping("bert")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "metrics.csv"
+        rows.write_text("step,train/loss,train/lr,a/b/c\n1,2.5,0.1,\n2,1.5,0.01,3.5\n", encoding="utf-8")
+        draw_curve(rows, rows.with_name("curve.png"), monitor="a/b/c", against=Reference(), title="a")
+
+
 class Started:
     """A command of ours that runs in a fork, what it prints in files: ``train.py``'s path or a module, and words."""
 
     def __init__(self, target: str, words: Sequence[str], cwd: Path | None = None, **env: str) -> None:
-        for name in WANTED:
-            importlib.import_module(name)
-        library()  # of a report's page; it is kept
+        warm()
         if target == TRAIN and not any(word.startswith("live=") for word in words):
             words = [*words, "live=false"]  # its page costs a second, which many runs of a second would pay
         self._folder = tempfile.TemporaryDirectory(prefix="contrastive-encoders-tests-")
@@ -121,6 +143,7 @@ def _as_ranks(
 
 
 def _as_command(target: str, words: Sequence[str], logs: Path, cwd: Path | None, env: Mapping[str, str]) -> None:
+    gc.freeze()  # what the tests' process holds need not be looked through again and again: a quarter of a second each
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)

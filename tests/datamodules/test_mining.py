@@ -16,6 +16,7 @@ from encoders import load_encoder
 from tests.conftest import COMMON, SENTENCES, TOPICS
 from tests.data import data_module, write_rows
 from tests.encoders.test_matryoshka import export_whole
+from tests.forks import run_command
 from tests.in_process import run_here
 from tests.objectives import built
 
@@ -166,7 +167,7 @@ def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encod
         return {"anchors": loaded, "corpus": loaded}
 
     monkeypatch.setattr(mine, "load", load)
-    cut = 1 + 10
+    cut = 2 + 10
     with pytest.raises(KeyboardInterrupt):
         command(*words, f"output={tmp_path / 'cut.jsonl'}")
     assert not (tmp_path / "cut.jsonl").exists()
@@ -190,6 +191,24 @@ def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encod
     assert command(*words, f"output={tmp_path / 'whole.jsonl'}", "negatives=2") == 0
     assert (tmp_path / "whole.jsonl.json").read_bytes() != about
     assert command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=2", "overwrite=true") == 0
+
+
+def test_several_processes_write_the_rows_of_one(encoder, tmp_path):
+    path = write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
+    words = [f"encoder={encoder}", f"input={path}", "device=cpu", "window=5", "quiet=true"]
+    assert command(*words, f"output={tmp_path / 'one.jsonl'}") == 0
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "datamodules.mine"]
+    for name, start, more in (
+        ("two", ["-m", "datamodules.mine"], ["devices=2"]),
+        ("two", ["-m", "datamodules.mine"], ["devices=2", "overwrite=true"]),
+        ("torchrun", launcher, []),
+    ):
+        done = run_command([*start, *words, f"output={tmp_path / name}.jsonl", *more], tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / f"{name}.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    left = {one.name.partition(".")[0] for one in tmp_path.iterdir() if not one.name.startswith(".")}
+    assert left == {"pairs", "one", "two", "torchrun"}
+    assert not list(tmp_path.glob("*.vectors"))
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,18 @@ def test_a_checkpoint_holds_adapters_and_knows_what_they_stand_on(folders, tmp_p
         torch.testing.assert_close(again.get_parameter(name), weight)
 
 
+def test_another_language_model_head_below_an_adapter_is_refused(tiny_mlm):
+    """It is frozen, so no checkpoint holds it, and the masked-LM loss goes through it."""
+    model, other = (unzeroed(built("declutr", tiny_mlm, lora=LORA)) for _ in range(2))
+    checkpoint = {"state_dict": dict(model.state_dict())}
+    model.on_save_checkpoint(checkpoint)
+    other.on_load_checkpoint({**checkpoint, "state_dict": dict(checkpoint["state_dict"])})
+    changed = built("declutr", tiny_mlm, lora=LORA)
+    changed.transformer.lm_head.dense.weight.data[0, 0] += 1e-3
+    with pytest.raises(InputError, match=r"its head, digest .*Put back the backbone"):
+        changed.on_load_checkpoint(checkpoint)
+
+
 @pytest.mark.parametrize("name", ["sroberta", "tsdae"])
 def test_a_new_adapter_upon_another_changes_nothing_at_first(tiny_bert, tmp_path, name):
     before = unzeroed(built(name, tiny_bert, pooling="mean", lora=LORA))

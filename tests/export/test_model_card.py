@@ -8,6 +8,7 @@ from huggingface_hub import ModelCard
 from hydra.utils import get_class
 
 from command.config_files import CONFIGS, choices
+from export.learnt_prompts import learnt_prompts
 from export.model_card import OBJECTIVES, OF_A_RECIPE, card_of_folder, model_card
 
 
@@ -191,3 +192,23 @@ def test_a_reader_meets_a_dozen_rows_of_the_recipe_and_the_others_when_asked_for
 def test_what_is_shown_of_a_recipe_are_keys():
     text = "\n".join(path.read_text(encoding="utf-8") for path in CONFIGS.rglob("*.yaml"))
     assert not [key for key in OF_A_RECIPE if not re.search(rf"^ *{key.rpartition('.')[2]}:", text, re.M)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "wanted"),
+    [
+        ([["q: ", "d: "]], {"query": "q: ", "document": "d: "}),
+        ([["q: ", "", "n: "]], {"query": "q: "}),
+        ([["s: "]], {"query": "s: ", "document": "s: "}),
+        ([["q: ", "d: "], ["q: ", "", ""]], {"query": "q: "}),
+        ([["q: ", "d: "], None], {}),
+        ([None], {}),
+    ],
+)
+def test_prompts_that_all_data_of_the_last_stage_share_have_names(prompts, wanted, results):
+    accounts = [{"source": {"prompts": one} if one else {}} for one in prompts]
+    earlier = {"source": {"prompts": ["earlier: "]}}
+    last = accounts[0] if len(accounts) == 1 else {"parts": dict(zip("ab", accounts, strict=False))}
+    card = model_card({**results, "data": [earlier, last]})
+    assert learnt_prompts({"data": [earlier, last]}) == wanted
+    assert all((f"`encode_{name}`" in card) == (name in wanted) for name in ("query", "document"))

@@ -13,6 +13,14 @@ from tests.forks import TRAIN, run_command
 from tests.hub import Hub
 
 
+def here(url, folder):
+    """The environment of somebody with this hub and nothing of it on the disk."""
+    return {
+        "HF_ENDPOINT": f"{url}/", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "", "no_proxy": "127.0.0.1",
+        "HF_HUB_CACHE": str(folder / "hub"), "CONTRASTIVE_ENCODERS_CACHE": str(folder / "cache"),
+    }  # fmt: skip
+
+
 @pytest.fixture
 def hub(tiny_mlm, tmp_path):
     hub = Hub("somebody/tiny", tiny_mlm)
@@ -25,18 +33,28 @@ def test_a_second_start_asks_the_hub_once(hub, tmp_path):
     rows.write_text("anchor,positive\n" + "".join(f"question {n},the answer to {n}\n" for n in range(16)))
     words = [TRAIN, "model=simcse", "data=triplets", f"data.path={rows}", f"backbone={hub.name}", "batch_size=8"]
     words += ["max_steps=1", "model.pooling=mean", "trainer.accelerator=cpu"]
-    here = {
-        "HF_ENDPOINT": f"{hub.url}/", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "",
-        "HF_HUB_CACHE": str(tmp_path / "hub"),
-        "CONTRASTIVE_ENCODERS_CACHE": str(tmp_path / "cache"), "no_proxy": "127.0.0.1",
-    }  # fmt: skip
     for seed in (1, 2):
         hub.asked.clear()
-        done = run_command([*words, f"seed={seed}"], tmp_path, **here)
+        done = run_command([*words, f"seed={seed}"], tmp_path, **here(hub.url, tmp_path))
         assert done.returncode == 0, done.stderr
         assert "http" not in done.stderr.lower()
     about_it = [request for request in hub.asked if hub.name in request]  # its client has a question of its own a day
     assert about_it == [f"GET /api/models/{hub.name}/revision/main"]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, file):
+    (tmp_path / "texts.txt").write_text("a text\n")
+    words = ["-m", "export.embed", f"encoder={hub.name}", f"input={tmp_path / 'texts.txt'}", "pooling=mean"]
+    words += [f"output={tmp_path / 'vectors.npy'}", "devices=1", "device=cpu"]
+    hub.breaks_off = (file,)
+    done = run_command(words, tmp_path, **here(hub.url, tmp_path))
+    assert (done.returncode, done.stderr.count("Traceback")) == (1, 0), done.stderr
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"embed.py: a download broke off: {hub.url}/{hub.name}/resolve/{hub.commit}/{file} peer")
+    hub.breaks_off = ("none",)
+    done = run_command(words, tmp_path, **here(hub.url, tmp_path))
+    assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr
 
 
 def test_a_hub_that_does_not_answer_costs_moments(monkeypatch):

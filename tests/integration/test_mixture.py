@@ -3,8 +3,10 @@
 import json
 import signal
 
+import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 from files.metrics import read_rows
 from tests.forks import ROOT, TRAIN, run_command
@@ -50,7 +52,7 @@ def test_the_loss_of_a_part_is_the_mean_of_its_steps(words, whole, command, tmp_
     done = command(*words, f"output_dir={tmp_path / 'each'}", "log_every_n_steps=1")
     assert done.status == 0, done.err
     assert "mixture: an epoch is as long as those of its parts together, 15 batches of 8" in done.err
-    negatives = "negatives for each text: 7 in qa, 7 in sentences, 15 in triplets"  # a row of the last has one of its own
+    negatives = "negatives for each text: 7 in qa, 7 in sentences, 15 in triplets"  # each row of the last has one
     assert f"8 examples, {negatives}\n" in done.err
     each = losses(tmp_path / "each")
     parts = [next(name for name in row if name != "train/loss") for row in each]
@@ -99,18 +101,22 @@ def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
 
 
 def test_one_part_trains_as_plain_data(tables, command, tmp_path):
-    path = tables / "triplets.jsonl"
-    plain = command(
-        *BASE, "data=triplets", f"data.path={path}", f"output_dir={tmp_path / 'plain'}", "log_every_n_steps=1"
-    )
+    path, prompts = tables / "triplets.jsonl", "prompts=['ask: ','tell: ','']"
+    plain = command(*BASE, "data=triplets", f"data.path={path}", f"data.{prompts}", f"output_dir={tmp_path / 'plain'}",
+                    "log_every_n_steps=1")  # fmt: skip
     mixed = command(*BASE, "data=mixture", "data.parts.it.data=triplets", f"data.parts.it.path={path}",
-                    f"output_dir={tmp_path / 'mixed'}", "log_every_n_steps=1")  # fmt: skip
+                    f"data.parts.it.{prompts}", f"output_dir={tmp_path / 'mixed'}", "log_every_n_steps=1")  # fmt: skip
     assert (plain.status, mixed.status) == (0, 0), mixed.err
     rows = [
         [{name: cell for name, cell in row.items() if name != "train/loss/it"} for row in without_times(tmp_path / run)]
         for run in ("plain", "mixed")
     ]
     assert rows[0] == rows[1]
+    for run in ("plain", "mixed"):  # what was before the texts is before those of the library's user
+        encoder = SentenceTransformer(str(tmp_path / run / "encoder"), device="cpu")
+        plainly = encoder.encode(["ask: a ferry", "tell: a ferry", "a ferry"])
+        named = encoder.encode_query("a ferry"), encoder.encode_document("a ferry"), encoder.encode("a ferry")
+        torch.testing.assert_close(torch.tensor(np.stack(named)), torch.tensor(plainly), rtol=0, atol=1e-5)
 
 
 BAD = [

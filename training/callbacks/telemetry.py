@@ -176,8 +176,8 @@ class Telemetry(pl.Callback):
         if not monitor.startswith("train/") or monitor in known or any("/" in name[6:] for name in known):
             return
         raise InputError(
-            f"monitor={monitor}: this objective measures no such thing. There are {', '.join(known)}, and the scores of "
-            "evaluation.during."
+            f"monitor={monitor}: this objective measures no such thing. There are {', '.join(known)}, and the scores "
+            "of evaluation.during."
         )
 
     # ----------------------------------------------------------------------------------------- the guard
