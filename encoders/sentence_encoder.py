@@ -19,7 +19,6 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.ahead import Places, places_in_chunks
 from encoders.appended_prompt import AppendedPrompt
-from encoders.attention import is_causal
 from encoders.backbones import T5_FAMILY
 from encoders.chunks import (
     Chunk,
@@ -172,11 +171,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self, ids: Tensor, row: Row, way: Way, target: tuple[Places, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         """The same of sequences one behind the other; ``ids`` are those of the whole batch."""
-        pooler, trunk = POOLERS[self.pooling], self.trunk
-        inputs = way.inputs(ids, row, is_causal(trunk.config))
+        pooler = POOLERS[self.pooling]
+        inputs = way.inputs(ids, row)
         if target is not None:
             target = row.places(target[0]), target[1]
-        with attending(trunk, cast(str, way.attention)):
+        with attending(self.trunk, cast(str, way.attention)):
             return self._encoded(inputs, lambda output: pooler.of_row(output, row), target)
 
     def _encoded(

@@ -22,7 +22,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from contracts import InputError
 from encoders.ahead import Places
-from encoders.attention import OF_ATTENTION, has_dropout
+from encoders.attention import OF_ATTENTION, has_dropout, reads_ahead
 from encoders.chunks import Chunk, on_device, plan_chunks
 from encoders.faster_layers import attention_for
 
@@ -157,10 +157,11 @@ class Way(NamedTuple):
     attention: str | None  # of the table that serves rows; None: sequences are padded
     first: int  # position of a sequence's first token
     why: str  # for the log
+    causal: bool = False  # for FlexAttention, whose mask says it; others know it
 
-    def inputs(self, ids: Tensor, row: Row, causal: bool) -> dict[str, Any]:
+    def inputs(self, ids: Tensor, row: Row) -> dict[str, Any]:
         """What a trunk is called with, ``ids`` being those of the batch."""
-        mask = _block_mask(row.sequence, causal) if self.attention == BY_BLOCKS else None
+        mask = _block_mask(row.sequence, self.causal) if self.attention == BY_BLOCKS else None
         inputs = {"input_ids": ids[row.origin][None], "position_ids": row.position[None] + self.first}
         return inputs | {"attention_mask": mask} | ({"row": row} if self.attention == BY_RUNS else {})
 
@@ -202,12 +203,18 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
     if first is None:
         return Way(None, 0, f"padded, as a {kind} cannot read texts one behind the other")
     if device.type != "cpu" and takes_blocks(trunk):
-        return Way(BY_BLOCKS, first, "unpadded, FlexAttention")
+        return by_blocks(trunk, first)
     if asked == "auto" and device.type != "cpu":
         return Way(None, 0, f"padded, as FlexAttention does not serve this {kind}")
     if asked == "auto" and has_dropout(trunk):
         return Way(None, 0, "padded, as dropout is on; model.attn_implementation=unpadded draws it for fewer places")
     return Way(BY_RUNS, first, "unpadded, SDPA for texts of similar length")
+
+
+def by_blocks(trunk: PreTrainedModel, first: int) -> Way:
+    """FlexAttention; whether a token sees those behind it is asked of the model, as its config need not say it."""
+    with torch.autocast(trunk.device.type, enabled=False):
+        return Way(BY_BLOCKS, first, "unpadded, FlexAttention", causal=not reads_ahead(trunk))
 
 
 def takes_blocks(trunk: PreTrainedModel) -> bool:
@@ -232,7 +239,7 @@ def first_position(trunk: PreTrainedModel) -> int | None:
         with torch.autocast(device.type, enabled=False):
             states = trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **keeps).last_hidden_state[mask_BT]
             for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
-                inputs = Way(BY_RUNS, first, "").inputs(ids_BT[mask_BT], row, causal=False)
+                inputs = Way(BY_RUNS, first, "").inputs(ids_BT[mask_BT], row)
                 with attending(trunk, BY_RUNS):
                     found = trunk(**inputs, **keeps).last_hidden_state[0]
                 if (found - states).abs().max() <= SAME * states.abs().max():

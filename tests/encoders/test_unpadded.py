@@ -7,7 +7,7 @@ import transformers
 
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.unpadded import plan_rows
+from encoders.unpadded import by_blocks, plan_rows
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
 ENCODER = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -103,6 +103,17 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
     assert "padded, as a" in ours.way(torch.device("cpu")).why
     with pytest.raises(InputError, match="cannot read texts one behind the other"):
         make(UNPACKED[family](), "unpadded").encode(sequences_and_labels()[0])
+
+
+@pytest.mark.slow  # compiles
+@pytest.mark.parametrize("family", ["bert", "llama", "llama both ways"])
+def test_vectors_by_flex_attention_are_the_padded_ones(family):
+    """Forward alone: on a CPU it has no backward pass."""
+    ours, theirs = (make(CONFIGS[family](), how) for how in ("auto", "sdpa"))
+    ours._ways["cpu"] = by_blocks(ours.trunk, 0)  # as on a GPU
+    with torch.no_grad():
+        found, expected = (encoder.encode(sequences_and_labels()[0]).vectors for encoder in (ours, theirs))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_rows_keep_to_the_budget():
