@@ -41,7 +41,7 @@ JOBS = {
         *(
             f"{STEP} --backbone {backbone} --recompute {recompute}{keys}"
             for backbone in ("roberta", "smollm2")
-            for keys in ("", " --keys model.compile=true")
+            for keys in ("", " --keys model.attn_implementation=sdpa", " --keys model.compile=true")
             for recompute in ("off", "on")
         ),
         "gpu_step --documents 256 --token-budgets 65536 --recompute on --steps 10",
