@@ -40,14 +40,17 @@ class Work(NamedTuple):
 
 
 class Marks(pl.Callback):
-    """When the first step ended, and the last; between them a GPU is not asked whether it has done its work."""
+    """When the first step ended, and the training; between them a GPU is not asked whether it has done its work."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock, self.times = clock, list[float]()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        if trainer.global_step in (1, trainer.max_steps):
+    def on_train_batch_end(self, *_: Any) -> None:
+        if not self.times:
             self.times.append(self.clock())
+
+    def on_train_end(self, *_: Any) -> None:
+        self.times.append(self.clock())
 
 
 class NothingSaved(RunCheckpoints):

@@ -163,9 +163,12 @@ def by_the_library(work: Work, model: Any, loss: Any, logging_steps: int = 50) -
         def __init__(self) -> None:
             self.times = list[float]()
 
-        def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-            if state.global_step in (1, work.steps + 1):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            if not self.times:
                 self.times.append(work.clock())
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self.times.append(work.clock())
 
     options = SentenceTransformerTrainingArguments(
         output_dir=str(work.folder / "theirs"),
