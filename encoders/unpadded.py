@@ -174,6 +174,11 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
     """
     if asked in OURS:
         return
+    if "/" in asked:
+        raise InputError(
+            f"model.attn_implementation={asked}: wanted the name of an attention that transformers has, got code of a "
+            "hub, and such is never loaded. Take auto, unpadded, sdpa or eager."
+        )
     try:
         transformer.set_attn_implementation(asked)
     except (ValueError, ImportError, KeyError) as error:

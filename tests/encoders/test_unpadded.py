@@ -7,7 +7,7 @@ import transformers
 
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.unpadded import by_blocks, plan_rows
+from encoders.unpadded import by_blocks, plan_rows, set_attn_implementation
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
 ENCODER = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -114,6 +114,12 @@ def test_vectors_by_flex_attention_are_the_padded_ones(family):
     with torch.no_grad():
         found, expected = (encoder.encode(sequences_and_labels()[0]).vectors for encoder in (ours, theirs))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("asked", "why"), [("kernels-community/flash-attn", "never loaded"), ("fast", "refuses it")])
+def test_an_attention_that_is_none_is_refused(asked, why):
+    with pytest.raises(InputError, match=why):
+        set_attn_implementation(make(CONFIGS["bert"](), "auto").transformer, asked, "b")
 
 
 def test_rows_keep_to_the_budget():
