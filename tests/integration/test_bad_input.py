@@ -121,7 +121,7 @@ VALUES = [
     ("tiny.heads=3", ["tiny.heads=3"]),
     ("monitor=stsb-dev/cosine/spearman", ["nothing is scored while training"]),
     ("monitor=throughput/documents", ["no step logs it", "nearest is throughput/documents_per_s"]),
-    ("monitor=train/accuracies", ["measures no such thing", "train/contrastive, train/loss"]),
+    ("monitor=train/accuracies", ["measures no such thing", "train/contrastive", "train/mlm"]),
     ("monitor_mode=most", ["monitor_mode", "max, min"]),
     ("evaluation.data_root=nowhere", ["evaluation.data_root=nowhere", "STSBenchmark"]),
     ("resume=nowhere.ckpt", ["resume=nowhere.ckpt", "no file"]),
