@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from contracts import NotWritten
 from files.tables import Table
 
 COLOURS = (
@@ -33,7 +34,13 @@ TEXTS = ("values", "tooltip", "domain", "sort", "params")  # entries of a specif
 NOT_DRAWN = re.compile(r"(\\\\)|\\(?:[bf]|u00[01].|u202[89]|ufff[ef])")
 INK, SOFT, LINE, PAPER = "ink", "soft", "line", "paper"  # colours of a specification that page and picture resolve
 ON_PAPER = {INK: "#16181d", SOFT: "#5b6270", LINE: "#d5d8de", PAPER: "#ffffff"}
+WHY = re.compile(r"[\w.]*Error: |memory|fatal", re.IGNORECASE)  # a line of an engine's last words
+SECONDS, SECONDS_EACH = 60, 5  # until drawing is given up: in all, and more for each panel or picture
 FONT = "system-ui, 'Liberation Sans', sans-serif"
+
+
+class NotDrawn(NotWritten):
+    """The process that draws failed, or took too long."""
 
 
 class Control(NamedTuple):
@@ -75,7 +82,11 @@ class Drawn(NamedTuple):
 
 
 def draw(figures: Sequence[Figure], *, pictures: bool = True) -> dict[str, Drawn]:
-    """Every figure by its name; without ``pictures`` only what a page needs."""
+    """Every figure by its name; without ``pictures`` only what a page needs.
+
+    Raises:
+        NotDrawn: of none there is a picture then.
+    """
     asked = list[tuple[dict[str, Any], list[str]]]()
     for one in figures:
         asked += [(_on_page(one, panel), ["vega"]) for panel in one.panels]
@@ -127,7 +138,10 @@ def _on_page(figure: Figure, panel: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_paper(figure: Figure) -> dict[str, Any]:
-    panels = [{"width": figure.width, **panel} for panel in figure.on_paper or figure.panels]
+    panels = [
+        {**({} if "hconcat" in panel else {"width": figure.width}), **panel}
+        for panel in figure.on_paper or figure.panels
+    ]
     columns = min(figure.columns, len(panels))
     whole = panels[0] if len(panels) == 1 else {"concat": panels, "columns": columns}
     whole = whole | {"params": _params(figure), "config": _theme(COLOURS) | {"background": "@paper"}, "padding": 12}
@@ -180,9 +194,15 @@ def _is_text(name: str, value: Any) -> bool:
 def _rendered(asked: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[dict[str, Any]]:
     program = Path(__file__).with_name("render.py")
     text = NOT_DRAWN.sub(lambda found: found[1] or " ", json.dumps(asked, allow_nan=False))
-    done = subprocess.run(
-        [sys.executable, "-P", str(program)], input=text, capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+    seconds = SECONDS + SECONDS_EACH * len(asked)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", str(program)], input=text, capture_output=True, encoding="utf-8", timeout=seconds,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise NotDrawn(f"drawing the figures took longer than {seconds} seconds, and was ended") from None
     if done.returncode:
-        raise RuntimeError(f"{program.name} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+        why = next((line.strip() for line in done.stderr.splitlines()[::-1] if WHY.match(line)), "")[:300]
+        raise NotDrawn(f"drawing the figures ended with {done.returncode}{f' ({why})' if why else ''}")
     return list(json.loads(done.stdout))

@@ -3,23 +3,16 @@
 The same sections make the report in Markdown.
 """
 
-import base64
-import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from files.figure import Drawn, Figure, library, shape_of
-from files.figure import draw as draw_figures
+from files.figure import Drawn, Figure, draw, library, shape_of
 from files.tables import Table, code, escaped, fenced, markdown
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
-DPI = 110
 OUTLINES = {  # of a shape of the key, around 0
     "circle": "M5,0A5,5,0,1,1,-5,0A5,5,0,1,1,5,0Z", "square": "M-5,-5H5V5H-5Z", "diamond": "M0,-6L5,0L0,6L-5,0Z",
     "triangle-up": "M0,-5L5,5H-5Z", "cross": "M-6,-2H-2V-6H2V-2H6V2H2V6H-2V2H-6Z", "triangle-down": "M0,5L5,-5H-5Z",
@@ -28,24 +21,11 @@ OUTLINES = {  # of a shape of the key, around 0
 SIGNS = (b'content="contrastive-encoders"', b"--ink: #16181d")  # of a page of ours; the latter of earlier releases
 
 
-class Picture(NamedTuple):
-    title: str  # for those who cannot see it
-    image: bytes  # a PNG or an SVG
-    caption: str = ""
-    name: str = ""  # pictures/NAME.png beside a report in Markdown
-
-    @property
-    def address(self) -> str:
-        """The image itself, as a data URL."""
-        kind = "png" if self.image.startswith(b"\x89PNG") else "svg+xml"
-        return f"data:image/{kind};base64,{base64.b64encode(self.image).decode()}"
-
-
 class Section(NamedTuple):
-    """Paragraphs, tables, figures and pictures; a ``markupsafe.Markup`` is shown by a page alone, as it is."""
+    """Paragraphs, tables and figures; a ``markupsafe.Markup`` is shown by a page alone, as it is."""
 
     title: str
-    parts: Sequence[str | Table | Figure | Picture]
+    parts: Sequence[str | Table | Figure]
     name: str = ""  # its id in a page; by default its title
 
     @property
@@ -81,7 +61,7 @@ def page(
     here = Path(__file__).parent
     figures = [figure for section in sections for figure in section.figures]
     if drawn is None:
-        drawn = draw_figures(figures, pictures=False)
+        drawn = draw(figures, pictures=False)
     whole = {"figures": {figure.name: drawn[figure.name].vega for figure in figures}, **(data or {})}
     template = environment(here).get_template("page.html.j2")
     return template.render(
@@ -111,7 +91,7 @@ def environment(folder: Path) -> Any:
 
 
 def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = ()) -> str:
-    """The same report; figures, and pictures that have a name, are linked, as ``pictures/NAME.png``."""
+    """The same report; figures are linked, as ``pictures/NAME.png``."""
     blocks = [f"# {escaped(title)}", *map(escaped, lead)]
     for section in sections:
         blocks.append(f"## {escaped(section.title)}")
@@ -119,37 +99,8 @@ def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = (
             if isinstance(part, Table):
                 about = [f"**{escaped(part.title)}.**"] * bool(part.title) + [escaped(part.note)] * bool(part.note)
                 blocks += [*([" ".join(about)] if about else []), markdown(part)]
-            elif isinstance(part, Picture | Figure):
-                about_it = escaped(part.caption or part.title)
-                blocks += [f"![{about_it}](pictures/{quote(part.name)}.png)"] if part.name else []
+            elif isinstance(part, Figure):
+                blocks.append(f"![{escaped(part.caption or part.title)}](pictures/{quote(part.name)}.png)")
             elif not hasattr(part, "__html__"):
                 blocks.append(escaped(part))
     return "\n\n".join(blocks) + "\n"
-
-
-def draw(
-    paint: Callable[["Drawing"], None],
-    size: tuple[float, float],
-    kinds: Sequence[str] = ("png",),
-    settings: Mapping[str, Any] | None = None,
-) -> list[bytes]:
-    """What ``paint`` draws on a figure of ``size`` inches, once, as an image of each kind: png, svg.
-
-    The same drawing gives the same bytes. ``settings`` are matplotlib's; a ``$`` in a text is a dollar.
-    """
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Drawing
-
-    metadata: dict[str, Any] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-    own: Any = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "figure", **(settings or {})}
-    images = []
-    with matplotlib.rc_context(own):
-        figure = Drawing(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        paint(figure)
-        for kind in kinds:
-            image = io.BytesIO()
-            figure.savefig(image, format=kind, dpi=DPI, facecolor="white", metadata=metadata[kind])
-            images.append(image.getvalue())
-    return images

@@ -29,7 +29,7 @@ from tests.processes import statuses
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = str(ROOT / "train.py")
 # What most forks would import otherwise, each anew; a fork sets its own signals and loggers
-WANTED = """matplotlib.backends.backend_agg pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
+WANTED = """pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
     datamodules.documents datamodules.text_rows encoders.load encoders.simcse encoders.declutr
     export.sentence_transformers synthesis.recipe training.run evaluation.catalogue""".split()
 

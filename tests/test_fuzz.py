@@ -44,7 +44,7 @@ COMMANDS = {  # module, config, words that make it work
 STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "workers", "parallel")  # when they are accepted
 # They start ldconfig, or a compiler, when they are first imported
 WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
-    transformers.models.gpt2.modeling_gpt2 transformers.models.t5.modeling_t5 sentence_transformers matplotlib.pyplot
+    transformers.models.gpt2.modeling_gpt2 transformers.models.t5.modeling_t5 sentence_transformers
     sklearn.linear_model scipy.stats optuna pyarrow.parquet datamodules.documents datamodules.text_rows
     datamodules.scored_pairs encoders.load export.onnx_graph comparison.report training.run""".split()
 VALUES = [

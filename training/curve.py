@@ -1,23 +1,19 @@
 """The learning curve as a picture: the monitored score, each loss on its own scale, the learning rate."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from files.curves import STEP, Curves, data_of, lines_of
+from files.figure import Figure, draw
 from files.metrics import Row, read_rows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.gridspec import SubplotSpec
+from files.whole import write_whole
 
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
 RATE = "train/lr"
 NO_CURVES = ("train/", "throughput/", "time/", "step")
-MOST_OTHERS = 5  # lines of one panel; with more none can be followed
+MOST_OTHERS = 5
 MOST_LOSSES = 5
-SCORE, QUIET, MARK = "#0b5394", "#7f8c99", "#c0392b"
-Curve = tuple[list[int], list[float]]
 
 
 class Reference(NamedTuple):
@@ -38,35 +34,93 @@ class Reference(NamedTuple):
 def draw_curve(
     metrics_csv: str | Path, picture: str | Path, *, monitor: str | None, against: Reference, title: str
 ) -> None:
-    """Draw ``metrics.csv`` into a PNG: scores on the left, the monitored one alone and large; losses and rate right."""
-    import matplotlib.figure  # a quarter of a second, which only a finished run pays
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    """Draw ``metrics.csv`` into a PNG.
 
-    rows = read_rows(metrics_csv)
-    scores, losses = score_names(rows, monitor), loss_names(rows)[:MOST_LOSSES]
-    figure = matplotlib.figure.Figure(figsize=(11, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(1, 5)
-    others = scores[1 : 1 + MOST_OTHERS]
+    Raises:
+        NotDrawn: it could not be drawn.
+        ValueError: a value is no number, as after an edit by hand.
+    """
+    figure = curve_figure(read_rows(metrics_csv), monitor, against, title)
+    write_whole(Path(picture), draw([figure])[figure.name].png)
+
+
+def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, title: str) -> Figure:
+    """Scores on the left, the monitored one alone and large; losses and rate on the right."""
+    run = Curves("", "", lines_of([{name: float(cell) for name, cell in row.items()} for row in rows]), {})
+    scores = [name for name in score_names(rows, monitor) if name in run.lines]
+    left, right = list[dict[str, Any]](), list[dict[str, Any]]()
     if scores:
-        main, *beside = _stacked(figure, grid[:3], [2, 1] if others else [1])
-        _draw_score(main, scores[0], rows, against)
-        for axes in beside:
-            for name in others:
-                axes.plot(*curve_of(rows, name), linewidth=1.1, marker=".", label=name)
-            axes.set_title("other scores", loc="left", fontsize=9)
-            axes.legend(fontsize=7)
-    names = [*losses, *([RATE] if any(RATE in row for row in rows) else [])] or [""]
-    for name, axes in zip(names, _stacked(figure, grid[3:] if scores else grid[:], [1] * len(names)), strict=True):
-        axes.plot(*curve_of(rows, name), color=QUIET if name == RATE else SCORE, linewidth=1.1)
-        axes.set_title("learning rate" if name == RATE else name or "nothing was logged", loc="left", fontsize=9)
-    for axes in figure.axes:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title, fontsize=11, fontweight="bold", parse_math=False)  # a folder may be called $a$
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # such a letter is drawn as a box
-        figure.savefig(picture, dpi=150, format="png")
+        main, bounds = score_panel(run, scores[0], against, against.best_step, 300, hover=False)
+        best = [one["value"] for one in main["layer"][-1]["data"]["values"]]
+        said = f"best: step {against.best_step}, {best[0]:.2f}" if best else ""
+        said += f", 95 % {bounds[0]:.2f} to {bounds[1]:.2f}" if best and bounds else ""
+        under = {"subtitle": said, "subtitleColor": "@c2"} if said else {}
+        left.append(main | {"width": 620, "title": {"text": scores[0]} | under})
+        small = [small_panel(run, name, hover=False) | {"width": 260} for name in scores[1 : 1 + MOST_OTHERS]]
+        left += [{"concat": small, "columns": 2}] * bool(small)
+    losses = [name for name in loss_names(rows) if name in run.lines][:MOST_LOSSES]
+    for name in [*losses, *([RATE] if RATE in run.lines else [])]:
+        right.append(small_panel(run, name, hover=False) | {"width": 320})
+    if not left and not right:
+        right.append({"data": {"values": []}, "mark": "point", "width": 320, "title": "nothing was logged"})
+    whole = {"hconcat": [{"vconcat": column} for column in (left, right) if column], "title": {"text": title}}
+    return Figure("curve", title, "", [], on_paper=[whole])
+
+
+def score_panel(
+    run: Curves, name: str, against: Reference, best: float | None, height: int, *, hover: bool = True
+) -> tuple[dict[str, Any], Sequence[float] | None]:
+    """A curve, what it is read against as lines, its best step with the interval; and that interval."""
+    steps, values = run.lines.get(name, ([], []))
+    lines, bounds = against.lines(name), against.intervals.get(name)
+    marked = [{"step": at, "value": value} for at, value in zip(steps, values, strict=True) if at == best]
+    marked = [one | dict(zip(("low", "high"), bounds or [one["value"]] * 2, strict=True)) for one in marked]
+    x, y = _axes([*values, *lines.values()])
+    rules = [
+        {"name": f"{label} {value:.2f}", "value": value, "place": place}
+        for place, (label, value) in enumerate(lines.items())
+    ]
+    panel = curve_panel(run, name, height, hover=hover)
+    panel["encoding"] = {"x": x, "y": y}
+    panel["layer"] += [
+        {"data": {"name": "lines", "values": rules},
+         "mark": {"type": "rule", "strokeDash": [6, 4], "color": "@soft"}, "encoding": {"x": None, "y": y}},
+        {"data": {"name": "lines", "values": rules},
+         "mark": {"type": "text", "align": "left", "baseline": "bottom", "color": "@soft"},
+         "encoding": {"x": {"value": 4}, "xOffset": {"field": "place", "type": "nominal", "scale": {"range": [0, 260]}},
+                      "y": y, "text": {"field": "name"}}},
+        {"data": {"name": "best", "values": marked}, "mark": {"type": "rule", "color": "@c2"},
+         "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
+        {"data": {"name": "best", "values": marked},
+         "mark": {"type": "point", "color": "@c2", "size": 160, "strokeWidth": 2.5}, "encoding": {"x": x, "y": y}},
+    ]  # fmt: skip
+    return panel, bounds
+
+
+def curve_panel(run: Curves, name: str, height: int, *, hover: bool = True) -> dict[str, Any]:
+    steps, values = run.lines.get(name, ([], []))
+    x, y = _axes(values)
+    short = data_of([run._replace(lines={name: (steps, values)}, others={})])["runs"][0]
+    points = [
+        {"step": at, "value": value} for at, value in zip(short["steps"][0], short["lines"][name][1], strict=True)
+    ]
+    tooltip = [{"field": "step", "title": STEP, "format": ",.0f"}, {"field": "value", "title": name, "format": ".5~g"}]
+    nearest = {"name": "nearest", "select": {
+        "type": "point", "fields": ["step"], "nearest": True, "on": "pointerover", "clear": "pointerout"}}  # fmt: skip
+    shown = {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0}
+    dots = {"size": 24} if len(points) < 30 else False
+    layers: list[dict[str, Any]] = [{"mark": {"type": "line", "color": "@c1", "strokeWidth": 2, "point": dots}}]
+    if hover:
+        layers.append(
+            {"params": [nearest], "mark": {"type": "point", "filled": True, "size": 80, "color": "@c1"},
+             "encoding": {"opacity": shown, "tooltip": tooltip}})  # fmt: skip
+    data = {"name": "points", "values": points} if hover else {"values": points}  # which a picture has several of
+    return {"height": height, "data": data, "encoding": {"x": x, "y": y}, "layer": layers}
+
+
+def small_panel(run: Curves, name: str, *, hover: bool = True) -> dict[str, Any]:
+    title = "learning rate" if name == RATE else name
+    return curve_panel(run, name, 150, hover=hover) | {"title": {"text": title, "fontWeight": "normal", "limit": 240}}
 
 
 def loss_names(rows: Sequence[Row]) -> list[str]:
@@ -90,43 +144,11 @@ def spans_decades(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) > 100
 
 
-def curve_of(rows: Sequence[Row], name: str) -> Curve:
-    """Steps and values of one column."""
-    found = [(int(row["step"]), float(row[name])) for row in rows if name in row]
-    return [step for step, _ in found], [value for _, value in found]
-
-
-def _stacked(figure: Any, place: "SubplotSpec", heights: Sequence[int]) -> "list[Axes]":
-    """Panels one above the other over the same steps."""
-    grid = place.subgridspec(len(heights), 1, height_ratios=heights)
-    panels: list[Axes] = []
-    for row in range(len(heights)):
-        panels.append(figure.add_subplot(grid[row], sharex=panels[0] if panels else None))
-    for axes in panels[:-1]:
-        axes.tick_params(labelbottom=False)
-    panels[-1].set_xlabel("optimizer step")
-    return panels
-
-
-def _draw_score(axes: "Axes", name: str, rows: Sequence[Row], against: Reference) -> None:
-    steps, values = curve_of(rows, name)
-    axes.plot(steps, values, color=SCORE, linewidth=1.8, marker="o" if len(steps) < 50 else "", markersize=4)
-    axes.set_title(name, loc="left", fontsize=10)
-    lines = against.lines(name)
-    for place, (label, value) in enumerate(lines.items()):
-        axes.axhline(value, linestyle=("--", ":", "-.")[place % 3], color=QUIET, label=f"{label} {value:.2f}")
-    if against.best_step in steps:
-        best = values[steps.index(against.best_step)]
-        bounds = against.intervals.get(name)
-        reach = [[max(0.0, best - bounds[0])], [max(0.0, bounds[1] - best)]] if bounds else None
-        label = f"step {against.best_step}: {best:.2f}" + (
-            f", 95 % {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
-        )
-        axes.errorbar([against.best_step], [best], yerr=reach, fmt="o", color=MARK, capsize=4, zorder=3, label=label)
-    if spans_decades([*values, *lines.values()]):
-        axes.set_yscale("log")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8)
+def _axes(values: Sequence[float]) -> tuple[dict[str, Any], dict[str, Any]]:
+    number = {"type": "quantitative", "title": None}
+    scale = {"type": "log"} if spans_decades(values) else {"zero": False}
+    return {**number, "field": "step", "axis": {"grid": False, "tickCount": 5}}, {
+        **number, "field": "value", "scale": scale, "axis": {"tickCount": 5, "format": ".4~g"}}  # fmt: skip
 
 
 def is_alike(baseline: str, name: str) -> bool:

@@ -1,5 +1,6 @@
 """What a run leaves: its encoder, the curve, ``results.json`` and the closing table; for stages, those of the whole."""
 
+import logging
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from rich.table import Table
 from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
 from export.model_card import model_card
 from export.products import export_product
+from files.figure import NotDrawn
 from files.items import items_beside, write_items
 from files.progress import clock
 from files.rescue import kept_otherwise
@@ -25,6 +27,7 @@ from training.stages import Stage
 
 MOST_ROWS = 16  # of the closing table, where it shows all scores
 MOST_SHOWN = 100  # characters of a text that was found
+log = logging.getLogger(__name__)
 MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
 
 
@@ -38,8 +41,11 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
         curve = Reference(
             results["best_step"], results["intervals"], results.get("scores_before", {}), results.get("baselines", {})
         )
-        title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.name}"
-        draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
+        title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
+        try:
+            draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
+        except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
+            log.warning("%s is not written: %s", folder / "curve.png", error)
         if fitted.live:
             fitted.live.finish(curve, results["scores"])
         if fitted.final.scores.items:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluation.neighbours import Neighbours
-from files.curves import STEP, Curves, data_of, figure, lines_of, script
+from files.curves import Curves, data_of, figure, lines_of, script
 from files.figure import Drawn, Figure, draw
 from files.metrics import read_rows
 from files.page import Section, page
 from files.progress import clock
 from files.tables import Cell, Column, Table, columns
 from files.whole import write_whole
-from training.curve import MOST_LOSSES, MOST_OTHERS, RATE, Reference, loss_names, score_names, spans_decades
+from training.curve import MOST_LOSSES, MOST_OTHERS, RATE, Reference, loss_names, score_names, score_panel, small_panel
 
 PAGE = "curve.html"
 SECONDS, CLOCK = "seconds of training", "time/elapsed_s"
@@ -54,14 +54,15 @@ class LivePage:
     def write(self, state: State, against: Reference, neighbours: Neighbours | None, every: float) -> None:
         """
         Raises:
-            OSError, RuntimeError: it cannot be written, or drawn.
+            OSError, NotDrawn: it cannot be written, or drawn.
         """
         path = self.folder / "metrics.csv"
         texts = read_rows(path) if path.exists() else []
         rows = [{name: float(cell) for name, cell in row.items()} for row in texts]
         timed = [(0.0, 0.0)] + [(row["step"], row[CLOCK]) for row in rows if CLOCK in row]
         spent = {SECONDS: ([step for step, _ in timed], [seconds for _, seconds in timed])}
-        run = Curves(self.folder.name, self.folder.name, lines_of(rows), spent)
+        name = self.folder.resolve().name
+        run = Curves(name, name, lines_of(rows), spent)
         scores = [name for name in score_names(texts, self.monitor) if name in run.lines]
         losses = [name for name in loss_names(texts) if name in run.lines][:MOST_LOSSES]
         data = data_of([run])
@@ -80,7 +81,7 @@ class LivePage:
             live["neighbours"] = {"sentences": neighbours.sentences, "steps": sorted(neighbours.history.items())}
         scripts = [*([script()] if figures else []), Path(__file__).with_name("live.js").read_text(encoding="utf-8")]
         html = page(
-            self.folder.name, [Section("Now", [_state(state)]), *sections], [], style=CSS, scripts=scripts,
+            name, [Section("Now", [_state(state)]), *sections], [], style=CSS, scripts=scripts,
             drawn=self._with_numbers(figures), data={"curves": data, "live": live},
         )  # fmt: skip
         write_whole(self.folder / PAGE, html, sync=False)
@@ -105,7 +106,9 @@ class LivePage:
         figures = self._scores(run, scores, against) if scores else []
         if names := [*losses, *([RATE] if RATE in run.lines else [])]:
             caption = "Each on its own scale; a point is the mean over the steps since the last."
-            figures.append(Figure("losses", "Losses and learning rate", caption, [_small(run, one) for one in names]))
+            figures.append(
+                Figure("losses", "Losses and learning rate", caption, [small_panel(run, one) for one in names])
+            )
         first = [*losses, *scores, *run.lines][0]
         caption = "Any of what was logged, over steps or seconds; smoothing is a mean that forgets."
         return [*figures, figure([run], first, [run.name], "logged", "Everything that was logged", caption)]
@@ -117,31 +120,14 @@ class LivePage:
         best: float | None = against.best_step if against.best_step in steps else None
         if best is None and values and main == self.monitor:
             best = steps[values.index((min if self.less_is_better else max)(values))]
-        lines = against.lines(main)
-        about = "; ".join(f"{label} {value:.2f}" for label, value in lines.items())
+        panel, bounds = score_panel(run, main, against, best, 300)
+        about = "; ".join(f"{label} {value:.2f}" for label, value in against.lines(main).items())
         caption = f"Over optimizer steps; the ring is the best step so far.{f' Dashed: {about}.' if about else ''}"
-        if bounds := against.intervals.get(main):
+        if bounds:
             caption += f" 95 % interval of the best step: {bounds[0]:.2f} to {bounds[1]:.2f}."
-        marked = [{"step": at, "value": value} for at, value in zip(steps, values, strict=True) if at == best]
-        marked = [one | dict(zip(("low", "high"), bounds or [one["value"]] * 2, strict=True)) for one in marked]
-        x, y = _axes([*values, *lines.values()])
-        rules = [{"name": f"{label} {value:.2f}", "value": value} for label, value in lines.items()]
-        panel = _panel(run, main, 300)
-        panel["encoding"] = {"x": x, "y": y}
-        panel["layer"] += [
-            {"data": {"name": "lines", "values": rules},
-             "mark": {"type": "rule", "strokeDash": [6, 4], "color": "@soft"}, "encoding": {"x": None, "y": y}},
-            {"data": {"name": "lines", "values": rules},
-             "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "color": "@soft"},
-             "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "name"}}},
-            {"data": {"name": "best", "values": marked}, "mark": {"type": "rule", "color": "@c2"},
-             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-            {"data": {"name": "best", "values": marked},
-             "mark": {"type": "point", "color": "@c2", "size": 160, "strokeWidth": 2.5}, "encoding": {"x": x, "y": y}},
-        ]  # fmt: skip
         found = [Figure("score", main, caption, [panel])]
         if shown := others[:MOST_OTHERS]:
-            panels = [_small(run, name) for name in shown]
+            panels = [small_panel(run, name) for name in shown]
             found.append(Figure("others", "Other scores", "All are in the table below.", panels))
         return found
 
@@ -208,40 +194,6 @@ def _markup(source: str) -> Any:
     from markupsafe import Markup
 
     return Markup(source)
-
-
-def _axes(values: Sequence[float]) -> tuple[dict[str, Any], dict[str, Any]]:
-    number = {"type": "quantitative", "title": None}
-    scale = {"type": "log"} if spans_decades(values) else {"zero": False}
-    return {**number, "field": "step", "axis": {"grid": False, "tickCount": 5}}, {
-        **number, "field": "value", "scale": scale, "axis": {"tickCount": 5}}  # fmt: skip
-
-
-def _panel(run: Curves, name: str, height: int) -> dict[str, Any]:
-    steps, values = run.lines.get(name, ([], []))
-    x, y = _axes(values)
-    short = data_of([run._replace(lines={name: (steps, values)}, others={})])["runs"][0]
-    points = [
-        {"step": at, "value": value} for at, value in zip(short["steps"][0], short["lines"][name][1], strict=True)
-    ]
-    tooltip = [{"field": "step", "title": STEP, "format": ",.0f"}, {"field": "value", "title": name, "format": ".5~g"}]
-    nearest = {"name": "nearest", "select": {
-        "type": "point", "fields": ["step"], "nearest": True, "on": "pointerover", "clear": "pointerout"}}  # fmt: skip
-    shown = {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0}
-    dots = {"size": 24} if len(points) < 30 else False
-    return {
-        "height": height, "data": {"name": "points", "values": points}, "encoding": {"x": x, "y": y},
-        "layer": [
-            {"mark": {"type": "line", "color": "@c1", "strokeWidth": 2, "point": dots}},
-            {"params": [nearest], "mark": {"type": "point", "filled": True, "size": 80, "color": "@c1"},
-             "encoding": {"opacity": shown, "tooltip": tooltip}},
-        ],
-    }  # fmt: skip
-
-
-def _small(run: Curves, name: str) -> dict[str, Any]:
-    title = "learning rate" if name == RATE else name
-    return _panel(run, name, 150) | {"title": {"text": title, "fontWeight": "normal", "limit": 240}}
 
 
 def _data_in(panel: Mapping[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:

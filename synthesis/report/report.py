@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from files.figure import draw
+from files.figure import Figure, NotDrawn, draw, library
 from files.page import Section, in_markdown, page
 from files.tables import Column, Table, columns
 from files.whole import write_whole
@@ -59,7 +59,7 @@ def unfinished(manifest: dict[str, Any]) -> str:
 
 def distributions(
     measured: Mapping[str, Measured], shown: Sequence[Shown], encoder: Encoder | None, *, pairs: bool
-) -> list[figures.Figure]:
+) -> list[Figure]:
     """Lengths, and of pairs what both texts share."""
     found = [figures.lengths(measured), *([figures.overlaps(measured)] if pairs else [])]
     if encoder is not None and (cosines := wall.cosines_of(shown)):
@@ -80,7 +80,15 @@ def write_both(
     folder: Path, title: str, lead: str, sections: Sequence[Section], on: Wall, examples: Sequence[Example]
 ) -> None:
     """Write report.html, report.md, and each figure as PNG and SVG."""
-    drawn = draw([figure for section in sections for figure in section.figures])
+    try:
+        drawn = draw([figure for section in sections for figure in section.figures])
+        library()
+    except NotDrawn as error:
+        log.warning("%s has no figures: %s", folder / "report.html", error)
+        drawn = {}
+        sections = [
+            one._replace(parts=[part for part in one.parts if not isinstance(part, Figure)]) for one in sections
+        ]
     for name, found in drawn.items():
         write_whole(folder / "pictures" / f"{name}.png", found.png, sync=False)
         write_whole(folder / "pictures" / f"{name}.svg", found.svg, sync=False)
@@ -96,7 +104,7 @@ def write_both(
     write_whole(folder / "report.html", html)
 
 
-def _yields(counts: dict[str, Any], labels: Sequence[str], drawn: Sequence[figures.Figure | None]) -> Section:
+def _yields(counts: dict[str, Any], labels: Sequence[str], drawn: Sequence[Figure | None]) -> Section:
     none = {"samples": 0, "accepted": 0, "yield": 0.0}
     each = [(label, counts["labels"].get(label, none)) for label in labels] + [("all", counts)]
     heads = [Column("label"), *columns("sampled", "accepted", number=","), Column("yield", ".1%")]
@@ -105,7 +113,7 @@ def _yields(counts: dict[str, Any], labels: Sequence[str], drawn: Sequence[figur
     return Section("Yield", [about, table, *(figure for figure in drawn if figure)])
 
 
-def _measures(measured: dict[str, Measured], shown: Sequence[Shown], drawn: Sequence[figures.Figure]) -> Section:
+def _measures(measured: dict[str, Measured], shown: Sequence[Shown], drawn: Sequence[Figure]) -> Section:
     cosines = wall.cosines_of(shown)
     rows = [
         (label, one.mean_words, one.distinct_1, one.distinct_2, one.copies, one.folded_copies, one.overlap,

@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from command.config_files import CONFIGS
+from files import figure
 from files.metrics import read_rows
 from files.results import read_results
 from tests.wandb_records import read_records, values_of
@@ -48,6 +49,15 @@ def test_a_run_leaves_these_files_and_no_others(finished):
     assert {path.name for path in finished.iterdir()} == LEFT_BY_A_RUN
     assert {path.name for path in (finished / "checkpoints").iterdir()} == {"last.ckpt", "best.ckpt"}
     assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_curve_that_cannot_be_drawn_is_a_warning(tiny_run, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(figure, "SECONDS", 0.01)  # the run is a fork of this process
+    monkeypatch.setattr(figure, "SECONDS_EACH", 0)
+    outcome = command(*tiny_run, f"output_dir={tmp_path / 'run'}")
+    assert outcome.status == 0
+    assert outcome.err.count("curve.png is not written: drawing the figures took longer than 0.01 seconds") == 1
+    assert {path.name for path in (tmp_path / "run").iterdir()} == LEFT_BY_A_RUN - {"curve.png", "curve.html"}
 
 
 def test_results_say_what_was_asked_for_and_spent(finished):

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from contracts import InputError
+from files import figure
 from synthesis.__main__ import as_trained
 from synthesis.report.annotate import KEY, Item, agreement_table, draw_items, read_agreement, write_sheet
 from synthesis.report.cards import write_label_card
@@ -257,3 +258,15 @@ def test_labels_of_first_sentences_are_no_similarities(tmp_path):
     _, allowed = write_sheet(tmp_path, 9, LABELS, 42, as_trained)
     assert allowed == LABELS
     assert set(json.loads((tmp_path / KEY).read_text())["key"].values()) == set(LABELS)
+
+
+def test_a_report_that_cannot_be_drawn_is_one_without_figures(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(figure, "SECONDS", 0.01)
+    monkeypatch.setattr(figure, "SECONDS_EACH", 0)
+    write_report(tmp_path, data_set(tmp_path, PAIRS))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == (
+        f"{tmp_path}/report.html has no figures: drawing the figures took longer than 0.01 seconds, and was ended"
+    )
+    assert "A cat | sleeps \\u003cb\\u003elong" in (tmp_path / "report.html").read_text()
+    assert "pictures/" not in (tmp_path / "report.md").read_text()

@@ -1,18 +1,20 @@
 """What people see: the live line on a terminal, the closing table, the learning curve."""
 
 import io
+import re
 import struct
+from xml.etree import ElementTree
 
 import pytest
 import toy
-from matplotlib.figure import Figure
 from rich.console import Console
 from test_results import RESULTS
 
+from files.figure import draw
 from files.metrics import read_rows
 from training.callbacks.progress import Progress, described
 from training.callbacks.telemetry import Telemetry
-from training.curve import Reference, curve_of, draw_curve, loss_names, score_names
+from training.curve import Reference, curve_figure, draw_curve, loss_names, score_names
 from training.leave import closing_table, scores_table
 from training.metrics_csv import MetricsCSV
 
@@ -138,41 +140,39 @@ def test_a_curve_is_drawn_from_a_run(tmp_path):
     draw_curve(tmp_path / "metrics.csv", picture, monitor=toy.SCORE, against=Reference(), title="toy")
     data = picture.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", data[16:24]) == (1650, 900)
+    assert struct.unpack(">I", data[16:20])[0] > 1500
 
 
-def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_best_step(tmp_path, monkeypatch):
+def texts_of(picture):
+    return [text.text for text in ElementTree.fromstring(picture.svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_best_step(tmp_path):
     logger = MetricsCSV(tmp_path)
     for step in (10, 20, 30):
         logger.log_metrics({"train/loss": 9.0 / step, "train/mlm": 2.0, "train/lr": 1e-3}, step=step)
         logger.log_metrics({"z/cosine/mrr": 50.0 + step, "stsb-dev/cosine/spearman": 6.0}, step=step)
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *given, **how: drawn.append(figure))
     baselines = {"z/tfidf/mrr": 45.0, "y/tfidf/mrr": 1.0}
     against = Reference(20, {"z/cosine/mrr": [68.0, 73.5]}, {"z/cosine/mrr": 44.0}, baselines)
-    draw_curve(tmp_path / "metrics.csv", "", monitor="z/cosine/mrr", against=against, title="toy")
-    (figure,) = drawn
-    assert [axes.get_title("left") for axes in figure.axes] == [
-        "z/cosine/mrr", "other scores", "train/loss", "train/mlm", "learning rate",
-    ]  # fmt: skip
-    score = figure.axes[0]
-    assert [text.get_text() for text in score.get_legend().get_texts()] == [
-        "untrained 44.00", "tfidf 45.00", "step 20: 70.00, 95 % 68.00 to 73.50",
-    ]  # fmt: skip
-    (bars,) = score.containers[0].lines[2]
-    assert bars.get_segments()[0][:, 1].tolist() == [68.0, 73.5]
+    figure = curve_figure(read_rows(tmp_path / "metrics.csv"), "z/cosine/mrr", against, "@ink $x$")
+    picture = draw([figure])["curve"]
+    shown = [text for text in texts_of(picture) if not re.fullmatch(r"[\d.,]+", text)]
+    assert sorted(shown) == sorted([
+        "@ink $x$", "z/cosine/mrr", "best: step 20, 70.00, 95 % 68.00 to 73.50", "untrained 44.00", "tfidf 45.00",
+        "stsb-dev/cosine/spearman", "train/loss", "train/mlm", "learning rate",
+    ])  # fmt: skip
 
 
-@pytest.mark.parametrize("title", [r"on tiny: $\frac$", "on tiny: $x_$_y", "on tiny: لغة 文"])
-def test_any_name_of_a_folder_is_a_title(title, tmp_path, recwarn):
+@pytest.mark.parametrize("title", [r"on tiny: $\frac$", "on tiny: لغة 文", "a\x00b \x1b[31m", ""])
+def test_any_name_of_a_folder_is_a_title(title, tmp_path):
     (tmp_path / "metrics.csv").write_text("step,x/perplexity\n0,5000\n1,30\n", encoding="utf-8")
     draw_curve(tmp_path / "metrics.csv", tmp_path / "curve.png", monitor=None, against=Reference(), title=title)
     assert (tmp_path / "curve.png").stat().st_size > 1000
-    assert [str(one.message) for one in recwarn] == []
 
 
 def test_a_run_without_rows_still_gets_a_picture(tmp_path):
     (tmp_path / "metrics.csv").write_text("step\n")
+    assert "nothing was logged" in texts_of(draw([curve_figure([], None, Reference(), "")])["curve"])
     draw_curve(tmp_path / "metrics.csv", tmp_path / "curve.png", monitor=None, against=Reference(), title="")
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
@@ -184,4 +184,3 @@ def test_losses_go_left_and_scores_right_the_monitored_one_first(tmp_path):
     rows = read_rows(tmp_path / "metrics.csv")
     assert loss_names(rows) == ["train/loss", "train/mlm"]
     assert score_names(rows, "z/cosine/spearman") == ["z/cosine/spearman", "stsb-dev/cosine/spearman"]
-    assert curve_of(rows, "train/loss") == ([1, 2], [1.0, 0.5])
