@@ -52,6 +52,7 @@ def test_a_run_leaves_these_files_and_no_others(finished):
 
 
 def test_a_curve_that_cannot_be_drawn_is_a_warning(tiny_run, command, tmp_path, monkeypatch):
+    figure.library()  # a fork is begun with it
     monkeypatch.setattr(figure, "SECONDS", 0.01)  # the run is a fork of this process
     monkeypatch.setattr(figure, "SECONDS_EACH", 0)
     outcome = command(*tiny_run, f"output_dir={tmp_path / 'run'}")
