@@ -64,9 +64,10 @@ ifndef DATA_ROOT
 	@echo "On the sentences and the test of STS-B: $(RUN) -m evaluation action=fetch suite=stsb data_root=eval; make demo DATA_ROOT=eval"
 endif
 
-# A file's tests stay together: they share what is made once per module
-test: $(READY)  ## the test suite, a process per core; ARGS="-k spans" chooses
-	$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
+# A file's tests stay together: they share what is made once per module. One process more than cores: some tests wait
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+test: $(READY)  ## the test suite, about a process per core; ARGS="-k spans" chooses
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(RUN) -m pytest -m slow $(ARGS)

@@ -121,7 +121,7 @@ def test_a_sentence_lights_up_in_all_maps_with_its_neighbours(page_of_three):
 
 
 @needs_browser
-@pytest.mark.parametrize(("arms", "seeds", "number"), [(1, 1, 2), (20, 3, 1000)])
+@pytest.mark.parametrize(("arms", "seeds", "number"), [(1, 1, 2), pytest.param(20, 3, 1000, marks=pytest.mark.slow)])
 def test_few_and_many_runs_and_sentences(run_folder, tmp_path, arms, seeds, number):
     for arm in range(arms):
         for seed in range(seeds):

@@ -193,6 +193,7 @@ def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encod
     assert command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=2", "overwrite=true") == 0
 
 
+@pytest.mark.slow
 def test_several_processes_write_the_rows_of_one(encoder, tmp_path):
     path = write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
     words = [f"encoder={encoder}", f"input={path}", "device=cpu", "window=5", "quiet=true"]

@@ -42,7 +42,7 @@ def test_a_second_start_asks_the_hub_once(hub, tmp_path):
     assert about_it == [f"GET /api/models/{hub.name}/revision/main"]
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("file", ["model.safetensors", pytest.param("tokenizer.json", marks=pytest.mark.slow)])
 def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, file):
     (tmp_path / "texts.txt").write_text("a text\n")
     words = ["-m", "export.embed", f"encoder={hub.name}", f"input={tmp_path / 'texts.txt'}", "pooling=mean"]

@@ -43,6 +43,7 @@ def words(tmp_path_factory, small_eval):
     ]
 
 
+@pytest.mark.slow
 def test_a_new_interpreter_continues_as_if_nothing_had_happened(words, command, run_train, tmp_path, monkeypatch):
     """What it asks for late, a fork of this process has had before: the whole run never asks, nor does the killed."""
     folder, words = words

@@ -310,6 +310,7 @@ def no_dropout(tiny_run, command, small_eval, tmp_path_factory):
     return words, folder
 
 
+@pytest.mark.slow
 def test_lightning_starts_two_processes_that_share_one_folder(no_dropout, run_train, tmp_path):
     words, alone = no_dropout
     folder = tmp_path / "run"

@@ -303,11 +303,11 @@ def test_a_key_of_other_recipes_is_said_to_be_theirs(tmp_path):
     assert "gense" not in said
 
 
-def test_the_commands_of_the_guide(place, tmp_path):
-    """As written, but for the generator and the sentences."""
+def test_the_commands_of_the_guide(place, tmp_path, minilm_path):
+    """As written, but for the models and the sentences."""
     lines = [line.split() for line in commands_of(*GUIDE) if line.startswith("python -m synthesis ") and "dino" in line]
     assert len(lines) >= 3
-    put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10}
+    put = {"generator": place / "lm", "input": place / "x1.txt", "annotate": 10, "encoder": minilm_path}
     for line in lines:
         words = [word.partition("=") for word in line[3:]]
         filled = [f"{key}={put.get(key, value)}" for key, _, value in words]
