@@ -129,8 +129,12 @@ def parse(words: list[str]) -> Command:
         raise Refused(f"part is all or one of {', '.join(PARTS)}, size is full or tiny; got {' '.join(words)}.")
     if keys["device"] != "cpu" and not torch.cuda.is_available():
         raise Refused("No CUDA device is here, and without one there is nothing to measure.")
+    try:
+        minutes = float(keys["minutes"])
+    except ValueError:
+        raise Refused(f"minutes={keys['minutes']}: wanted a number.") from None
     parts = PARTS if keys["part"] == "all" else (keys["part"],)
-    return Command(parts, keys["device"], keys["size"] == "tiny", Path(keys["output"]), float(keys["minutes"]))
+    return Command(parts, keys["device"], keys["size"] == "tiny", Path(keys["output"]), minutes)
 
 
 def machine_of(command: Command) -> dict[str, str]:

@@ -174,17 +174,22 @@ def set_attn_implementation(transformer: PreTrainedModel, asked: str, backbone: 
     """
     if asked in OURS:
         return
+    take = "Take auto, unpadded, sdpa or eager."
+    if not isinstance(asked, str) or asked == BY_RUNS or "|" in asked:
+        raise InputError(f"model.attn_implementation={asked}: no attention that texts are trained with. {take}")
     if "/" in asked:
         raise InputError(
             f"model.attn_implementation={asked}: wanted the name of an attention that transformers has, got code of a "
-            "hub, and such is never loaded. Take auto, unpadded, sdpa or eager."
+            f"hub, and such is never loaded. {take}"
         )
     try:
+        transformer.get_correct_attn_implementation(asked)  # else code of a hub stands in for a package that is missing
         transformer.set_attn_implementation(asked)
+        if transformer.config._attn_implementation != asked:
+            raise ValueError("the attention of this family cannot be chosen")
     except (ValueError, ImportError, KeyError) as error:
         raise InputError(
-            f"model.attn_implementation={asked}: transformers refuses it for backbone={backbone} ({error}). Take auto, "
-            "unpadded, sdpa or eager."
+            f"model.attn_implementation={asked}: transformers refuses it for backbone={backbone} ({error}). {take}"
         ) from error
 
 
@@ -195,8 +200,10 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
     pads, and runs of before keep their numbers.
 
     Raises:
-        InputError: unpadded was asked for, and this family cannot be.
+        InputError: unpadded was asked for, and this family cannot be; or what has no backward pass on this device.
     """
+    if asked == BY_BLOCKS and device.type == "cpu":
+        raise InputError(f"model.attn_implementation={asked}: on a CPU it has no backward pass. Take auto or sdpa.")
     if asked not in OURS:
         return Way(None, 0, f"padded, {asked} of transformers")
     kind, first = trunk.config.model_type, first_position(trunk)
@@ -223,19 +230,26 @@ def by_blocks(trunk: PreTrainedModel, first: int) -> Way:
 
 
 def takes_blocks(trunk: PreTrainedModel) -> bool:
-    """Whether FlexAttention computes what this model does: neither a window nor dropout within attention."""
+    """Whether FlexAttention computes what this model does: neither a window nor dropout within attention, and nothing
+    else reads the mask.
+    """
     config = trunk.config
     drops = any(getattr(config, name, None) for name in OF_ATTENTION)
-    return trunk._supports_flex_attn and getattr(config, "sliding_window", None) is None and not drops
+    can = trunk._supports_flex_attn and getattr(config, "sliding_window", None) is None and not drops
+    return can and first_position(trunk, blocks=True) is not None
 
 
 @torch.no_grad()
-def first_position(trunk: PreTrainedModel) -> int | None:
-    """What a sequence's positions begin with, so that its states in a row are its states; None where nothing helps."""
+def first_position(trunk: PreTrainedModel, *, blocks: bool = False) -> int | None:
+    """What a sequence's positions begin with, so that its states in a row are its states; None where nothing helps.
+    With ``blocks`` the model is given a block mask to hand on.
+    """
     if not trunk._supports_flash_attn or "position_ids" not in inspect.signature(trunk.forward).parameters:
         return None
     device, training, lengths = trunk.device, trunk.training, np.array([6, 4, 3, 3])
     ids_BT = torch.arange(5, 29, device=device).view(4, 6)
+    if (mask := getattr(trunk.config, "mask_token_id", None)) is not None:
+        ids_BT[0, 1] = mask  # ESM scales each text by the share of these
     row = lay_out(lengths, Chunk(np.arange(4), 6), device)
     mask_BT = torch.arange(6, device=device) < torch.from_numpy(lengths).to(device)[:, None]
     keeps = {"use_cache": False} if "use_cache" in inspect.signature(trunk.forward).parameters else {}
@@ -245,11 +259,12 @@ def first_position(trunk: PreTrainedModel) -> int | None:
             states = trunk(input_ids=ids_BT, attention_mask=mask_BT.long(), **keeps).last_hidden_state[mask_BT]
             for first in dict.fromkeys((0, (trunk.config.pad_token_id or 0) + 1)):
                 inputs = Way(BY_RUNS, first, "").inputs(ids_BT[mask_BT], row)
+                inputs["attention_mask"] = _block_mask(row.sequence, causal=False) if blocks else None
                 with attending(trunk, BY_RUNS):
                     found = trunk(**inputs, **keeps).last_hidden_state[0]
                 if (found - states).abs().max() <= SAME * states.abs().max():
                     return first
-    except (TypeError, ValueError, RuntimeError, NotImplementedError, IndexError):  # each family has its own way
+    except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):  # each family has its own way
         return None
     finally:
         trunk.train(training)

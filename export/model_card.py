@@ -195,10 +195,8 @@ def _overlap(overlap: Mapping[str, Mapping[str, int]]) -> str:
 def _spent(results: Results) -> Iterator[tuple[str, str]]:
     spent = results["spent"]
     yield from ((name.replace("_", " "), f"{spent[name]:,}") for name in ("steps", "examples", "real_tokens"))
-    yield (
-        "padding",
-        f"{spent['padded_tokens'] / max(1, spent['real_tokens'] + spent['padded_tokens']):.1%} of all tokens",
-    )
+    if padded := spent["padded_tokens"]:
+        yield "padding", f"{padded / (spent['real_tokens'] + padded):.1%} of all tokens"
     yield "time", f"{spent['wall_seconds'] / 60:.1f} minutes on {results['processes']} x {results['device']}"
     yield "peak memory of a process", f"{spent['peak_memory_bytes'] / 2**30:.2f} GiB"
     yield "seeds", ", ".join(map(str, results["seeds"]))

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contracts import NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, Seq2SeqBatch, SpanBatch, TripletBatch
 from encoders.optim import adafactor, adamw
+from encoders.unpadded import BY_RUNS, Way
 from tests.objectives import built, settings
 
 ROWS = np.arange(6)
@@ -74,6 +75,7 @@ CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
     "simcse": ("simcse", "masked", triplets, {"matryoshka": [8, 16], "mlp": False}),
     "sroberta": ("sroberta", "masked", pairs, BUDGET),
     "sroberta, adapters": ("sroberta", "masked", pairs, {"lora": {**settings("model", "sroberta")["lora"], "rank": 2}}),
+    "declutr, unpadded": ("declutr", "masked", spans, BUDGET | {"attn_implementation": "unpadded"}),
     "sbert_nli": ("sbert_nli", "masked", inferences, {}),
     "gense": ("gense", "t5", triplets, BUDGET),
     "tsdae": ("tsdae", "masked", damaged, BUDGET),
@@ -171,6 +173,8 @@ def put_on_the_device(module: torch.nn.Module) -> None:
 def waits_of(case: str, backbones: dict[str, str]) -> list[str]:
     """Of the second step: the first makes the optimiser's state."""
     module, batch = module_of(case, backbones), CASES[case][2]()
+    if CASES[case][3].get("attn_implementation") == "unpadded":  # the proof that it may be reads values
+        module.encoder._ways[torch.device(DEVICE).type] = Way(BY_RUNS, 0, "")
     waits = Waits()
     with FakeTensorMode(allow_non_fake_inputs=True):
         put_on_the_device(module)

@@ -17,7 +17,7 @@ def test_without_a_gpu_it_ends_with_2_and_a_sentence(tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("word", ["part=speed", "size=huge", "device", "colour=red"])
+@pytest.mark.parametrize("word", ["part=speed", "size=huge", "device", "colour=red", "minutes=soon"])
 def test_a_wrong_word_is_refused(word, tmp_path, capsys):
     assert gpu.main([*CPU, f"output={tmp_path}", word]) == 2
     assert word.partition("=")[0] in capsys.readouterr().err

@@ -1,13 +1,16 @@
 """Truth: the same sequences padded, by transformers' own attention and masks."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 import torch
 import transformers
+from transformers import modeling_utils
 
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.unpadded import by_blocks, plan_rows, set_attn_implementation
+from encoders.unpadded import BY_RUNS, by_blocks, plan_rows, set_attn_implementation, takes_blocks
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
 ENCODER = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -34,6 +37,9 @@ UNPACKED = {
     "mpnet": lambda: transformers.MPNetConfig(**ENCODER),
     "t5": lambda: transformers.T5Config(vocab_size=60, d_model=16, d_kv=8, num_layers=2, num_heads=2, dropout_rate=0.0),
     "gemma2": lambda: transformers.Gemma2Config(**DECODER, head_dim=8),
+    "esm": lambda: transformers.EsmConfig(
+        **ENCODER, pad_token_id=1, mask_token_id=4, token_dropout=True, position_embedding_type="rotary"
+    ),
 }
 LENGTHS = [3, 31, 7, 7, 20, 12, 4, 31, 22, 9, 1]
 
@@ -105,6 +111,15 @@ def test_other_families_are_padded_and_refused_when_asked_not_to_be(family):
         make(UNPACKED[family](), "unpadded").encode(sequences_and_labels()[0])
 
 
+def test_flex_attention_is_for_models_that_do_nothing_else_with_its_mask():
+    reads_it = transformers.EsmConfig(
+        **ENCODER, pad_token_id=1, mask_token_id=4, token_dropout=False, position_embedding_type="rotary"
+    )
+    bert, esm = (make(config, "auto") for config in (CONFIGS["bert"](), reads_it))
+    assert (takes_blocks(bert.trunk), takes_blocks(esm.trunk)) == (True, False)
+    assert esm.way(torch.device("cpu")).attention == BY_RUNS
+
+
 @pytest.mark.slow  # compiles
 @pytest.mark.parametrize("family", ["bert", "llama", "llama both ways"])
 def test_vectors_by_flex_attention_are_the_padded_ones(family):
@@ -116,10 +131,35 @@ def test_vectors_by_flex_attention_are_the_padded_ones(family):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("asked", "why"), [("kernels-community/flash-attn", "never loaded"), ("fast", "refuses it")])
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("kernels-community/flash-attn", "never loaded"),
+        ("fast", "refuses it"),
+        ("sdpa_by_runs", "no attention that"),
+        ("paged|eager", "no attention that"),
+        (None, "no attention that"),
+        (2, "no attention that"),
+    ],
+)
 def test_an_attention_that_is_none_is_refused(asked, why):
     with pytest.raises(InputError, match=why):
         set_attn_implementation(make(CONFIGS["bert"](), "auto").transformer, asked, "b")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="it is installed")
+def test_no_code_of_a_hub_stands_in_for_a_package_that_is_missing(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(modeling_utils, "is_kernels_available", lambda: True)  # of the package `kernels`
+    monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", lambda name, **_: loaded.append(name))
+    with pytest.raises(InputError, match="refuses it"):
+        set_attn_implementation(make(CONFIGS["bert"](), "auto").transformer, "flash_attention_2", "b")
+    assert not loaded
+
+
+def test_an_attention_without_a_backward_pass_is_refused_before_the_first_step():
+    with pytest.raises(InputError, match="no backward pass"):
+        make(CONFIGS["bert"](), "flex_attention").way(torch.device("cpu"))
 
 
 def test_rows_keep_to_the_budget():

@@ -65,6 +65,8 @@ def test_80_columns_show_step_loss_score_rate_and_time_left():
     assert len(first + " left") <= 80
     assert rest == "  9,120 tokens/s  4% padding"
     assert described(1, None, {}, None, None, None) == "step 1"
+    unpadded = LATEST | {"throughput/padding_share": 0.0}
+    assert described(1, None, unpadded, None, None, None).endswith("9,120 tokens/s")
 
 
 def test_the_table_holds_before_after_change_and_baseline():

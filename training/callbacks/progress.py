@@ -96,9 +96,7 @@ def described(
         facts.append(f"{task} {rest.rpartition('/')[2]} {float(score):.2f}")
     facts += [f"{latest['throughput/documents_per_s']:,.0f} ex/s"] if latest else []
     facts += [] if left is None else [f"{clock(left)} left"]
-    if latest:
-        facts += [
-            f"{latest['throughput/real_tokens_per_s']:,.0f} tokens/s",
-            f"{latest['throughput/padding_share']:.0%} padding",
-        ]
+    facts += [f"{latest['throughput/real_tokens_per_s']:,.0f} tokens/s"] if latest else []
+    if padding := latest.get("throughput/padding_share"):  # none where texts stand one behind the other
+        facts.append(f"{padding:.0%} padding")
     return "  ".join(facts)
