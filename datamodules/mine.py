@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
 log = logging.getLogger("datamodules.mine")
 
 TEXTS_AT_ONCE = 8192  # of the corpus, while it is read
-LOCK = "search.lock"  # beside the vectors
 ADVICE = " Say column=NAME, or correct the row."
 
 
@@ -135,13 +134,11 @@ def search(
     from datamodules.mining import mine
     from datamodules.nearest import Exact, Indexed
 
-    vectors = files["corpus"].output.parent
-    if not vectors.is_dir():
-        return
-    with FileLock(vectors / LOCK):
+    vectors, lock = files["corpus"].output.parent, output.with_name(f".{output.name}.search.lock")
+    with FileLock(lock):  # beside the vectors: who waits for it would make their folder again
         if not all(file.output.exists() for file in files.values()):
-            if {one.name for one in vectors.iterdir()} <= {LOCK}:  # which the lock itself has made again
-                shutil.rmtree(vectors)
+            if not vectors.is_dir():
+                lock.unlink()
             return
         anchors, corpus = (np.load(files[side].output, mmap_mode="r") for side in ("anchors", "corpus"))
         device = device_of(cfg.device)
@@ -149,6 +146,7 @@ def search(
         nearest = Exact(corpus, device) if exact else Indexed(corpus, cfg.index, cfg.index_effort, cfg.seed)
         write(output, account, pairs, mine(pairs, anchors, corpus, rules, nearest, device), rules.negatives)
         shutil.rmtree(vectors)
+        lock.unlink()
     log.info(
         "%s: %d rows with %d negatives each; %d pairs got fewer and are left out.",
         *(output, account["rows"], rules.negatives, account["too_few"]),

@@ -122,6 +122,7 @@ def write(cfg: DictConfig, afterwards: Afterwards) -> int:
             f"{asked[0]} is for one process. Say it afterwards: python -m synthesis output={recipe.folder} ..."
         )
     recipe.plan()
+    afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
     with _nothing_left_of_a_claim(recipe.folder), recipe.claimed(alone=ranks.world == 1) as ended:
         if from_rank_zero(lambda writer: [claim(recipe, writer)])[0]:
             log.info("%s is finished. overwrite=true writes it again.", recipe.folder)

@@ -54,6 +54,11 @@ class Recipe(ABC):
         return 1
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether texts are written for others; known once it is planned."""
+        return True
+
+    @property
     def home(self) -> Path:
         """Where processes see each other's signs of life."""
         return self.folder

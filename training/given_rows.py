@@ -58,7 +58,7 @@ def words_of_rows(
         raise InputError("rows: there are none. Wanted at least one batch of them.")
     rows, kind = itertools.chain([first], places), said.get("data", "")
     if not kind or not isinstance(first, Mapping):  # else the reader knows its columns
-        chosen = yaml.safe_load(said.get("data.columns", "null"))
+        chosen = _names_said(said.get("data.columns", "null"))
         if chosen and isinstance(first, Mapping):
             rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
             first = _chosen(first, 0, chosen)
@@ -76,6 +76,16 @@ def words_of_rows(
         if "model" not in said:
             words.insert(0, f"model={MODELS[kind]}")
     return words
+
+
+def _names_said(columns: str) -> list[Any]:
+    try:
+        found = yaml.safe_load(columns) or []
+    except yaml.YAMLError:
+        found = columns
+    if not isinstance(found, list):
+        raise InputError(f"data.columns={columns}: wanted a list of names, such as ['question', 'answer'].")
+    return found
 
 
 def _names(kind: str, shape: Shape) -> Sequence[str]:
@@ -148,7 +158,9 @@ def _shape(row: Any, place: int) -> Shape:
     texts = list(itertools.takewhile(lambda cell: isinstance(cell, str), cells))
     rest = cells[len(texts) :]
     if not texts or rest not in ([], [*filter(_is_number, rest)][:1]) or (rest and len(texts) != 2):
-        raise InputError(f"rows[{place}] is {row!r:.80}; wanted {WANTED}, or mappings of columns to these.")
+        names = [name for name, cell in row.items() if isinstance(cell, str)][:2] if isinstance(row, Mapping) else []
+        named = f" Of more columns data__columns={names} names those that are meant." if names else ""
+        raise InputError(f"rows[{place}] is {row!r:.80}; wanted {WANTED}, or mappings of columns to these.{named}")
     return Shape(len(texts), bool(rest))
 
 

@@ -94,6 +94,10 @@ class Dino(ModelRecipe):
     weights: dict[str, Any] = field(init=False)  # what identifies the generator's
     given: "Given | None" = field(init=False, default=None)  # first sentences of a file
 
+    @property
+    def has_pairs(self) -> bool:
+        return self.tasks.x2 is not None
+
     def plan(self) -> None:
         self.tasks = choose_tasks(self.recipe, self.spec)
         self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
@@ -158,15 +162,14 @@ class Dino(ModelRecipe):
 
     def write(self, ranks: Ranks, watch: Watch) -> None:
         generator = self.load_writer(ranks)
-        both = self.tasks.x2 is not None
         first = None
         if self.tasks.x1 is not None:
             first = self.first_stage()
-            if both and ranks.rank == 0:  # cut short now, the folder says already what it will be
+            if self.has_pairs and ranks.rank == 0:  # cut short now, the folder says already what it will be
                 pairs = self.second_stage(first)
                 pairs.store.write_manifest(pairs.manifest(complete=False))
-            decode_shards(first, generator, ranks, finish, quiet=self.quiet, watch=watch if both else None)
-        if both:
+            decode_shards(first, generator, ranks, finish, quiet=self.quiet, watch=watch if self.has_pairs else None)
+        if self.has_pairs:
             decode_shards(self.second_stage(first), generator, ranks, finish, quiet=self.quiet)
 
     def first_stage(self) -> "DinoStage":

@@ -41,6 +41,18 @@ class Afterwards(NamedTuple):
         if self.publish is not None:
             check_target(Path(self.publish), folder, overwrite=overwrite)
 
+    def check_encoder(self, folder: Path, *, has_pairs: bool) -> None:
+        """Load the encoder once, before texts are written for days.
+
+        Raises:
+            InputError: there is none, or there will be no pairs in ``folder``.
+        """
+        if self.encoder is not None:
+            from encoders import load_encoder
+
+            _refuse_unless_pairs(has_pairs, folder, self.encoder)
+            load_encoder(self.encoder, device="cpu")
+
     def do(
         self, folder: Path, *, seed: int, device: str, overwrite: bool, as_trained: Callable[[Path], Iterable[Item]]
     ) -> str:
@@ -66,11 +78,7 @@ def report_anew(folder: Path, encoder: str, device: str) -> None:
     """
     manifest = read_manifest(folder)
     kind = manifest["identity"]["kind"]
-    if kind not in ("x2", "triplets"):
-        raise InputError(
-            f"encoder={encoder}: it says how similar a text is to the one it was written for, and output={folder} "
-            "holds no such pairs. Leave encoder out."
-        )
+    _refuse_unless_pairs(kind in ("x2", "triplets"), folder, encoder)
     if not manifest["complete"]:
         raise InputError(f"output={folder} is not finished. The command that began it goes on; say encoder then.")
     from encoders import load_encoder
@@ -80,6 +88,14 @@ def report_anew(folder: Path, encoder: str, device: str) -> None:
     write = write_report if kind == "x2" else write_triplet_report
     write(folder, manifest, Encoder(name, lambda texts: loaded.embed(texts, convert_to_numpy=True)))
     log.info("%s says how similar texts are under %s.", folder / "report.html", name)
+
+
+def _refuse_unless_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
+    if not has_pairs:
+        raise InputError(
+            f"encoder={encoder}: it says how similar a text is to the one it was written for, and output={folder} "
+            "holds no such pairs. Leave encoder out."
+        )
 
 
 def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Iterable[Item]]) -> None:

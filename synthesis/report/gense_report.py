@@ -34,8 +34,9 @@ def write_triplet_report(folder: Path, manifest: dict[str, Any], encoder: Encode
     triplets = list(_part(folder, manifest))
     entries = list(_as_pairs(triplets))
     measured = measure(entries, method.directions)
-    records = ShardStore(folder).records(manifest["shards_planned"])
-    shown = wall.draw_wall(_as_shown(triplets), records, method.directions, SEED)
+    store, shards = ShardStore(folder), manifest["shards_planned"]
+    records = store.records(shards)
+    shown = wall.draw_wall(_as_shown(triplets), store.left_out(shards), method.directions, SEED)
     if encoder is not None:
         shown = wall.with_cosines(shown, encoder.embed)
     sections = [
@@ -50,7 +51,8 @@ def write_triplet_report(folder: Path, manifest: dict[str, Any], encoder: Encode
         Wall(shown, method.directions, counts["accepted"] * len(method.directions), _left_out(manifest, method)),
         draw_examples(entries, method.directions, EXAMPLES, SEED),
     )  # fmt: skip
-    write_triplet_card(folder, manifest)
+    if encoder is None:  # a report that is written again leaves the card, in which somebody may have written
+        write_triplet_card(folder, manifest)
     return {"measures": as_json(measured)}
 
 

@@ -33,8 +33,9 @@ def write_report(folder: Path, manifest: dict[str, Any], encoder: Encoder | None
     spec, counts = manifest["identity"]["spec"], manifest["counts"]
     labels, pairs = list(spec["labels"]), manifest["identity"]["kind"] == "x2"
     measured = measure(read_entries(folder), labels)
-    records = ShardStore(folder).records(manifest["shards_planned"])
-    shown = wall.draw_wall(map(wall.accepted_of, read_entries(folder)), records, labels, SEED)
+    store, shards = ShardStore(folder), manifest["shards_planned"]
+    records = store.records(shards)
+    shown = wall.draw_wall(map(wall.accepted_of, read_entries(folder)), store.left_out(shards), labels, SEED)
     if encoder is not None:
         shown = wall.with_cosines(shown, encoder.embed)
     lead = (

@@ -1,7 +1,10 @@
 """The examples of a page: accepted texts and some that were left out, which its script filters and sorts."""
 
+import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +14,11 @@ from markupsafe import Markup
 from files.page import Section
 from synthesis.report.figures import ACCEPTED
 from synthesis.rules.filters import folded, jaccard
-from synthesis.shards.store import Entry, LeftOut, ShardRecord, beginning, spread
+from synthesis.shards.store import Entry, LeftOut, beginning, spread
 
 HERE = Path(__file__).parent
 MOST_ACCEPTED, MOST_REFUSED = 2_000, 1_000  # on a page
+MOST_BYTES = 4_000_000  # of texts on a page, as it writes them: 6 a letter of another script
 Embed = Callable[[Sequence[str]], np.ndarray]
 
 
@@ -45,26 +49,36 @@ def accepted_of(entry: Entry) -> Shown:
     return Shown(None, x1, entry["label"], ACCEPTED) if text is None else Shown(x1, text, entry["label"], ACCEPTED)
 
 
-def draw_wall(
-    accepted: Iterable[Shown], records: Iterable[ShardRecord], labels: Sequence[str], seed: int
-) -> list[Shown]:
+def draw_wall(accepted: Iterable[Shown], left_out: Iterable[LeftOut], labels: Sequence[str], seed: int) -> list[Shown]:
     """Accepted texts, of each label as many and each text as likely as another, and of those that the shards' records
-    keep of the others as many of each reason; in random order."""
+    keep of the others as many of each reason; in random order, and no more than a page has room for."""
     draw = random.Random(f"{seed}/wall")
-    pools: dict[str, list[Shown]] = {label: [] for label in labels}
-    seen, most = dict.fromkeys(labels, 0), max(1, MOST_ACCEPTED // max(len(labels), 1))
-    for one in accepted:
-        seen[one.label] += 1
-        place = seen[one.label] - 1 if seen[one.label] <= most else draw.randrange(seen[one.label])
-        if place < most:
-            pools[one.label][place : place + 1] = [one]
-    refused: list[LeftOut] = [one for record in records for one in record.get("left_out", ())]
+    most = max(1, MOST_ACCEPTED // max(len(labels), 1))
+    found = _drawn(accepted, lambda one: one.label, most, draw)
+    others = (Shown(one["x1"], one["text"], one["label"], one["why"], one.get("p")) for one in left_out)
+    refused = _drawn(others, _kind, MOST_REFUSED, draw)
     draw.shuffle(refused)
-    found = [one for pool in pools.values() for one in pool]
-    for other in spread(refused, MOST_REFUSED, lambda one: (one["label"], one["why"])):
-        found.append(Shown(other["x1"], other["text"], other["label"], other["why"], other.get("p")))
+    found += spread(refused, MOST_REFUSED, _kind)
     draw.shuffle(found)
-    return found
+    sizes = accumulate(sum(len(json.dumps(beginning(text))) for text in (one.x1 or "", one.text)) for one in found)
+    return [one for one, size in zip(found, sizes, strict=True) if size <= MOST_BYTES]
+
+
+def _kind(one: Shown) -> tuple[str, str]:
+    return one.label, one.fate
+
+
+def _drawn(found: Iterable[Shown], kind: Callable[[Shown], Hashable], most: int, draw: random.Random) -> list[Shown]:
+    """At most so many of each kind, each one of a kind as likely as another; no more are held at a time."""
+    pools: dict[Hashable, list[Shown]] = {}
+    seen = Counter[Hashable]()
+    for one in found:
+        seen[kind(one)] += 1
+        number, pool = seen[kind(one)], pools.setdefault(kind(one), [])
+        place = number - 1 if number <= most else draw.randrange(number)
+        if place < most:
+            pool[place : place + 1] = [one]
+    return [one for pool in pools.values() for one in pool]
 
 
 def with_cosines(wall: Sequence[Shown], embed: Embed) -> list[Shown]:

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -191,6 +193,21 @@ def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encod
     assert command(*words, f"output={tmp_path / 'whole.jsonl'}", "negatives=2") == 0
     assert (tmp_path / "whole.jsonl.json").read_bytes() != about
     assert command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=2", "overwrite=true") == 0
+
+
+def test_who_waits_for_the_search_finds_it_done(encoder, tmp_path):
+    pairs, folder = pairs_of(PAIRS, SENTENCES), tmp_path / "out.jsonl.vectors"
+    folder.mkdir()
+    files = {side: SimpleNamespace(output=folder / f"{side}.npy") for side in ("anchors", "corpus")}
+    for file, vectors in zip(files.values(), vectors_of(encoder, pairs), strict=True):
+        np.save(file.output, vectors)
+    for number in range(4000):
+        (folder / str(number)).touch()  # it takes a moment to remove them, as it does with gigabytes
+    cfg, rules = SimpleNamespace(device="cpu", index=None, seed=1), Rules(negatives=2, **RULES)
+    with ThreadPoolExecutor(3) as pool:
+        for one in [pool.submit(mine.search, cfg, tmp_path / "out.jsonl", {}, pairs, rules, files) for _ in range(3)]:
+            one.result()
+    assert not folder.exists()
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from synthesis.rules.filters import sieve
 from synthesis.shards import store as store_module
 from synthesis.shards.store import ShardStore, read_entries, read_manifest
 from tests.damage import flip
+from tests.torture.same import differences
 
 ABOUT = {"first": 0, "inputs": 2, "tokens": 9}
 IDENTITY = {"spec": {"task_name": "t"}, "decoding": {"top_p": 0.9}}
@@ -162,3 +163,10 @@ def test_near_duplicates_leave_the_shards_once(tmp_path):
         counted = store.manifest({"identity": IDENTITY}, 3, complete=True)["counts"]
         assert (counted["samples"], counted["accepted"], counted["rejected"]) == (5, 3, {"near-duplicate x1": 2})
         assert all(store.is_done(number) for number in range(3))
+
+
+def test_what_tells_of_the_moment_is_no_difference_of_a_campaign(tmp_path):
+    for name, moment in (("one", 1.0), ("other", 2.0)):
+        about = {**ABOUT, "labels": counts(1), "written": moment}
+        ShardStore(tmp_path / name).write(0, [entry("A")], about)
+    assert differences(tmp_path / "one", tmp_path / "other") == []

@@ -248,6 +248,8 @@ WRONG = [
     (["recipe=dino_x1", "input=null", "per_label=3"], "per_label=3: that is second sentences per first one"),
     (["recipe=dino_x2", "annotate=0"], "annotate=0"),
     (["recipe=dino_x2", "publish=EMPTY"], "is no publication"),
+    (["recipe=dino_x2", "encoder=./none"], "encoder=./none: no such file or folder"),
+    (["recipe=dino_x1", "input=null", "encoder=FOLDER"], "holds no such pairs"),
     (["recipe=dino_x2", "input=EMPTY"], "the file is empty"),
     (["spec=BAD"], "must end in a straight quotation mark"),
     (["recipe=dino_x1", "input=null", "spec=OWN"], "not what recipe=dino_x1 writes"),
