@@ -7,12 +7,11 @@ import numpy as np
 
 from comparison.arms import Arm
 from contracts import InputError
-from files.tables import Cell, Table, columns
+from files.tables import Cell, Table, beginning, columns
 
 NEAREST = 3  # of a table
 LISTED = 6  # of a page
 MOST_SENTENCES = 1000  # of a page
-MOST_CHARACTERS = 300  # of a sentence of a page
 
 
 class Probe(NamedTuple):
@@ -90,7 +89,7 @@ def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
         arms.append(
             {"arm": probe.arm.label, "near": near.tolist(), "cosines": (100 * said).round().astype(int).tolist()}
         )
-    return {"sentences": [_cut(probes[0].sentences[row]) for row in shown] if probes else [], "arms": arms}
+    return {"sentences": [beginning(probes[0].sentences[row]) for row in shown] if probes else [], "arms": arms}
 
 
 def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
@@ -104,12 +103,8 @@ def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
             near = [int(row) for row in np.argsort(-cosines, kind="stable") if sentences[row] != sentences[asked]][
                 :NEAREST
             ]
-            said = [Cell(f"{_cut(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
-            rows.append([_cut(sentences[asked]), one.arm.label, *said, *[""] * (NEAREST - len(said))])
+            said = [Cell(f"{beginning(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
+            rows.append([beginning(sentences[asked]), one.arm.label, *said, *[""] * (NEAREST - len(said))])
     note = "Among the sentences of the map, with their cosine; first run of each arm."
     heads = columns("sentence", "arm", *["nearest", "second", "third"][:NEAREST])
     return Table(heads, rows, "Nearest neighbours", note, "neighbours", folded=True)
-
-
-def _cut(sentence: str) -> str:
-    return sentence if len(sentence) <= MOST_CHARACTERS else f"{sentence[:MOST_CHARACTERS]} ..."

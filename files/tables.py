@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
 
 EMPTY = float("-inf")  # what an empty cell is sorted by: below every number
+MOST_CHARACTERS = 300  # of a text of somebody's in a report
 CODE = "code"  # the mark of a cell that shows a name of the program's: not escaped, in the type of code
 
 
@@ -73,6 +74,11 @@ def escaped(text: str) -> str:
     """On one line, so that Markdown shows every letter of it as it is."""
     line = re.sub(r"([|\\*_`<>\[\]&~$#])", r"\\\1", " ".join(text.split()))
     return re.sub(r"^(\d*)([-+.)])(?=[- ]|$)", r"\1\\\2", line)  # what would begin a list, or be a rule
+
+
+def beginning(text: str) -> str:
+    """A long text as reports show it."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
 
 
 def fenced(text: str) -> str:

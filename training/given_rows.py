@@ -58,13 +58,14 @@ def words_of_rows(
         raise InputError("rows: there are none. Wanted at least one batch of them.")
     rows, kind = itertools.chain([first], places), said.get("data", "")
     if not kind or not isinstance(first, Mapping):  # else the reader knows its columns
-        chosen = _names_said(said.get("data.columns", "null"))
-        if chosen and isinstance(first, Mapping):
+        said_columns = _names_said(said.get("data.columns", "null"))
+        chosen = said_columns if isinstance(first, Mapping) else []
+        if chosen:
             rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
             first = _chosen(first, 0, chosen)
         shape = _shape(first, 0)
         kind = kind or ("dino" if shape.has_score else "sentences" if shape.texts == 1 else "triplets")
-        if not (chosen and isinstance(first, Mapping)):  # else the reader is told which column is which
+        if not chosen:  # else the reader is told which column is which
             names = _names(kind, shape)
             if isinstance(first, Mapping):
                 _say_columns(dict(zip(names, map(str, first), strict=True)))

@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from files.page import Section
-from files.tables import Column, Table
+from files.tables import Column, Table, beginning
 from synthesis.report.wall import Shown
 from synthesis.rules.filters import NearDuplicates
-from synthesis.shards.store import beginning
 
 THRESHOLD = 0.8  # of their words, case and punctuation aside
 MOST_TEXTS = 5_000  # of a label

@@ -10,7 +10,7 @@ from typing import Any
 
 from files.figure import Figure
 from files.page import Section
-from files.tables import Column, Table, columns
+from files.tables import Column, Table, beginning, columns
 from prompts import DIRECTIONS
 from synthesis.report import figures, wall
 from synthesis.report.cards import Method, method_of, write_triplet_card
@@ -21,7 +21,7 @@ from synthesis.report.report import EXAMPLES, SEED, Encoder, Wall, distributions
 from synthesis.report.wall import Shown
 from synthesis.rules.triplet_rules import HALF, REASONS
 from synthesis.rules.triplets import LABEL
-from synthesis.shards.store import Entry, ShardStore, beginning, read_shard, shard_name
+from synthesis.shards.store import Entry, ShardStore, read_shard, shard_name
 
 MOST_DISAGREED = 40  # of a table
 MEASURED = 50_000  # triplets at most, from shards spread evenly over the data set

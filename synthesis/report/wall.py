@@ -12,9 +12,10 @@ import numpy as np
 from markupsafe import Markup
 
 from files.page import Section
+from files.tables import beginning
 from synthesis.report.figures import ACCEPTED
 from synthesis.rules.filters import folded, jaccard
-from synthesis.shards.store import Entry, LeftOut, beginning, spread
+from synthesis.shards.store import Entry, LeftOut, spread
 
 HERE = Path(__file__).parent
 MOST_ACCEPTED, MOST_REFUSED = 2_000, 1_000  # on a page

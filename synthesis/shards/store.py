@@ -19,6 +19,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar, cast
 from contracts import InputError
 from files.claims import SignsOfLife, clear, differences, strangers
 from files.manifest import Damaged, read_record, sha256_of, write_record
+from files.tables import beginning
 from files.whole import write_whole
 
 MANIFEST = "manifest.json"
@@ -29,7 +30,7 @@ LOCK = ".at-work"  # of the command that writes here
 PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
 FIGURES = ("fates", "over-time", "lengths", "overlaps", "similarities", "answers", "thresholds", "rules")  # of a report
 PICTURES = tuple(f"pictures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg"))
-MOST_LEFT_OUT, MOST_CHARACTERS = 20, 300  # texts that a record keeps of those that were not accepted, and of each
+MOST_LEFT_OUT = 20  # texts that a record keeps of those that were not accepted
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
 WITHIN = (X1, "scored")  # the latter within triplets: all that was written for them
 # In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
@@ -257,10 +258,6 @@ def some_left_out(found: Iterable[LeftOut]) -> list[LeftOut]:
     """As many as a record keeps, of every label and reason; of long texts the beginning."""
     kept = spread(found, MOST_LEFT_OUT, lambda one: (one["label"], one["why"]))
     return [{**one, "x1": one["x1"] and beginning(one["x1"]), "text": beginning(one["text"])} for one in kept]
-
-
-def beginning(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
 
 
 def shard_name(number: int) -> str:
