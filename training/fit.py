@@ -53,6 +53,7 @@ def fit(
     checkpoint: str | None,
     loggers: Sequence[Any],
     backbone: str,
+    companions: Companions,
 ) -> tuple[Fitted, int]:
     """Train, and score the best checkpoint; also the exit status, 130 or 143 when a signal cut it short.
 
@@ -71,7 +72,7 @@ def fit(
         patience=cfg.early_stopping,
     )
     own = None if cfg.callbacks else cfg.monitor  # they may log what they like
-    telemetry, companions = Telemetry(every_n_steps=cfg.log_every_n_steps, monitor=own), Companions()
+    telemetry = Telemetry(every_n_steps=cfg.log_every_n_steps, monitor=own)
     interruption = Interruption()
 
     def is_cut() -> bool:
@@ -98,8 +99,7 @@ def fit(
     check_samples(model, data)
     loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
     say_opening(Run(cfg, folder, backbone, checkpoint), model, loader, trainer, scorer)
-    with companions.named():
-        trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
+    trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
     return Fitted(trainer, scorer, final, telemetry, live), interruption.exit_status or 0

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from command.children import works_for_another
 from command.processes import from_rank_zero
 from files.claims import work_for
+from training.callbacks.companions import Companions
 from training.checks import check_checkpoint, check_choice, check_device, check_room, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
@@ -58,7 +59,9 @@ def _run(cfg: DictConfig) -> int:
             check_device(stage.cfg)
             follow_launcher(stage.cfg)
     name_earlier_folder(Path(cfg.output_dir), stages[-1], words)
-    return run_stages(cfg, stages, selected) if stages[0].name else run_stage(stages[0])
+    companions = Companions()
+    with companions.named():  # between two stages, too
+        return run_stages(cfg, stages, selected, companions) if stages[0].name else run_stage(stages[0], companions)
 
 
 def name_earlier_folder(folder: Path, last: Stage, words: Sequence[str]) -> None:
@@ -69,7 +72,7 @@ def name_earlier_folder(folder: Path, last: Stage, words: Sequence[str]) -> None
         log.info("%s was made by the same words when other defaults held; this run has %s.", earlier, folder)
 
 
-def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> int:
+def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage], companions: Companions) -> int:
     """Train those selected, each from the best weights of the one before it; what is finished is passed over."""
     if status := from_rank_zero(lambda writer: [writer and synthesise_domain(cfg, selected)])[0]:
         return int(status)
@@ -83,7 +86,8 @@ def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage]) -> i
             rehearse(stage, start.backbone)
     for stage in selected:
         with stage.named_in_errors():
-            status = run_stage(*begin(stages, stage, start.backbone))
+            begun, before = begin(stages, stage, start.backbone)
+            status = run_stage(begun, companions, before)
         close_wandb(status)
         free_memory()
         if status:
@@ -109,7 +113,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     data.train_dataloader()
 
 
-def run_stage(stage: Stage, before: Path | None = None) -> int:
+def run_stage(stage: Stage, companions: Companions, before: Path | None = None) -> int:
     """Exit status of one stage: train or continue, score, export. ``before`` is the folder that it begins from."""
     cfg, folder = stage.cfg, stage.folder
     loggers = make_loggers(cfg, folder)  # a missing login shows here
@@ -132,7 +136,7 @@ def run_stage(stage: Stage, before: Path | None = None) -> int:
         take_weights(model, before)
     for logger in loggers:
         logger.log_hyperparams(OmegaConf.to_container(asked, resolve=True))
-    fitted, status = fit(cfg, model, data, folder, start.checkpoint, loggers, asked.backbone)
+    fitted, status = fit(cfg, model, data, folder, start.checkpoint, loggers, asked.backbone, companions)
     if status == 0 and fitted.trainer.is_global_zero:
         finish(asked, model, data, folder, fitted)
     return status

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 import shlex
 import shutil
@@ -347,6 +348,20 @@ def test_two_processes_train_the_stages_of_one(launcher, words, tables, command,
             torch.testing.assert_close(
                 ours[name], theirs[name], atol=1e-4, rtol=1e-3, msg=lambda said, name=name: f"{name}: {said}"
             )
+
+
+def test_a_process_that_is_gone_between_two_stages_is_named(words, tmp_path, monkeypatch):
+    """By the one that is left, which asks all of them what the second stage begins from."""
+
+    def leave():
+        if os.environ["RANK"] == "1":
+            os._exit(0)
+
+    monkeypatch.setattr("training.run.free_memory", leave)
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    done = run_command([*torchrun, TRAIN, *words, "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert "process 1 of 2 is gone" in done.stderr.splitlines()[-1]
 
 
 IN_STAGES = [
