@@ -21,6 +21,7 @@ from typing import NamedTuple
 import huggingface_hub.constants
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra._internal.hydra import Hydra
 
 from command.signals import INTERRUPTED
 from files.figure import library
@@ -45,22 +46,16 @@ class Outcome(NamedTuple):
 @functools.cache
 def warm() -> None:
     """Make what a command makes once in its process, and each fork would make anew: imports, tables of parsers, rules
-    for names of weights, fonts.
+    for names of weights.
     """
     for name in WANTED:
         importlib.import_module(name)
     library()  # of a report's page; it is kept
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-    from training.curve import Reference, draw_curve
-
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         compose("train", ["model=simcse", "data=triplets", "data.path='x'", "+stages.a.data.columns=[a,b]"])
     get_checkpoint_conversion_mapping("bert")
-    with tempfile.TemporaryDirectory() as folder:
-        rows = Path(folder) / "metrics.csv"
-        rows.write_text("step,train/loss,train/lr,a/b/c\n1,2.5,0.1,\n2,1.5,0.01,3.5\n", encoding="utf-8")
-        draw_curve(rows, rows.with_name("curve.png"), monitor="a/b/c", against=Reference(), title="a")
 
 
 class Started:
@@ -68,12 +63,13 @@ class Started:
 
     def __init__(self, target: str, words: Sequence[str], cwd: Path | None = None, **env: str) -> None:
         warm()
-        if target == TRAIN and not any(word.startswith("live=") for word in words):
-            words = [*words, "live=false"]  # its page costs a second, which many runs of a second would pay
+        undrawn = target == TRAIN and not any(word.startswith("live=") for word in words)
+        if undrawn:  # its page costs a second, which many runs of a second would pay, and curve.png half of one
+            words = [*words, "live=false"]
         self._folder = tempfile.TemporaryDirectory(prefix="contrastive-encoders-tests-")
         self.logs = Path(self._folder.name)
         self.process = multiprocessing.get_context("fork").Process(
-            target=_as_command, args=(target, words, self.logs, cwd, env)
+            target=_as_command, args=(target, words, self.logs, undrawn, cwd, env)
         )
         for name in ("out", "err"):
             (self.logs / name).touch()  # it may be killed before it opens them
@@ -142,7 +138,9 @@ def _as_ranks(
     return subprocess.CompletedProcess(words, status, *shown)
 
 
-def _as_command(target: str, words: Sequence[str], logs: Path, cwd: Path | None, env: Mapping[str, str]) -> None:
+def _as_command(
+    target: str, words: Sequence[str], logs: Path, undrawn: bool, cwd: Path | None, env: Mapping[str, str]
+) -> None:
     gc.freeze()  # what the tests' process holds need not be looked through again and again: a quarter of a second each
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
@@ -152,8 +150,11 @@ def _as_command(target: str, words: Sequence[str], logs: Path, cwd: Path | None,
         del os.environ[name]
     importlib.reload(huggingface_hub.constants)  # it has read the environment
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has its children ignore
+    if undrawn:
+        sys.modules["training.leave"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
     if cwd is not None:
         os.chdir(cwd)
+    Hydra.get_mode = lambda *_, **__: None  # as it is without hydra.mode=, and composes everything to find that out
     logging.getLogger().handlers.clear()  # pytest's
     warnings.simplefilter("default")
     sys.argv = [target, *words]

@@ -89,7 +89,6 @@ def test_what_it_leaves_is_a_folder_of_transformers_with_its_prompts(whole, gens
     assert prompts.assembly == "pieces"
     assert prompts.discrimination._asdict() == gense_prompts["discrimination"]
     assert not (whole / "encoder").exists()
-    assert (whole / "curve.png").is_file()
 
 
 def test_another_run_starts_from_it(words, whole, command, tmp_path):

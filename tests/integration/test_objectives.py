@@ -62,7 +62,10 @@ def tables(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=RUNS)
+WITH_A_KIN = ("st5", "simcse_unsup", "adapter of tsdae")  # what decides in them is in another run, too
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in WITH_A_KIN)) for name in RUNS])
 def words(request, tables):
     run = RUNS[request.param]
     name = run[1].removeprefix("data=")

@@ -200,7 +200,8 @@ def test_one_stage_alone(words, whole, command, tmp_path):
     assert refused.status == 2
     assert "stage-second holds another run" in refused.err
 
-    behind = tmp_path / "behind"
+    behind = shutil.copytree(whole, tmp_path / "behind", ignore=shutil.ignore_patterns("stage-second", "results.json"))
+    shutil.copy(whole / "stage-first/results.json", behind / "stage-first")
     assert command(*words, "only_stage=first", f"output_dir={behind}").status == 0
     assert not (behind / "results.json").exists()
     outcome = command(*words, "only_stage=second", f"output_dir={behind}")
@@ -282,27 +283,34 @@ def test_what_a_later_stage_of_gense_lacks_is_said_before_the_first_trains(more,
     assert not (tmp_path / "run/stage-first/metrics.csv").exists()
 
 
-def test_mlm_behind_a_stage_that_keeps_no_head_is_refused_before_the_first_trains(
-    tables, corpus_file, command, tmp_path
-):
-    """And nothing else is: the same stages without MLM, and MLM behind MLM, are trained."""
-    sentences = ["model=simcse", "data=sentences", f"data.path={tables}/sentences.jsonl"]
-    spans = ["model=declutr", "data=text", f"data.path={corpus_file}", "data.min_span=4", "data.max_span=16"]
+@pytest.fixture
+def two_stages(tables, corpus_file, command, tmp_path):
+    """Trains a stage of sentences or spans, and then one of spans."""
+    of = {
+        "sentences": ["model=simcse", "data=sentences", f"data.path={tables}/sentences.jsonl"],
+        "spans": ["model=declutr", "data=text", f"data.path={corpus_file}", "data.min_span=4", "data.max_span=16"],
+    }
 
-    def train(name, first, second, *more):
-        stages = [*(f"+stages.first.{word}" for word in first), *(f"+stages.second.{word}" for word in second)]
-        common = [*TINY, "batch_size=6", "max_steps=1", f"output_dir={tmp_path / name}"]
-        return command(*first[:3], *common, *stages, *more)
+    def train(first, *more):
+        stages = [*(f"+stages.first.{word}" for word in of[first]), *(f"+stages.second.{word}" for word in of["spans"])]
+        return command(*of[first], *TINY, "batch_size=6", "max_steps=1", f"output_dir={tmp_path}/run", *stages, *more)
 
-    outcome = train("lost", sentences, spans)
+    return train
+
+
+def test_mlm_behind_a_stage_that_keeps_no_head_is_refused_before_the_first_trains(two_stages, tmp_path):
+    outcome = two_stages("sentences")
     assert outcome.status == 2, outcome.err
     last = outcome.err.strip().splitlines()[-1]
     for part in ("stages.second.model.mlm_weight=1 ", "stage first is trained without one", "mlm_weight=0"):
         assert part in last
-    assert not (tmp_path / "lost/stage-first").exists()
+    assert not (tmp_path / "run/stage-first").exists()
 
-    assert train("without", sentences, spans, "stages.second.model.mlm_weight=0").status == 0
-    assert train("kept", spans, spans).status == 0
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["sentences", "stages.second.model.mlm_weight=0"], ["spans"]], ids=" ".join)
+def test_a_stage_without_mlm_and_mlm_behind_mlm_are_trained(words, two_stages):
+    assert two_stages(*words).status == 0
 
 
 def test_a_run_without_stages_has_none_to_choose(tables, command, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.toy_t5 import WORDS, save
 
-NUMBER = 150
+NUMBER = 60
 
 
 @pytest.fixture(scope="module")

@@ -127,6 +127,7 @@ def test_what_a_kill_leaves_is_completed_and_comes_out_the_same(tmp_path, model,
     assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in cut.folder.glob("shard-*")}.items()
 
 
+@pytest.mark.slow
 def test_float32_rows_are_nearly_always_the_same(tmp_path):
     model = generator("t5", dtype=torch.float32, end=2.0)
     texts = sentences(300)

@@ -101,8 +101,8 @@ class Campaign:
             allowed = {1, 137, -9, 0}
         if number and whom == "rank":  # the others may have ended by what they missed
             allowed |= {1, 0}
-        if number and job.processes > 1 and (at < START or any(said in ended.said for said in DONE)):  # before Python hears it, or when
-            allowed |= {-number}  # it has stopped to hear
+        if number and job.processes > 1 and (at < START or any(said in ended.said for said in DONE)):
+            allowed |= {-number}  # before Python hears it, or when it has stopped to hear
         found = [] if ended.status in allowed else [f"status {ended.status}"]
         early = at < START and (job.processes > 1 or not _in_our_code(ended.said))
         if number != signal.SIGKILL and not early and "Traceback" in ended.said:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.forks import ROOT, Started
+from tests.forks import ROOT, TRAIN, Started
 from tests.torture.jobs import Job
 
 LONGEST = 240.0  # seconds; beyond that it hangs
@@ -33,7 +33,8 @@ class Running:
             "CUDA_VISIBLE_DEVICES": "", "HYDRA_FULL_ERROR": "", MARK: str(os.getpid()),
         }  # fmt: skip
         if job.processes == 1:
-            self.fork = Started(job.target, job.command(), folder, **env)
+            words = [*job.command(), *["live=false"] * (job.target == TRAIN)]  # and curve.png, which a test leaves out
+            self.fork = Started(job.target, words, folder, **env)
             self.number = int(self.fork.process.pid or 0)
             return
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
