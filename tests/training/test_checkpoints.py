@@ -46,10 +46,14 @@ def test_the_last_partial_interval_is_saved_too(tmp_path):
     assert step_of(tmp_path, "last.ckpt") == 8
 
 
-def test_without_a_score_best_is_last(tmp_path):
-    toy.train(tmp_path, max_steps=8, scores={}, monitor=None)
+@pytest.mark.parametrize("save_every", [5, 4], ids=["of the end", "of the last step"])
+def test_without_a_score_best_is_last(save_every, tmp_path):
+    toy.train(tmp_path, max_steps=8, save_every=save_every, scores={}, monitor=None)
     ours, theirs = (tmp_path / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))
-    assert ours.read_bytes() == theirs.read_bytes()
+    assert (saved := ours.read_bytes()) == theirs.read_bytes()
+    # as if it had been killed after its last step, before its results
+    toy.train(tmp_path, max_steps=8, save_every=save_every, scores={}, monitor=None)
+    assert ours.read_bytes() == theirs.read_bytes() == saved
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,14 @@ class RunCheckpoints(Checkpoint):
         improved = self._improved(trainer)  # by a score of the last step
         interruption = Interruption.of(trainer)
         finished = interruption is None or interruption.exit_status is None
-        stale = self._saved_step != trainer.global_step or self._saved_best_step != self.best_step
-        self._save(trainer, last=stale, best=improved or (finished and self._is_unscored()))
+        best = improved or (finished and self._is_unscored())
+        if self._saved_step != trainer.global_step or self._saved_best_step != self.best_step:
+            self._save(trainer, last=True, best=best)
+        elif best:  # it is last.ckpt; one that is saved again after a kill would count another epoch
+            if trainer.is_global_zero:
+                link_whole(self.last_path, self.best_path)
+                sync_folder(self.folder)
+            trainer.strategy.barrier("checkpoint is in place")
 
     # ------------------------------------------------------------------------------------------- when
 
