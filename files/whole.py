@@ -108,6 +108,8 @@ def link_whole(source: Path, target: Path) -> None:
     """Give a file a second name at once, as a copy where the file system has no hard links."""
     part = unfinished(target)
     remove(part)
+    if target.exists() and target.samefile(source):
+        return  # two names of one file: a rename of the third would leave it
     try:
         os.link(source, part)
     except OSError:

@@ -54,6 +54,7 @@ def test_without_a_score_best_is_last(save_every, tmp_path):
     # as if it had been killed after its last step, before its results
     toy.train(tmp_path, max_steps=8, save_every=save_every, scores={}, monitor=None)
     assert ours.read_bytes() == theirs.read_bytes() == saved
+    assert {path.name for path in ours.parent.iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
 
 
 @pytest.mark.parametrize(
