@@ -103,8 +103,10 @@ class Campaign:
             allowed |= {1, 0}
         if number and job.processes > 1 and (at < START or any(said in ended.said for said in DONE)):
             allowed |= {-number}  # before Python hears it, or when it has stopped to hear
-        found = [] if ended.status in allowed else [f"status {ended.status}"]
         early = at < START and (job.processes > 1 or not _in_our_code(ended.said))
+        if number == signal.SIGINT and early and "Traceback" in ended.said:
+            allowed |= {1}  # of a fork, before the command's first line
+        found = [] if ended.status in allowed else [f"status {ended.status}"]
         if number != signal.SIGKILL and not early and "Traceback" in ended.said:
             found.append("a traceback")
         if number == signal.SIGKILL and whom == "rank" and "Traceback" in ended.said:
