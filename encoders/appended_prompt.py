@@ -4,12 +4,17 @@ The ids of the prompt stand between those of the text and the closing special to
 own end, never the prompt. For all texts these are the ids of the joined string: a prompt of which that is not so with a
 tokenizer, because it grows together with what stands before it, is refused.
 
+SentencePiece as Llama's and Gemma's joins blanks that stand together. There a text ends before its last blanks, and a
+text that is empty, or ends in a special token, is followed by the prompt as it stands behind a word.
+
 A T5 that is read by its decoder must see one end of sequence: written out inside a text, ``</s>`` counts as the unknown
 token ``<unk>``.
 """
 
+import functools
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +23,31 @@ import torch
 from contracts import InputError, Ragged
 from encoders.chunks import on_device
 
-PROBES = ("a", "The end.", "7 (x)", "“Quoted”!", "naïve", "日本", "🙂", "x-", "a  ", "a\n", "")
+PROBES = ("a", "The end.", "7 (x)", "“Quoted”!", "naïve", "日本", "🙂", "x-", "a  ", " a", "a\n", " ", "")
 ESCAPED_PROBES = ("{end}", "x{end}y {end}", "{end}{end} z")
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_REPLACE = rf"(?: \| replace\({_STRING}, {_STRING}\))?"
-_TEMPLATE = re.compile(
-    rf"\{{\{{ {_STRING} \}}\}}\{{% for message in messages %\}}\{{\{{ message\['content'\](?P<escape>{_REPLACE}) \}}\}}"
-    rf"\{{% endfor %\}}\{{\{{ (?P<prompt>{_STRING}) \}}\}}\{{\{{ {_STRING} \}}\}}"
+BLANKS = " ▁"  # a blank, and as SentencePiece spells it
+_PLAIN = (
+    "{{{{ {opening} }}}}{{% for message in messages %}}{{{{ message['content']{escape} }}}}{{% endfor %}}"
+    "{{{{ {prompt} }}}}{{{{ {closing} }}}}"
 )
+_JOINING = (
+    "{{% set text = (messages | map(attribute='content') | join).rstrip(' ▁') %}}{{{{ {opening} }}}}"
+    "{{{{ {lead} if text and not text.startswith({starts}) else '' }}}}{{{{ text{escape} }}}}"
+    "{{{{ {prompt} if text and not text.endswith({ends}) else {alone} }}}}{{{{ {closing} }}}}"
+)
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRINGS = rf"\((?:{_STRING}, )*\)"
+_READ_AS = {"escape": rf"(?P<escape>(?: \| replace\({_STRING}, {_STRING}\))?)", "prompt": f"(?P<prompt>{_STRING})"}
+_READ_AS |= dict.fromkeys(("opening", "closing", "lead", "alone"), _STRING)
+_READ_AS |= dict.fromkeys(("starts", "ends"), _STRINGS)
+
+
+def _read_by(form: str) -> re.Pattern[str]:
+    marked = re.escape(form.format(**{name: f"<{name}>" for name in _READ_AS}))
+    return re.compile(re.sub(r"<(\w+)>", lambda found: _READ_AS[found[1]], marked))
+
+
+_TEMPLATES = [_read_by(form) for form in (_PLAIN, _JOINING)]
 
 
 class AppendedPrompt:
@@ -41,6 +63,7 @@ class AppendedPrompt:
         self.end = int(tokenizer.eos_token_id) if escape_end else None
         self.unknown = tokenizer.unk_token_id
         self.keeps_end = tokenizer.truncation_side == "left"
+        self.joins = False
         if escape_end and (self.unknown is None or self.unknown not in tokenizer.all_special_ids):
             raise InputError(
                 f"pooling=first_decoder: {type(tokenizer).__name__} has no unknown token, which stands for an end of "
@@ -89,14 +112,47 @@ class AppendedPrompt:
         pool = torch.cat([ids, on_device(np.array(self.ids + self.after, np.int64), ids.device)])
         return Ragged(pool[on_device(index_M, ids.device)], lengths_N)
 
+    @functools.cached_property
+    def blanks(self) -> list[int]:
+        """Ids of one blank and of several."""
+        return [place for token, place in self.tokenizer.get_vocab().items() if token and not token.strip(BLANKS)]
+
+    def ended(self, text: str) -> str:
+        """The text up to where the prompt begins."""
+        return text.rstrip(BLANKS) if self.joins else text
+
+    def without_last_blanks(self, sequences: Ragged) -> Ragged:
+        """Token sequences of texts as those of `ended` are. On the host: a device would have to be asked."""
+        if not self.joins:
+            return sequences
+        ends_N = sequences.lengths - len(self.after)
+        row_M = np.repeat(np.arange(len(ends_N)), sequences.lengths)
+        place_M = np.arange(len(row_M)) - (np.cumsum(sequences.lengths) - sequences.lengths)[row_M]
+        solid_M = ~np.isin(sequences.ids.numpy(), self.blanks) & (place_M < ends_N[row_M])
+        kept_N = np.full_like(ends_N, len(self.before))
+        np.maximum.at(kept_N, row_M[solid_M], place_M[solid_M] + 1)
+        kept_M = torch.from_numpy((place_M < kept_N[row_M]) | (place_M >= ends_N[row_M]))
+        return Ragged(sequences.ids[kept_M], kept_N + len(self.after))
+
     @property
     def template(self) -> str:
         """The same rule as a chat template, which is how a folder tells it to sentence-transformers."""
         opening, closing = ("".join(self.tokenizer.convert_ids_to_tokens(ids)) for ids in (self.before, self.after))
-        return (
-            f"{{{{ {_literal(opening)} }}}}{{% for message in messages %}}{{{{ message['content']{self._escape} }}}}"
-            f"{{% endfor %}}{{{{ {_literal(self.prompt)} }}}}{{{{ {_literal(closing)} }}}}"
-        )
+        parts = {"opening": _literal(opening), "prompt": _literal(self.prompt), "closing": _literal(closing)}
+        if not self.joins:
+            return _PLAIN.format(**parts, escape=self._escape)
+
+        def read_as(wanted: list[int], text: str, *candidates: str) -> str:
+            ids = [*self.before, *wanted]
+            return next((one for one in candidates if self._plain(opening + one + text) == ids), candidates[0])
+
+        lead = read_as(self._plain("a"), "a", "", " ")  # a blank that the tokenizer puts before the first word alone
+        alone = read_as(self.ids, "", self.prompt, self.prompt.lstrip(" "))
+        special = [str(token) for token in self.tokenizer.added_tokens_decoder.values()]
+        starts = [*BLANKS, *special] if lead else []
+        ends = [] if alone == self.prompt else special
+        parts |= {"lead": _literal(lead), "alone": _literal(alone), "starts": _tuple(starts), "ends": _tuple(ends)}
+        return _JOINING.format(**parts, escape=self._escape)
 
     @property
     def _escape(self) -> str:
@@ -113,18 +169,31 @@ class AppendedPrompt:
 
     def _check_seam(self) -> None:
         """Against the joined string, its special tokens written out, as the template renders it."""
+        for self.joins in (False, True):
+            text = self._misread()
+            if text is None:
+                return
+        advice = "a mark, such as a colon" if self.prompt[:1] == " " else "a blank"
+        raise InputError(
+            f"the prompt {self.prompt!r}: behind a text such as {text!r} its tokens, or those of the text, are "
+            f"others than by themselves. Begin the prompt with {advice}."
+        )
+
+    def _misread(self) -> str | None:
+        """A text whose ids, with the prompt, are not those of what the template makes of it."""
         end = self.tokenizer.convert_ids_to_tokens(self.end) if self.end is not None else ""
+        template, after = self.template, len(self.after)
         for text in (*PROBES, *(probe.format(end=end) for probe in ESCAPED_PROBES if end)):
             rendered = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}], chat_template=self.template, tokenize=False
+                [{"role": "user", "content": text}], chat_template=template, tokenize=False
             )
-            plain = [self.unknown if one == self.end else one for one in self._plain(text)]
-            if self._plain(rendered) != [*self.before, *plain, *self.ids, *self.after]:
-                advice = "a mark, such as a colon: this tokenizer joins blanks" if self.prompt[:1] == " " else "a blank"
-                raise InputError(
-                    f"the prompt {self.prompt!r}: behind a text such as {text!r} its tokens, or those of the text, are "
-                    f"others than by themselves. Begin the prompt with {advice}."
-                )
+            whole = self._ids(text)
+            stored = self.without_last_blanks(Ragged(torch.tensor(whole), np.array([len(whole)]))).ids.tolist()
+            for read in (stored, self._ids(self.ended(text))):
+                plain = [self.unknown if one == self.end else one for one in read[len(self.before) : len(read) - after]]
+                if self._plain(rendered) != [*self.before, *plain, *self.ids, *self.after]:
+                    return text
+        return None
 
 
 def _literal(text: str) -> str:
@@ -132,7 +201,11 @@ def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def _tuple(texts: Sequence[str]) -> str:
+    return f"({''.join(f'{_literal(text)}, ' for text in texts)})"
+
+
 def read_template(template: str) -> tuple[str, bool] | None:
     """The prompt of a template of ours, and whether ends of sequence are escaped; None: it is another one."""
-    found = _TEMPLATE.fullmatch(template.strip())
+    found = next((found for form in _TEMPLATES if (found := form.fullmatch(template.strip()))), None)
     return (json.loads(found["prompt"]), bool(found["escape"])) if found else None

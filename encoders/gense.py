@@ -65,6 +65,14 @@ class GenSE(Objective):
         self.hparams.pooling = state_of_an_answer(settings["pooling"], settings["backbone"])
         self.encoder = self.make_encoder()
 
+    def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
+        """Texts end where their prompt begins; on the host, as the device would have to be asked for their ids."""
+        if self.encoder.appended is None:
+            return batch
+        views = {name: getattr(batch, name) for name in ("anchors", "positives", "negatives")}
+        end = self.encoder.appended.without_last_blanks
+        return batch._replace(**{name: end(view) for name, view in views.items() if view is not None})
+
     def training_step(self, batch: TripletBatch, batch_idx: int) -> StepOutput:
         views = self._views(batch)
         sequences = concatenate(views)

@@ -281,6 +281,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """With special tokens and ``prompt_suffix``, cut at ``max_length`` tokens; else the text as it is."""
+        if self.appended:
+            texts = [self.appended.ended(text) for text in texts]
         encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)[
             "input_ids"
         ]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from contracts import InputError
+from encoders.appended_prompt import BLANKS
 from encoders.sentence_encoder import SentenceEncoder
 from export.folder import export_folder
 
@@ -106,6 +107,7 @@ def _ids_in_python(encoder: SentenceEncoder) -> tuple[str, str]:
             "    mask = np.array([one.attention_mask for one in encoded], dtype=np.int64)",
             f"pads, and cuts at {encoder.max_length} tokens",
         )
+    text = f"({text}).rstrip({BLANKS!r})" if appended.joins else text
     kept = f"[-{appended.room}:]" if appended.keeps_end else f"[:{appended.room}]"
     one = "i" if appended.end is None else f"{appended.unknown} if i == {appended.end} else i"
     before = f"{appended.before} + " if appended.before else ""

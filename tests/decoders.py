@@ -1,10 +1,21 @@
 """Folders of small random causal language models, of several families."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
-from tokenizers import ByteLevelBPETokenizer, processors
+from tokenizers import (
+    AddedToken,
+    ByteLevelBPETokenizer,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from tests.conftest import SENTENCES
@@ -40,7 +51,40 @@ def tokenizer_of_a_decoder():
     return PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, padding_side="left", **roles)
 
 
-def save_decoder(family: str, folder: Path) -> Path:
+def sentencepiece(kind: str):
+    """Byte-pair encoding over texts whose blanks are marks and may stand in one token, as Llama's and Gemma's is.
+
+    ``kind``: llama (a blank before the first word of a text alone), llama-always (before that of each piece between
+    special tokens), llama-2 (the same put there by a normaliser, as in its tokenizer.json), gemma (none).
+    """
+    bpe = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    bpe.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    bpe.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    texts = [*SENTENCES, *(str(number) for number in range(10))]
+    bpe.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=397, special_tokens=special))
+    learnt = json.loads(bpe.to_str())["model"]
+    vocab, merges = learnt["vocab"], [tuple(pair) for pair in learnt["merges"]]
+    for length in (1, 2, 4):
+        vocab["▁" * 2 * length] = len(vocab)
+        merges.append(("▁" * length,) * 2)
+    roles = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    if kind == "gemma":
+        made = transformers.GemmaTokenizer(vocab, merges, pad_token="</s>", mask_token="<unk>", **roles)
+    else:
+        made = transformers.LlamaTokenizer(vocab, merges, legacy=kind != "llama", **roles)
+    backend = made.backend_tokenizer
+    if kind == "llama-2":
+        backend = Tokenizer(models.BPE(vocab, merges, byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+        backend.normalizer = bpe.normalizer
+        backend.decoder = made.backend_tokenizer.decoder
+        backend.add_special_tokens([AddedToken(one, normalized=False) for one in roles.values()])
+        made = PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+    made.backend_tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", BEGIN)])
+    return made
+
+
+def save_decoder(family: str, folder: Path, tokenizer: Any = None) -> Path:
     """The language model with its head, and its tokenizer."""
     torch.manual_seed(5)
     config = FAMILIES[family](vocab_size=400, bos_token_id=BEGIN, eos_token_id=END, pad_token_id=None)
@@ -48,5 +92,5 @@ def save_decoder(family: str, folder: Path) -> Path:
     for weight in model.parameters():  # or the states hardly hear of each other
         torch.nn.init.normal_(weight, std=0.3)
     model.save_pretrained(folder)
-    tokenizer_of_a_decoder().save_pretrained(folder)
+    (tokenizer or tokenizer_of_a_decoder()).save_pretrained(folder)
     return folder

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, T5Tokenizer
@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, T5Tokenizer
 from contracts import InputError, Ragged
 from encoders.appended_prompt import AppendedPrompt, read_template
 from encoders.tiny import write_tiny_t5
+from tests.decoders import sentencepiece
 
 PROMPT = " Question: what can we draw from the above sentence?"
 SIZES = {"vocab_size": 400, "hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 16, "max_length": 512}
@@ -43,10 +44,13 @@ def tokenizers(tmp_path_factory, tiny_mlm, tiny_bert, tiny_t5):
     folder = tmp_path_factory.mktemp("tiny") / "backbone"
     write_tiny_t5(folder, iter(["The ferry leaves.", "Rain fell."] * 5), seed=1, dropout=0.1, lowercase=True, **SIZES)
     named = {"tiny": folder, "roberta": tiny_mlm, "bert": tiny_bert, "unigram": tiny_t5}
-    return {"t5": sentencepiece_like(), **{name: AutoTokenizer.from_pretrained(path) for name, path in named.items()}}
+    loaded = {name: AutoTokenizer.from_pretrained(path) for name, path in named.items()}
+    return {"t5": sentencepiece_like(), **loaded, **{name: sentencepiece(name) for name in JOINING}}
 
 
+JOINING = ["llama", "llama-always", "llama-2", "gemma"]  # blanks: there a text ends before its last ones
 EVERY = pytest.mark.parametrize("name", ["t5", "tiny", "roberta", "bert", "unigram"])
+AND_JOINING = pytest.mark.parametrize("name", [*EVERY.args[1], *JOINING])
 OF_T5 = pytest.mark.parametrize("name", ["t5", "tiny", "unigram"])
 
 
@@ -59,21 +63,41 @@ def rows(sequences):
     return [row.tolist() for row in sequences.ids.split(sequences.lengths.tolist())]
 
 
-@EVERY
+def behind(tokenizer, texts):
+    """Of training, and of `embed`, which has the texts."""
+    appended = AppendedPrompt(tokenizer, PROMPT, 512)
+    found = rows(appended(appended.without_last_blanks(ragged(tokenizer, texts))))
+    assert found == rows(appended(ragged(tokenizer, [appended.ended(text) for text in texts])))
+    return found
+
+
+def joined(name, text):
+    """SentencePiece's own mark of a blank is one, too."""
+    return (text.rstrip(" ▁") if name in JOINING else text) + PROMPT
+
+
+@AND_JOINING
 def test_what_fits_has_the_ids_of_the_joined_string(name, tokenizers):
     tokenizer = tokenizers[name]
-    texts = [text for text in TORTURE if len(text) < 1000]
-    found = rows(AppendedPrompt(tokenizer, PROMPT, 512)(ragged(tokenizer, texts)))
-    assert found == tokenizer([text + PROMPT for text in texts])["input_ids"]
+    texts = [text for text in TORTURE if len(text) < 1000 and (text.strip() or name not in JOINING)]
+    texts = [text for text in texts if not (name == "llama-2" and text.endswith("</s>"))]
+    assert behind(tokenizer, texts) == tokenizer([joined(name, text) for text in texts])["input_ids"]
+
+
+@pytest.mark.parametrize("name", JOINING)
+def test_where_no_word_ends_the_text_the_prompt_is_what_it_is_behind_a_word(name, tokenizers):
+    tokenizer = tokenizers[name]
+    prompt = tokenizer("a" + PROMPT)["input_ids"][len(tokenizer("a")["input_ids"]) :]
+    for text, wanted in (("", ""), ("     ", ""), ("x </s>   ", "x </s>")):
+        assert behind(tokenizer, [text]) == [tokenizer(wanted)["input_ids"] + prompt]
 
 
 @given(text=st.text(max_size=40))
-@settings(max_examples=150, deadline=None)
-@EVERY
+@settings(max_examples=80, deadline=None)
+@AND_JOINING
 def test_any_text_does(name, tokenizers, text):
-    tokenizer = tokenizers[name]
-    found = rows(AppendedPrompt(tokenizer, PROMPT, 512)(ragged(tokenizer, [text])))
-    assert found == tokenizer([text + PROMPT])["input_ids"]
+    assume(text.rstrip(" ▁") or name not in JOINING)
+    assert behind(tokenizers[name], [text]) == tokenizers[name]([joined(name, text)])["input_ids"]
 
 
 @EVERY
@@ -117,19 +141,19 @@ def test_an_end_of_sequence_in_a_text_is_the_unknown_token(name, prompt, tokeniz
     assert rows(appended(ragged(tokenizer, [text])))[0] == expected
 
 
-@EVERY
+@AND_JOINING
 def test_the_template_renders_the_same_ids_and_is_read_back(name, tokenizers):
     tokenizer = tokenizers[name]
     for prompt, escape in ((PROMPT, False), (' Say "it" \\ {{ twice }} é:', False), (PROMPT, True), ("", True)):
-        if escape and name in ("roberta", "bert"):
+        if escape and name not in OF_T5.args[1]:
             continue
         appended = AppendedPrompt(tokenizer, prompt, 512, escape_end=escape)
         assert read_template(appended.template) == (prompt, escape)
-        texts = [text for text in TORTURE if len(text) < 1000]
+        texts = [*(text for text in TORTURE if len(text) < 1000), "</s>x", "x</s> ", "▁x ▁", "▁"]
         messages = [[{"role": "user", "content": text}] for text in texts]
         rendered = tokenizer.apply_chat_template(messages, chat_template=appended.template, tokenize=True)
         found = rendered["input_ids"] if not isinstance(rendered, list) else rendered
-        assert found == rows(appended(ragged(tokenizer, texts)))
+        assert found == rows(appended(appended.without_last_blanks(ragged(tokenizer, texts))))
 
 
 def test_templates_of_others_are_not_ours(tokenizers):

@@ -13,7 +13,7 @@ from contracts import InputError
 from encoders import load_encoder
 from encoders.tiny import write_tiny_t5
 from export.sentence_transformers import export_encoder
-from tests.decoders import save_decoder
+from tests.decoders import save_decoder, sentencepiece
 from tests.objectives import built
 
 PROMPT = " Question: what can we draw from the above sentence?"
@@ -24,6 +24,7 @@ TEXTS = [
     "  blanks around \n",
     "",
     "   ",
+    "blanks" + " " * 600 + "behind   ",
     "rain 123 " * 300,
     "one word less " * 9,
     *("so long " * number for number in range(15, 30)),  # on both sides of the limit
@@ -39,7 +40,8 @@ CASES = {  # backbone, pooling, prompt
     "without prompt": ("t5", "first_decoder", None),
     "st5": ("t5", "mean", PROMPT),
     "bert": ("tiny_bert", "mean", PROMPT),
-    "decoder": ("llama", "last", PROMPT),
+    "decoder": ("bytes", "last", PROMPT),
+    **{f"decoder of {kind}": (kind, "last", PROMPT) for kind in ("llama", "llama-2", "gemma")},
     "roberta": ("tiny_mlm", "cls", ' He said: "draw {{ it }}"\\'),
 }
 ENCODE = """
@@ -74,7 +76,9 @@ def exported(t5, tiny_bert, tiny_mlm, tmp_path_factory):
     pytest.importorskip("sentence_transformers")
     root, backbones, expected = tmp_path_factory.mktemp("exported"), {"t5": t5}, {}
     backbones |= {"tiny_bert": tiny_bert, "tiny_mlm": tiny_mlm}
-    backbones["llama"] = save_decoder("llama", tmp_path_factory.mktemp("llama"))
+    for kind in ("bytes", "llama", "llama-2", "gemma"):
+        tokenizer = None if kind == "bytes" else sentencepiece(kind)
+        backbones[kind] = save_decoder("llama", tmp_path_factory.mktemp("decoder"), tokenizer)
     for name, (backbone, pooling, prompt) in CASES.items():
         asked = "first_decoder" if pooling == "last" else pooling  # which a causal language model has at its end
         model = built("gense", backbones[backbone], pooling=asked, prompt=prompt, max_length=LONGEST).eval()
