@@ -10,7 +10,8 @@ in fp32 they must end at the same adapter, in bf16 the losses must agree. Wanted
 
 Memory is ours against ours: the peak of a process that trains, above that of one which has imported the same, with
 adapters and with all weights, under ``token_budget=2048 recompute=on``; wanted: at most 0.6. Beside it the sizes of
-both checkpoints; wanted: an adapter and its optimiser under 70 MB. ``--frozen bf16`` holds frozen weights in 16 bits.
+both checkpoints; wanted: an adapter and its optimiser under 70 MB. Ours is measured with frozen weights in 32 bits and
+in 16 (``model.frozen_weights=bf16``); ``--frozen fp32`` or ``bf16`` names one of them.
 """
 
 import argparse
@@ -120,21 +121,19 @@ def apart(work: Work) -> float:
     return found
 
 
-def compare(work: Work, rounds: int, frozen: str) -> list[Line]:
+def compare(work: Work, rounds: int, frozen: Sequence[str]) -> list[Line]:
     found = apart(work)
     agreed = f"{'adapters' if work.precision == 'fp32' else 'losses'} within {found:.0e}"
-    sides = {"ours": lambda: ours(work).seconds, "theirs": lambda: theirs(work).seconds}
-    if frozen == "bf16":
-        sides["held"] = lambda: ours(work, frozen).seconds
-    seconds = alternate(sides, rounds)
+    sides = {held: lambda held=held: ours(work, held).seconds for held in frozen}
+    seconds = alternate(sides | {"theirs": lambda: theirs(work).seconds}, rounds)
     rate = {name: work.steps * BATCH / statistics.median(values) for name, values in seconds.items()}
-    cases = {"ours": agreed} | ({"held": "frozen weights in bf16"} if frozen == "bf16" else {})
+    about = {"fp32": agreed, "bf16": "frozen weights in bf16"}
     return [
         Line(
-            "P14", f"contrastive {work.precision}, {BATCH} pairs, {about}", "pairs/s", rate[side], rate["theirs"],
+            "P14", f"contrastive {work.precision}, {BATCH} pairs, {about[side]}", "pairs/s", rate[side], rate["theirs"],
             median_ratio(seconds["theirs"], seconds[side]), ">= 1.5x",
         )
-        for side, about in cases.items()
+        for side in sides
     ]  # fmt: skip
 
 
@@ -172,11 +171,11 @@ def resident(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
 
 
-def memory(folder: Path, precisions: Sequence[str], frozen: str) -> list[Line]:
+def memory(folder: Path, precisions: Sequence[str], frozen: Sequence[str]) -> list[Line]:
     lines = []
     for precision in precisions:
         full, full_size = grown(folder, "full", precision)
-        for held in dict.fromkeys(("fp32", frozen)):
+        for held in frozen:
             peak, size = grown(folder, held, precision)
             about = f"{precision}, frozen weights in {held}"
             case = f"peak above idle, adapters / all weights, {about}"
@@ -193,13 +192,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", choices=list(SAME), default=list(SAME))
     parser.add_argument("--rounds", type=int, default=3, help="0: memory and checkpoints alone")
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a round")
-    parser.add_argument("--frozen", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--frozen", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--grow", nargs=2, metavar=("FOLDER", "WHAT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.steps, options.precisions = 1, 1, options.precisions[:1]
+        options.rounds, options.steps = 1, 1
+        options.precisions, options.frozen = options.precisions[:1], options.frozen[-1:]
     return options
 
 

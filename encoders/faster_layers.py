@@ -5,7 +5,8 @@ one core of a Zen 5. Here linear layers go through oneDNN: in training with thei
 with weights laid out beforehand (in bfloat16, where both are oneDNN, that saves a tenth). An embedding's gradient has
 the size of the vocabulary, once for every chunk that looks something up; here the rows of a batch are looked up once.
 Under autocast every chunk casts all weights; here they are cast once a step, and frozen ones once. A layer with an
-adapter goes over its states five times besides its products; here it does not.
+adapter goes over its states five times besides its products, and under autocast casts what its neighbours have cast;
+here it does not.
 """
 
 import contextlib
@@ -62,7 +63,8 @@ def fast_linears(module: nn.Module) -> Iterator[None]:
     helps = torch.is_grad_enabled() and available(dtype)
     layers = list(module.modules()) if helps else []
     plain = [layer for layer in layers if dtype == torch.float32 and _is_plain(layer)]
-    with replaced(plain, _linear_of), replaced([layer for layer in layers if _is_adapted(layer)], _adapted_of):
+    adapted, narrow = [layer for layer in layers if _is_adapted(layer)], _Narrowed()
+    with replaced(plain, _linear_of), replaced(adapted, lambda layer: _adapted_of(layer, narrow)):
         yield
 
 
@@ -80,43 +82,68 @@ def _is_adapted(layer: Any) -> bool:
     return len(layer.lora_A) == 1 or not any(isinstance(drop, nn.Dropout) for drop in layer.lora_dropout.values())
 
 
+class _Narrowed:
+    """States in the type of their products, cast once for layers that read the same ones, which follow each other."""
+
+    def __init__(self) -> None:
+        self.read, self.version, self.cast = cast(Any, None), 0, cast(Any, None)
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        if x is not self.read or x._version != self.version or self.cast.dtype != dtype:
+            self.read, self.version, self.cast = x, x._version, x.detach().to(dtype)
+        return cast(Tensor, self.cast)
+
+
 class _Adapted(torch.autograd.Function):
-    """x W^T + b + (z A^T) B^T of a frozen W; z is x, or where it is given what dropout has left of x."""
+    """x W^T + b + (z A^T) B^T of a frozen W; z is x, or where it is given what dropout has left of x. ``narrow`` is x
+    in the type of the products.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, dropped: Tensor | None, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor
+        ctx: Any,
+        x: Tensor,
+        narrow: Tensor,
+        dropped: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
     ) -> Tensor:
-        low = _product(x if dropped is None else dropped, a)
-        ctx.save_for_backward(x, dropped, weight, a, b, low)
-        return _product(x, weight.to(x.dtype), bias).addmm_(low, b.t())
+        ctx.dtype = x.dtype
+        low = _product(narrow if dropped is None else dropped, a)
+        ctx.save_for_backward(narrow, dropped, weight, a, b, low)
+        return _product(narrow, weight.to(narrow.dtype), bias).addmm_(low, b.t())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, dropped, weight, a, b, low = ctx.saved_tensors
+        narrow, dropped, weight, a, b, low = ctx.saved_tensors
         for_low = grad @ b
         for_x = _product(grad, weight.t().to(grad.dtype)) if ctx.needs_input_grad[0] else None
         for_dropped = None if dropped is None else for_low @ a
         if for_x is not None and dropped is None:
             for_x.addmm_(for_low, a)
-        for_a = _product(for_low.t(), (x if dropped is None else dropped).t())
-        return for_x, for_dropped, None, None, for_a, _product(grad.t(), low.t())
+        for_x = None if for_x is None else for_x.to(ctx.dtype)
+        for_a = _product(for_low.t(), (narrow if dropped is None else dropped).t())
+        # The first factor is copied where it is a view, so it is the small one
+        return for_x, None, for_dropped, None, None, for_a, _product(low.t(), grad.t()).t()
 
 
-def _adapted_of(layer: Any) -> Callable[..., Tensor]:
+def _adapted_of(layer: Any, narrow: _Narrowed) -> Callable[..., Tensor]:
     base, names = layer.get_base_layer(), layer.active_adapters
 
     def forward(x: Tensor) -> Tensor:
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        rows = x.reshape(-1, x.shape[-1]).to(dtype)
+        rows = x.reshape(-1, x.shape[-1])
         a = torch.cat([layer.lora_A[name].weight for name in names])
         b = torch.cat([layer.lora_B[name].weight * layer.scaling[name] for name in names], dim=1)
         drop = layer.lora_dropout[names[0]]
-        dropped = drop(rows) if layer.training and isinstance(drop, nn.Dropout) else None
+        dropped = drop(rows.to(dtype)) if layer.training and isinstance(drop, nn.Dropout) else None
         bias = None if base.bias is None else base.bias.to(dtype)
+        weight = _once_in(dtype, base._parameters["weight"])
         found = _Adapted.apply(
-            rows, dropped, _once_in(dtype, base._parameters["weight"]), bias, a.to(dtype), b.to(dtype)
+            rows, narrow(x, dtype).reshape(rows.shape), dropped, weight, bias, a.to(dtype), b.to(dtype)
         )
         return found.view(*x.shape[:-1], -1)
 

@@ -19,10 +19,21 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from files.figure import NotDrawn
 from synthesis.decoding.generator import Generator
 
 CONTEXT = 128
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Reports go without, as where drawing fails, which takes a second for each: test_report looks at them."""
+
+    def fails(figures):
+        raise NotDrawn("no pictures in this test")
+
+    monkeypatch.setattr("synthesis.report.report.draw", fails)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ import pytest
 from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.toy_t5 import WORDS, save
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 NUMBER = 60
 
 

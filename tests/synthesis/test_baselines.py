@@ -29,6 +29,8 @@ from tests.data import RecordSource
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.toy_t5 import WORDS, save, tokenizer
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.min_hypothesis_words=0"]  # a random model pleases nobody
 
 
@@ -255,7 +257,8 @@ def test_triplets_of_dino(place, dino, tmp_path):
     assert [row["entailment"] for row in rows_of(tmp_path / "half")] == ["somewhat alike"]
 
 
-def test_the_page_has_plots(place, tmp_path):
+def test_the_page_has_plots(place, tmp_path, monkeypatch):
+    monkeypatch.undo()  # it is drawn
     here(*words_for("gense_retrieval", place, tmp_path / "out"))
     page = (tmp_path / "out" / "report.html").read_text()
     for title in ("Accepted at other thresholds", "Lengths", "Lexical overlap"):

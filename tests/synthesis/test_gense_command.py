@@ -17,6 +17,8 @@ from tests.guide import GUIDE, commands_of
 from tests.synthesis.commands import by_two, here, rows_of, start
 from tests.synthesis.toy_t5 import WORDS, save
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false"]  # a random model pleases nobody
 SMALL = ["max_new_tokens=16", "shard_size=20", "workers=1"]
 

@@ -19,6 +19,8 @@ from tests.synthesis.commands import here, rows_of
 from tests.synthesis.naive import drawn, numbers, restricted
 from tests.synthesis.settings import decoding
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 WORDS = "rain fell on the orchard and ferry leaves harbour again bread rises slowly kitchen".split()
 SENTENCES = [" ".join(random.Random(place).sample(WORDS, 4)) for place in range(12)]
 

@@ -14,6 +14,8 @@ from synthesis.triplet_recipe import free_again
 from tests.synthesis.commands import here, rows_of
 from tests.synthesis.toy_t5 import WORDS, config_of, save, tokenizer
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false", "rules.min_hypothesis_words=0"]
 SMALL = ["max_new_tokens=6", "shard_size=4", "workers=1"]
 

@@ -16,6 +16,8 @@ from tests.forks import run_command
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.test_synthesis_command import write_toy_generator
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 SHIPPED = ROOT / "configs/prompts/gense_instruct.yaml"
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"  # noqa: E501
 OPEN = ["rules.agree=false", "rules.threshold=null", "rules.drop_near_copies=false", "rules.min_hypothesis_words=0"]

@@ -13,6 +13,8 @@ from synthesis.sentences.inputs import open_inputs
 from synthesis.sentences.preparation import Preparation, prepare
 from synthesis.sentences.split import clean, split
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 
 @pytest.mark.parametrize(
     ("document", "sentences"),

@@ -19,6 +19,8 @@ from synthesis.shards.progress import Bar, Lines, choose_progress
 from synthesis.shards.stage import Progress
 from synthesis.shards.store import Heartbeat, SynthesisFailed
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 
 def run(shown, clock, answers, groups):
     """``answers``: seconds until each answer, and its text."""

@@ -1,5 +1,6 @@
 """``engine=openai`` against a stand-in that stalls, answers nonsense, 429 and half, and dies; keys are seen nowhere."""
 
+import functools
 import json
 import math
 import signal
@@ -15,6 +16,7 @@ from tests.synthesis.commands import here, rows_of, start
 from tests.synthesis.openai_server import JUDGED, Stand, text_for
 from tests.synthesis.settings import decoding
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
 KEY = "sk-very-secret-0123456789"
 TEXTS = [f"The old cat sleeps under tree number {n} today." for n in range(12)]
 QUICK = ["requests.timeout=0.5", "requests.patience=6", "requests.in_flight=8"]
@@ -46,6 +48,22 @@ def gense(stand, texts, output, *words):
     served = ["engine=openai", f"base_url={stand.url}", "generator=some/model"]
     return ["recipe=gense_instruct", *served, f"input={texts}", f"output={output}", "shard_size=4", "workers=1",
             "rules.threshold=0.5", "rules.agree=false", *QUICK, *words]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """``good(dino)``: what a server leaves that does nothing wrong."""
+    folder = tmp_path_factory.mktemp("good")
+    (folder / "in.txt").write_text("\n".join(TEXTS))
+
+    @functools.cache
+    def written(kind):
+        one = Stand()
+        here(*kind(one, folder / "in.txt", folder / kind.__name__))
+        one.close()
+        return shards(folder / kind.__name__)
+
+    return written
 
 
 def shards(folder):
@@ -83,13 +101,11 @@ FAULTS = ["429", "500", "stall", "drip", "html", "empty", "number", "torn", "hal
 
 
 @pytest.mark.parametrize("kind", [dino, gense])
-def test_faults_change_nothing(stand, texts, tmp_path, kind):
-    here(*kind(stand, texts, tmp_path / "good"))
+def test_faults_change_nothing(stand, texts, tmp_path, kind, good):
     stand.faults = [None, *FAULTS]  # the first request goes alone
-    stand.answered.clear()
     here(*kind(stand, texts, tmp_path / "out"))
     assert stand.faults == []
-    assert shards(tmp_path / "out") == shards(tmp_path / "good")
+    assert shards(tmp_path / "out") == good(kind)
     assert asked_twice(stand.answered) == []
 
 
@@ -188,32 +204,28 @@ def test_what_the_server_refuses_at_once_is_the_users_to_correct(stand, texts, t
     assert len(stand.asked) <= 8, "those that were under way"
 
 
-def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts, tmp_path):
+def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts, tmp_path, good):
     """What was answered before is not asked again, at another address either."""
     stand.delay = 0.02
-    here(*dino(stand, texts, tmp_path / "good"))
-    stand.answered.clear()
     stand.most_answered = 30
     with pytest.raises(SynthesisFailed, match=r"has not answered for 0\.5 seconds"):
         here(*dino(stand, texts, tmp_path / "out", "requests.patience=0.5"))
     other = Stand()
     here(*dino(other, texts, tmp_path / "out"))
     assert asked_twice([*stand.answered, *other.answered]) == []
-    assert shards(tmp_path / "out") == shards(tmp_path / "good")
+    assert shards(tmp_path / "out") == good(dino)
     other.close()
 
 
-def test_a_server_that_comes_back_has_lost_nothing(stand, texts, tmp_path):
+def test_a_server_that_comes_back_has_lost_nothing(stand, texts, tmp_path, good):
     """It is away for longer than a prompt that it does not bear is tried, while requests are under way."""
     stand.delay = 0.02
-    here(*dino(stand, texts, tmp_path / "good"))
-    stand.answered.clear()
     stand.most_answered = 30
     back = threading.Timer(3, lambda: setattr(stand, "most_answered", None))
     back.start()
     here(*dino(stand, texts, tmp_path / "out", "requests.patience=30"))
     back.join()
-    assert shards(tmp_path / "out") == shards(tmp_path / "good")
+    assert shards(tmp_path / "out") == good(dino)
 
 
 def test_a_key_that_is_cut_is_not_shown(stand, texts, tmp_path):
@@ -230,10 +242,8 @@ def test_no_server_at_all(texts, tmp_path):
         here(*dino(closed, texts, tmp_path / "out"))
 
 
-def test_killed_and_continued_nothing_answered_is_asked_again(stand, texts, tmp_path):
+def test_killed_and_continued_nothing_answered_is_asked_again(stand, texts, tmp_path, good):
     """SIGKILL in the middle of the first shard; of what was answered only what was under way then comes again."""
-    here(*gense(stand, texts, tmp_path / "good"))
-    stand.answered.clear()
     stand.delay = 0.02
     out = tmp_path / "out"
     words = gense(stand, texts, out, "requests.in_flight=2")
@@ -248,7 +258,7 @@ def test_killed_and_continued_nothing_answered_is_asked_again(stand, texts, tmp_
     own.write_bytes(own.read_bytes() + b'["torn')  # as a kill within a line leaves it
     here(*words)
     assert len(asked_twice(stand.answered)) <= 3
-    assert shards(out) == shards(tmp_path / "good")
+    assert shards(out) == good(gense)
 
 
 def test_the_key_is_written_nowhere(stand, texts, tmp_path):

@@ -15,6 +15,8 @@ from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.synthesis.commands import by_two, here, rows_of, start
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 TEXTS = ["A man is playing.", "The dog runs.", 'She said "no".', "Ein Häuschen.", "A dog", "x", "A man is playing."]
 
 WORDS = "Ġa Ġcat Ġdog Ġsings Ġrun Ġthe Ġred Ġhouse Ġis Ġold".split()
