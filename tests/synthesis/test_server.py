@@ -77,7 +77,8 @@ def asked_twice(bodies):
 @pytest.mark.parametrize("chat", [False, True])
 def test_every_text_is_what_the_server_answered(stand, texts, tmp_path, chat):
     """What was sent, and rows against the stand-in's answers to that."""
-    here(*dino(stand, texts, tmp_path / "out", f"chat_template={str(chat).lower()}"))
+    patient = "requests.timeout=30"  # a busy machine is no fault
+    here(*dino(stand, texts, tmp_path / "out", f"chat_template={str(chat).lower()}", patient))
     assert len(stand.asked) == len(TEXTS) * 3 * 2
     by_text = {}
     for path, body, _ in stand.asked:
