@@ -69,9 +69,9 @@ class GenSE(Objective):
         """Texts end where their prompt begins; on the host, as the device would have to be asked for their ids."""
         if self.encoder.appended is None:
             return batch
-        views = {name: getattr(batch, name) for name in ("anchors", "positives", "negatives")}
         end = self.encoder.appended.without_last_blanks
-        return batch._replace(**{name: end(view) for name, view in views.items() if view is not None})
+        negatives = None if batch.negatives is None else end(batch.negatives)
+        return batch._replace(anchors=end(batch.anchors), positives=end(batch.positives), negatives=negatives)
 
     def training_step(self, batch: TripletBatch, batch_idx: int) -> StepOutput:
         views = self._views(batch)

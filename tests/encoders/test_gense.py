@@ -14,6 +14,7 @@ from encoders.gense import masked_duplicates
 from encoders.optim import adafactor, make_schedule
 from encoders.tiny import write_tiny_t5
 from tests.data import data_module
+from tests.decoders import save_decoder, sentencepiece
 from tests.objectives import built
 
 PROMPT = " Question: what can we draw from the above sentence?"
@@ -69,6 +70,18 @@ def by_transformers(folder, texts, prompt, max_length):
             output = model(input_ids=ids, decoder_input_ids=torch.tensor([[tokenizer.pad_token_id]]))
         rows.append(output.last_hidden_state[0, 0])
     return torch.stack(rows)
+
+
+def test_texts_of_a_step_end_where_those_of_embed_do(tmp_path):
+    """With a tokenizer that joins blanks; Lightning calls it before a batch goes to its device."""
+    model = model_of(save_decoder("llama", tmp_path, sentencepiece("llama-2")))
+    columns = [["A boat.   ", "", "Nobody sings."], ["  ", " It  is  ", "x"]]
+    batch = model.on_before_batch_transfer(batch_of(model, columns, GROUPS[:3]), 0)
+    assert batch.negatives is None
+    for view, column in zip(batch[:2], columns, strict=True):
+        read, wanted = model.encoder.appended(view), model.encoder.tokenize(column)
+        assert read.ids.tolist() == wanted.ids.tolist()
+        assert read.lengths.tolist() == wanted.lengths.tolist()
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, None])
