@@ -27,7 +27,7 @@ from contracts import NO_ROOM, InputError, NotWritten
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp"}
+CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp", "wandb"}
 MOST_SAID = 2_400  # characters of a message
 UNUSABLE = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
@@ -73,8 +73,8 @@ def judged(
 
     The arguments are those of `exit_statuses`; ``words`` are the command line's, where it was no command line.
     """
-    if why := _broken_off(error):
-        return 1, f"a download broke off: {why}. Start the same command again: what is whole is kept."
+    if said := _of_a_server(error):
+        return 1, f"{said} Start the same command again: what is whole is kept."
     if isinstance(error, InputError | HydraException | OmegaConfBaseException):
         return 2, explained(error, config, words or None)
     if isinstance(error, (NotWritten, *failed)):
@@ -132,15 +132,21 @@ def _raised_in_hydra(error: BaseException) -> bool:
     return bool(frames) and f"{os.sep}hydra{os.sep}_internal{os.sep}" in frames[-1].filename
 
 
-def _broken_off(error: BaseException | None) -> str:
-    """What the client of a download says, wherever it was called; empty where nothing broke off, or it was explained.
+def _of_a_server(error: BaseException | None) -> str:
+    """What the client of a server says, wherever it was called; empty where nothing failed, or it was explained.
 
-    Its errors are known by their libraries: which of them is used depends on the versions of others.
+    Its errors are known by their libraries: which of them is used depends on the versions of others. W&B's own are
+    that, and those that came while it was asked.
     """
     while error is not None and not isinstance(error, InputError | NotWritten):
-        if CLIENTS & {kind.__module__.partition(".")[0] for kind in type(error).__mro__}:
+        kinds = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+        if kinds & CLIENTS:
             url = getattr(error.__dict__.get("_request"), "url", "")
-            return f"{url} {error or type(error).__name__}".strip().rstrip(".")
+            why = f"{url} {str(error).strip() or type(error).__name__}".strip().rstrip(".")
+            callers = {frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)}
+            if "wandb" in {*kinds, *(name.partition(".")[0] for name in callers)}:
+                return f"W&B cannot be written to: {why}. WANDB_MODE=offline records on this disk."
+            return f"a download broke off: {why}."
         error = error.__cause__ or error.__context__
     return ""
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contracts import InputError, ItemScores, Results
+from contracts import InputError, ItemScores, Results, Spent
 from files.manifest import Damaged, read_record
 
 log = logging.getLogger(__name__)
 
 Row = dict[str, float]
+CLOCK = "time/elapsed_s"
 STOPPED = "stopped_early.json"  # in the folder of a trial that its sweep has ended before its end
 
 
@@ -20,7 +21,7 @@ class Run(NamedTuple):
 
     path: Path  # the run's folder, or the FILE.json of an evaluation
     results: Results
-    rows: list[Row]  # of metrics.csv: step, and whatever was logged at it
+    rows: list[Row]  # of metrics.csv, of stages one after another: step, and whatever was logged at it
     items: ItemScores | None  # what single test items came to, where it was kept
     label: str | None = None  # of its arm, where somebody has named it
 
@@ -88,17 +89,25 @@ def read_run(path: Path) -> Run:
     file = path / "results.json" if path.is_dir() else path
     results = read_results(file)
     _check_scores(file, results)
-    items = items_beside(_last_stage(file, results))
-    return Run(path, results, _read_rows(file.parent), read_items(items) if items.exists() else None)
+    stages = _stages(file, results)
+    items = items_beside(stages[-1][0])  # whose scores these are
+    rows = list[Row]()
+    steps = seconds = 0.0
+    for one, spent in stages:
+        for row in _read_rows(one.parent):
+            if row["step"] or not steps:  # what a stage begins with, the one before has ended with
+                later = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
+                rows.append(row | {"step": row["step"] + steps} | later)
+        steps, seconds = steps + spent["steps"], seconds + spent["wall_seconds"]
+    return Run(path, results, rows, read_items(items) if items.exists() else None)
 
 
-def _last_stage(file: Path, results: Results) -> Path:
-    """The results.json whose scores these are: a run in stages has those of its last one."""
-    stages = results.get("stages")
-    if not stages:
-        return file
-    last = max(stages, key=lambda name: stages[name]["place"])
-    return file.parent / f"stage-{last}" / file.name
+def _stages(file: Path, results: Results) -> list[tuple[Path, Spent]]:
+    """The results.json of each stage in turn, and what it cost; of a run without stages its own."""
+    stages = results.get("stages", {})
+    found = sorted((stage["place"], file.parent / f"stage-{name}" / file.name, stage["spent"])
+                   for name, stage in stages.items())  # fmt: skip
+    return [(one, spent) for _, one, spent in found] or [(file, results["spent"])]
 
 
 def _check_scores(file: Path, results: Results) -> None:

@@ -75,7 +75,8 @@ class Running:
             if self.ended_by:
                 return None
             process = start(
-                [sys.executable, str(TRAIN), *job.words, f"output_dir={job.folder}"],
+                # a page of each is for nobody to look at, and takes seconds that a race counts; its words may want it
+                [sys.executable, str(TRAIN), "live=false", *job.words, f"output_dir={job.folder}"],
                 {**os.environ, **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
             self._processes.append(process)

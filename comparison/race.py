@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from comparison.collect import labels_of, read_run
+from comparison.collect import CLOCK, labels_of, read_run
 from comparison.processes import Done, Job, run_all
 from contracts import InputError
 from files.claims import differences
@@ -115,7 +115,7 @@ def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
     if kind in SPENT:
         each = spent[SPENT[kind]] / max(1, spent["steps"])  # type: ignore[literal-required]
     else:
-        timed = [(row["step"], row["time/elapsed_s"]) for row in run.rows if "time/elapsed_s" in row]
+        timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
         (first, before), (last, after) = timed[0], timed[-1]
         each = (after - before) / max(1.0, last - first) or spent["wall_seconds"] / max(1, spent["steps"])
     steps = max(1, round(amount / each))

@@ -155,7 +155,8 @@ def _of_markdown(section: Section) -> Section:
 def lead(one: Comparison) -> list[str]:
     runs = sum(len(arm.runs) for arm in one.arms)
     return [
-        f"{runs} runs of {len(one.arms)} arms, ranked by {one.headline.name}"
+        f"{runs} {'run' if runs == 1 else 'runs'} of {'one arm' if len(one.arms) == 1 else f'{len(one.arms)} arms'}, "
+        f"ranked by {one.headline.name}"
         + (f", the average of {', '.join(one.headline.tasks)}." if len(one.headline.tasks) > 1 else ".")
     ]
 

@@ -285,7 +285,7 @@ def configs(arms: Sequence[Arm]) -> list[Table]:
     same = [[key, Cell(_shown(arms[0].settings.get(key)))] for key in keys if key not in different]
     heads, rows = _arms_down("setting", arms, rows)
     return [
-        Table(columns(*heads), rows, "What differs", "", "configs"),
+        *([Table(columns(*heads), rows, "What differs", "", "configs")] if different else []),
         Table(columns("setting", "value of all"), same, "What all share", "", "configs-shared", folded=True),
     ]
 

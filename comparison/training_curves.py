@@ -1,9 +1,10 @@
 """What runs logged while they trained: scores first, then losses; over steps, tokens and seconds."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from comparison.arms import Arm
-from comparison.collect import Run
+from comparison.collect import CLOCK, Run
 from files.curves import Curves, figure, lines_of, picture
 from files.figure import Figure
 from files.tables import Column, Table, columns
@@ -19,10 +20,12 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
 
 
 def _curves(name: str, run: Run) -> Curves:
-    spent = run.results["spent"]
-    timed = [(row["step"], row["time/elapsed_s"]) for row in run.rows if "time/elapsed_s" in row]
+    stages = sorted(run.results.get("stages", {}).values(), key=lambda stage: stage["place"])
+    spent = [stage["spent"] for stage in stages] or [run.results["spent"]]
+    timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     steps, seconds = zip(*[(0.0, 0.0), *timed], strict=True)
-    tokens = ([0.0, float(max(1, spent["steps"]))], [0.0, float(spent["real_tokens"])])
+    ends = [0.0, *accumulate(float(max(1, one["steps"])) for one in spent)]
+    tokens = (ends, [0.0, *accumulate(float(one["real_tokens"]) for one in spent)])
     others = {"real tokens": tokens, "seconds of training": (steps, seconds)}
     return Curves(name, f"seed {run.seed}", lines_of(run.rows), others)
 
@@ -37,9 +40,11 @@ def training(arms: Sequence[Arm]) -> list[Figure]:
     if not logged:
         return []
     first = [*order, *sorted(logged, key=lambda name: name != LOSS)][0]
+    staged = any("stages" in run.results for arm in arms for run in arm.runs)
     caption = (
         "A broad line is the mean over an arm's seeds, its band the lowest and the highest, a thin line a run. Tokens "
-        "are spread evenly over the steps. Losses of different objectives are not comparable."
+        f"are spread evenly over the steps{' of a stage; stages stand one after another' if staged else ''}. Losses of "
+        "different objectives are not comparable."
     )
     shown = figure(runs, first, key, "training-score", "Curves", caption)._replace(table=_progress(runs, first))
     lost = picture(

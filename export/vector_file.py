@@ -46,6 +46,7 @@ class VectorFile:
         self.part, self.progress, self.about, self.ranges = (
             output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json", ".ranges.npy")
         )
+        self.lock = output.with_name(f"{output.name}.lock")
         self.windows = -(-self.rows // self.window)
 
     def claim(self, *, overwrite: bool) -> bool:
@@ -63,9 +64,8 @@ class VectorFile:
                 path.unlink(missing_ok=True)
         if self.output.exists():
             self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
-            if self.progress.is_file():  # the last thing that a finished job removes
-                self.part.unlink(missing_ok=True)
-                self.progress.unlink()
+            for path in (self.part, self.progress, self.lock):  # what a kill leaves of a job that has just finished
+                path.unlink(missing_ok=True)
             return True
         if not self.progress.is_file():
             self._refuse_others()
@@ -148,8 +148,7 @@ class VectorFile:
 
     def finish(self, texts: Texts) -> bool:
         """Give the file its name, if all windows are there and no other process has done so; whether it is finished."""
-        lock = self.output.with_name(f"{self.output.name}.lock")
-        with FileLock(lock):
+        with FileLock(self.lock):
             if self.output.exists():
                 return True
             if not self.done().all():
@@ -168,7 +167,7 @@ class VectorFile:
                 self.part.replace(self.output)
             self.part.unlink(missing_ok=True)
             self.progress.unlink()
-            lock.unlink(missing_ok=True)
+            self.lock.unlink(missing_ok=True)
         return True
 
     def close(self) -> None:

@@ -10,13 +10,14 @@ from urllib.parse import unquote, urlsplit
 
 class Hub:
     """``asked`` has the requests, method and path, since it was last cleared. The server dies in the middle of files
-    whose names end with ``breaks_off``."""
+    whose names end with ``breaks_off``, and falls silent in the middle of those that end with ``stalls``."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
         self.commit = "1" * 40
         self.asked: list[str] = []
-        self.breaks_off = ("none",)
+        self.breaks_off = self.stalls = ("none",)
+        self.closed = threading.Event()
         handler = type("Handler", (Handler,), {"hub": self})
         self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._http.server_port}"
@@ -26,6 +27,7 @@ class Hub:
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
 
     def close(self) -> None:
+        self.closed.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -76,9 +78,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
-            dies = self.path.endswith(self.hub.breaks_off)
-            self.wfile.write(data[: len(data) // 2] if dies else data)
-            self.close_connection = dies
+            dies, stalls = self.path.endswith(self.hub.breaks_off), self.path.endswith(self.hub.stalls)
+            self.wfile.write(data[: len(data) // 2] if dies or stalls else data)
+            self.close_connection = dies or stalls
+            if stalls:
+                self.wfile.flush()
+                self.hub.closed.wait(60)
 
     def log_message(self, *_: object) -> None:
         pass

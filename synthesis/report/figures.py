@@ -137,7 +137,7 @@ def thresholds(curve: Mapping[str, int], rows: int) -> Figure:
     """Sentences whose triplet is accepted at other thresholds. ``curve`` is a manifest's."""
     points = [{"threshold": float(one), "share": count / max(rows, 1), "n": count} for one, count in curve.items()]
     panel = {
-        "height": 240, "data": {"values": points}, "mark": {"type": "line", "point": True, "color": "@c1"},
+        "height": 240, "data": {"values": points}, "mark": {"type": "line", "point": True, "color": "@ink"},
         "encoding": {
             "x": {"field": "threshold", "type": "quantitative", "scale": {"zero": False}},
             "y": {"field": "share", "type": "quantitative", "title": "share of the sentences", "axis": {"format": "%"}},
@@ -151,7 +151,7 @@ def rules(broken: Mapping[str, int], rows: int) -> Figure:
     """``broken`` is a manifest's: each rule as if it were the only one."""
     bars = [{"rule": rule, "n": number, "share": number / max(rows, 1)} for rule, number in broken.items()]
     panel = {
-        "height": {"step": 30}, "data": {"values": bars}, "mark": {"type": "bar", "color": "@c2", "cornerRadius": 2},
+        "height": {"step": 30}, "data": {"values": bars}, "mark": {"type": "bar", "color": "@soft", "cornerRadius": 2},
         "encoding": {
             "y": {"field": "rule", "type": "nominal", "title": None, "sort": None},
             "x": {"field": "share", "type": "quantitative", "title": "share of the sentences that break it",

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import multiprocessing
 import os
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,10 @@ import pytest
 from contracts import InputError, NotWritten
 from encoders import load_encoder
 from export.embed import Keys, run
+from export.texts_of import open_texts
+from export.vector_file import VectorFile
 from tests.forks import Started, run_command
+from tests.guide import commands_of, parts_of
 from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,7 +167,7 @@ def marks(path: Path) -> int:
 )
 def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(2000)]
+    texts = [" ".join(rng.choice(["rain", "orchard", "clock"], rng.integers(1, 60))) + f" {i}" for i in range(1000)]
     path, output = lines(tmp_path / "t.txt", texts), tmp_path / "o.npy"
     words = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "window=20"]
     job = Started("export.embed", words)
@@ -171,12 +176,57 @@ def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, sent):
     assert job.finish().status == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[sent]
     assert not output.exists()
     before = marks(tmp_path / "o.npy.progress")
-    assert 5 <= before < 100
+    assert 5 <= before < 50
     status, _, told = Started("export.embed", words).finish()
     assert status == 0, told
-    assert f"{before * 20} of 2000 are there already" in told
+    assert f"{before * 20} of 1000 are there already" in told
     command(*words[:2], f"output={tmp_path / 'whole.npy'}", "window=20")
     np.testing.assert_array_equal(np.load(output), np.load(tmp_path / "whole.npy"))
+
+
+@pytest.mark.parametrize("name", ["o.npy", "o.parquet"])
+def test_killed_wherever_the_file_gets_its_name_it_is_whole_or_goes_on(tmp_path, name):
+    """At each file that is opened, renamed or removed from the moment all vectors of 8 bits are there."""
+    texts = open_texts(str(lines(tmp_path / "t.txt", TEXTS)), None)
+    rows = np.random.default_rng(0).normal(size=(len(TEXTS), 8)).astype(np.float32)
+    identity = {"encoder": "e", "rows": len(TEXTS), "width": 8, "dtype": "int8", "window": 40}
+
+    def write(folder: Path, die_at: int = 0) -> None:
+        folder.mkdir(exist_ok=True)
+        file = VectorFile(folder / name, identity)
+        if file.claim(overwrite=False):
+            return
+        file.open()
+        for number in np.flatnonzero(~file.done()):
+            file.write(number, rows[40 * number : 40 * (number + 1)])
+        left = [die_at]
+
+        def look(event: str, _: object) -> None:
+            left[0] -= event in ("open", "os.rename", "os.remove")
+            if left[0] == 0 and die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(look)
+        file.finish(texts)
+        os._exit(0)
+
+    def died(folder: Path, die_at: int = 0) -> bool:
+        child = multiprocessing.get_context("fork").Process(target=write, args=(folder, die_at))
+        child.start()
+        child.join()
+        return child.exitcode == -signal.SIGKILL
+
+    def left_in(folder: Path) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    assert not died(tmp_path / "whole")
+    whole, kills = left_in(tmp_path / "whole"), 0
+    while died(tmp_path / str(kills), kills + 1):
+        died(tmp_path / str(kills))
+        assert left_in(tmp_path / str(kills)) == whole
+        kills += 1
+    assert kills > 20
+    assert whole.keys() == {name, f"{name}.json", f"{name}.ranges.npy"}
 
 
 def test_several_processes_make_the_same_file_and_go_on_for_one(tmp_path, tiny_mlm):
@@ -192,11 +242,16 @@ def test_several_processes_make_the_same_file_and_go_on_for_one(tmp_path, tiny_m
 
 
 def test_devices_starts_so_many_processes(tmp_path, small_word_vectors):
-    path = lines(tmp_path / "t.txt", TEXTS)
-    words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "devices=2", "window=8"]
-    done = run_command(["-m", "export.embed", *words])
+    """The command of the page; but for its number of processes."""
+    [(_, words)] = [parts_of(line) for line in commands_of("docs/export") if " devices=" in line]
+    lines(tmp_path / "texts.txt", TEXTS)
+    mine = [f"encoder={small_word_vectors}", "precision=fp32", "devices=2", "window=8"]
+    done = run_command(
+        ["-m", "export.embed", *{word.split("=")[0]: word for word in [*words, *mine]}.values()], tmp_path
+    )
     assert done.returncode == 0, done.stderr
-    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), load_encoder(small_word_vectors).embed(TEXTS).numpy())
+    expected = load_encoder(small_word_vectors).embed(TEXTS).numpy()
+    np.testing.assert_array_equal(np.load(tmp_path / "fast.npy"), expected)
 
 
 def test_of_several_processes_one_tells_what_is_wrong(tmp_path):

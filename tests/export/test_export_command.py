@@ -20,9 +20,9 @@ from export.sentence_transformers import export_encoder
 from export.transformers_folder import export_transformers, use_of_transformers
 from files.claims import MARK
 from tests.export.texts import TORTURE
+from tests.forks import run_command
 from tests.in_process import run_here
 
-ROOT = Path(__file__).resolve().parents[2]
 ALONE = """
 import json, os, sys
 for name in ("encoders", "export", "contracts", "evaluation", "runs", "losses", "datamodules"):
@@ -35,7 +35,7 @@ BY_SENTENCE_TRANSFORMERS = (
 import numpy
 from sentence_transformers import SentenceTransformer
 models = [SentenceTransformer(folder, device="cpu") for folder in sys.argv[1].split(os.pathsep)]
-numpy.save(sys.argv[3], [model.encode(texts, show_progress_bar=False) for model in models])
+found = [model.encode(texts, show_progress_bar=False) for model in models]
 """
 )
 
@@ -70,6 +70,7 @@ def small_files(folder: Path) -> dict:
 
 
 def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path):
+    """And the example of a transformers folder's card, where neither this project nor its modules are there."""
     folders = [minilm_path]
     for compat in ("null", "3"):
         one, two = tmp_path / f"one{compat}", tmp_path / f"two{compat}"
@@ -77,10 +78,21 @@ def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path):
         command(f"run={one}", f"output={two}", f"compat={compat}")
         assert small_files(one) == small_files(two)
         folders.append(two)
-    expected, *found = alone(BY_SENTENCE_TRANSFORMERS, os.pathsep.join(map(str, folders)), TORTURE, tmp_path)
+    plain = tmp_path / "plain"
+    command(f"run={minilm_path}", f"output={plain}", "format=transformers")
+    card = (plain / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert not list(plain.glob("*module*"))
+    code = python_of(card).replace("PATH_OR_ID_OF_THIS_FOLDER", str(plain))
+    script = BY_SENTENCE_TRANSFORMERS + code.replace('["A sentence.", "Another one."]', "texts[:1] + texts[4:]")
+    script += "\nnumpy.save(sys.argv[3], numpy.concatenate([*found, vectors.numpy()]))"
+    rows = alone(script, os.pathsep.join(map(str, folders)), TORTURE, tmp_path)
+    expected, *found = np.split(rows[: len(folders) * len(TORTURE)], len(folders))
     for folder, vectors in zip(folders[1:], found, strict=True):
         np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0)
         np.testing.assert_allclose(load_encoder(folder).embed(TORTURE), expected, atol=1e-5, rtol=0)
+    by_the_example = rows[len(folders) * len(TORTURE) :]
+    np.testing.assert_allclose(by_the_example, np.concatenate([expected[:1], expected[4:]]), atol=1e-5, rtol=0)
 
 
 def an_export(folder: Path, backbone: Path, **options) -> Path:
@@ -129,27 +141,9 @@ def test_the_example_of_a_transformers_folder_gives_the_vectors(tiny_bert, tmp_p
     np.testing.assert_allclose(names["vectors"], encoder.embed(texts), atol=1e-5, rtol=0)
 
 
-def test_a_transformers_folder_says_so_and_runs_alone(minilm_path, tmp_path):
-    command(f"run={minilm_path}", f"output={tmp_path / 'plain'}", "format=transformers")
-    card = (tmp_path / "plain" / "README.md").read_text()
-    assert "library_name: transformers" in card
-    assert not list((tmp_path / "plain").glob("*module*"))
-    code = python_of(card).replace("PATH_OR_ID_OF_THIS_FOLDER", str(tmp_path / "plain"))
-    script = ALONE + code.replace('["A sentence.", "Another one."]', "texts")
-    script += "\nimport numpy\nnumpy.save(sys.argv[3], vectors.numpy())\n"
-    texts = TORTURE[:1] + TORTURE[4:]
-    found = alone(script, tmp_path / "plain", texts, tmp_path)
-    np.testing.assert_allclose(found, load_encoder(minilm_path).embed(texts), atol=1e-5, rtol=0)
-
-
 def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "export", f"run={tiny_mlm}", f"output={tmp_path / 'out'}"]
-
     def typed(*more):
-        return subprocess.run(
-            [*words, *more], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        return run_command(["-m", "export", f"run={tiny_mlm}", f"output={tmp_path / 'out'}", *more], tmp_path)
 
     done = typed()
     assert done.returncode == 0, done.stderr

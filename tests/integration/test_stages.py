@@ -14,6 +14,9 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from command.config_files import CONFIGS
+from comparison.arms import arms_of
+from comparison.collect import read_run
+from comparison.training_curves import curves_of
 from encoders import load_encoder
 from files.metrics import read_rows
 from files.results import read_results
@@ -101,6 +104,21 @@ def test_each_stage_leaves_a_run_and_the_whole_is_the_last_with_the_cost_of_all(
     assert [manifest["used"] for manifest in results["data"]] == [44, 22]  # the second with fraction=0.5
     assert second["recipe"]["model"]["temperature"] == 0.1
     assert (first["recipe"]["model"]["temperature"], first["recipe"]["batch_size"]) == (0.05, 8)
+
+
+def test_a_comparison_draws_the_stages_one_after_another(whole):
+    [shown] = curves_of(arms_of([read_run(whole)]))
+    first, second = (whole / f"stage-{name}" for name in ("first", "second"))
+    one, two = (
+        [(int(row["step"]), float(row["train/loss"])) for row in read_rows(stage / "metrics.csv")]
+        for stage in (first, second)
+    )
+    assert list(zip(*shown.lines["train/loss"], strict=True)) == [*one, *((step + 5, loss) for step, loss in two)]
+    spent = [read_results(stage / "results.json")["spent"] for stage in (first, second)]
+    tokens = [one["real_tokens"] for one in spent]
+    assert shown.others["real tokens"] == ([0, 5, 11], [0, tokens[0], sum(tokens)])
+    last = float(read_rows(second / "metrics.csv")[-1]["time/elapsed_s"])
+    assert shown.others["seconds of training"][1][-1] == pytest.approx(spent[0]["wall_seconds"] + last)
 
 
 def test_the_encoder_and_the_checkpoint_of_the_whole_are_the_last_stages(whole):
