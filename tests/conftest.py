@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import browser
 from tests.server import Server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +55,12 @@ TOPICS = {
     "garden": "orchard apple soil rain seed rose hedge spade leaf root worm compost pear fence bee shade".split(),
 }
 COMMON = "the a of and in on was with that for it as had by this from were which when every another".split()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_browser_stays() -> Iterator[None]:
+    yield
+    browser.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -42,17 +42,24 @@ def test_a_second_start_asks_the_hub_once(hub, tmp_path):
     assert about_it == [f"GET /api/models/{hub.name}/revision/main"]
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", pytest.param("tokenizer.json", marks=pytest.mark.slow)])
-def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, file):
+@pytest.mark.parametrize(
+    ("file", "how", "why"),
+    [
+        ("model.safetensors", "breaks_off", "peer"),
+        pytest.param("tokenizer.json", "breaks_off", "peer", marks=pytest.mark.slow),
+        pytest.param("model.safetensors", "stalls", "The read operation timed out", marks=pytest.mark.slow),
+    ],
+)
+def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, file, how, why):
     (tmp_path / "texts.txt").write_text("a text\n")
     words = ["-m", "export.embed", f"encoder={hub.name}", f"input={tmp_path / 'texts.txt'}", "pooling=mean"]
     words += [f"output={tmp_path / 'vectors.npy'}", "devices=1", "device=cpu"]
-    hub.breaks_off = (file,)
-    done = run_command(words, tmp_path, **here(hub.url, tmp_path))
+    setattr(hub, how, (file,))
+    done = run_command(words, tmp_path, **here(hub.url, tmp_path), HF_HUB_DOWNLOAD_TIMEOUT="1")
     assert (done.returncode, done.stderr.count("Traceback")) == (1, 0), done.stderr
     *_, last = done.stderr.splitlines()
-    assert last.startswith(f"embed.py: a download broke off: {hub.url}/{hub.name}/resolve/{hub.commit}/{file} peer")
-    hub.breaks_off = ("none",)
+    assert last.startswith(f"embed.py: a download broke off: {hub.url}/{hub.name}/resolve/{hub.commit}/{file} {why}")
+    setattr(hub, how, ("none",))
     done = run_command(words, tmp_path, **here(hub.url, tmp_path))
     assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr
 

@@ -3,6 +3,8 @@
 import gzip
 import json
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
@@ -244,6 +246,20 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(refused, tmp_pa
     saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 1
     assert all(weight.isfinite().all() for weight in saved["state_dict"].values())
+
+
+def test_a_wandb_that_refuses_is_named_and_no_download(tiny_run, command, tmp_path):
+    refuses = {"do_POST": lambda self: self.send_error(403), "log_message": lambda *_: None}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Refuses", (BaseHTTPRequestHandler,), refuses))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    there = {"WANDB_MODE": "online", "WANDB_API_KEY": "k" * 40, "WANDB_BASE_URL": url}
+    outcome = command(*tiny_run, f"output_dir={tmp_path / 'run'}", "quiet=true", "logger=wandb", **there)
+    server.shutdown()
+    server.server_close()
+    assert (outcome.status, outcome.err.count("Traceback")) == (1, 0), outcome.err[-2000:]
+    said = "train.py: W&B cannot be written to: CommError. WANDB_MODE=offline records on this disk."
+    assert said in outcome.err
 
 
 def test_a_traceback_is_shown_to_who_asks(tiny_run, run_train, tmp_path):
