@@ -123,7 +123,8 @@ def _matrix(arms: int, cells: list[dict[str, Any]], *, few: bool) -> dict[str, A
             "ticks": False,
         }
     }
-    x = names | {"field": "column", "axis": {"orient": "top", "labelAngle": 0, "domain": False, "ticks": False}}
+    x = names | {"field": "column", "axis": {
+        "orient": "top", "labelAngle": 0, "domain": False, "ticks": False, "labelOverlap": "parity"}}  # fmt: skip
     tooltip = [
         {"field": "arm", "title": "arm"}, {"field": "minus", "title": "minus"}, {"field": "score", "title": "score"},
         {"field": "value", "title": "difference", "format": "+.2f"},
@@ -131,7 +132,7 @@ def _matrix(arms: int, cells: list[dict[str, Any]], *, few: bool) -> dict[str, A
         {"field": "p", "title": "p, Holm"}, {"field": "says", "title": "for these seeds"},
     ]  # fmt: skip
     layers: list[dict[str, Any]] = [
-        {"mark": {"type": "rect", "cornerRadius": 3, "stroke": "@line"}, "encoding": {
+        {"mark": {"type": "rect", "cornerRadius": 3 if few else 0, "stroke": "@line"}, "encoding": {
             "color": {"field": "sign", "type": "nominal", "legend": None,
                       "scale": {"domain": ["above", "below"], "range": ["@c1", "@c2"]}},
             "fillOpacity": {"field": "size", "type": "quantitative", "legend": None,

@@ -126,7 +126,7 @@ def sentence_map(probes: Sequence[Probe], how: str, shown: Sequence[int]) -> Fig
     shades = stats.rankdata(probes[0].places[shown, 0]) / len(shown)
     panels = [_map(place, probe, shown, shades) for place, probe in enumerate(probes)]
     caption = (
-        f"{len(shown)} sentences by {how}, first run of each arm, every map turned and scaled to fit the first. A "
+        f"{len(shown):,} sentences by {how}, first run of each arm, every map turned and scaled to fit the first. A "
         "colour is a place in the first map: where colours stay together, neighbourhoods do. A click lights up a "
         "sentence in all maps, with its neighbours under each arm."
     )

@@ -13,6 +13,8 @@ LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else c
 RATE = "train/lr"
 NO_CURVES = ("train/", "throughput/", "time/", "step")
 MOST_OTHERS = 5
+# of an axis, as Vega says it; a learning rate as 2.5e-5
+NUMBER = "format(datum.value, datum.value && abs(datum.value) < 0.001 ? '~e' : '.4~g')"
 MOST_LOSSES = 5
 
 
@@ -148,7 +150,7 @@ def _axes(values: Sequence[float]) -> tuple[dict[str, Any], dict[str, Any]]:
     number = {"type": "quantitative", "title": None}
     scale = {"type": "log"} if spans_decades(values) else {"zero": False}
     return {**number, "field": "step", "axis": {"grid": False, "tickCount": 5}}, {
-        **number, "field": "value", "scale": scale, "axis": {"tickCount": 5, "format": ".4~g"}}  # fmt: skip
+        **number, "field": "value", "scale": scale, "axis": {"tickCount": 5, "labelExpr": NUMBER}}  # fmt: skip
 
 
 def is_alike(baseline: str, name: str) -> bool:

@@ -18,7 +18,7 @@
         const before = place ? steps[place - 1][1][row].map(([text]) => text) : null;
         return report.element("tr", {}, report.element("th", { scope: "row", dir: "auto" }, sentence), ...found[row].map(
           ([text, cosine]) => report.element("td", { dir: "auto", class: before && !before.includes(text) ? "new" : "" },
-            text, " ", report.element("span", { class: "cosine" }, cosine.toFixed(2)))));
+            report.element("bdi", {}, text), " ", report.element("span", { class: "cosine" }, cosine.toFixed(2)))));
       }));
     };
     const last = steps.length - 1, at = steps.findIndex(([step]) => step === known.moment);
