@@ -11,6 +11,7 @@ from files.tables import Column, Table, columns
 BINS = 50  # of a document, from its first token to its last
 SHOWN = 24  # documents of a batch that are drawn
 ROLES = ("anchor", "positive")
+ROW = 26  # pixels of a document
 
 
 class Document(NamedTuple):
@@ -52,13 +53,13 @@ def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure
         (("document", "document"), ("role", "role"), ("from", "first token"), ("tokens", "tokens"), ("of", "of"))
     ]  # fmt: skip
     drawn = {
-        "height": {"step": 26},
+        "height": {"step": ROW, "for": "position"},
         "layer": [
             {"data": {"values": whole}, "mark": {"type": "rule", "color": "@line", "strokeWidth": 3},
              "encoding": {"x": x, "x2": {"field": "to"}, "y": y}},
             {"data": {"values": spans}, "mark": {"type": "bar", "height": 8, "opacity": 0.75, "cornerRadius": 2},
              "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "color": colour, "tooltip": tooltip,
-                          "yOffset": {"field": "lane", "type": "nominal", "scale": {"paddingInner": 0.1}}}},
+                          "yOffset": {"field": "lane", "type": "nominal", "scale": {"range": [0, ROW]}}}},
         ],
     }  # fmt: skip
     lines = [

@@ -2,15 +2,17 @@
 
 import json
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 
 from contracts import InputError, Ragged, SentenceBatch, SpanBatch, TripletBatch
+from files.figure import draw
 from preview.__main__ import read_words, run
 from preview.batch import examples_of, false_negatives, masking, pieces_of, repeated, sequences_of, shared_texts
-from preview.places import BINS, Document, coverage
+from preview.places import BINS, Document, coverage, figures
 from preview.summary import histogram, plural, summaries, summary
 
 
@@ -91,6 +93,23 @@ def test_the_density_counts_every_token_of_every_span():
                     counted[int((token + (part + 0.5) / 100) / document.tokens * BINS)] += BINS / document.tokens / 100
     assert coverage(draws, "anchor") == pytest.approx(counted / 2, abs=0.02)
     assert coverage(draws, "positive").sum() / BINS == pytest.approx(7 / 130 / 2)
+
+
+def test_each_span_is_drawn_beside_its_own_document():
+    documents = [Document(row, 100, [("anchor", 5, 20), ("positive", 60, 10)]) for row in range(3)]
+    picture = draw(figures(documents, documents)[:1])["places"].svg
+    lines, bars = {}, []
+    for mark in ElementTree.fromstring(picture).iter():
+        about = dict(re.findall(r"(\w+): ([^;]+)", mark.get("aria-label", "")))
+        if mark.get("aria-roledescription") == "rule mark":
+            lines[about["document"]] = float(re.search(r",([\d.]+)\)", mark.get("transform"))[1])
+        elif mark.get("aria-roledescription") == "bar":
+            bars.append((about["document"], about["role"], float(re.match(r"M[\d.]+,([\d.]+)L", mark.get("d"))[1])))
+    apart = np.diff([*lines.values()])
+    assert (len(lines), len(bars), apart.min()) == (3, 6, apart.max())
+    for document, role, top in bars:
+        place = top + 4 - lines[document]  # bars are eight pixels high
+        assert -apart[0] / 2 < place < 0 if role == "anchor" else 0 < place < apart[0] / 2
 
 
 def test_triplets_show_hard_and_easy_negatives():
