@@ -249,6 +249,8 @@ class Spent(TypedDict):
     padded_tokens: int  # padding only
     wall_seconds: float
     peak_memory_bytes: int  # largest rank: CUDA's allocator, or resident memory on a CPU
+    compile_seconds: NotRequired[float]  # of the slowest rank, where torch's compiler was at work
+    compiled_graphs: NotRequired[int]
 
 
 class StageResults(TypedDict):

@@ -5,7 +5,8 @@ given to it before is done, and then the device waits for the host.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,32 @@ def places_in_chunks(
     order = np.lexsort((columns, rows, chunk_M))
     together = on_device(np.stack([rows, columns, flat])[:, order], device)
     return [Places(*part) for part in together.split(np.bincount(chunk_M, minlength=len(chunks)).tolist(), dim=1)]
+
+
+def brought_home(found: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The same on the host, each when the next has been begun: a device is never left without work."""
+    under_way = deque[tuple[Tensor, torch.cuda.Event | None]]()
+    for values in found:
+        under_way.append(_sent_home(values))
+        if len(under_way) > 1:
+            yield _arrived(*under_way.popleft())
+    while under_way:
+        yield _arrived(*under_way.popleft())
+
+
+def _sent_home(values: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    if values.device.type != "cuda":
+        return values.cpu(), None
+    home = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
+    sent = torch.cuda.Event()
+    sent.record()
+    return home, sent
+
+
+def _arrived(home: Tensor, sent: torch.cuda.Event | None) -> Tensor:
+    if sent is not None:
+        sent.synchronize()
+    return home
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def depths(transformer: PreTrainedModel) -> Depths:
     """
     trunk = cast(PreTrainedModel, transformer.base_model)
     found = {weight: 0 for name, weight in trunk.named_parameters() if _is_embedding(trunk, name)}
-    layers = _layers(trunk)
+    layers = layers_of(trunk)
     for depth, layer in enumerate(layers, 1):
         found |= {weight: depth for weight in layer.parameters()}  # T5 keeps an embedding of distances in a layer
     return Depths({weight: found.get(weight, len(layers) + 1) for weight in transformer.parameters()}, len(layers))
@@ -89,7 +89,7 @@ def _is_embedding(trunk: nn.Module, name: str) -> bool:
     return isinstance(owner, nn.Embedding) or OF_EMBEDDINGS.search(name) is not None
 
 
-def _layers(trunk: PreTrainedModel) -> list[nn.Module]:
+def layers_of(trunk: PreTrainedModel) -> list[nn.Module]:
     """The lowest first; none where they share their weights, as ALBERT's."""
     counts = {getattr(trunk.config, name, None) for name in COUNTS}
     stacks = dict[str, nn.ModuleList]()

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from contracts import InputError, Ragged, StepOutput
 from encoders.attention import is_decoder_alone, reads_ahead
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
+from encoders.compiled import compile_layers
 from encoders.guide import GuideEncoder
 from encoders.layers import check_decay, decayed_rates, freeze
 from encoders.lengths import length_to_train
@@ -47,6 +48,7 @@ class Settings(TypedDict):
     freeze: str | None  # embeddings, layers:N
     lora: LoraKeys
     frozen_weights: Literal["fp32", "bf16"]
+    compile: bool | str  # the layers, by torch's compiler, or by another backend of it
 
 
 class EncoderSettings(Settings):
@@ -167,7 +169,7 @@ class Objective(pl.LightningModule):
 
     def adapt(self, transformer: PreTrainedModel, under: Below, *beside: nn.Module) -> None:
         """Where ``model.lora.rank`` asks for it, freeze what was loaded and put an adapter into it; then what
-        ``model.freeze`` names; in place.
+        ``model.freeze`` names, and have compiled what ``model.compile`` asks for; in place.
 
         What lies ``beside`` shares weights with it.
         """
@@ -176,6 +178,7 @@ class Objective(pl.LightningModule):
             adapt(transformer, lora, under, frozen_weights, *beside)
         freeze(transformer, self.hparams.get("freeze"), self.hparams.backbone)
         check_decay(transformer, self.hparams.get("layer_decay"))
+        compile_layers(self.hparams.get("compile", False), transformer, *beside)
 
     @property
     def transformer(self) -> PreTrainedModel:

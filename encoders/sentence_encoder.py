@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders.ahead import Places, places_in_chunks
+from encoders.ahead import Places, brought_home, places_in_chunks
 from encoders.appended_prompt import AppendedPrompt
 from encoders.backbones import T5_FAMILY
 from encoders.chunks import (
@@ -32,8 +32,9 @@ from encoders.chunks import (
     plan_chunks,
     recomputes,
 )
+from encoders.compiled import even, fast_layers
 from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
-from encoders.faster_layers import attention_for, fast_linears, packed_linears, shared_between_chunks
+from encoders.faster_layers import attention_for, packed_linears, shared_between_chunks
 from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.masked_rows import vectors_and_logits
 from encoders.pooling import POOLERS
@@ -45,6 +46,7 @@ from losses.tokens import masked_lm_sum
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
 ACTIVATION_BYTES = 2**33
+LEAST_TOKENS = 512  # of a chunk, whatever the memory
 
 
 class Encoded(NamedTuple):
@@ -86,9 +88,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         if POOLERS[pooling].is_shipped and head is None:
             raise InputError(f"pooling={pooling} is a layer behind [CLS], and this encoder has none. Take pooling=cls.")
         check_recompute(recompute)
-        if token_budget is None:
-            token_budget = affordable_tokens(transformer)
-        if token_budget < 1:
+        if token_budget is not None and token_budget < 1:
             raise InputError(f"token_budget={token_budget}: a chunk needs at least one token; 2048 to 65536 are usual.")
         self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
@@ -120,8 +120,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self._refuse_too_long(sequences.lengths)
         if (way := self.way(sequences.ids.device)).attention is not None:
             return self._encode_rows(sequences, labels, predicted, way)
-        chunks = plan_chunks(sequences.lengths, self.token_budget, chunk_cost(sequences.ids.device))
-        again = recomputes(self.recompute, padded_tokens(chunks), self.token_budget)
+        widths, budget = even(sequences.lengths, self.transformer, self.longest), self.budget(sequences.ids.device)
+        chunks = plan_chunks(widths, budget, chunk_cost(sequences.ids.device))
+        again = recomputes(self.recompute, padded_tokens(chunks), budget)
         ids = padded(sequences.ids, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         targets = _targets(sequences, labels, predicted, chunks)
         inputs = ((*laid_out, target) for laid_out, target in zip(ids, targets, strict=True))
@@ -130,12 +131,14 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def _encode_rows(self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, way: Way) -> Encoded:
         """`encode` without padding: the sequences of a chunk stand one behind the other."""
-        chunks = plan_rows(sequences.lengths, self.token_budget)
-        again = recomputes(self.recompute, int(sequences.lengths.sum()), self.token_budget)
+        budget = self.budget(sequences.ids.device)
+        chunks = plan_rows(sequences.lengths, budget)
+        again = recomputes(self.recompute, int(sequences.lengths.sum()), budget)
         targets = _targets(sequences, labels, predicted, chunks)
-        rows = (lay_out(sequences.lengths, chunk, sequences.ids.device) for chunk in chunks)
+        rows = (lay_out(sequences.lengths, chunk, sequences.ids.device, way.multiple) for chunk in chunks)
         inputs = ((sequences.ids, row, way, target) for row, target in zip(rows, targets, strict=True))
-        return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, 0)
+        filling = sum(-int(sequences.lengths[chunk.rows].sum()) % way.multiple for chunk in chunks)
+        return self._computed(self.encode_row, inputs, sequences.ids, chunks, again, filling)
 
     def _computed(
         self,
@@ -151,6 +154,10 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         vectors, mlm_sums = zip(*parts, strict=True)
         vectors_ND = torch.cat(vectors)[places_in(chunks, ids.device)]
         return Encoded(vectors_ND, torch.stack(mlm_sums).sum(), padding)
+
+    def budget(self, device: torch.device) -> int:
+        """Tokens of a chunk of a training step on this device."""
+        return self.token_budget or affordable_tokens(self.transformer, memory_of(device))
 
     def way(self, device: torch.device) -> Way:
         """How the sequences of a training step on this device meet attention."""
@@ -183,7 +190,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     ) -> tuple[Tensor, Tensor]:
         pooler = POOLERS[self.pooling]
         inputs = inputs | pooler.options | self.options
-        with fast_linears(self.transformer):
+        with fast_layers(self.transformer):
             if target is None:
                 with single_query(self.trunk) if pooler.decodes else contextlib.nullcontext():
                     vectors_BD = pooled(self.trunk(**inputs))
@@ -267,9 +274,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         vectors_UD = torch.zeros(len(sequences.lengths), self.width)
         packed = packed_linears(self.trunk, int(sequences.lengths.sum()))
         with self._progress(len(sequences.lengths)) as progress, packed:
-            for chunk, (ids_BT, mask_BT) in zip(chunks, ids, strict=True):
-                if chunk.width:
-                    vectors_UD[torch.from_numpy(chunk.rows)] = self.encode_chunk(ids_BT, mask_BT, None)[0].float().cpu()
+            found = (self.encode_chunk(*laid_out, None)[0].float() for laid_out in ids if laid_out[0].numel())
+            for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), brought_home(found), strict=True):
+                vectors_UD[torch.from_numpy(chunk.rows)] = vectors_BD
                 progress.to(progress.done + len(chunk.rows))
         vectors_UD[torch.from_numpy(sequences.lengths == 0)] = 0
         return vectors_UD
@@ -331,11 +338,20 @@ def precision_of(dtype: torch.dtype) -> str:
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
 
 
-def affordable_tokens(transformer: PreTrainedModel) -> int:
-    """Tokens whose activations take about 8 GiB in float32: 27,000 of DistilRoBERTa, 14,000 of RoBERTa-base.
+def memory_of(device: torch.device) -> int | None:
+    """Bytes of a GPU, whoever else uses it, so that a run that is continued cuts its batches as before."""
+    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
+
+
+def affordable_tokens(transformer: PreTrainedModel, memory: int | None = None) -> int:
+    """Tokens whose activations take about 8 GiB in float32: 27,000 of DistilRoBERTa, 14,000 of RoBERTa-base. Of a GPU
+    with ``memory`` bytes they take half of what float32 weights, gradients and the moments of Adam leave.
 
     34 bytes per layer and feature in half precision, attention left out (Korthikanti et al. 2023, eq. 1), twice that in
     float32.
     """
-    config = transformer.config
-    return max(1, ACTIVATION_BYTES // (68 * int(config.num_hidden_layers) * int(config.hidden_size)))
+    config, room = transformer.config, ACTIVATION_BYTES
+    if memory is not None:
+        weights = list(transformer.parameters())
+        room = (memory - sum((16 if one.requires_grad else 4) * one.numel() for one in weights)) // 2
+    return max(LEAST_TOKENS, room // (68 * int(config.num_hidden_layers) * int(config.hidden_size)))

@@ -29,10 +29,11 @@ from encoders.chunks import (
     plan_chunks,
     recomputes,
 )
-from encoders.faster_layers import attention_for, fast_linears, shared_between_chunks
+from encoders.compiled import even, fast_layers
+from encoders.faster_layers import attention_for, shared_between_chunks
 from encoders.lengths import longest_input
 from encoders.masked_rows import head_sees
-from encoders.sentence_encoder import affordable_tokens
+from encoders.sentence_encoder import affordable_tokens, memory_of
 from losses.tokens import token_losses
 
 
@@ -60,8 +61,7 @@ class Seq2Seq(nn.Module, ABC):
         self.tokenizer = load_tokenizer(backbone)
         check_vocabulary(self.transformer, self.tokenizer, backbone)
         self.answers = list(answers)
-        self.token_budget = affordable_tokens(self.transformer) if token_budget is None else token_budget
-        self.recompute = recompute
+        self.token_budget, self.recompute = token_budget, recompute
 
     @property
     def pad(self) -> int:
@@ -69,8 +69,9 @@ class Seq2Seq(nn.Module, ABC):
 
     def write(self, sources: Ragged, targets: Ragged) -> Written:
         """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when they exceed the budget."""
-        cut = self.cut(sources, targets)
-        again = recomputes(self.recompute, padded_tokens(cut.chunks), self.token_budget)
+        budget = self.token_budget or affordable_tokens(self.transformer, memory_of(sources.ids.device))
+        cut = self.cut(sources, targets, budget)
+        again = recomputes(self.recompute, padded_tokens(cut.chunks), budget)
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
             parts = [computed(self.write_chunk, *inputs, again=again) for inputs in cut.inputs]
         losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -79,8 +80,8 @@ class Seq2Seq(nn.Module, ABC):
         return Written(losses[place_N], logits[place_N].detach(), padding)
 
     @abstractmethod
-    def cut(self, sources: Ragged, targets: Ragged) -> "Cut":
-        """Into chunks of at most the budget."""
+    def cut(self, sources: Ragged, targets: Ragged, budget: int) -> "Cut":
+        """Into chunks of at most so many tokens."""
 
     @abstractmethod
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
@@ -113,8 +114,9 @@ class T5Writer(Seq2Seq):
 
     factory = AutoModelForSeq2SeqLM
 
-    def cut(self, sources: Ragged, targets: Ragged) -> Cut:
-        chunks = plan_chunks(sources.lengths, self.token_budget, chunk_cost(sources.ids.device))
+    def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
+        widths = even(sources.lengths, self.transformer, longest_input(self.transformer.config))
+        chunks = plan_chunks(widths, budget, chunk_cost(sources.ids.device))
         answers = [Chunk(chunk.rows, int(targets.lengths[chunk.rows].max())) for chunk in chunks]
         read = padded(sources.ids, sources.lengths, chunks, self.pad)
         asked = padded(targets.ids, targets.lengths, answers, self.pad)
@@ -126,7 +128,7 @@ class T5Writer(Seq2Seq):
         source_BS, source_mask_BS, target_BT, targets = inputs
         start = self.transformer.config.decoder_start_token_id
         shifted_BT = torch.cat([target_BT.new_full((len(target_BT), 1), start), target_BT[:, :-1]], dim=1)
-        with attention_for(source_BS), fast_linears(self.transformer), head_sees(self.transformer, targets):
+        with attention_for(source_BS), fast_layers(self.transformer), head_sees(self.transformer, targets):
             output = self.transformer(
                 input_ids=source_BS,
                 attention_mask=source_mask_BS.long(),
@@ -141,7 +143,7 @@ class CausalWriter(Seq2Seq):
 
     factory = AutoModelForCausalLM
 
-    def cut(self, sources: Ragged, targets: Ragged) -> Cut:
+    def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
         whole, of_targets = one_behind_the_other(sources, targets)
         most = longest_input(self.transformer.config)
         if whole.lengths.max() > most:
@@ -149,7 +151,8 @@ class CausalWriter(Seq2Seq):
                 f"a prompt and what is to be written behind it have {whole.lengths.max()} tokens, and this backbone "
                 f"takes {most}. Set data.source_length or data.target_length lower."
             )
-        chunks = plan_chunks(whole.lengths, self.token_budget, chunk_cost(whole.ids.device))
+        widths = even(whole.lengths, self.transformer, most)
+        chunks = plan_chunks(widths, budget, chunk_cost(whole.ids.device))
         read = padded(whole.ids, whole.lengths, chunks, self.pad)
         written = places_in_chunks(of_targets, whole.lengths, chunks, whole.ids.device)
         inputs = ((*one, places) for one, places in zip(read, written, strict=True))
@@ -158,7 +161,7 @@ class CausalWriter(Seq2Seq):
     def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
         ids_BT, mask_BT, targets = inputs
         before = targets._replace(columns_M=targets.columns_M - 1)
-        with attention_for(ids_BT), fast_linears(self.transformer), head_sees(self.transformer, before):
+        with attention_for(ids_BT), fast_layers(self.transformer), head_sees(self.transformer, before):
             output = self.transformer(input_ids=ids_BT, attention_mask=mask_BT.long(), use_cache=False)
         return self.outcome(output.logits, ids_BT, targets)
 

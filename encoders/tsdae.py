@@ -20,7 +20,8 @@ from encoders.ahead import Places, places_in_chunks
 from encoders.attention import set_dropout
 from encoders.backbones import from_pretrained
 from encoders.chunks import chunk_cost, computed, on_device, padded, padded_tokens, plan_chunks, recomputes
-from encoders.faster_layers import attention_for, fast_linears
+from encoders.compiled import even, fast_layers
+from encoders.faster_layers import attention_for
 from encoders.masked_rows import head_sees
 from encoders.objective import EncoderSettings, Objective
 from losses.gather import global_mean
@@ -81,8 +82,10 @@ class TSDAE(Objective):
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
         """The summed loss of the texts given their vectors, and the padding that was computed along."""
         device, encoder = texts.ids.device, self.encoder
-        chunks = plan_chunks(texts.lengths, encoder.token_budget, chunk_cost(device))
-        again = recomputes(encoder.recompute, padded_tokens(chunks), encoder.token_budget)
+        widths = even(texts.lengths, self.decoder, encoder.longest)
+        budget = encoder.budget(device)
+        chunks = plan_chunks(widths, budget, chunk_cost(device))
+        again = recomputes(encoder.recompute, padded_tokens(chunks), budget)
         laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
         behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
         wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)
@@ -96,7 +99,7 @@ class TSDAE(Objective):
     def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: Places) -> Tensor:
         """No collective, nothing random but dropout. Padding lies behind what is real, where no real token looks."""
         before = wanted._replace(columns_M=wanted.columns_M - 1)
-        with attention_for(ids_BT), fast_linears(self.decoder), head_sees(self.decoder, before):
+        with attention_for(ids_BT), fast_layers(self.decoder), head_sees(self.decoder, before):
             output = self.decoder(
                 input_ids=ids_BT[:, :-1], encoder_hidden_states=vectors_BD.unsqueeze(1), use_cache=False
             )

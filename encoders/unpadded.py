@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -24,11 +25,13 @@ from contracts import InputError
 from encoders.ahead import Places
 from encoders.attention import OF_ATTENTION, has_dropout, reads_ahead
 from encoders.chunks import Chunk, on_device, plan_chunks
+from encoders.compiler import settle, why_not
 from encoders.faster_layers import attention_for
 
 OURS = ("auto", "unpadded")
 BY_RUNS, BY_BLOCKS = "sdpa_by_runs", "flex_attention"  # as transformers calls them
 RUN_COST_TOKENS = 128  # padding within attention that costs as much as one more run
+BLOCK = 128  # tokens: FlexAttention leaves out or takes as many queries and keys at once
 SAME = 1e-4  # of a state, beside the largest
 
 
@@ -55,7 +58,7 @@ class Run(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Sequences one behind the other, the longest first."""
+    """Sequences one behind the other, the longest first; behind them may be a filling, which no run has."""
 
     origin: Tensor  # (N,) where each token stands in the batch
     position: Tensor  # (N,) within its sequence
@@ -71,7 +74,8 @@ class Row(NamedTuple):
 
     def split(self, tokens: Tensor) -> list[Tensor]:
         """(N, ...) -> (tokens, ...) of each run."""
-        return list(tokens.split([run.tokens for run in self.runs]))
+        sizes = [run.tokens for run in self.runs]
+        return list(tokens[: sum(sizes)].split(sizes))
 
     def pooled(self, over_tokens: Callable[[Tensor, Tensor], Tensor], states_ND: Tensor) -> Tensor:
         """One vector for each sequence."""
@@ -91,13 +95,17 @@ def plan_rows(lengths: np.ndarray, token_budget: int) -> list[Chunk]:
     return [Chunk(rows, int(lengths[rows[0]])) for rows in np.split(order, cuts)]
 
 
-def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device) -> Row:
-    """Those of the batch that the chunk names, the longest first."""
+def lay_out(lengths: np.ndarray, chunk: Chunk, device: torch.device, multiple: int = 1) -> Row:
+    """Those of the batch that the chunk names, the longest first, filled up with one more sequence of the batch's
+    first token to a ``multiple`` of tokens.
+    """
     starts, own = (np.cumsum(lengths) - lengths)[chunk.rows], lengths[chunk.rows]
     first, sequence = np.cumsum(own) - own, np.repeat(np.arange(len(own)), own)
     position = np.arange(own.sum()) - first[sequence]
     parts = plan_chunks(own, sys.maxsize, RUN_COST_TOKENS)
-    origin, places, of = on_device(np.stack([starts[sequence] + position, position, sequence]), device)
+    tokens = np.stack([starts[sequence] + position, position, sequence])
+    filling = np.array([[0], [0], [len(own)]]).repeat(-len(position) % multiple, axis=1)
+    origin, places, of = on_device(np.concatenate([tokens, filling], axis=1), device)
     runs = [_run(own[part.rows], part.width, device) for part in parts]
     return Row(origin, places, of, on_device(first, device), runs)
 
@@ -159,6 +167,11 @@ class Way(NamedTuple):
     why: str  # for the log
     causal: bool = False  # for FlexAttention, whose mask says it; others know it
 
+    @property
+    def multiple(self) -> int:
+        """Of tokens that a row has, so that what is compiled for one serves the others."""
+        return BLOCK if self.attention == BY_BLOCKS else 1
+
     def inputs(self, ids: Tensor, row: Row) -> dict[str, Any]:
         """What a trunk is called with, ``ids`` being those of the batch."""
         mask = _block_mask(row.sequence, self.causal) if self.attention == BY_BLOCKS else None
@@ -214,10 +227,10 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
         )
     if first is None:
         return Way(None, 0, f"padded, as a {kind} cannot read texts one behind the other")
-    if device.type != "cpu" and takes_blocks(trunk):
+    if device.type != "cpu" and (why := refused_blocks(trunk, device)) is None:
         return by_blocks(trunk, first)
     if asked == "auto" and device.type != "cpu":
-        return Way(None, 0, f"padded, as FlexAttention does not serve this {kind}")
+        return Way(None, 0, f"padded, as {why}")
     if asked == "auto" and has_dropout(trunk):
         return Way(None, 0, "padded, as dropout is on; model.attn_implementation=unpadded draws it for fewer places")
     return Way(BY_RUNS, first, "unpadded, SDPA for texts of similar length")
@@ -225,8 +238,17 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
 
 def by_blocks(trunk: PreTrainedModel, first: int) -> Way:
     """FlexAttention; whether a token sees those behind it is asked of the model, as its config need not say it."""
+    settle()
     with torch.autocast(trunk.device.type, enabled=False):
         return Way(BY_BLOCKS, first, "unpadded, FlexAttention", causal=not reads_ahead(trunk))
+
+
+def refused_blocks(trunk: PreTrainedModel, device: torch.device) -> str | None:
+    """Why FlexAttention cannot be taken; None where it can."""
+    if not takes_blocks(trunk):
+        return f"FlexAttention does not serve this {trunk.config.model_type}"
+    why = why_not(device.type)
+    return why and f"FlexAttention wants torch's compiler, which does not work here ({why})"
 
 
 def takes_blocks(trunk: PreTrainedModel) -> bool:
@@ -283,10 +305,29 @@ def attending(trunk: PreTrainedModel, attention: str) -> Iterator[None]:
 
 
 def _block_mask(sequence: Tensor, causal: bool) -> Any:
-    from torch.nn.attention.flex_attention import create_block_mask
+    """(N,) which sequence each token belongs to, in ascending order -> what FlexAttention skips, takes whole, or asks
+    token by token. Nothing is made of the size N x N: two blocks share a sequence where what one begins with is no
+    later than what the other ends with.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
 
     def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         same = sequence[query] == sequence[key]
         return same & (key <= query) if causal else same
 
-    return create_block_mask(seen, None, None, len(sequence), len(sequence), device=str(sequence.device))
+    tokens = len(sequence)
+    blocks = F.pad(sequence, (0, -tokens % BLOCK), value=tokens).view(-1, BLOCK)
+    first, last = blocks[:, 0], blocks[:, -1]
+    shared = (first[:, None] <= last) & (first <= last[:, None])
+    whole = (last[:, None] == first) & (last == first[:, None])
+    if causal:
+        shared, whole = shared.tril(), whole.tril(-1)
+    return BlockMask.from_kv_blocks(
+        *_listed(shared & ~whole), *_listed(whole), BLOCK_SIZE=BLOCK, mask_mod=seen, seq_lengths=(tokens, tokens)
+    )
+
+
+def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """(queries, keys) bool -> how many blocks of keys each has, and which, those first."""
+    order = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True)
+    return blocks.sum(-1, dtype=torch.int32)[None, None], order.int()[None, None]

@@ -80,7 +80,7 @@ def _check(path: Path, found: Any) -> None:
     _check_keys(path, found, Results.__required_keys__, Results.__optional_keys__)
     if not isinstance(found["spent"], dict):
         raise InputError(f"{path}: wanted an object under 'spent', got {found['spent']!r}. Run it again.")
-    _check_keys(path, found["spent"], Spent.__required_keys__, frozenset())
+    _check_keys(path, found["spent"], Spent.__required_keys__, Spent.__optional_keys__)
     for field in ("scores", "scores_before", "baselines"):
         scores = found.get(field, {})
         if not isinstance(scores, dict):

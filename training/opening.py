@@ -9,6 +9,8 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
+from encoders.compiled import compiled
+from encoders.compiler import check_compiler
 from encoders.optim import planned_steps
 from encoders.sentence_encoder import SentenceEncoder
 from evaluation.callback import ScoreCallback
@@ -53,6 +55,9 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
     yield "device", f"{_device(trainer)}, {cfg.precision}"
     if isinstance(encoder := getattr(model, "encoder", None), SentenceEncoder):
         yield "attention", encoder.way(trainer.strategy.root_device).why
+    if found := compiled(model.transformer):
+        check_compiler(trainer.strategy.root_device, found.backend)
+        yield "compiled", f"{len(found.layers)} layers by {found.backend}, which takes a while at the first steps"
     yield "output", str(run.folder)
     if run.checkpoint:
         yield "goes on", f"from {run.checkpoint}"

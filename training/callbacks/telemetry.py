@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from contracts import InputError, Spent, StepOutput
+from encoders.compiler import Cost, cost
 from files.results import peak_memory_bytes
 from training import agreement
 from training.failures import TrainingFailed
@@ -53,6 +54,7 @@ class Telemetry(pl.Callback):
         self._window_started: float | None = None
         self._window_counts = dict.fromkeys(COUNTS, 0)
         self._parts = dict[str, tuple[Tensor | float, int]]()  # of a mixture: losses since the last log step, and steps
+        self._compiled_before = Cost(0.0, 0)  # in this process
         self._learning_rate = 0.0
         self._step_seen = 0
         self._first_bad: Tensor | None = None  # () int64, on the device
@@ -70,7 +72,7 @@ class Telemetry(pl.Callback):
                 logger.truncate(self._resumed_step, self._kept if own else None)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._started = time.monotonic()
+        self._started, self._compiled_before = time.monotonic(), cost()
         self._step_seen = trainer.global_step
         self._first_bad = torch.tensor(FINE, device=pl_module.device)
 
@@ -129,9 +131,10 @@ class Telemetry(pl.Callback):
     def _spent(self) -> Spent:
         """What the run has cost up to now, all ranks and interruptions together. A collective."""
         examples, real, padded = agreement.total([self._counts[name] for name in COUNTS])
-        (peak,) = agreement.maximum([peak_memory_bytes()])
+        peak, *compiling = agreement.maximum([peak_memory_bytes(), *self._compiling()])
         running = time.monotonic() - self._started if self._first_bad is not None else 0.0
         return Spent(
+            **self._with_before(Cost(compiling[0], int(compiling[1]))),  # type: ignore[typeddict-item]
             steps=self._before["steps"] + self._steps,
             examples=self._before["examples"] + int(examples),
             real_tokens=self._before["real_tokens"] + int(real),
@@ -139,6 +142,16 @@ class Telemetry(pl.Callback):
             wall_seconds=self._before["wall_seconds"] + running,
             peak_memory_bytes=max(self._before["peak_memory_bytes"], int(peak)),
         )
+
+    def _compiling(self) -> Cost:
+        """What was compiled since this fit began."""
+        return Cost(*(now - before for now, before in zip(cost(), self._compiled_before, strict=True)))
+
+    def _with_before(self, found: Cost) -> dict[str, float]:
+        """Nothing where nothing was ever compiled."""
+        seconds = self._before.get("compile_seconds", 0.0) + found.seconds
+        graphs = self._before.get("compiled_graphs", 0) + found.graphs
+        return {"compile_seconds": seconds, "compiled_graphs": graphs} if graphs else {}
 
     # -------------------------------------------------------------------------------------- one log step
 
@@ -161,6 +174,7 @@ class Telemetry(pl.Callback):
             "throughput/padding_share": counts["padded_tokens"] / tokens if tokens else 0.0,
             "time/elapsed_s": self._before["wall_seconds"] + now - self._started,
         }
+        values |= {f"time/{name}": value for name, value in self._with_before(self._compiling()).items()}
         for logger in trainer.loggers:
             logger.log_metrics(values, step=trainer.global_step)
         # what log_dict(logger=False) would do, without sending the numbers back to the device

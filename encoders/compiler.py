@@ -1,0 +1,81 @@
+"""torch's compiler: whether it works here, and what it has cost in this process."""
+
+import functools
+import time
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from contracts import InputError
+
+USUAL = "inductor"
+MOST_KINDS = 64  # of one function: its sizes are symbols, but 1 is not, nor is whether there is a mask
+
+
+class Cost(NamedTuple):
+    """What compilation has taken, that which a backward pass wants included."""
+
+    seconds: float
+    graphs: int
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.begun, self.seconds = time.monotonic(), 0.0
+
+    def start(self, *_: Any) -> None:
+        self.begun = time.monotonic()
+
+    def stop(self, *_: Any) -> None:
+        self.seconds += time.monotonic() - self.begun
+
+
+@functools.cache
+def _clock() -> _Clock:
+    from torch._dynamo.callback import callback_handler
+
+    clock = _Clock()
+    callback_handler.register_start_callback(clock.start)
+    callback_handler.register_end_callback(clock.stop)
+    return clock
+
+
+def cost() -> Cost:
+    """Zero where nothing was ever to be compiled."""
+    if not _clock.cache_info().currsize:
+        return Cost(0.0, 0)
+    return Cost(_clock().seconds, torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def settle() -> None:
+    """What is compiled here is a layer or an attention, in the process of any rank."""
+    settings: Any = torch._dynamo.config
+    settings.optimize_ddp = False  # it cuts whole models into pieces of the size of a bucket, and refuses FlexAttention
+    settings.cache_size_limit = MOST_KINDS
+    _clock()
+
+
+def check_compiler(device: torch.device, backend: str) -> None:
+    """Raises InputError where nothing can be compiled."""
+    if (why := why_not(device.type, backend)) is not None:
+        raise InputError(
+            f"model.compile: torch's compiler does not work here ({why}). It wants "
+            f"{'a C++ compiler (g++)' if device.type == 'cpu' else 'Triton, a C compiler (gcc)'} and Python's headers: "
+            "install what is missing, or set model.compile=false."
+        )
+
+
+@functools.cache
+def why_not(device: str, backend: str = USUAL) -> str | None:
+    """What the compiler says of a product of two numbers; None where it makes it. A second or two."""
+    try:
+        torch.compile(_tried, backend=backend)(torch.ones(8, device=device))
+    except Exception as error:  # noqa: BLE001  # each part of the tool chain has its own
+        said = [line.strip() for line in str(error).splitlines() if line.strip() and "raised:" not in line]
+        return said[0].rstrip(".") if said else type(error).__name__
+    return None
+
+
+def _tried(x: Tensor) -> Tensor:
+    return x.sin() * x

@@ -1,0 +1,78 @@
+"""Truth: the same step as it is without torch's compiler, in float32."""
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import create_block_mask
+
+from contracts import InputError
+from encoders import compiler
+from encoders.unpadded import _block_mask
+from tests import gpu_steps
+from tests.decoders import save_decoder
+from tests.distributed.steps import Step, stepped
+from tests.objectives import built
+
+QUICK = ("simcse", "declutr, unpadded")
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in gpu_steps.CASES if case not in QUICK]
+
+
+@pytest.fixture(scope="module")
+def backbones(tiny_mlm, tiny_t5, tmp_path_factory):
+    return {"masked": tiny_mlm, "t5": tiny_t5, "decoder": save_decoder("llama", tmp_path_factory.mktemp("decoder"))}
+
+
+def step_of(case, backbones, how):
+    """In several chunks, without dropout: names of weights, loss and gradient."""
+    objective, kind, batch_of, keys = gpu_steps.CASES[case]
+    module = built(objective, backbones[kind], **keys, compile=how).eval()
+    loss, _, gradient = stepped(Step(module), batch_of())
+    return list(module.state_dict()), loss, gradient
+
+
+def assert_same(ours, theirs):
+    assert ours[0] == theirs[0]
+    torch.testing.assert_close(ours[1], theirs[1], rtol=1e-5, atol=1e-6)
+    assert (ours[2] - theirs[2]).norm() <= 1e-5 * theirs[2].norm()
+
+
+@pytest.mark.parametrize("case", [*QUICK, *SLOW])
+def test_a_compiled_step_is_the_same(case, backbones):
+    before = compiler.cost().graphs
+    ours, theirs = (step_of(case, backbones, how) for how in ("aot_eager", False))
+    assert compiler.cost().graphs > before
+    assert_same(ours, theirs)
+
+
+@pytest.mark.slow  # g++
+def test_a_step_by_the_usual_compiler_is_the_same(backbones):
+    assert_same(*(step_of("declutr", backbones, how) for how in (True, False)))
+
+
+@pytest.mark.parametrize("how", ["fast", "", 3])
+def test_a_backend_that_is_none_is_refused(how, backbones):
+    with pytest.raises(InputError, match=r"model\.compile="):
+        built("sroberta", backbones["masked"], compile=how)
+
+
+def test_where_nothing_can_be_compiled_one_sentence_says_so(monkeypatch):
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.cpp, "cxx", (None, "no-such-compiler"))
+    compiler.why_not.cache_clear()
+    with pytest.raises(InputError, match="compiler does not work here"):
+        compiler.check_compiler(torch.device("cpu"), compiler.USUAL)
+    compiler.why_not.cache_clear()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [[300, 128, 5, 123, 1, 200], [128, 256], [7], [1] * 128])
+def test_blocks_of_sequences_are_those_of_the_whole_mask(lengths, causal):
+    sequence = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+
+    def seen(batch, head, query, key):
+        return (sequence[query] == sequence[key]) & ((key <= query) | (not causal))
+
+    ours, theirs = _block_mask(sequence, causal), create_block_mask(seen, None, None, *[len(sequence)] * 2, "cpu")
+    for name in ("kv_num_blocks", "full_kv_num_blocks", "kv_indices", "full_kv_indices", "q_indices", "full_q_indices"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+    assert ours.seq_lengths == theirs.seq_lengths
