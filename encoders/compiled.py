@@ -50,7 +50,9 @@ def compile_layers(how: bool | str, *models: PreTrainedModel) -> None:
         trunk: Any = model.base_model
         if not (layers := layers_of(trunk)):
             kind = trunk.config.model_type
-            raise InputError(f"model.compile={how}: this {kind} has no layers with weights of their own. Set it to false.")
+            raise InputError(
+                f"model.compile={how}: this {kind} has no layers with weights of their own. Set it to false."
+            )
         trunk.compiled = Compiled(layers, backend)
 
 

@@ -17,10 +17,11 @@ from encoders.attention import is_decoder_alone, reads_ahead
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.compiled import compile_layers
 from encoders.guide import GuideEncoder
+from encoders.held import hold
 from encoders.layers import check_decay, decayed_rates, freeze
 from encoders.lengths import length_to_train
 from encoders.lora import RECORD, Below, LoraKeys, adapt, below, check_digest, left_out, record_of, wanted
-from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
+from encoders.optim import AdamW, ScheduleName, adafactor, adamw, make_schedule, planned_steps
 from encoders.pooling import POOLERS, cls
 from encoders.prefixes import Prefix, over_prefixes, prefixes
 from encoders.sentence_encoder import Encoded, SentenceEncoder
@@ -48,6 +49,7 @@ class Settings(TypedDict):
     freeze: str | None  # embeddings, layers:N
     lora: LoraKeys
     frozen_weights: Literal["fp32", "bf16"]
+    trained_weights: Literal["fp32", "bf16"]
     compile: bool | str  # the layers, by torch's compiler, or by another backend of it
 
 
@@ -178,7 +180,23 @@ class Objective(pl.LightningModule):
             adapt(transformer, lora, under, frozen_weights, *beside)
         freeze(transformer, self.hparams.get("freeze"), self.hparams.backbone)
         check_decay(transformer, self.hparams.get("layer_decay"))
+        if self.hparams.get("trained_weights") == "bf16":
+            self._check_held()
+            hold(transformer, *beside, trained=True)
         compile_layers(self.hparams.get("compile", False), transformer, *beside)
+
+    def _check_held(self) -> None:
+        """Raises InputError where nothing keeps weights in float32 besides, or there is little to hold."""
+        if (optimizer := self.hparams.get("optimizer", "adamw")) != "adamw":
+            raise InputError(
+                f"model.trained_weights=bf16: AdamW keeps the weights in float32 besides, and model.optimizer={optimizer} "
+                "does not. Take model.optimizer=adamw, or model.trained_weights=fp32."
+            )
+        if (self.hparams.get("lora") or {}).get("rank"):
+            raise InputError(
+                "model.trained_weights=bf16: with model.lora.rank the adapters alone are trained, which are small. Take "
+                "model.frozen_weights=bf16 for what lies below them."
+            )
 
     @property
     def transformer(self) -> PreTrainedModel:
@@ -246,6 +264,8 @@ class Objective(pl.LightningModule):
         """Scale the gradients, in place, so that their norm is at most ``most``; what it was stays in
         ``gradient_norm``, on the device.
         """
+        if isinstance(optimizer, AdamW):
+            optimizer.take_gradients()
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         self.gradient_norm = nn.utils.clip_grad_norm_(weights, most)
 

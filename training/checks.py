@@ -89,7 +89,7 @@ FROM_ZERO = {  # up to this
     "tiny.dropout": 1, "model.guide_absolute_margin": 2, "model.guide_relative_margin": 1,
     "model.lora.dropout": 1, "model.lora.alpha": math.inf,
 }  # fmt: skip
-OF_THE_OPTIMIZER = ("freeze", "layer_decay")  # which weights it has, in which groups
+OF_THE_OPTIMIZER = {"freeze": None, "layer_decay": None, "trained_weights": "fp32"}  # and what older checkpoints mean
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
@@ -153,6 +153,11 @@ def check_device(cfg: DictConfig) -> None:
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if cfg.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
+    if (cfg.get("model") or {}).get("trained_weights") == "bf16" and cfg.precision != "bf16":
+        raise InputError(
+            f"model.trained_weights=bf16: precision={cfg.precision} would make each of them another number for every "
+            "product. Take precision=bf16, or model.trained_weights=fp32."
+        )
     devices = str(cfg.trainer.devices)  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
@@ -216,12 +221,17 @@ def names_of(value: str | Sequence[str]) -> list[str]:
 
 
 def check_room(folder: Path, model: pl.LightningModule) -> None:
-    """A checkpoint fits onto the disk: four bytes a weight, and as many for each of an optimiser's two moments.
+    """A checkpoint fits onto the disk: the weights, four bytes for each of an optimiser's two moments, and as many for
+    those that it keeps besides.
 
     Raises:
         NotWritten: it does not.
     """
-    wanted = sum((12 if weight.requires_grad else 4) * weight.numel() for weight in model.parameters())
+    of_optimizer = {4: 8, 2: 12}  # bytes, by those of the weight
+    wanted = sum(
+        weight.nbytes + weight.requires_grad * of_optimizer[weight.itemsize] * weight.numel()
+        for weight in model.parameters()
+    )
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise NotWritten(
@@ -250,8 +260,8 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
             f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
             "start a new run from its weights, say backbone=RUN_FOLDER."
         )
-    for key in OF_THE_OPTIMIZER:
-        before, now = found.get("hyper_parameters", {}).get(key), model.hparams.get(key)
+    for key, usual in OF_THE_OPTIMIZER.items():
+        before, now = found.get("hyper_parameters", {}).get(key, usual), model.hparams.get(key, usual)
         if before != now:
             raise InputError(
                 f"resume={path}: that run has model.{key}={'null' if before is None else before} and an optimiser made "

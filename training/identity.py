@@ -39,6 +39,7 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     "model.frozen_weights": ("fp32", None),
     "model.attn_implementation": ("auto", None),
     "model.compile": (False, None),
+    "model.trained_weights": ("fp32", None),
     "data.held_out_part": (0, None),
 }
 OFF = {"model.lora": "rank"}  # groups that say nothing while this key of theirs is null

@@ -60,6 +60,7 @@ DECODER = {"temperature": 0.5, "pooling": "last", "append_end": True, "attention
 CASES = {
     "sroberta": ("sroberta", {}, sroberta),
     "sroberta recomputed": ("sroberta", {"token_budget": 20, "recompute": "on"}, sroberta),
+    "sroberta compiled": ("sroberta", {"token_budget": 20, "recompute": "on", "compile": "aot_eager"}, sroberta),
     "sbert_nli": ("sbert_nli", {}, sbert_nli),
     "tsdae": ("tsdae", {}, damaged),
     "tsdae recomputed": ("tsdae", {"token_budget": 20, "recompute": "on"}, damaged),
