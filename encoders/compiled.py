@@ -49,10 +49,8 @@ def compile_layers(how: bool | str, *models: PreTrainedModel) -> None:
     for model in models:
         trunk: Any = model.base_model
         if not (layers := layers_of(trunk)):
-            kind = trunk.config.model_type
-            raise InputError(
-                f"model.compile={how}: this {kind} has no layers with weights of their own. Set it to false."
-            )
+            why = f"this {trunk.config.model_type} has no layers with weights of their own"
+            raise InputError(f"model.compile={how}: {why}. Set it to false.")
         trunk.compiled = Compiled(layers, backend)
 
 
@@ -62,7 +60,7 @@ def compiled(model: nn.Module) -> Compiled | None:
 
 @contextlib.contextmanager
 def fast_layers(model: nn.Module) -> Iterator[None]:
-    """Inside, layers of ``model`` that are to be compiled are where a gradient is wanted; else there is `fast_linears`."""
+    """Inside, layers of ``model`` that are to be compiled are, where a gradient is wanted; else it is `fast_linears`."""
     found = compiled(model) if torch.is_grad_enabled() else None
     if found is None:
         with fast_linears(model):

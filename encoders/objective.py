@@ -189,12 +189,12 @@ class Objective(pl.LightningModule):
         """Raises InputError where nothing keeps weights in float32 besides, or there is little to hold."""
         if (optimizer := self.hparams.get("optimizer", "adamw")) != "adamw":
             raise InputError(
-                f"model.trained_weights=bf16: AdamW keeps the weights in float32 besides, and model.optimizer={optimizer} "
-                "does not. Take model.optimizer=adamw, or model.trained_weights=fp32."
+                f"model.trained_weights=bf16: AdamW keeps them in float32 besides, and model.optimizer={optimizer} does "
+                "not. Take model.optimizer=adamw, or model.trained_weights=fp32."
             )
         if (self.hparams.get("lora") or {}).get("rank"):
             raise InputError(
-                "model.trained_weights=bf16: with model.lora.rank the adapters alone are trained, which are small. Take "
+                "model.trained_weights=bf16: with model.lora.rank adapters alone are trained, which are small. Take "
                 "model.frozen_weights=bf16 for what lies below them."
             )
 
