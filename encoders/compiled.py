@@ -60,7 +60,7 @@ def compiled(model: nn.Module) -> Compiled | None:
 
 @contextlib.contextmanager
 def fast_layers(model: nn.Module) -> Iterator[None]:
-    """Inside, layers of ``model`` that are to be compiled are, where a gradient is wanted; else it is `fast_linears`."""
+    """Inside, layers of ``model`` that are to be compiled are where a gradient is wanted; else it is `fast_linears`."""
     found = compiled(model) if torch.is_grad_enabled() else None
     if found is None:
         with fast_linears(model):

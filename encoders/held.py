@@ -1,6 +1,6 @@
 """Weights in 16 bits, and states in 32: each layer has its weights in float32 for the moment of its product.
 
-Under autocast the products are in 16 bits anyway, and nothing is cast. The optimiser has what is trained in 32 bits, too.
+Under autocast the products are in 16 bits anyway, and nothing is cast. The optimiser has what is trained in 32, too.
 """
 
 from itertools import chain

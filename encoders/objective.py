@@ -189,7 +189,7 @@ class Objective(pl.LightningModule):
         """Raises InputError where nothing keeps weights in float32 besides, or there is little to hold."""
         if (optimizer := self.hparams.get("optimizer", "adamw")) != "adamw":
             raise InputError(
-                f"model.trained_weights=bf16: AdamW keeps them in float32 besides, and model.optimizer={optimizer} does "
+                f"model.trained_weights=bf16: AdamW keeps them in fp32 besides, and model.optimizer={optimizer} does "
                 "not. Take model.optimizer=adamw, or model.trained_weights=fp32."
             )
         if (self.hparams.get("lora") or {}).get("rank"):

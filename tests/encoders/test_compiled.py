@@ -12,8 +12,7 @@ from tests.decoders import save_decoder
 from tests.distributed.steps import Step, stepped
 from tests.objectives import built
 
-QUICK = ("simcse", "declutr, unpadded")
-SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in gpu_steps.CASES if case not in QUICK]
+PADDED = {"attn_implementation": "sdpa"}
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +20,10 @@ def backbones(tiny_mlm, tiny_t5, tmp_path_factory):
     return {"masked": tiny_mlm, "t5": tiny_t5, "decoder": save_decoder("llama", tmp_path_factory.mktemp("decoder"))}
 
 
-def step_of(case, backbones, how):
+def step_of(case, backbones, **keys):
     """In several chunks, without dropout: names of weights, loss and gradient."""
-    objective, kind, batch_of, keys = gpu_steps.CASES[case]
-    module = built(objective, backbones[kind], **keys, compile=how).eval()
+    objective, kind, batch_of, own = gpu_steps.CASES[case]
+    module = built(objective, backbones[kind], **own | keys).eval()
     loss, _, gradient = stepped(Step(module), batch_of())
     return list(module.state_dict()), loss, gradient
 
@@ -35,17 +34,30 @@ def assert_same(ours, theirs):
     assert (ours[2] - theirs[2]).norm() <= 1e-5 * theirs[2].norm()
 
 
-@pytest.mark.parametrize("case", [*QUICK, *SLOW])
-def test_a_compiled_step_is_the_same(case, backbones):
-    before = compiler.cost().graphs
-    ours, theirs = (step_of(case, backbones, how) for how in ("aot_eager", False))
-    assert compiler.cost().graphs > before
+def compiled_and_not(backend, case, backbones, **keys):
+    before = compiler.cost()
+    ours, theirs = (step_of(case, backbones, compile=how, **keys) for how in (backend, False))
+    assert compiler.cost().graphs > before.graphs
+    assert compiler.cost().seconds > before.seconds
     assert_same(ours, theirs)
 
 
+@pytest.mark.parametrize("keys", [PADDED, {"attn_implementation": "unpadded"}])
+def test_a_compiled_step_is_the_same(keys, backbones):
+    compiled_and_not("eager", "sroberta", backbones, **keys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", gpu_steps.CASES)
+def test_every_objective_compiled_is_the_same(case, backbones):
+    torch.compiler.reset()
+    compiled_and_not("aot_eager", case, backbones)
+
+
 @pytest.mark.slow  # g++
-def test_a_step_by_the_usual_compiler_is_the_same(backbones):
-    assert_same(*(step_of("declutr", backbones, how) for how in (True, False)))
+@pytest.mark.parametrize("keys", [PADDED, {}])
+def test_a_step_by_the_usual_compiler_is_the_same(keys, backbones):
+    compiled_and_not(True, "declutr", backbones, **keys)
 
 
 @pytest.mark.parametrize("how", ["fast", "", 3])

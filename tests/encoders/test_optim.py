@@ -173,8 +173,8 @@ def test_a_part_has_its_own_rate_under_the_same_schedule(bias_correction):
 def test_weights_in_16_bits_are_stepped_in_32_and_rounded(bias_correction):
     """Truth: float32 weights whose products are made of their roundings, and a state that is saved midway."""
     held, wanted = nn.Linear(8, 4, bias=False), nn.Linear(8, 4, bias=False)
-    wanted.load_state_dict(held.state_dict())
     hold(held, trained=True)
+    wanted.load_state_dict(held.state_dict())
     options = {
         "lr": 1e-3, "weight_decay": 0.1, "betas": (0.9, 0.99), "eps": 1e-6, "schedule": lambda step: 1.0, "rates": {},
         "bias_correction": bias_correction,
