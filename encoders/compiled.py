@@ -9,12 +9,12 @@ scored and exported know of it.
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import nn
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface
 
 from contracts import InputError
 from encoders.compiler import USUAL, settle
@@ -32,7 +32,7 @@ class Compiled(NamedTuple):
     backend: str
 
 
-def compile_layers(how: bool | str, *models: PreTrainedModel) -> None:
+def compile_layers(how: bool | str, *models: nn.Module) -> None:
     """Have the layers of these models compiled at their next training step; in place. ``how`` is false, true, or
     another backend of torch's compiler.
 
@@ -47,7 +47,7 @@ def compile_layers(how: bool | str, *models: PreTrainedModel) -> None:
     settle()
     AttentionInterface.register(BY_RUNS, torch.compiler.disable(attention_by_runs))  # runs differ from row to row
     for model in models:
-        trunk: Any = model.base_model
+        trunk = cast(Any, model).base_model
         if not (layers := layers_of(trunk)):
             why = f"this {trunk.config.model_type} has no layers with weights of their own"
             raise InputError(f"model.compile={how}: {why}. Set it to false.")

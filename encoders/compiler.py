@@ -58,7 +58,7 @@ def settle() -> None:
 
 def check_compiler(device: torch.device, backend: str) -> None:
     """Raises InputError where nothing can be compiled."""
-    if (why := why_not(device.type, backend)) is not None:
+    if (why := why_not(device, backend)) is not None:
         raise InputError(
             f"model.compile: torch's compiler does not work here ({why}). It wants "
             f"{'a C++ compiler (g++)' if device.type == 'cpu' else 'Triton, a C compiler (gcc)'} and Python's headers: "
@@ -67,7 +67,7 @@ def check_compiler(device: torch.device, backend: str) -> None:
 
 
 @functools.cache
-def why_not(device: str, backend: str = USUAL) -> str | None:
+def why_not(device: torch.device, backend: str = USUAL) -> str | None:
     """What the compiler says of a product of two numbers; None where it makes it. A second or two."""
     try:
         torch.compile(_tried, backend=backend)(torch.ones(8, device=device))

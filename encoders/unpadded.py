@@ -247,7 +247,7 @@ def refused_blocks(trunk: PreTrainedModel, device: torch.device) -> str | None:
     """Why FlexAttention cannot be taken; None where it can."""
     if not takes_blocks(trunk):
         return f"FlexAttention does not serve this {trunk.config.model_type}"
-    why = why_not(device.type)
+    why = why_not(device)
     return why and f"FlexAttention wants torch's compiler, which does not work here ({why})"
 
 

@@ -138,10 +138,14 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
 
 def summed(parts: Sequence[Spent]) -> Spent:
     """Of all stages; the memory is the most that any of them held."""
-    names = ("compile_seconds", "compiled_graphs")
-    compiled = {name: sum(part.get(name, 0) for part in parts) for name in names if any(name in part for part in parts)}
+    some: list[Any] = list(parts)
+    compiled: Any = {
+        name: sum(part.get(name, 0) for part in some)
+        for name in ("compile_seconds", "compiled_graphs")
+        if any(name in part for part in some)
+    }
     return Spent(
-        **cast(Any, compiled),
+        **compiled,
         steps=sum(part["steps"] for part in parts),
         examples=sum(part["examples"] for part in parts),
         real_tokens=sum(part["real_tokens"] for part in parts),

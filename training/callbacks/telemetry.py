@@ -145,7 +145,8 @@ class Telemetry(pl.Callback):
 
     def _compiling(self) -> Cost:
         """What was compiled since this fit began."""
-        return Cost(*(now - before for now, before in zip(cost(), self._compiled_before, strict=True)))
+        now, before = cost(), self._compiled_before
+        return Cost(now.seconds - before.seconds, now.graphs - before.graphs)
 
     def _with_before(self, found: Cost) -> dict[str, float]:
         """Nothing where nothing was ever compiled."""
