@@ -12,12 +12,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks import materials
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from contracts import IGNORED_LABEL, Ragged, SpanBatch
+from encoders.ahead import places_in_chunks
 from encoders.backbones import load_masked_lm, load_tokenizer
 from encoders.chunks import Chunk, concatenate, padded
 from encoders.sentence_encoder import SentenceEncoder
@@ -34,8 +36,9 @@ def in_chunks(encoder: SentenceEncoder, sequences: Ragged, labels: Tensor) -> tu
 def to_the_longest(encoder: SentenceEncoder, sequences: Ragged, labels: Tensor) -> tuple[Tensor, Tensor]:
     whole = [Chunk(torch.arange(len(sequences.lengths)).numpy(), int(sequences.lengths.max()))]
     ((ids, mask),) = padded(sequences.ids, sequences.lengths, whole, encoder.tokenizer.pad_token_id)
-    ((targets, _),) = padded(labels, sequences.lengths, whole, IGNORED_LABEL)
-    return encoder.encode_chunk(ids, mask, targets)
+    predicted = np.flatnonzero(labels != IGNORED_LABEL)
+    (places,) = places_in_chunks(predicted, sequences.lengths, whole, labels.device)
+    return encoder.encode_chunk(ids, mask, (places, labels[places.flat_M]))
 
 
 class Side:
