@@ -196,7 +196,9 @@ def show(found: "Comparison", output: Path) -> None:
 
     console = Console()
     board = tables.leaderboard(found.arms, found.headline, found.standings, output)
-    left_away = {"runs", "peak MiB", "steps"} | ({"examples", "real tokens"} if console.width < WIDE else set())
+    left_away = {"runs", "peak MiB", "steps"} | (
+        {"examples", "real tokens", "seeds"} if console.width < WIDE else set()
+    )
     kept = [place for place, column in enumerate(board.columns) if column.heading not in left_away]
     narrow = board._replace(
         columns=[board.columns[place] for place in kept],
@@ -204,8 +206,8 @@ def show(found: "Comparison", output: Path) -> None:
         note="",
     )
     shown = on_terminal(narrow)
-    for place, column in enumerate(shown.columns):  # names may be long, and are never cut
-        column.min_width = 6 if place else 16
+    for place, column in enumerate(shown.columns):  # names may be long, and numbers beside them are never cut
+        column.min_width = min(6 if place else 16, max(len(row[place].text) for row in narrow.cells()))
     console.print(shown)
     said = tables.conclusions(found.arms, found.headline, found.standings, found.contrasts)
     console.print(tables.IN_BRACKETS, highlight=False, markup=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
-VOID = {"meta", "link", "input", "br", "img"}
+VOID = {"meta", "link", "input", "br", "img", "wbr"}
 
 
 @pytest.fixture(scope="module")
