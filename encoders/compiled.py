@@ -42,8 +42,9 @@ def compile_layers(how: bool | str, *models: nn.Module) -> None:
     if how is False:
         return
     backend = USUAL if how is True else how
-    if backend not in (known := sorted(torch.compiler.list_backends(exclude_tags=()))):
-        raise InputError(f"model.compile={how}: wanted true, false or one of {', '.join(known)}.")
+    if backend not in torch.compiler.list_backends(exclude_tags=()):
+        usual = ", ".join(sorted(torch.compiler.list_backends()))
+        raise InputError(f"model.compile={how}: wanted true, false or a backend of torch's compiler, such as {usual}.")
     settle()
     AttentionInterface.register(BY_RUNS, torch.compiler.disable(attention_by_runs))  # runs differ from row to row
     for model in models:
