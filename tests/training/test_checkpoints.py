@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import toy
+from pytorch_lightning import Callback
 
 from training.callbacks.checkpoints import RunCheckpoints
 
@@ -55,6 +56,16 @@ def test_without_a_score_best_is_last(save_every, tmp_path):
     toy.train(tmp_path, max_steps=8, save_every=save_every, scores={}, monitor=None)
     assert ours.read_bytes() == theirs.read_bytes() == saved
     assert {path.name for path in ours.parent.iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
+
+
+@pytest.mark.parametrize("save_every", [5, 4], ids=["of the end", "of the last step"])
+def test_weights_that_a_callback_leaves_at_the_end_are_the_best(save_every, tmp_path):
+    """As Lightning's StochasticWeightAveraging puts the mean there; nothing is monitored."""
+    averages = Callback()
+    averages.on_train_end = lambda _, module: [weight.data.fill_(7) for weight in module.parameters()]
+    toy.train(tmp_path, max_steps=8, save_every=save_every, scores={}, monitor=None, callbacks=[averages])
+    saved = torch.load(tmp_path / "checkpoints/best.ckpt", weights_only=True)["state_dict"]
+    assert all((weight == 7).all() for weight in saved.values())
 
 
 @pytest.mark.parametrize(

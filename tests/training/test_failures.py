@@ -4,13 +4,15 @@ import errno
 import math
 import resource
 import signal
+import subprocess
 
 import pytest
 import torch
 import toy
 
-from contracts import InputError
+from contracts import InputError, NotWritten
 from training.callbacks.checkpoints import find_resumable
+from training.callbacks.companions import Companions
 from training.failures import TrainingFailed
 
 
@@ -51,6 +53,18 @@ def test_a_full_disk_keeps_the_old_checkpoint_and_says_so(tmp_path, in_child):
     assert in_child(fill_up) == 17
     assert step_of(find_resumable(tmp_path / "checkpoints")[0]) == 5
     assert [path.name for path in (tmp_path / "checkpoints").glob("*.part")] == []
+
+
+def test_what_the_first_process_alone_could_not_write_is_said_when_the_others_have_left():
+    """They leave after the last step, and it writes the results; that they are gone is not what is wrong."""
+    companions = Companions()
+    other = subprocess.Popen(["true"])
+    other.wait()
+    companions.places = [companions.here, companions.here._replace(number=other.pid)]
+    with pytest.raises(NotWritten, match="was computed is in"), companions.named():
+        raise NotWritten("What was computed is in results-kept-7.json.")
+    with pytest.raises(TrainingFailed, match="process 1 of 2 is gone"), companions.named():
+        raise RuntimeError("Connection closed by peer")
 
 
 def test_two_broken_checkpoints_are_an_input_error(tmp_path):

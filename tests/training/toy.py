@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,6 +125,7 @@ def train(
     module: dict[str, int] | None = None,
     accumulate: int = 1,
     loggers: tuple[Any, ...] = (),
+    callbacks: Sequence[pl.Callback] = (),
 ) -> pl.Trainer:
     """Start or continue a run in ``folder``."""
     torch.manual_seed(1)
@@ -143,6 +145,7 @@ def train(
             Accident(kill_at, signal_at, signum, pause),
             Telemetry(every_n_steps=log_every),
             Scores(scores),
+            *callbacks,
             RunCheckpoints(
                 folder / "checkpoints",
                 every_n_steps=save_every,

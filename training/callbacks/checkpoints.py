@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
@@ -142,8 +143,9 @@ class RunCheckpoints(Checkpoint):
         interruption = Interruption.of(trainer)
         finished = interruption is None or interruption.exit_status is None
         best = improved or (finished and self._is_unscored())
-        if self._saved_step != trainer.global_step or self._saved_best_step != self.best_step:
-            self._save(trainer, last=True, best=best)
+        stale = self._saved_step != trainer.global_step or self._saved_best_step != self.best_step
+        if stale or (best and self._has_other_weights(trainer)):
+            self._save(trainer, last=stale, best=best)
         elif best:  # it is last.ckpt; one that is saved again after a kill would count another epoch
             if trainer.is_global_zero:
                 link_whole(self.last_path, self.best_path)
@@ -196,6 +198,18 @@ class RunCheckpoints(Checkpoint):
     def _is_unscored(self) -> bool:
         """No score picked a best one: best is last."""
         return self.best_step is None
+
+    def _has_other_weights(self, trainer: pl.Trainer) -> bool:
+        """Whether they are no longer last.ckpt's: another callback has put an average in their place. A collective."""
+        now, other = trainer.strategy.lightning_module_state_dict(), False
+        if trainer.is_global_zero:
+            try:
+                saved = load_checkpoint(self.last_path)["state_dict"]
+                other = not all(name in now and torch.equal(now[name].cpu(), saved[name]) for name in saved)
+            except (OSError, Damaged):
+                other = True
+        (found,) = agreement.maximum([other])
+        return bool(found)
 
     # -------------------------------------------------------------------------------------------- how
 

@@ -14,6 +14,7 @@ from lightning_fabric.strategies.launchers.subprocess_script import _ChildProces
 
 from command.children import GRACE, TO_LEAVE, works_for_another
 from command.signals import INTERRUPTED, TERMINATED
+from contracts import NotWritten
 from files.claims import is_alive
 from training.failures import TrainingFailed
 
@@ -57,6 +58,8 @@ class Companions(pl.Callback):
         except SystemExit as error:
             if isinstance(error.__context__, KeyboardInterrupt):  # while it was set up: Lightning makes that status 1
                 raise KeyboardInterrupt from None
+            raise
+        except (NotWritten, TrainingFailed):  # it says itself what is wrong; the others may have left as they should
             raise
         except RuntimeError as error:  # of torch, whatever the backend
             end = time.monotonic() + (CUT_OFF if _lost_a_connection(error) else TO_BE_GONE)
