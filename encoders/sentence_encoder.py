@@ -45,6 +45,7 @@ from losses.tokens import masked_lm_sum
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
+ROW_TOKENS_CPU = 1_024  # where memory is to be spared: a row of twice that takes twice the memory, and is 5 % faster
 ACTIVATION_BYTES = 2**33
 LEAST_TOKENS = 512  # of a chunk, whatever the memory
 
@@ -132,8 +133,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
     def _encode_rows(self, sequences: Ragged, labels: Tensor | None, predicted: np.ndarray | None, way: Way) -> Encoded:
         """`encode` without padding: the sequences of a chunk stand one behind the other."""
         budget = self.budget(sequences.ids.device)
-        chunks = plan_rows(sequences.lengths, budget)
         again = recomputes(self.recompute, int(sequences.lengths.sum()), budget)
+        spares = self.recompute == "on" and sequences.ids.is_cpu
+        chunks = plan_rows(sequences.lengths, min(budget, ROW_TOKENS_CPU) if spares else budget)
         targets = _targets(sequences, labels, predicted, chunks)
         rows = (lay_out(sequences.lengths, chunk, sequences.ids.device, way.multiple) for chunk in chunks)
         inputs = ((sequences.ids, row, way, target) for row, target in zip(rows, targets, strict=True))

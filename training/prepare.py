@@ -29,6 +29,7 @@ HINTS = (
     "Found .* module.s. in eval mode at the start of training",
     "The number of training batches .* is smaller than the logging interval",
     ".*LeafSpec.*is deprecated",
+    "You have overridden `on_before_batch_transfer` in `LightningModule`",  # which is called, as it says
 )
 
 

@@ -129,7 +129,7 @@ def test_the_same_command_again_says_that_it_is_finished(place, straight, caplog
 def test_killed_and_continued_is_as_if_never_killed(place, tmp_path):
     """SIGKILL when some shards are there, twice; what was there is not written again."""
     many = place / "many.txt"
-    many.write_text("".join(f"sentence {n}\n" for n in range(160)))
+    many.write_text("".join(f"sentence {n}\n" for n in range(80)))
     words = [f"input={many}", "shard_size=4"]
     out, kept = tmp_path / "killed", {}
     for wanted in (2, 7):
@@ -173,7 +173,7 @@ def test_overwrite_takes_nothing_away_from_a_folder_of_others(place, tmp_path):
 
 def test_interrupted_when_the_first_process_is_done_it_leaves_what_is_whole(place, tmp_path):
     many = place / "halves.txt"
-    many.write_text("".join(f"sentence {n}\n" for n in range(300)))
+    many.write_text("".join(f"sentence {n}\n" for n in range(120)))
     words = x2(place, tmp_path, f"input={many}", "shard_size=4")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RANK", "0")
