@@ -67,7 +67,7 @@ endif
 # A file's tests stay together: they share what is made once per module. One process more than cores: some tests wait
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(READY)  ## the test suite, about a process per core; ARGS="-k spans" chooses
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(RUN) -m pytest -m slow $(ARGS)

@@ -56,6 +56,17 @@ TOPICS = {
 }
 COMMON = "the a of and in on was with that for it as had by this from were which when every another".split()
 
+# What starts commands takes longest; it comes first, so that no process is left alone with a long file at the end
+LONG = ("test_guide", "integration", "distributed", "comparison", "synthesis", "export", "training", "test_configs")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(ROOT / "tests").parts[0].removesuffix(".py")
+        return LONG.index(name) if name in LONG else len(LONG)
+
+    items.sort(key=place)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_browser_stays() -> Iterator[None]:

@@ -114,7 +114,7 @@ def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(tiny_mlm, mon
     gradients = []
     for plain in (True, False):
         if plain:
-            monkeypatch.setattr(under_test, "fast_linears", lambda module: contextlib.nullcontext())
+            monkeypatch.setattr(under_test, "fast_layers", lambda module: contextlib.nullcontext())
             monkeypatch.setattr(under_test, "shared_between_chunks", lambda *_: contextlib.nullcontext())
         else:
             monkeypatch.undo()
