@@ -39,7 +39,7 @@ def records(path):
         ("synthesis_memory", "memory", 1),
         ("triplet_synthesis", "P10", 2),
         ("mntp_and_contrast", "P15", 1),
-        ("smaller_vectors", "E2", 0),
+        ("smaller_vectors", "E4", 0),
     ],
 )
 def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name, figure, compared):
@@ -53,7 +53,7 @@ def test_quick_run_prints_its_table_and_appends_json(tmp_path, minilm_path, name
     assert len(run_lines) == len(lines) > 0
     assert sum(line["ratio"] is not None for line in lines) == compared
     for line in lines:
-        if "beyond torch" not in line["case"]:
+        if "beyond torch" not in line["case"] and "theirs" not in line["unit"]:  # seconds; scores of a few rows
             may_be_zero = line["unit"] == "points" or line["target"] == "0"  # a largest difference; what is wasted
             assert line["ours"] >= 0 if may_be_zero else line["ours"] > 0, line
 
