@@ -1,6 +1,7 @@
 """torch's compiler: whether it works here, and what it has cost in this process."""
 
 import functools
+import signal
 import time
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from contracts import InputError
 
 USUAL = "inductor"
+SENT_TO_ALL = (signal.SIGINT, signal.SIGTERM)  # by a terminal or a scheduler, to each process of a run
 MOST_KINDS = 64  # of one function: its sizes are symbols, but 1 is not, nor is whether there is a mask
 
 
@@ -20,40 +22,45 @@ class Cost(NamedTuple):
     graphs: int
 
 
-class _Clock:
+class _Watch:
+    """While something is compiled: how long it takes; and a signal that asks the run to stop does not end g++ and its
+    like, which inherit what is held back here. Of their end torch makes an error, and the step would not be finished.
+    """
+
     def __init__(self) -> None:
         self.begun, self.seconds = time.monotonic(), 0.0
 
     def start(self, *_: Any) -> None:
         self.begun = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, SENT_TO_ALL)
 
     def stop(self, *_: Any) -> None:
         self.seconds += time.monotonic() - self.begun
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SENT_TO_ALL)
 
 
 @functools.cache
-def _clock() -> _Clock:
-    from torch._dynamo.callback import callback_handler
-
-    clock = _Clock()
-    callback_handler.register_start_callback(clock.start)
-    callback_handler.register_end_callback(clock.stop)
-    return clock
+def _watch() -> _Watch:
+    return _Watch()
 
 
 def cost() -> Cost:
     """Zero where nothing was ever to be compiled."""
-    if not _clock.cache_info().currsize:
+    if not _watch.cache_info().currsize:
         return Cost(0.0, 0)
-    return Cost(_clock().seconds, torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    return Cost(_watch().seconds, torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
 def settle() -> None:
     """What is compiled here is a layer or an attention, in the process of any rank."""
+    from torch._dynamo.callback import callback_handler
+
     settings: Any = torch._dynamo.config
     settings.optimize_ddp = False  # it cuts whole models into pieces of the size of a bucket, and refuses FlexAttention
     settings.cache_size_limit = MOST_KINDS
-    _clock()
+    if _watch().start not in callback_handler.start_callbacks:  # torch.compiler.reset() forgets them
+        callback_handler.register_start_callback(_watch().start)
+        callback_handler.register_end_callback(_watch().stop)
 
 
 def check_compiler(device: torch.device, backend: str) -> None:

@@ -143,6 +143,7 @@ class AdamW(torch.optim.AdamW):
         with torch.no_grad():
             for weight, copy in self.held:
                 weight.copy_(copy)
+                copy.grad = None  # the next forward pass has better use of the room
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -1,10 +1,14 @@
 """Truth: the same step as it is without torch's compiler, in float32."""
 
+import signal
+import subprocess
+
+import numpy as np
 import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
-from contracts import InputError
+from contracts import InputError, ScoredPairBatch
 from encoders import compiler
 from encoders.unpadded import _block_mask
 from tests import gpu_steps
@@ -45,6 +49,18 @@ def test_a_compiled_step_is_the_same(keys, backbones):
     compiled_and_not("eager", "sroberta", backbones, **keys)
 
 
+def test_other_sizes_are_not_compiled_anew(backbones):
+    """But one text, and texts without padding: they are kinds of their own."""
+    torch.compiler.reset()
+    module = built("sroberta", backbones["masked"], compile="eager", token_budget=48, **PADDED)
+    before = compiler.cost().graphs
+    for seed in range(12):
+        texts = [gpu_steps.ragged(4 + seed, 2 * seed + side) for side in (0, 1)]
+        batch = ScoredPairBatch(*texts, torch.linspace(0, 1, 4 + seed), np.arange(4 + seed))
+        module.training_step(batch, 0)["loss"].backward()
+    assert 1 <= compiler.cost().graphs - before <= 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", gpu_steps.CASES)
 def test_every_objective_compiled_is_the_same(case, backbones):
@@ -55,6 +71,21 @@ def test_every_objective_compiled_is_the_same(case, backbones):
 @pytest.mark.parametrize("keys", [PADDED, {}])
 def test_a_step_by_the_usual_compiler_is_the_same(keys, backbones):
     compiled_and_not(True, "declutr", backbones, **keys)
+
+
+def test_a_signal_to_all_processes_ends_no_compiler():
+    """Truth: a process that signals itself, as the terminal does with g++."""
+
+    def backend(graph, inputs):
+        subprocess.run(["sh", "-c", "kill -INT $$; kill -TERM $$"], check=True)
+        return graph.forward
+
+    torch.compiler.reset()
+    compiler.settle()
+    before = compiler.cost()
+    assert torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(1)) == 1
+    assert compiler.cost().seconds > before.seconds
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(compiler.SENT_TO_ALL)
 
 
 @pytest.mark.parametrize("how", ["fast", "", 3])

@@ -167,7 +167,11 @@ def test_a_sequence_beyond_the_position_table_is_refused(tiny_mlm):
         make(tiny_mlm).encode(sequences)
 
 
-def test_without_a_budget_about_8_gib_of_activations_are_affordable():
+def test_without_a_budget_about_8_gib_of_activations_are_affordable_or_half_of_a_gpu():
     with torch.device("meta"):
         base = transformers.RobertaForMaskedLM(transformers.RobertaConfig())
     assert 12_000 < affordable_tokens(base) < 16_000  # 12 layers of 768
+    on_a_gpu = affordable_tokens(base, 80 * 2**30)
+    assert 66_000 < on_a_gpu < 68_000  # half of the 78 GiB that 125 million weights with their moments leave
+    assert affordable_tokens(base, 2**30) == 512  # less than nothing is left
+    assert affordable_tokens(base.requires_grad_(False), 80 * 2**30) > on_a_gpu + 1_000
