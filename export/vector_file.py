@@ -64,8 +64,10 @@ class VectorFile:
                 path.unlink(missing_ok=True)
         if self.output.exists():
             self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
-            for path in (self.part, self.progress, self.lock):  # what a kill leaves of a job that has just finished
-                path.unlink(missing_ok=True)
+            if self.progress.is_file():  # what a kill leaves of a job that has just finished; the lock is its last
+                self.part.unlink(missing_ok=True)
+                self.progress.unlink()
+            self.lock.unlink(missing_ok=True)
             return True
         if not self.progress.is_file():
             self._refuse_others()

@@ -133,7 +133,7 @@ def alone(corpus_file, tiny_mlm, tmp_path_factory) -> dict[str, list[Step]]:
     return on(1, tmp_path_factory.mktemp("alone"), corpus_file, tiny_mlm)[0]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def together(request, corpus_file, tiny_mlm, tmp_path_factory) -> list[dict[str, list[Step]]]:
     return on(request.param, tmp_path_factory.mktemp("together"), corpus_file, tiny_mlm)
 

@@ -59,7 +59,7 @@ def alone(backbones, gense_prompts, folder):
     return every_case(0, 1, backbones, gense_prompts, str(folder))
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def together(request, alone, backbones, gense_prompts, folder):
     return steps.together(every_case, request.param, folder, backbones, gense_prompts, str(folder))
 

@@ -100,7 +100,7 @@ def alone(backbones):
     return every_case(0, 1, *backbones)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def together(request, backbones, tmp_path_factory):
     return steps.together(every_case, request.param, tmp_path_factory.mktemp("ranks"), *backbones)
 

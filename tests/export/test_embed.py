@@ -123,9 +123,11 @@ def test_a_finished_file_is_left_alone_and_another_job_refused(tmp_path, small_w
     words = [f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}"]
     command(*words)
     before = (tmp_path / "o.npy").stat().st_mtime_ns
+    (tmp_path / "o.npy.part").write_text("somebody's, which has no .progress")
     with caplog.at_level("INFO"):
         command(*words)
     assert "is finished" in caplog.text
+    (tmp_path / "o.npy.part").unlink()  # it is there still
     with pytest.raises(InputError, match=r"dtype is float16, there it was float32.*overwrite=true"):
         command(*words, "dtype=float16")
     lines(path, TEXTS[:-1])

@@ -69,6 +69,7 @@ def small_files(folder: Path) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path):
     """And the example of a transformers folder's card, where neither this project nor its modules are there."""
     folders = [minilm_path]

@@ -104,6 +104,7 @@ def test_neither_batch_size_nor_order_nor_shards_change_a_text(family):
     assert run(model, later).items() <= alone.items()
 
 
+@pytest.mark.slow
 def test_float32_texts_are_nearly_always_the_same():
     model = generator(dtype=torch.float32, end=2.0)
     prompts = prompts_for(model, sentences(400), range(3))

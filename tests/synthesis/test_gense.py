@@ -150,7 +150,8 @@ def texts_of(path):
     ]
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed):
     """Whatever was under way beside a shard: after kills, on two processes, with other rows per step."""
     model, texts = generator("t5", dtype=torch.float32, end=2.0), sentences(200)

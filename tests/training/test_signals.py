@@ -173,7 +173,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 @pytest.mark.parametrize(
     ("command", "signum", "whom", "status", "stays"),
     [
-        pytest.param(LIGHTNING, signal.SIGTERM, "group", 143, 0, id="lightning-term-group"),
+        pytest.param(LIGHTNING, signal.SIGTERM, "group", 143, 0, id="lightning-term-group", marks=pytest.mark.slow),
         pytest.param(LIGHTNING, signal.SIGINT, "leader", 130, 0, id="lightning-int-rank0", marks=pytest.mark.slow),
         # Lightning would kill it when the other has been gone for 5 seconds
         pytest.param(LIGHTNING, signal.SIGINT, "group", 130, 12, id="lightning-slow-rank0", marks=pytest.mark.slow),
