@@ -89,25 +89,24 @@ def read_run(path: Path) -> Run:
     file = path / "results.json" if path.is_dir() else path
     results = read_results(file)
     _check_scores(file, results)
-    stages = _stages(file, results)
-    items = items_beside(stages[-1][0])  # whose scores these are
-    rows = list[Row]()
+    rows, folder = list[Row](), file.parent
     steps = seconds = 0.0
-    for one, spent in stages:
-        for row in _read_rows(one.parent):
+    for name, spent in in_turn(results):
+        folder = file.parent / f"stage-{name}" if name else file.parent
+        for row in _read_rows(folder):
             if row["step"] or not steps:  # what a stage begins with, the one before has ended with
                 later = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
                 rows.append(row | {"step": row["step"] + steps} | later)
         steps, seconds = steps + spent["steps"], seconds + spent["wall_seconds"]
+    items = items_beside(folder / file.name)  # the scores of a run are those of its last stage
     return Run(path, results, rows, read_items(items) if items.exists() else None)
 
 
-def _stages(file: Path, results: Results) -> list[tuple[Path, Spent]]:
-    """The results.json of each stage in turn, and what it cost; of a run without stages its own."""
+def in_turn(results: Results) -> list[tuple[str, Spent]]:
+    """Each stage and what it cost; of a run without stages its own cost, without a name."""
     stages = results.get("stages", {})
-    found = sorted((stage["place"], file.parent / f"stage-{name}" / file.name, stage["spent"])
-                   for name, stage in stages.items())  # fmt: skip
-    return [(one, spent) for _, one, spent in found] or [(file, results["spent"])]
+    names = sorted(stages, key=lambda name: stages[name]["place"])
+    return [(name, stages[name]["spent"]) for name in names] or [("", results["spent"])]
 
 
 def _check_scores(file: Path, results: Results) -> None:

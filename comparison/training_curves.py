@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from comparison.arms import Arm
-from comparison.collect import CLOCK, Run
+from comparison.collect import CLOCK, Run, in_turn
 from files.curves import Curves, figure, lines_of, picture
 from files.figure import Figure
 from files.tables import Column, Table, columns
@@ -20,8 +20,7 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
 
 
 def _curves(name: str, run: Run) -> Curves:
-    stages = sorted(run.results.get("stages", {}).values(), key=lambda stage: stage["place"])
-    spent = [stage["spent"] for stage in stages] or [run.results["spent"]]
+    spent = [one for _, one in in_turn(run.results)]
     timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     steps, seconds = zip(*[(0.0, 0.0), *timed], strict=True)
     ends = [0.0, *accumulate(float(max(1, one["steps"])) for one in spent)]
