@@ -57,6 +57,10 @@ def hold(*modules: nn.Module, trained: bool = False) -> None:
         if type(layer) in HELD and weight is not None and weight.requires_grad is trained and weight not in others:
             weight.data = weight.data.bfloat16()
             layer.__class__ = HELD[type(layer)]
+    # A file that was read by mapping it stays in memory whole for as long as one of its tensors is in use
+    for weight in {weight for layer in layers for weight in layer._parameters.values() if weight is not None}:
+        if weight.dtype != torch.bfloat16:
+            weight.data = weight.data.clone()
 
 
 def release(module: nn.Module) -> None:

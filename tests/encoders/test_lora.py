@@ -4,7 +4,9 @@ h = W x + (alpha / r) B A x (Hu et al. 2021, eq. 3), so with M = W + (alpha / r)
 dB = (alpha / r) dM A^T and dA = (alpha / r) B^T dM.
 """
 
+import gc
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +114,20 @@ def test_weights_held_in_16_bits_are_rounded_and_no_more(folders, family):
     for name, weight in held.named_parameters():
         if weight.requires_grad:
             torch.testing.assert_close(weight.grad, wanted[name].grad, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="asks Linux which files are mapped")
+@pytest.mark.parametrize("keys", [{"frozen_weights": "bf16"}, {"lora": None, "trained_weights": "bf16"}], ids=str)
+def test_weights_held_in_16_bits_leave_their_file(tmp_path, keys):
+    """The 32-bit file would stay in memory beside them for the sake of its norms."""
+    weights = save_decoder("llama", tmp_path / "llama") / "model.safetensors"
+    kept = adapted(weights.parent)
+    assert str(weights) in Path("/proc/self/maps").read_text()
+    del kept
+    gc.collect()
+    held = adapted(weights.parent, **keys)
+    assert any(weight.dtype == torch.bfloat16 for weight in held.parameters())
+    assert str(weights) not in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.parametrize("frozen_weights", ["fp32", "bf16"])
