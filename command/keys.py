@@ -28,7 +28,9 @@ GROUPS = {
 Kind = TypeVar("Kind")
 LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
 MOST_SHOWN = 200  # characters of a value
-NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+NAMES = {
+    int: "a whole number", float: "a number", str: "a text", bool: "true or false", Mapping: "keys with their values"
+}  # fmt: skip
 SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 
 
@@ -124,7 +126,7 @@ def _fits(value: Any, wanted: Any) -> bool:
     if wanted in (Sequence, list, tuple):
         alike = parts[0] if len(parts) == 1 else Any
         return isinstance(value, list | tuple) and all(_fits(one, alike) for one in value)
-    return isinstance(value, wanted) if wanted in (bool, dict) else True
+    return isinstance(value, wanted) if wanted in (bool, dict, Mapping) else True
 
 
 def _described(wanted: Any) -> str:
@@ -136,8 +138,9 @@ def _described(wanted: Any) -> str:
     if wanted in (None, types.NoneType):
         return "null"
     if origin in (Sequence, list, tuple):
-        return "a list" if parts[0] not in SEVERAL else f"a list of {SEVERAL[parts[0]]}"
-    return NAMES.get(wanted, str(wanted))
+        known = [SEVERAL[one] for one in (parts[0], *typing.get_args(parts[0])) if one in SEVERAL]
+        return f"a list of {' or '.join(known)}" if known else "a list"
+    return NAMES.get(origin or wanted, str(wanted))
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

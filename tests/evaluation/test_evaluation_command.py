@@ -103,6 +103,7 @@ BAD = [
     (["encoder={vectors}", "data_root={data}", "suite=biosses@senteval"], ["one form of its text"]),
     (["encoder={vectors}", "data_root={data}", "protocol=slow"], ["protocol='slow'", "default, fast, sklearn"]),
     (["encoder={vectors}", "data_root={data}", "nhid=many"], ["nhid='many'", "a whole number"]),
+    (["encoder={vectors}", "data_root={data}", "tasks=-1000"], ["tasks=-1000", "a list of texts"]),
     (["encoder={vectors}", "data_root={data}", "output=scores.txt"], ["ends in .json"]),
     (["encoder={vectors}", "data_root={data}", "suite=biosses", "output={vectors}/a/b.json"], ["cannot be written"]),
     (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7", "not usable here"]),
