@@ -13,14 +13,13 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks import materials, texts
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report, resident
 from contracts import Ragged
 from encoders.backbones import load_masked_lm, load_tokenizer
 from encoders.chunks import Chunk, padded
@@ -79,8 +78,7 @@ def grow(number: int, budget: int) -> None:
     step = make_step(number, budget or None)
     step()
     step()
-    lines = Path("/proc/self/status").read_text().splitlines()
-    sys.stdout.write(f"{next(int(line.split()[1]) for line in lines if line.startswith('VmHWM')) * 1024}\n")
+    sys.stdout.write(f"{resident('VmHWM')}\n")
 
 
 def race(sizes: tuple[int, int, int], budget: int, rounds: int, clock: Callable[[], float]) -> list[Line]:

@@ -36,7 +36,6 @@ from encoders import load_encoder
 from encoders.sentence_encoder import SentenceEncoder
 from export.sentence_transformers import export_encoder, parts_of
 
-ROOT = Path(__file__).resolve().parent.parent
 WANTED = {"minilm": {"fp32": ">= 1.45x", "bf16": ""}, "smollm2": {"fp32": ">= 1.5x", "bf16": ">= 1.2x"}}
 FIGURE = {"minilm": "E1", "smollm2": "P16"}
 DECODER_SHARE = 10  # a forward pass of SmolLM2 takes about so many of MiniLM's
@@ -153,7 +152,7 @@ def command(encoder: Path, path: Path, output: Path) -> list[str]:
 def one_go(encoder: Path, path: Path, output: Path) -> tuple[float, float]:
     """(MiB, seconds) of a run to the end."""
     start = time.perf_counter()
-    done = subprocess.Popen(command(encoder, path, output), cwd=ROOT)
+    done = subprocess.Popen(command(encoder, path, output), cwd=texts.ROOT)
     _, status, usage = os.wait4(done.pid, 0)
     if status:
         raise SystemExit(f"export.embed ended with {status}")
@@ -163,7 +162,7 @@ def one_go(encoder: Path, path: Path, output: Path) -> tuple[float, float]:
 
 def killed(encoder: Path, path: Path, output: Path, seconds: float) -> int:
     """Lines that were there when it was killed."""
-    job = subprocess.Popen(command(encoder, path, output), cwd=ROOT)
+    job = subprocess.Popen(command(encoder, path, output), cwd=texts.ROOT)
     time.sleep(seconds)
     job.send_signal(signal.SIGKILL)
     job.wait()

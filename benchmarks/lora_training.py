@@ -29,7 +29,7 @@ from torch import Tensor
 from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
 from benchmarks.pair_training import OPTIMIZER, TEMPERATURE, Work, by_the_library, prepare
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report, resident
 from encoders.lora import is_adapter
 from encoders.objective import Objective
 
@@ -66,9 +66,10 @@ def our_model(backbone: Path, **keys: Any) -> Objective:
 
 
 def adapter_of(trunk: Any) -> dict[str, Tensor]:
-    """Whatever either side calls the adapter, a weight of it is LAYER.lora_A or LAYER.lora_B."""
-    found = {name: weight.detach().clone() for name, weight in trunk.named_parameters() if is_adapter(name)}
-    return {".".join(name.split(".")[:-2]): weight for name, weight in found.items()}
+    """Copies of an adapter's weights by LAYER.lora_A and LAYER.lora_B, whatever either side calls the adapter."""
+    return {
+        name.rsplit(".", 2)[0]: weight.detach().clone() for name, weight in trunk.named_parameters() if is_adapter(name)
+    }
 
 
 def ours(work: Work, frozen: str = "fp32") -> Trained:
@@ -104,7 +105,7 @@ def their_model(backbone: Path) -> Any:
     first = adapter_of(our_model(backbone, lora=LORA).encoder.trunk)
     for name, weight in model[0].auto_model.named_parameters():
         if is_adapter(name):
-            weight.data.copy_(first[".".join(name.split(".")[:-2])])
+            weight.data.copy_(first[name.rsplit(".", 2)[0]])
     return model
 
 
@@ -163,12 +164,6 @@ def grow(folder: Path, what: str, precision: str) -> None:
     trainer.save_checkpoint(path)
     print(peak - idle, path.stat().st_size)
     path.unlink()
-
-
-def resident(name: str) -> int:
-    """Bytes, as Linux says them."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
 
 
 def memory(folder: Path, precisions: Sequence[str], frozen: Sequence[str]) -> list[Line]:

@@ -13,19 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.materials import data_module
+from benchmarks.texts import ROOT
 from datamodules.text_rows import Triplets
 from datamodules.token_store import StoreWriter
 from encoders.tiny import write_tiny_masked_lm
 from files.manifest import read_record, write_record
 
-ROOT = Path(__file__).resolve().parent.parent
 FEW = 1_000
 AT_ONCE = 1_000_000  # rows written at a time
 SHORTEST, LONGEST = 3, 7  # tokens of a text
@@ -168,7 +167,7 @@ def steps_done(folder: Path) -> int:
 def anonymous(pid: int) -> int:
     """Bytes of memory that no file stands behind; 0 where the process has just ended."""
     try:
-        lines: Sequence[str] = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))

@@ -22,7 +22,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from benchmarks.texts import documents, write_documents
+from benchmarks.texts import ROOT, documents, write_documents
 from datamodules.documents import DocumentSpans
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.tiny import write_tiny_masked_lm
@@ -31,7 +31,7 @@ SMOLLM2: dict[str, Any] = {
     "vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
     "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192, "tie_word_embeddings": True,
 }  # fmt: skip
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIGS = ROOT / "configs"
 
 
 def packaged_minilm() -> Path:

@@ -13,12 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from benchmarks.sides import Line, arguments, report
+from benchmarks import texts
+from benchmarks.sides import Line, arguments, report, resident
 from losses.contrastive import nt_xent
 from losses.metric_learning import metric_loss
 
@@ -43,31 +43,25 @@ def ours(left: Tensor, right: Tensor) -> Tensor:
     return nt_xent(left, right, temperature=TEMPERATURE).loss
 
 
-def race(pairs: int, rounds: int, repeats: int) -> tuple[float, float]:
-    """Median seconds of ours and theirs; each round runs theirs once and ours ``repeats`` times."""
+def race(pairs: int, rounds: int) -> tuple[float, float]:
+    """Median seconds of ours and theirs; each round runs theirs once and ours five times."""
     theirs = metric_loss("NTXentLoss", temperature=TEMPERATURE)
     left, right = embeddings(pairs)
     torch.testing.assert_close(ours(left, right), theirs(left, right), rtol=1e-4, atol=0)
     own_times, their_times = [], []
     for _ in range(rounds):
         their_times.append(seconds(theirs, left, right))
-        own_times += [seconds(ours, left, right) for _ in range(repeats)]
+        own_times += [seconds(ours, left, right) for _ in range(5)]
     return statistics.median(own_times), statistics.median(their_times)
-
-
-def peak_bytes() -> int:
-    """Largest resident size of this process so far, on Linux; ru_maxrss would include the parent's at the fork."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 
 
 def grow(pairs: int) -> tuple[int, float]:
     """Bytes by which forward and backward raised this process's peak over the embeddings, and their seconds."""
     seconds(ours, *embeddings(8))  # what the first call loads is no property of the batch
     left, right = embeddings(pairs)
-    before = peak_bytes()
+    before = resident("VmHWM")
     took = seconds(ours, left, right)
-    return peak_bytes() - before, took
+    return resident("VmHWM") - before, took
 
 
 def main() -> None:
@@ -78,10 +72,9 @@ def main() -> None:
         sys.stdout.write("{} {}\n".format(*grow(options.grow)))
         return
     pairs, rounds, large = (64, 3, 1024) if options.quick else (256, 5, 8192)
-    own, their = race(pairs, rounds, repeats=5)
+    own, their = race(pairs, rounds)
     child = [sys.executable, "-m", "benchmarks.nt_xent", "--grow", str(large)]
-    root = Path(__file__).resolve().parent.parent
-    done = subprocess.run(child, check=True, capture_output=True, text=True, cwd=root)
+    done = subprocess.run(child, check=True, capture_output=True, text=True, cwd=texts.ROOT)
     growth, took = (float(word) for word in done.stdout.split())
     lines = [
         Line("P3", f"{pairs} pairs", "ms", own * 1e3, their * 1e3, their / own, ">= 100x at 256 pairs"),

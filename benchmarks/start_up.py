@@ -60,11 +60,11 @@ def train_run(corpus: Path) -> tuple[float, float]:
 
 def write_corpus(path: Path) -> None:
     """Documents, a line each, of 2 MB together."""
-    text, kept = 0, []
+    size, kept = 0, []
     for document in texts.documents(10_000):
         line = " ".join(document.split()) + "\n"
-        text += len(line.encode())
-        if text > BYTES:
+        size += len(line.encode())
+        if size > BYTES:
             break
         kept.append(line)
     path.write_text("".join(kept), encoding="utf-8")

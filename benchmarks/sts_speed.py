@@ -9,10 +9,8 @@ are invented and the scores mean nothing.
 """
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,15 +30,13 @@ WANTED = {"fp32": (">= 1.9x", "<= 0.01"), "bf16": (">= 4x", "<= 0.05")}
 
 
 def load_tasks(names: Sequence[str], quick: bool) -> list[PairTask]:
-    root = Path(os.environ.get("SHARED_DATA", "../shared/data")) / "eval"
-    if not root.is_dir():
+    shared = texts.shared_data()
+    if shared is None:
         return [invented(name) for name in names]
-    tasks = [read_pairs(root, name, LAYOUTS[name]) for name in names]
-    return (
-        [PairTask(t.name, t.left[:100], t.right[:100], t.gold[:100], t.subsets[:100]) for t in tasks]
-        if quick
-        else tasks
-    )
+    tasks = [read_pairs(shared / "eval", name, LAYOUTS[name]) for name in names]
+    if quick:
+        return [PairTask(t.name, t.left[:100], t.right[:100], t.gold[:100], t.subsets[:100]) for t in tasks]
+    return tasks
 
 
 def invented(name: str) -> PairTask:

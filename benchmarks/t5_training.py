@@ -32,7 +32,7 @@ from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, trainer_of_a_run
 from benchmarks.materials import objective
 from benchmarks.pair_training import BATCH, MAX_LENGTH, OPTIMIZER, TEMPERATURE, Work, theirs
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report, resident
 from contracts import TripletBatch
 from datamodules.text_rows import Triplets
 from encoders import chunks
@@ -45,9 +45,8 @@ PROMPT = " Question: what can we draw from the above sentence?"
 COLUMNS = ("premise", "entailment", "contradiction")
 CHECKED_STEPS = 3
 WITHOUT_LIMIT = 10**9
-SAME_WAY = (
-    0.05  # distance of the ends over the length of the way; a weight without gradient goes where rounding sends it
-)
+# Distance of the ends over the length of the way; a weight without gradient goes where rounding sends it
+SAME_WAY = 0.05
 PARTS = ("decoder", "pairs", "memory")
 
 
@@ -71,8 +70,7 @@ def prepare(folder: Path, sizes: dict[str, int], count: int) -> tuple[Path, Path
     for name, dropout in (("backbone", 0.1), ("still", 0.0)):
         spoken = (row[column] for row in rows for column in COLUMNS)
         write_tiny_t5(folder / name, spoken, seed=1, dropout=dropout, max_length=512, lowercase=False, **sizes)
-    data = data_of(path, folder / "backbone")
-    return folder / "backbone", folder / "still", data
+    return folder / "backbone", folder / "still", data_of(path, folder / "backbone")
 
 
 def data_of(path: Path, backbone: Path) -> Triplets:
@@ -163,8 +161,7 @@ def grow(backbone: Path, path: Path, count: int, budget: int) -> None:
         optimizer.zero_grad()
         model.training_step(batch, 0)["loss"].backward()
         optimizer.step()
-    lines = Path("/proc/self/status").read_text().splitlines()
-    sys.stdout.write(f"{next(int(line.split()[1]) for line in lines if line.startswith('VmHWM')) * 1024}\n")
+    sys.stdout.write(f"{resident('VmHWM')}\n")
 
 
 def memory(backbone: Path, data: Triplets, sizes: tuple[int, int]) -> Line:
@@ -211,11 +208,8 @@ def main() -> None:
         sizes = QUICK if options.quick else SMALL
         backbone, still, data = prepare(folder, sizes, 512 if options.quick else 8_192)
         if "decoder" in options.parts:
-            report(
-                title,
-                decoder_cost(backbone, data, options.rounds, clock, 64 if options.quick else 1024),
-                options.output,
-            )
+            lines = decoder_cost(backbone, data, options.rounds, clock, 64 if options.quick else 1024)
+            report(title, lines, options.output)
         if "pairs" in options.parts:
             rows = map(json.loads, (folder / "triplets.jsonl").read_text(encoding="utf-8").splitlines())
             names = ("anchor", "positive", "negative")

@@ -14,6 +14,7 @@ Also with the discriminator's pass over what was written, in batches as they com
 """
 
 import argparse
+import gzip
 import json
 import os
 import random
@@ -22,9 +23,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from statistics import mean, median
 
-import numpy as np
 import torch
 import yaml
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -46,7 +48,7 @@ from synthesis.shards.store import ShardStore, shard_name
 
 STEPS = 63
 TOP_K, TOP_P = 50, 0.9
-PROMPTS = Path(__file__).resolve().parent.parent / "configs/prompts/gense.yaml"
+PROMPTS = texts.ROOT / "configs/prompts/gense.yaml"
 SHARD = 1000
 DIFFERENT = 200  # shards
 
@@ -119,10 +121,8 @@ def hypothesis_lengths(ids: PromptIds, corpus: list[str]) -> list[int]:
     if path is None or not path.is_file():
         found = [one for one in corpus if len(one.split()) <= 12]
     else:
-        import gzip
-
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            found = [json.loads(line)["entailment"] for line, _ in zip(file, range(3000), strict=False)]
+            found = [json.loads(line)["entailment"] for line in islice(file, 3000)]
     return [len(one) + 1 for one in ids.ids(found)]
 
 
@@ -191,7 +191,6 @@ def generation(options: argparse.Namespace) -> list[Line]:
     work, statistics = Work(sentences, options.quick), Statistics()
     batch, clock = options.batch, CLOCKS[options.clock]
     number, lines = len(work.premises), []
-    longest = np.array(list(work.lengths.values()))
     for judged in (False, True):
         sides = {
             "ours": partial(timed, partial(ours, work, statistics, judged, options.rows), number, clock),
@@ -200,12 +199,11 @@ def generation(options: argparse.Namespace) -> list[Line]:
         speed = alternate(sides, 1 if options.quick else options.rounds)
         ratio = median_ratio(speed["ours"], speed["theirs"])
         case = f"{number} sentences, batches of {batch}" + (", judged too" if judged else "")
-        middle = len(speed["ours"]) // 2
-        own, other = sorted(speed["ours"])[middle], sorted(speed["theirs"])[middle]
+        own, other = median(speed["ours"]), median(speed["theirs"])
         lines.append(Line("P10", case, "sentences/s", own, other, ratio, ">= 2x"))
     wasted = 100 * statistics.wasted_row_steps / max(statistics.row_steps, 1)
     lines.append(Line("P10", "row-steps of finished rows", "%", wasted, None, None, "0"))
-    lines.append(Line("P10", "tokens of a text, mean", "", float(longest.mean()), None, None, "real hypotheses"))
+    lines.append(Line("P10", "tokens of a text, mean", "", mean(work.lengths.values()), None, None, "real hypotheses"))
     return lines
 
 
@@ -213,7 +211,7 @@ def generation(options: argparse.Namespace) -> list[Line]:
 
 
 def scored_rows(folder: Path, rows: int) -> int:
-    """Shards of 1,000 rows; beyond the first 200 they are links to those before. How many."""
+    """Write shards of 1,000 rows and return their number; beyond the first 200 they are links to those before."""
     draw = random.Random(0)
     words = "the of man woman plays guitar near big house while dog sits under table and reads old book in park".split()
 

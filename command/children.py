@@ -76,10 +76,10 @@ def run_ranks(module: str, number: int, once: Sequence[str] = ()) -> int:
     are for this one alone; the exit status of all, 0 or that of the first that failed, which ends the others."""
     words = [word for word in sys.argv[1:] if word.lstrip("+").partition("=")[0] not in once]
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // number)))
-    own = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(number)} for rank in range(number)]
+    shared = {**os.environ, "WORLD_SIZE": str(number), "OMP_NUM_THREADS": threads}
     with _hearing() as heard:
         command = [sys.executable, "-m", module, *words]
-        ranks = [start(command, {**os.environ, **one, "OMP_NUM_THREADS": threads}) for one in own]
+        ranks = [start(command, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(number)]
         status, failed = _wait_for(ranks, heard)
     if failed is not None and ranks[failed].returncode < 0:
         log.error(
@@ -125,15 +125,16 @@ def check_number(key: str, number: int, gpus: int = 0) -> None:
 def _wait_for(started: Sequence[subprocess.Popen[Any]], heard: list[tuple[int, float]]) -> tuple[int, int | None]:
     """The exit status of all, and whose it is: 0, or that of the first that failed, which ends the others. A signal
     does so too, and is nobody's. Who has not left a minute later is killed."""
-    told, failed = math.inf, None
-    while running := [one for one in started if one.poll() is None]:
+    ending_since, failed = math.inf, None
+    while running := [process for process in started if process.poll() is None]:
         failed = _first_failed(started) if failed is None else failed
         now = time.monotonic()
-        if told == math.inf and (failed is not None or any(_is_heard(number, now - at) for number, at in heard)):
-            told = now
-            for one in running:
-                one.terminate()
-        if now - told > GRACE:
+        is_signalled = any(_is_heard(number, now - at) for number, at in heard)
+        if ending_since == math.inf and (failed is not None or is_signalled):
+            ending_since = now
+            for process in running:
+                process.terminate()
+        if now - ending_since > GRACE:
             log.warning("process %s did not end within %.0f s, and is killed", running[0].pid, GRACE)
             running[0].kill()
         time.sleep(LOOK)
@@ -150,7 +151,7 @@ def _is_heard(number: int, ago: float) -> bool:
 
 
 def _first_failed(started: Sequence[subprocess.Popen[Any]]) -> int | None:
-    return next((place for place, one in enumerate(started) if one.returncode), None)
+    return next((place for place, process in enumerate(started) if process.returncode), None)
 
 
 @contextlib.contextmanager

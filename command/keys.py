@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeVar, Union
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from command.config_files import CONFIGS
+from command.config_files import CONFIGS, choices
 from contracts import InputError
 
 GROUPS = {
@@ -71,11 +71,16 @@ def check_types(node: Mapping[Any, Any], wanted: Mapping[str, Any], prefix: str 
             refuse_unknown(map(str, value), below, f"{prefix}{key}.")
             check_types(value, below, f"{prefix}{key}.")
             continue
-        value = OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
+        value = resolved(value)
         if not _fits(value, type_):
             raise InputError(
                 f"{prefix}{key}={cut(repr(value))}: wanted {_described(type_)}, got {type(value).__name__}."
             )
+
+
+def resolved(value: Any) -> Any:
+    """A config as plain mappings and lists, with what they take from other keys; any other value as it is."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def check_numbers(cfg: DictConfig) -> None:
@@ -191,8 +196,7 @@ def _settings(kind: type[Kind], given: Mapping[Any, Any], prefix: str) -> Kind:
                 settings(group, given[name], f"{prefix}{name}.") if name in given else _settings(group, given, prefix)
             )
             continue
-        value = given[name]
-        values[name] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        values[name] = resolved(given[name])
     made = kind(**values)
     if callable(check := getattr(made, "check", None)):
         check()
@@ -206,7 +210,7 @@ def of_defaults(kind: type[Kind], config: str, **given: Any) -> Kind:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
-    """InputError for the first key that is none, as +KEY=... brings one."""
+    """Raise InputError for the first key that does not exist, as +KEY=... brings one."""
     known = sorted(known)
     for key in given:
         if key not in known:
@@ -239,8 +243,8 @@ def choices_with(key: str, config: str) -> list[str]:
     groups = GROUPS.get(config, ())
     if len(groups) != 1:
         return []
-    names = sorted(path.stem for path in (CONFIGS / groups[0]).glob("*.yaml"))
-    return [f"{groups[0]}={name}" for name in names if key in known_keys(config, [f"{groups[0]}={name}"])]
+    words = [f"{groups[0]}={name}" for name in choices(groups[0])]
+    return [word for word in words if key in known_keys(config, [word])]
 
 
 def _dotted(node: Any, prefix: str) -> Iterator[str]:

@@ -61,14 +61,14 @@ def _keys(node: yaml.MappingNode, prefix: str, lines: list[str], source: str) ->
         if key.value in NOT_KEYS:
             continue
         if isinstance(value, yaml.MappingNode) and not value.flow_style:
-            if said := _behind(lines[key.end_mark.line], key.end_mark.column + 1):
-                yield key.start_mark.line, Key(name, "", said)
+            if meaning := _behind(lines[key.end_mark.line], key.end_mark.column + 1):
+                yield key.start_mark.line, Key(name, "", meaning)
             yield from _keys(value, f"{name}.", lines, source)
             continue
         written = source[value.start_mark.index : value.end_mark.index]
         several = value.start_mark.line != value.end_mark.line  # a block of text or a list, whose comment is above it
-        said = "" if several else _behind(lines[value.end_mark.line], value.end_mark.column)
-        yield key.start_mark.line, Key(name, written, said)
+        meaning = "" if several else _behind(lines[value.end_mark.line], value.end_mark.column)
+        yield key.start_mark.line, Key(name, written, meaning)
 
 
 def _behind(line: str, column: int) -> str:
@@ -109,7 +109,8 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
                     one = one._replace(default="")  # parts, whose keys follow
                 if one.name not in known or (one.meaning and path.parent.name not in RECIPES):
                     rows.append(_row(one.name, value, one))
-                known |= {one.name} if one.default else set()
+                if one.default:
+                    known.add(one.name)
         pages.append("\n".join(rows))
     others = [_row(name, value) for name, value in _leaves(values, "") if not _is_among(name, known | choices.keys())]
     if others:
@@ -164,12 +165,12 @@ def _is_among(name: str, known: set[str]) -> bool:
     return any(".".join(parts[:size]) in known for size in range(1, len(parts) + 1))
 
 
-def _row(name: str, value: Any, said: Key | None = None) -> str:
+def _row(name: str, value: Any, documented: Key | None = None) -> str:
     """``name=value`` and what it means; of a group of keys, which follow, its name alone."""
-    key = f"{name}={_shown(value)}" if said is None or said.default else f"{name}."
-    if said is None or not said.meaning:
+    key = f"{name}={_shown(value)}" if documented is None or documented.default else f"{name}."
+    if documented is None or not documented.meaning:
         return key
-    lines = textwrap.wrap(said.meaning, COLUMNS - MEANING, break_on_hyphens=False)
+    lines = textwrap.wrap(documented.meaning, COLUMNS - MEANING, break_on_hyphens=False)
     first = f"{key:<{MEANING - 2}}  {lines.pop(0)}" if len(key) <= MEANING - 2 else key
     return "\n".join([first, *(f"{' ' * MEANING}{line}" for line in lines)])
 

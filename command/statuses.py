@@ -212,17 +212,17 @@ def _of_a_part(key: str, words: Sequence[str] | None) -> str:
     return f"there is no key {key!r}: each part of a mixture has its own, {' and '.join(own)}." if own else ""
 
 
-def _with_nearest_key(message: str, config: str, words: Sequence[str] | None = None) -> str:
+def _with_nearest_key(message: str, config: str, words: Sequence[str] | None) -> str:
     """Hydra says which key it does not know; add the known key that looks most like it."""
     if override := re.search(r"Could not override '([^']+)'", message):
         if override[1] in GROUPS.get(config, ()):
             return f"{override[1]}: wanted the name of one of its choices: {', '.join(choices(override[1]))}."
-        command = "python train.py" if config == "train" else f"python -m {config}"
         if config == "train" and override[1].startswith("data.") and (part := _of_a_part(override[1], words)):
             return part
         if others := choices_with(override[1], config):
             return f"there is no key {override[1]!r}. It is one of {', '.join(others)}: leave it out."
         near = nearest(override[1], known_keys(config, words), cutoff=0.5)
+        command = "python train.py" if config == "train" else f"python -m {config}"
         advice = f"The nearest key is {near}." if near else f"{command} --help lists the keys."
         return f"there is no key {override[1]!r}. {advice}"
     if there := re.search(r"Multiple values for data@(data\.parts\.[^.]+)\. ", message):

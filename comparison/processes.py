@@ -107,7 +107,7 @@ def run_all(
     jobs: Iterable[Job],
     record: Path,
     parallel: int = 1,
-    told: Callable[[Job, Done], None] | None = None,
+    at_end: Callable[[Job, Done], None] | None = None,
     verdict: Callable[[Job], str] | None = None,
 ) -> list[Done]:
     """In their order, ``parallel`` at a time; what has its ``results.json`` is not begun.
@@ -135,8 +135,8 @@ def run_all(
             return None
         with lock:
             _add_line(record, {**done._asdict(), "words": job.words, "ended": time.strftime("%Y-%m-%dT%H:%M:%S")})
-        if told:
-            told(job, done)
+        if at_end:
+            at_end(job, done)
         return done
 
     found, take = dict[int, Done](), _one_at_a_time(jobs, running)

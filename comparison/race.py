@@ -52,7 +52,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     numbers = [int(seed) for seed in seeds or race.get("seeds") or []]
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError(f"seeds={numbers}: wanted one or more numbers, each once.")
-    words = {str(label): [*map(str, common), *map(str, mine)] for label, mine in arms.items()}
+    words = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
     _keep(output / "race.json", {"arms": words, "budget": amounts})
     return Race(words, numbers, (str(kind), float(amount)))
 
@@ -73,7 +73,7 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
 
 
 def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) -> list[Done]:
-    """Train what is missing; the runs that failed.
+    """Train what is missing, and return the runs that failed.
 
     Raises:
         InputError: train.py refused an arm.
@@ -88,12 +88,11 @@ def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) 
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
 
-    def told(job: Job, done: Done) -> None:
+    def log_end(job: Job, done: Done) -> None:
         log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
-    failed = [
-        done for done in run_all(jobs, output / "runs.jsonl", parallel, None if quiet else told) if not done.finished
-    ]
+    runs = run_all(jobs, output / "runs.jsonl", parallel, None if quiet else log_end)
+    failed = [done for done in runs if not done.finished]
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
     return failed

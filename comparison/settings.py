@@ -107,7 +107,6 @@ def _mean(values: Sequence[float] | None) -> float | None:
 def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Figure:
     """A point for each setting, over the one with the most values."""
     values = sorted({_plain(arm.settings[by]) for arm in arms}, key=_order)
-    told_apart = len(values) <= len(COLOURS)
     rows = [
         {"x": float(arm.settings[across]), "score": spread(values_of(arm, headline, headline.name)).mean,
          "by": f"{short(by)} {_shown(_plain(arm.settings[by]))}", "arm": arm.label}
@@ -121,10 +120,10 @@ def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Fi
         "y": {"field": "score", "type": "quantitative", "title": headline.name, "scale": {"zero": False}},
         "tooltip": [{"field": "arm", "title": "arm"}, {"field": "score", "title": headline.name, "format": ".2f"}],
     }  # fmt: skip
-    if told_apart:
-        told = {"field": "by", "type": "nominal", "title": None, "legend": {"orient": "top"},
-                "sort": [f"{short(by)} {_shown(value)}" for value in values]}  # fmt: skip
-        encoding |= {"color": told, "shape": told}
+    if len(values) <= len(COLOURS):
+        appearance = {"field": "by", "type": "nominal", "title": None, "legend": {"orient": "top"},
+                      "sort": [f"{short(by)} {_shown(value)}" for value in values]}  # fmt: skip
+        encoding |= {"color": appearance, "shape": appearance}
     mark = {"type": "point", "filled": True, "size": 70, "opacity": 1}
     panel = {"height": 320, "data": {"values": rows}, "mark": mark, "encoding": encoding}
     return Figure("sweep", f"{across} and {by}", f"{headline.name}, mean over seeds; a point is a setting.", [panel])

@@ -114,8 +114,8 @@ def get(name: str, corpus: Corpus, downloads: Downloads, asked: Asked) -> bool:
             wrong.append(f"{error}. Where the host cannot be reached: source=FOLDER with {piece.file.name} in it.")
         except (Unusable, BadArchive) as error:
             wrong.append(f"{error}.")
-    for told in dict.fromkeys(wrong):
-        log.error("%s: %s", name, told)
+    for sentence in dict.fromkeys(wrong):
+        log.error("%s: %s", name, sentence)
     if not wrong:
         log.info("%s: %s; licence: %s", name, corpus.about, corpus.licence)
         then = corpus.then.replace("FOLDER", str(folder)).replace("ROOT", str(asked.output))

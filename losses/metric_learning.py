@@ -43,7 +43,7 @@ def metric_loss(
         raise ValueError(f"loss {name} with {options} has weights of its own, which no optimiser would train.")
     if miner is None and miner_options:
         raise ValueError(f"miner_options {dict(miner_options)} were given without a miner; name one or leave them out.")
-    mine = None if miner is None else _build("miner", vars(miners), miners.BaseMiner, miner, miner_options or {})
+    select = None if miner is None else _build("miner", vars(miners), miners.BaseMiner, miner, miner_options or {})
 
     def loss(left_BD: Tensor, right_BD: Tensor) -> Tensor:
         if left_BD.shape != right_BD.shape or left_BD.ndim != 2:
@@ -56,7 +56,7 @@ def metric_loss(
             lefts_CD, rights_CD = (gather_rows(_at_least_float32(view))[0] for view in (left_BD, right_BD))
             rows = torch.cat([lefts_CD, rights_CD])
             labels = torch.arange(len(lefts_CD), device=rows.device).repeat(2)
-            return loss_function(rows, labels, None if mine is None else mine(rows, labels))
+            return loss_function(rows, labels, None if select is None else select(rows, labels))
 
     return loss
 

@@ -60,8 +60,8 @@ def read_words(words: Sequence[str]) -> Asked:
         InputError: no data, or a value of the wrong type.
     """
     own = OmegaConf.load(CONFIGS / "preview.yaml")
-    mine = [word for word in words if word.partition("=")[0] in own]
-    own = OmegaConf.merge(own, OmegaConf.from_dotlist(mine))
+    own_words = [word for word in words if word.partition("=")[0] in own]
+    own = OmegaConf.merge(own, OmegaConf.from_dotlist(own_words))
     assert isinstance(own, DictConfig)
     check_types(own, declared(Keys))
     for key in ("batches", "examples"):
@@ -69,12 +69,12 @@ def read_words(words: Sequence[str]) -> Asked:
             raise InputError(f"{key}={own[key]}: wanted 1 or more.")
     if own.output is not None and not own.output.endswith(".html"):
         raise InputError(f"output={own.output}: wanted a name that ends in .html.")
-    theirs = ["output_dir=.", *_with_model([word for word in words if word not in mine])]
+    of_train = ["output_dir=.", *_with_model([word for word in words if word not in own_words])]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        cfg = compose("train", forced(theirs))
+        cfg = compose("train", forced(of_train))
         stage = ""
-        if cfg.stages or any(STAGE_WORD.fullmatch(word) for word in theirs):
-            first = chosen(stages_of(cfg, theirs), cfg.only_stage)[0]
+        if cfg.stages or any(STAGE_WORD.fullmatch(word) for word in of_train):
+            first = chosen(stages_of(cfg, of_train), cfg.only_stage)[0]
             stage, cfg = first.name, first.cfg
     if cfg.get("data") is None:
         known = ", ".join(choices("data"))

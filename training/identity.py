@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
+from command.keys import resolved
 from contracts import InputError
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
@@ -116,9 +117,7 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key in map(str, copy):
         if key not in NOT_IDENTITY and not OmegaConf.is_missing(copy, key):
-            value = copy[key]
-            plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-            kept[key] = plain
+            kept[key] = resolved(copy[key])
     for group, names in NOT_IDENTITY_WITHIN.items():
         for keys in _of_group(kept, group):
             for name in names:

@@ -65,12 +65,12 @@ def hushed_libraries() -> Iterator[None]:
 @contextlib.contextmanager
 def said_once(*names: str) -> Iterator[None]:
     """What these loggers say of each stage, and when it is rehearsed, is told once where the words are the same."""
-    told = set[str]()
+    lines = set[str]()
 
     def is_new(record: logging.LogRecord) -> bool:
-        seen, line = len(told), record.getMessage()
-        told.add(line)
-        return len(told) > seen
+        before = len(lines)
+        lines.add(record.getMessage())
+        return len(lines) > before
 
     loggers = [logging.getLogger(name) for name in names]
     for logger in loggers:

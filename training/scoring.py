@@ -8,9 +8,9 @@ from typing import Any
 
 import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from command.keys import of_defaults
+from command.keys import of_defaults, resolved
 from contracts import DataModule, Writer
 from evaluation.callback import Suites, choose_suites
 from evaluation.catalogue import files, is_task
@@ -55,9 +55,8 @@ def own_suite(cfg: DictConfig, options: Options) -> list[Task]:
     Raises:
         InputError: one is not there or damaged.
     """
-    words: Any = cfg.evaluation.get("tasks")
-    words = OmegaConf.to_container(words, resolve=True) if OmegaConf.is_config(words) else words
-    return [task for one in own_tasks(words, "evaluation.tasks") for task in one.read(options)]
+    words = resolved(cfg.evaluation.get("tasks"))
+    return [task for own in own_tasks(words, "evaluation.tasks") for task in own.read(options)]
 
 
 def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:

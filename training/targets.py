@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
-from command.keys import check_types
+from command.keys import check_types, resolved
 from command.targets import found_at
 from contracts import InputError
 
@@ -41,7 +41,7 @@ def check_targets(cfg: DictConfig) -> None:
     check_types(cfg, {"allow_targets": Sequence[str]})
     plain: Any = OmegaConf.to_container(cfg, resolve=False)
     for group in BUILT & plain.keys():  # what stands for something else is judged by that, as it will be built
-        plain[group] = _resolved(cfg[group])
+        plain[group] = resolved(cfg[group])
     allowed = plain.get("allow_targets") or []
     if not isinstance(plain.get("callbacks"), dict):
         raise InputError(f"callbacks={plain.get('callbacks')!r}: wanted a mapping, of names to what has a _target_.")
@@ -51,10 +51,6 @@ def check_targets(cfg: DictConfig) -> None:
     for place, target in _targets(plain, ()):
         if place[:1] != ("hydra",):
             _check(".".join(place), place, target, allowed)
-
-
-def _resolved(node: Any) -> Any:
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
 def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

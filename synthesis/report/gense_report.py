@@ -46,19 +46,15 @@ def write_triplet_report(folder: Path, manifest: dict[str, Any], encoder: Encode
         _texts(measured, shown, distributions(measured, shown, encoder, pairs=True)),
         doubles_section(_as_shown(triplets)),
     ]  # fmt: skip
+    texts = len(method.directions)  # of a row
     write_both(
         folder, method.rows.capitalize(), _lead(manifest, method), sections,
-        Wall(shown, method.directions, counts["accepted"] * len(method.directions), _left_out(manifest, method)),
+        Wall(shown, method.directions, counts["accepted"] * texts, wall.counted(counts) * texts),
         draw_examples(entries, method.directions, EXAMPLES, SEED),
     )  # fmt: skip
     if encoder is None:  # a report that is written again leaves the card, in which somebody may have written
         write_triplet_card(folder, manifest)
     return {"measures": as_json(measured)}
-
-
-def _left_out(manifest: Mapping[str, Any], method: Method) -> int:
-    """Texts; a row has one of each direction."""
-    return wall.counted(manifest["counts"]) * len(method.directions)
 
 
 def _as_shown(triplets: Iterable[Mapping[str, Any]]) -> Iterator[Shown]:
@@ -72,17 +68,15 @@ def _part(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, An
     """Whole shards, as many as hold about MEASURED triplets."""
     shards = int(manifest["shards_planned"])
     every = max(1, manifest["counts"]["accepted"] // MEASURED)
-    chosen: Iterable[int] = range(0, shards, every)
-    rows = (row for number in chosen for row in read_shard(folder / shard_name(number)))
+    rows = (row for number in range(0, shards, every) for row in read_shard(folder / shard_name(number)))
     yield from islice(rows, MEASURED)
 
 
 def _as_pairs(triplets: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
     for triplet in triplets:
         for direction in DIRECTIONS:
-            if direction not in triplet:
-                continue
-            yield Entry(text_a=triplet["premise"], text_b=triplet[direction], label=direction)
+            if direction in triplet:
+                yield Entry(text_a=triplet["premise"], text_b=triplet[direction], label=direction)
 
 
 def _lead(manifest: dict[str, Any], method: Method) -> str:

@@ -77,7 +77,8 @@ def measure(entries: Iterable[Entry], labels: Sequence[str]) -> dict[str, Measur
     sums = {label: _Sums() for label in labels}
     for entry in entries:
         x2 = entry["text_b"]
-        sums[entry["label"]].add(entry["text_a"] if x2 is None else x2, None if x2 is None else entry["text_a"])
+        text, x1 = (entry["text_a"], None) if x2 is None else (x2, entry["text_a"])
+        sums[entry["label"]].add(text, x1)
     return {label: one.measured() for label, one in sums.items()}
 
 

@@ -127,19 +127,20 @@ class Server:
             try:
                 found = await self._once(body)
             except self.openai.APIStatusError as error:
-                why, told, elsewhere = self._said(error.message), error.response.headers.get("retry-after"), False
+                why, elsewhere = self._said(error.message), False
+                retry_after = error.response.headers.get("retry-after")
                 if error.status_code not in PASSING and error.status_code < 500:
                     return self._refused(error.status_code, why, body)
                 faults += error.status_code != 429  # who is told to wait has done nothing wrong
             except (self.openai.APIError, Nonsense, TimeoutError, OSError) as error:
                 slow = isinstance(error, TimeoutError | self.openai.APITimeoutError)
                 why = f"no answer in {self.requests.timeout:g} s" if slow else self._said(_cause(error))
-                told, elsewhere = None, _is_elsewhere(error, faults)
+                retry_after, elsewhere = None, _is_elsewhere(error, faults)
                 faults += 1
             else:
                 self.answered, self.refused = time.monotonic(), 0
                 return found
-            tries, now, wait = tries + 1, time.monotonic(), _wait(tries, told)
+            tries, now, wait = tries + 1, time.monotonic(), _wait(tries, retry_after)
             if hears and faults >= MOST_FAULTS:
                 log.warning("%s: %d times %s, while others were answered: this text is left out", self.url, faults, why)
                 return refusal(NO_ANSWER)
@@ -207,10 +208,10 @@ class Server:
         return (plain.replace(self.key, "***") if self.key else plain)[:SHOWN].rstrip(".")
 
 
-def _wait(tries: int, told: str | None) -> float:
+def _wait(tries: int, retry_after: str | None) -> float:
     """Seconds: what the server says, else longer each time, and not the same for all that wait."""
-    said = float(told) if told and told.replace(".", "", 1).isdecimal() else 0.0
-    return said or min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(tries, 20)) * random.uniform(0.5, 1)
+    asked_for = float(retry_after) if retry_after and retry_after.replace(".", "", 1).isdecimal() else 0.0
+    return asked_for or min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(tries, 20)) * random.uniform(0.5, 1)
 
 
 def _is_elsewhere(error: BaseException, faults: int) -> bool:

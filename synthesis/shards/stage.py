@@ -201,7 +201,7 @@ def close_stage(stage: Written, finish: Callable[[Written], None], watch: Watch 
     Of several processes the one that finds the last shard written closes. With ``watch`` the others wait until it has;
     it is told what is missing, and raises where that will not come.
     """
-    said = time.monotonic()
+    logged = time.monotonic()
     while True:
         with stage.lock():
             if not stage.missing():
@@ -213,9 +213,9 @@ def close_stage(stage: Written, finish: Callable[[Written], None], watch: Watch 
             return
         missing = stage.missing()
         watch(missing)
-        if time.monotonic() - said > 60:
+        if time.monotonic() - logged > 60:
             log.info("%s: waiting for %d shards of other processes", stage.folder, len(missing))
-            said = time.monotonic()
+            logged = time.monotonic()
         time.sleep(PATIENCE)
 
 

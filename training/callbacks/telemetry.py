@@ -208,13 +208,13 @@ class Telemetry(pl.Callback):
         """A collective: one rank's bad loss stops all of them."""
         if self._first_bad is None:
             return
-        mine = self._first_bad.item()
-        (worst,) = agreement.maximum([-mine])
+        bad_here = self._first_bad.item()
+        (worst,) = agreement.maximum([-bad_here])
         if -worst >= FINE:
             self._unchecked.clear()
             return
         step = int(-worst)
-        rows = [documents for seen, documents in self._unchecked if seen == step and mine == step]
+        rows = [documents for seen, documents in self._unchecked if seen == step and bad_here == step]
         raise TrainingFailed(
             f"The loss of step {step} is NaN or infinite{_named(rows)}. The last good checkpoint is kept. "
             "Try a lower learning rate, a longer warmup or precision=bf16 or fp32, or look at those documents."
