@@ -45,6 +45,7 @@ class Ragged(NamedTuple):
 
     ids: "Tensor"  # (tokens,) int64
     lengths: "np.ndarray"  # (sequences,) int64; sums to ``tokens``; special tokens are counted
+    kept: "np.ndarray | None" = None  # the ids once more, for whoever reads them on the host while a GPU is at work
 
 
 # Of a mixture: the name of the part, or (N,) those of the rows where they are mixed

@@ -58,7 +58,7 @@ def declutr_loss(model: Any, batch: SpanBatch, token_budget: int) -> Tensor:
         mlm = F.cross_entropy(head(states[chosen]).float(), labels[chosen], reduction="sum")
         return (states.float() * weights).sum(1) / weights.sum(1), mlm
 
-    ids, lengths = concatenate([batch.anchors._replace(ids=batch.masked_ids), batch.positives])
+    ids, lengths, _ = concatenate([batch.anchors._replace(ids=batch.masked_ids), batch.positives])
     labels = torch.cat([batch.labels, torch.full_like(batch.positives.ids, IGNORED_LABEL)])
     chunks = plan_chunks(lengths, token_budget, chunk_cost(torch.device("cpu")))
     recompute = sum(chunk.padded_tokens for chunk in chunks) > token_budget

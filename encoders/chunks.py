@@ -106,7 +106,7 @@ def concatenate(parts: list[Ragged]) -> Ragged:
     return Ragged(torch.cat([part.ids for part in parts]), np.concatenate([part.lengths for part in parts]))
 
 
-def distinct(sequences: Ragged) -> tuple[Ragged, Tensor]:
+def distinct(sequences: Ragged) -> tuple[Ragged, np.ndarray]:
     """Each different sequence once, and (sequences,) the place of each of the given ones among them."""
     flat = sequences.ids.numpy()
     ends = np.cumsum(sequences.lengths)
@@ -118,4 +118,4 @@ def distinct(sequences: Ragged) -> tuple[Ragged, Tensor]:
         if place == len(kept):
             kept.append(row)
     parts = [flat[ends[row] - sequences.lengths[row] : ends[row]] for row in kept]
-    return Ragged(torch.from_numpy(np.concatenate(parts)), sequences.lengths[kept]), torch.tensor(places)
+    return Ragged(torch.from_numpy(np.concatenate(parts)), sequences.lengths[kept]), np.array(places)

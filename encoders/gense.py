@@ -68,10 +68,11 @@ class GenSE(Objective):
     def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
         """Texts end where their prompt begins; on the host, as the device would have to be asked for their ids."""
         if self.encoder.appended is None:
-            return batch
+            return super().on_before_batch_transfer(batch, dataloader_idx)
         end = self.encoder.appended.without_last_blanks
         negatives = None if batch.negatives is None else end(batch.negatives)
-        return batch._replace(anchors=end(batch.anchors), positives=end(batch.positives), negatives=negatives)
+        batch = batch._replace(anchors=end(batch.anchors), positives=end(batch.positives), negatives=negatives)
+        return super().on_before_batch_transfer(batch, dataloader_idx)
 
     def training_step(self, batch: TripletBatch, batch_idx: int) -> StepOutput:
         views = self._views(batch)

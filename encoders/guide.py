@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from contracts import InputError, Ragged
-from encoders.chunks import concatenate
 from encoders.load import load_encoder
 from encoders.sentence_encoder import SentenceEncoder
 
 
 class GuideEncoder:
-    """``guide(sequences)`` are its vectors of the texts that these token ids of ``tokenizer`` spell."""
+    """``guide(several)`` are its vectors of the texts that these token ids of ``tokenizer`` spell."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         try:
@@ -32,21 +31,31 @@ class GuideEncoder:
             self.encoder.progress = False  # a bar for each batch
         self.tokenizer = tokenizer
 
-    def __call__(self, sequences: Ragged) -> Tensor:
-        """N sequences, special tokens included -> (N, G) float32, without a gradient."""
-        device = sequences.ids.device
-        self._move(device)
-        rows = np.split(sequences.ids.cpu().numpy(), np.cumsum(sequences.lengths)[:-1])
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """What has weights of it."""
+        model = self.encoder if isinstance(self.encoder, nn.Module) else getattr(self.encoder, "model", None)
+        return () if model is None else (model,)
+
+    def __call__(self, several: Sequence[Ragged]) -> list[Tensor]:
+        """Lists of sequences, special tokens included -> (N, G) float32 of each, without a gradient.
+
+        Where the host has kept the ids, and the guide is an encoder of ours, the device is not waited for.
+        """
+        device = several[0].ids.device
+        for model in self.modules:
+            model.to(device)  # where the batch is: that is known when the first one comes
+        ids = [one.ids.cpu().numpy() if one.kept is None else one.kept for one in several]
+        lengths = np.concatenate([one.lengths for one in several])
+        rows = np.split(np.concatenate(ids), np.cumsum(lengths)[:-1])
         texts = [text.strip() for text in self.tokenizer.batch_decode(rows, skip_special_tokens=True)]
         with torch.autocast(device.type, enabled=False):
-            return self.encoder.embed(texts).to(device)
+            if isinstance(self.encoder, SentenceEncoder):
+                vectors = self.encoder.embed_there(texts)
+            else:
+                vectors = self.encoder.embed(texts).to(device)
+        return list(vectors.split([len(one.lengths) for one in several]))
 
-    def views(self, several: Sequence[Ragged]) -> list[Tensor]:
-        """The same of several lists of sequences."""
-        return list(self(concatenate(list(several))).split([len(one.lengths) for one in several]))
 
-    def _move(self, device: torch.device) -> None:
-        """To where the batch is: that is known when the first one comes."""
-        model = self.encoder if isinstance(self.encoder, nn.Module) else getattr(self.encoder, "model", None)
-        if model is not None:
-            model.to(device)
+def kept_on_host(part: Any) -> Any:
+    return part._replace(kept=part.ids.numpy()) if isinstance(part, Ragged) else part

@@ -16,7 +16,7 @@ from contracts import InputError, Ragged, StepOutput
 from encoders.attention import is_decoder_alone, reads_ahead
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.compiled import compile_layers
-from encoders.guide import GuideEncoder
+from encoders.guide import GuideEncoder, kept_on_host
 from encoders.held import hold
 from encoders.layers import check_decay, decayed_rates, freeze
 from encoders.lengths import length_to_train
@@ -137,6 +137,7 @@ class Objective(pl.LightningModule):
         )
         self.prefixes = prefixes(hparams.get("matryoshka"), hparams.get("matryoshka_weights"), encoder.width)
         self.guide = self._make_guide(tokenizer)
+        encoder.beside = self.guide.modules if self.guide else ()
         return encoder.train()  # from_pretrained leaves dropout off, and Lightning trains in the mode it finds
 
     def _make_guide(self, tokenizer: Any) -> GuideEncoder | None:
@@ -157,13 +158,17 @@ class Objective(pl.LightningModule):
         """The loss of (B, D) views, summed over their prefixes where there are any; and that of each prefix."""
         return over_prefixes(loss, self.prefixes, *views)
 
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """A guide reads texts, and keeps their ids on the host: the device would have to be asked for them."""
+        return batch if self.guide is None else type(batch)(*map(kept_on_host, batch))
+
     def guided(self, several: Sequence[Ragged]) -> Guide | None:
         """What the guide makes of these texts, before any mask or prompt; None where there is no guide."""
         if self.guide is None:
             return None
         hparams = self.hparams
         margins = hparams.guide_absolute_margin or 0.0, hparams.guide_relative_margin or 0.0
-        return Guide(self.guide.views(several), *margins)
+        return Guide(self.guide(several), *margins)
 
     def below(self) -> Below:
         """What is loaded: the backbone, or what lies below the adapters that it has and this run keeps."""

@@ -20,12 +20,14 @@ from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.ahead import Places, brought_home, places_in_chunks
 from encoders.appended_prompt import AppendedPrompt
 from encoders.backbones import T5_FAMILY
+from encoders.budget import budget_of
 from encoders.chunks import (
     Chunk,
     check_recompute,
     chunk_cost,
     computed,
     distinct,
+    on_device,
     padded,
     padded_tokens,
     places_in,
@@ -46,8 +48,6 @@ from losses.tokens import masked_lm_sum
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536
 ROW_TOKENS_CPU = 1_024  # where memory is to be spared: a row of twice that takes twice the memory, and is 5 % faster
-ACTIVATION_BYTES = 2**33
-LEAST_TOKENS = 512  # of a chunk, whatever the memory
 
 
 class Encoded(NamedTuple):
@@ -95,6 +95,9 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.pooling, self.token_budget, self.recompute = pooling, token_budget, recompute
         self.attn_implementation = attn_implementation
         self._ways: dict[str, Way] = {}
+        # Of a training step, and no part of what is saved: what keeps as many tokens again, and what takes memory alone
+        self.halves: tuple[PreTrainedModel, ...] = ()
+        self.beside: tuple[nn.Module, ...] = ()
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
         self.truncate = truncate
         if truncate is not None and not 1 <= truncate <= self.width:
@@ -159,7 +162,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     def budget(self, device: torch.device) -> int:
         """Tokens of a chunk of a training step on this device."""
-        return self.token_budget or affordable_tokens(self.transformer, memory_of(device))
+        return budget_of(self.token_budget, device, self.transformer, *self.halves, beside=self.beside)
 
     def way(self, device: torch.device) -> Way:
         """How the sequences of a training step on this device meet attention."""
@@ -246,7 +249,6 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         head = {} if self.head is None else self.head.state_dict(prefix="head.")
         return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.settings)
 
-    @torch.no_grad()
     def embed_list(self, texts: Sequence[str]) -> Tensor:
         """N texts -> (N, D or ``truncate``) float32 rows on the CPU, in input order; the train/eval mode is left as it
         was.
@@ -254,33 +256,44 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         Texts that the tokenizer does not tell apart are encoded once. A text without any token, which only tokenizers
         without special tokens know, is the zero vector.
         """
+        return self._embedded(texts, torch.device("cpu"))
+
+    def embed_there(self, texts: Sequence[str]) -> Tensor:
+        """The same where the encoder is, which is not waited for."""
+        return self._embedded(texts, next(self.parameters()).device)
+
+    @torch.no_grad()
+    def _embedded(self, texts: Sequence[str], where: torch.device) -> Tensor:
         if not len(texts):
-            return torch.zeros(0, self.truncate or self.width)
+            return torch.zeros(0, self.truncate or self.width, device=where)
         training = self.training
         self.eval()
         try:
             sequences, place_N = distinct(self.tokenize([self.prompt + text for text in texts]))
-            vectors_UD = self._embed_sequences(sequences)
+            vectors_UD = self._embed_sequences(sequences, where)
         finally:
             self.train(training)
         if self.normalize:
             vectors_UD = torch.nn.functional.normalize(vectors_UD, dim=-1)
-        return vectors_UD[:, : self.truncate][place_N]
+        return vectors_UD[:, : self.truncate][on_device(place_N, where)]
 
-    def _embed_sequences(self, sequences: Ragged) -> Tensor:
-        """(U, D) float32 on the CPU."""
+    def _embed_sequences(self, sequences: Ragged, where: torch.device) -> Tensor:
+        """(U, D) float32 there: on the CPU, or where the encoder is."""
         device = next(self.parameters()).device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
         chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))
-        ids = padded(sequences.ids.to(device), sequences.lengths, chunks, self.tokenizer.pad_token_id)
-        vectors_UD = torch.zeros(len(sequences.lengths), self.width)
+        flat = on_device(sequences.ids.numpy(), device)
+        ids = padded(flat, sequences.lengths, chunks, self.tokenizer.pad_token_id)
+        vectors_UD = torch.zeros(len(sequences.lengths), self.width, device=where)
         packed = packed_linears(self.trunk, int(sequences.lengths.sum()))
         with self._progress(len(sequences.lengths)) as progress, packed:
             found = (self.encode_chunk(*laid_out, None)[0].float() for laid_out in ids if laid_out[0].numel())
-            for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), brought_home(found), strict=True):
-                vectors_UD[torch.from_numpy(chunk.rows)] = vectors_BD
+            vectors = brought_home(found) if where.type == "cpu" else found
+            for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):
+                vectors_UD[on_device(chunk.rows, where)] = vectors_BD
                 progress.to(progress.done + len(chunk.rows))
-        vectors_UD[torch.from_numpy(sequences.lengths == 0)] = 0
+        if len(empty := np.flatnonzero(sequences.lengths == 0)):
+            vectors_UD.index_fill_(0, on_device(empty, where), 0)
         return vectors_UD
 
     def _progress(self, total: int) -> Progress:
@@ -338,22 +351,3 @@ def check_pooling(pooling: str, transformer: PreTrainedModel) -> None:
 
 def precision_of(dtype: torch.dtype) -> str:
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
-
-
-def memory_of(device: torch.device) -> int | None:
-    """Bytes of a GPU, whoever else uses it, so that a run that is continued cuts its batches as before."""
-    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
-
-
-def affordable_tokens(transformer: PreTrainedModel, memory: int | None = None) -> int:
-    """Tokens whose activations take about 8 GiB in float32: 27,000 of DistilRoBERTa, 14,000 of RoBERTa-base. Of a GPU
-    with ``memory`` bytes they take half of what float32 weights, gradients and the moments of Adam leave.
-
-    34 bytes per layer and feature in half precision, attention left out (Korthikanti et al. 2023, eq. 1), twice that in
-    float32.
-    """
-    config, room = transformer.config, ACTIVATION_BYTES
-    if memory is not None:
-        weights = list(transformer.parameters())
-        room = (memory - sum((16 if one.requires_grad else 4) * one.numel() for one in weights)) // 2
-    return max(LEAST_TOKENS, room // (68 * int(config.num_hidden_layers) * int(config.hidden_size)))

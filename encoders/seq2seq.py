@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrained
 from contracts import InputError, Ragged
 from encoders.ahead import Places, places_in_chunks
 from encoders.backbones import check_vocabulary, load_tokenizer, load_whole
+from encoders.budget import budget_of
 from encoders.chunks import (
     Chunk,
     check_recompute,
@@ -33,7 +34,6 @@ from encoders.compiled import even, fast_layers
 from encoders.faster_layers import attention_for, shared_between_chunks
 from encoders.lengths import longest_input
 from encoders.masked_rows import head_sees
-from encoders.sentence_encoder import affordable_tokens, memory_of
 from losses.tokens import token_losses
 
 
@@ -67,9 +67,18 @@ class Seq2Seq(nn.Module, ABC):
     def pad(self) -> int:
         return cast(int, self.tokenizer.pad_token_id)
 
+    @property
+    def halves(self) -> list[PreTrainedModel]:
+        """Each keeps the activations of a chunk's tokens."""
+        return [self.transformer]
+
+    def budget(self, device: torch.device) -> int:
+        """Tokens of a chunk of a training step on this device."""
+        return budget_of(self.token_budget, device, *self.halves, beside=[self.transformer])
+
     def write(self, sources: Ragged, targets: Ragged) -> Written:
         """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when they exceed the budget."""
-        budget = self.token_budget or affordable_tokens(self.transformer, memory_of(sources.ids.device))
+        budget = self.budget(sources.ids.device)
         cut = self.cut(sources, targets, budget)
         again = recomputes(self.recompute, padded_tokens(cut.chunks), budget)
         with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
@@ -113,6 +122,10 @@ class T5Writer(Seq2Seq):
     """The encoder reads the source, the decoder writes the target. The budget counts tokens of sources."""
 
     factory = AutoModelForSeq2SeqLM
+
+    @property
+    def halves(self) -> list[PreTrainedModel]:
+        return [self.transformer.get_encoder(), self.transformer.get_decoder()]
 
     def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
         widths = even(sources.lengths, self.transformer, longest_input(self.transformer.config))

@@ -54,6 +54,7 @@ class TSDAE(Objective):
         self.decoder = tied_decoder(
             settings["backbone"], under.base, self.encoder.transformer, seed, dropout=settings["dropout"]
         ).train()
+        self.encoder.halves = (self.decoder,)
         self.adapt(self.encoder.transformer, under, self.decoder)
 
     def training_step(self, batch: SentenceBatch, batch_idx: int) -> StepOutput:

@@ -151,7 +151,7 @@ def _write_graph(path: Path, encoder: SentenceEncoder) -> None:
 
 
 def _compare(folder: Path, encoder: SentenceEncoder) -> None:
-    ids, lengths = encoder.tokenize([encoder.prompt + text for text in PROBES])
+    ids, lengths, _ = encoder.tokenize([encoder.prompt + text for text in PROBES])
     rows = [part.numpy() for part in ids.split(lengths.tolist())]
     ids_NT = np.full((len(rows), int(lengths.max())), encoder.tokenizer.pad_token_id, dtype=np.int64)
     for place, row in enumerate(rows):

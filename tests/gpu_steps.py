@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contracts import NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, Seq2SeqBatch, SpanBatch, TripletBatch
+from encoders import sentence_encoder
 from encoders.optim import adafactor, adamw
+from encoders.sentence_encoder import SentenceEncoder
 from encoders.unpadded import BY_RUNS, Way
 from tests.objectives import built, settings
 
@@ -79,6 +82,7 @@ CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
     "sbert_nli": ("sbert_nli", "masked", inferences, {}),
     "gense": ("gense", "t5", triplets, BUDGET),
     "tsdae": ("tsdae", "masked", damaged, BUDGET),
+    "simcse, guided": ("simcse", "masked", triplets, {"guide": "masked", "mlp": False}),
     "gense_generator": ("gense_generator", "t5", texts, BUDGET),
     "gense_generator, causal": ("gense_generator", "decoder", texts, BUDGET),
 }
@@ -86,7 +90,8 @@ CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
 
 def module_of(case: str, backbones: dict[str, str]) -> Any:
     objective, backbone, _, keys = CASES[case]
-    return built(objective, backbones[backbone], **keys)
+    guide = {"guide": str(backbones[keys["guide"]])} if "guide" in keys else {}
+    return built(objective, backbones[backbone], **keys | guide)
 
 
 def step(module: Any, batch: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -147,6 +152,16 @@ class Waits(TorchDispatchMode):
         return function(*args, **kwargs)
 
 
+def on_the_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a function makes of texts has values."""
+
+    def real(*given: Any) -> Any:
+        with unset_fake_temporarily():
+            return function(*given)
+
+    return real
+
+
 def on_the_device(value: Any) -> Any:
     """A batch as Lightning moves it; NumPy arrays stay on the host."""
     if isinstance(value, torch.Tensor):
@@ -172,12 +187,14 @@ def put_on_the_device(module: torch.nn.Module) -> None:
 
 def waits_of(case: str, backbones: dict[str, str]) -> list[str]:
     """Of the second step: the first makes the optimiser's state."""
-    module, batch = module_of(case, backbones), CASES[case][2]()
+    module = module_of(case, backbones)
+    batch = module.on_before_batch_transfer(CASES[case][2](), 0)
     if CASES[case][3].get("attn_implementation") == "unpadded":  # the proof that it may be reads values
         module.encoder._ways[torch.device(DEVICE).type] = Way(BY_RUNS, 0, "")
     waits = Waits()
     with FakeTensorMode(allow_non_fake_inputs=True):
-        put_on_the_device(module)
+        for one in (module, *(module.guide.modules if getattr(module, "guide", None) else ())):
+            put_on_the_device(one)
         batch, optimizer = on_the_device(batch), optimizer_of(module)
         step(module, batch, optimizer)
         with waits:
@@ -215,6 +232,8 @@ def main() -> None:
     from transformers import masking_utils
 
     backend_registration._setup_privateuseone_for_python_backend("gpu", Module())
+    SentenceEncoder.tokenize = on_the_host(SentenceEncoder.tokenize)
+    sentence_encoder.distinct = on_the_host(sentence_encoder.distinct)
     masking_utils.is_tracing = lambda *_: False  # it spares tensors without values what it asks of others
     backbones = dict(zip(("masked", "t5", "decoder"), sys.argv[1:4], strict=True))
     found = {f"control: {name}": asked(something) for name, something in CONTROLS.items()}

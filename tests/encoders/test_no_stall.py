@@ -64,7 +64,8 @@ def test_a_step_on_a_gpu_waits_for_nothing(backbones, case):
     import pytorch_lightning as pl
 
     module = gpu_steps.module_of(case, backbones).cuda()
-    batch = pl.LightningModule.transfer_batch_to_device(module, gpu_steps.CASES[case][2](), module.device, 0)
+    batch = module.on_before_batch_transfer(gpu_steps.CASES[case][2](), 0)
+    batch = pl.LightningModule.transfer_batch_to_device(module, batch, module.device, 0)
     optimizer = gpu_steps.optimizer_of(module)
     with torch.autocast("cuda", torch.bfloat16):
         gpu_steps.step(module, batch, optimizer)
