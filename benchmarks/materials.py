@@ -3,13 +3,14 @@
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -122,6 +123,17 @@ def tiny(folder: Path, vocab_size: int = 8192) -> Path:
         lowercase=True,
     )
     return folder
+
+
+def byte_level_bpe(corpus: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Of GPT-2's kind, trained on a corpus."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+    bpe.train_from_iterator(corpus, trainer)
+    return bpe
 
 
 def random_weights(model_class: type, config: PreTrainedConfig, folder: Path) -> Path:

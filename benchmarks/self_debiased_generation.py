@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -64,13 +63,7 @@ class Shifted(nn.Module):
 
 def tokenizer(corpus: list[str]) -> PreTrainedTokenizerFast:
     """Byte-level BPE with as many ids as GPT-2 has; those that the corpus gives no token for stand for words."""
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator(
-        corpus, trainers.BpeTrainer(vocab_size=8000, initial_alphabet=alphabet, show_progress=False)
-    )
+    bpe = materials.byte_level_bpe(corpus, 8000)
     bpe.add_tokens([f"word{number}" for number in range(VOCABULARY - 1 - bpe.get_vocab_size())])
     return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>")
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from benchmarks.materials import byte_level_bpe
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT, sentences
 from encoders.tiny import write_tiny_t5
@@ -30,24 +30,12 @@ SHORT = {  # texts, which all are kept
 }  # fmt: skip
 
 
-def make_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Byte-level BPE, as GPT-2's."""
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=5_999, initial_alphabet=alphabet, show_progress=False)
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>")
-
-
 def write_generator(recipe: str, folder: Path, corpus: Sequence[str]) -> Path:
     if recipe == "gense":
         shape = {"hidden_size": 32, "layers": 1, "heads": 1, "intermediate_size": 64, "max_length": 256, "dropout": 0.0}
         write_tiny_t5(folder, iter(corpus), seed=0, vocab_size=1_000, lowercase=True, **shape)
         return folder
-    tokenizer = make_tokenizer(corpus)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe(corpus, 5_999), eos_token="<|endoftext|>")
     end = tokenizer.eos_token_id
     torch.manual_seed(0)
     config = GPT2Config(
@@ -62,12 +50,7 @@ def peak(folder: Path, recipe: str, corpus: Sequence[str], inputs: int, more: Se
     """MiB and seconds of one run."""
     given = folder / f"{inputs}.txt"
     given.write_text("".join(f"{corpus[place % len(corpus)]} {place}\n" for place in range(inputs)), encoding="utf-8")
-    words = [
-        f"recipe={recipe}",
-        f"generator={folder / 'generator'}",
-        f"input={given}",
-        f"output={folder / str(inputs)}",
-    ]
+    words = [f"recipe={recipe}", f"generator={folder}/generator", f"input={given}", f"output={folder}/{inputs}"]
     began = time.monotonic()
     process = subprocess.Popen([sys.executable, "-m", "synthesis", *words, *SHORT[recipe], *more], cwd=ROOT)
     _, status, used = os.wait4(process.pid, 0)

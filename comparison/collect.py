@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from contracts import InputError, ItemScores, Results, Spent
 from files.manifest import Damaged, read_record
+from files.metrics import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,6 @@ def read_run(path: Path) -> Run:
     from files.results import read_results
 
     if path.is_dir() and not (path / "results.json").exists():
-        begun = _has_begun(path)
         if (path / STOPPED).exists():
             raise InputError(f"{path}: its sweep has stopped it early: {_read_json(path / STOPPED).get('reason')}.")
         if any(path.glob("run-*.wandb")):
@@ -83,13 +83,13 @@ def read_run(path: Path) -> Run:
             )
         raise InputError(
             f"{path}: the run is not finished. Start its command again; it continues."
-            if begun
+            if _has_begun(path)
             else f"{path}: wanted the folder of a run, which holds a results.json. Name another."
         )
     file = path / "results.json" if path.is_dir() else path
     results = read_results(file)
     _check_scores(file, results)
-    rows, folder = list[Row](), file.parent
+    rows = list[Row]()
     steps = seconds = 0.0
     for name, spent in in_turn(results):
         folder = file.parent / f"stage-{name}" if name else file.parent
@@ -129,8 +129,6 @@ def _check_scores(file: Path, results: Results) -> None:
 
 
 def _read_rows(folder: Path) -> list[Row]:
-    from files.metrics import read_rows
-
     path = folder / "metrics.csv"
     if not path.exists():
         return []

@@ -85,10 +85,8 @@ def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
         cosines = probe.units[shown] @ probe.units[shown].T
         np.fill_diagonal(cosines, -np.inf)
         near = np.argsort(-cosines, axis=1, kind="stable")[:, : min(LISTED, len(shown) - 1)]
-        said = np.take_along_axis(cosines, near, axis=1)
-        arms.append(
-            {"arm": probe.arm.label, "near": near.tolist(), "cosines": (100 * said).round().astype(int).tolist()}
-        )
+        percent = (100 * np.take_along_axis(cosines, near, axis=1)).round().astype(int)
+        arms.append({"arm": probe.arm.label, "near": near.tolist(), "cosines": percent.tolist()})
     return {"sentences": [beginning(probes[0].sentences[row]) for row in shown] if probes else [], "arms": arms}
 
 
@@ -100,11 +98,10 @@ def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
     for asked in np.linspace(0, len(sentences) - 1, min(wanted, len(sentences))).round().astype(int):
         for one in probes:
             cosines = one.units @ one.units[asked]
-            near = [int(row) for row in np.argsort(-cosines, kind="stable") if sentences[row] != sentences[asked]][
-                :NEAREST
-            ]
-            said = [Cell(f"{beginning(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
-            rows.append([beginning(sentences[asked]), one.arm.label, *said, *[""] * (NEAREST - len(said))])
+            order = np.argsort(-cosines, kind="stable")
+            near = [row for row in order if sentences[row] != sentences[asked]][:NEAREST]
+            cells = [Cell(f"{beginning(sentences[row])} ({cosines[row]:.2f})", float(cosines[row])) for row in near]
+            rows.append([beginning(sentences[asked]), one.arm.label, *cells, *[""] * (NEAREST - len(cells))])
     note = "Among the sentences of the map, with their cosine; first run of each arm."
     heads = columns("sentence", "arm", *["nearest", "second", "third"][:NEAREST])
     return Table(heads, rows, "Nearest neighbours", note, "neighbours", folded=True)

@@ -18,15 +18,15 @@ def _value(cell: Cell, numeric: bool) -> float | str | None:
 
 
 def upload(
-    one: Comparison, whole: list[Section], written: dict[str, Path], project: str, name: str, offline: bool
+    found: Comparison, whole: list[Section], written: dict[str, Path], project: str, name: str, offline: bool
 ) -> str:
     """``comparison/ARM/mean``, ``/sd``, ``/rank`` in the summary; the id of the W&B run."""
     import wandb
 
-    folder = written["report.html"].parent
+    headline, folder = found.headline, written["report.html"].parent
     run = wandb.init(
         project=project, name=name, job_type="comparison", dir=str(folder), mode="offline" if offline else None,
-        config={"headline": one.headline.name, "tasks": one.headline.tasks, "arms": [arm.label for arm in one.arms]},
+        config={"headline": headline.name, "tasks": headline.tasks, "arms": [arm.label for arm in found.arms]},
     )  # fmt: skip
     content = dict[str, object]()
     for section in whole:
@@ -42,11 +42,11 @@ def upload(
             )
     content["comparison/report"] = wandb.Html(written["report.html"].read_text(encoding="utf-8"), inject=False)
     run.log(content)
-    for place in one.standings:
-        arm = one.arms[place.arm]
-        found = spread(values_of(arm, one.headline, one.headline.name))
-        run.summary[f"comparison/{arm.label}/mean"] = found.mean
-        run.summary[f"comparison/{arm.label}/sd"] = found.deviation
-        run.summary[f"comparison/{arm.label}/rank"] = place.best_rank
+    for standing in found.standings:
+        arm = found.arms[standing.arm]
+        score = spread(values_of(arm, headline, headline.name))
+        run.summary[f"comparison/{arm.label}/mean"] = score.mean
+        run.summary[f"comparison/{arm.label}/sd"] = score.deviation
+        run.summary[f"comparison/{arm.label}/rank"] = standing.best_rank
     run.finish()
     return str(run.id)

@@ -13,7 +13,6 @@ from command.signals import heed_signals
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
-import difflib
 import json
 import logging
 import sys
@@ -25,6 +24,7 @@ from urllib.parse import urlsplit
 from omegaconf import OmegaConf
 
 from command.config_files import CONFIGS
+from command.keys import nearest
 from command.line import log_to_terminal
 from command.meanings import filled
 from command.names import as_used
@@ -70,9 +70,9 @@ def read_words(arguments: Sequence[str]) -> Asked:
         if name == "mine":
             raise InputError("mine is a command of its own: python -m datamodules.mine --help.")
         if name not in CORPORA:
-            near = difflib.get_close_matches(name, CORPORA, n=1, cutoff=0.4)
-            said = f" Did you mean {near[0]}?" if near else ""
-            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.{said}")
+            near = nearest(name, CORPORA, cutoff=0.4)
+            hint = f" Did you mean {near}?" if near else ""
+            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.{hint}")
     if not names:
         raise InputError(f"wanted the name of a corpus, got none; there are {', '.join(CORPORA)}.")
     given = KEYS | given
@@ -87,7 +87,7 @@ def read_words(arguments: Sequence[str]) -> Asked:
 
 
 def prepare(asked: Asked) -> int:
-    """The exit status."""
+    """Get every corpus that is asked for, and return the exit status."""
     try:
         asked.output.mkdir(parents=True, exist_ok=True)
         free = hold(asked.output / LOCK)

@@ -93,9 +93,8 @@ class GenSEGenerator(Objective):
             tokens.append(batch.targets.lengths)
         for batch in data.dev_batches("discrimination", size, rank, world):
             right.append(said_right(self._write(batch).answers_NA, batch.kinds).cpu().numpy())
-        losses, tokens, right = (in_order(batches) for batches in (losses, tokens, right))
         per_batch = self.hparams.perplexity == "mean_of_batches"
-        whole = [np.concatenate(batches) for batches in (losses, tokens, right)]
+        whole = [np.concatenate(in_order(batches)) for batches in (losses, tokens, right)]
         return HeldOutTexts(whole[0], whole[1], whole[2], size if per_batch else None)
 
     def _write(self, batch: Seq2SeqBatch) -> Any:

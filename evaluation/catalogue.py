@@ -1,11 +1,11 @@
 """Which tasks there are, which of them make a suite, and how the tasks of a suite are read."""
 
-import difflib
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from command.keys import nearest
 from contracts import InputError
 from evaluation.task import Entry, Options, Task
 from evaluation.tasks import (
@@ -66,7 +66,7 @@ def is_task(name: str) -> bool:
 
 
 def load_tasks(data_root: str | Path, suite: str | Sequence[str], options: Options, *, prefix: str = "") -> Chosen:
-    """Reads the tasks of suites and tasks that are named in a list or separated by commas.
+    """Read the tasks of suites and tasks that are named in a list or separated by commas.
 
     ``NAME@senteval`` is the same with the text in the form that SentEval feeds to an encoder, where that differs. A
     task of a suite that is not there is left out with its reason; one asked for by its own name is an error.
@@ -150,9 +150,9 @@ def _unknown(name: str, plain: str, prefix: str) -> InputError:
     if plain in ENTRIES:
         return InputError(f"{prefix}suite: {plain} has one form of its text, so there is no {name}; say {plain}.")
     known = [*SUITES, *ENTRIES]
-    near = difflib.get_close_matches(plain.lower(), known, n=1, cutoff=0.5)
+    near = nearest(plain.lower(), known, cutoff=0.5)
     return InputError(
         f"{prefix}suite: no suite or task is named {name!r}"
-        + (f"; did you mean {near[0]!r}?" if near else ".")
+        + (f"; did you mean {near!r}?" if near else ".")
         + f" There are {', '.join(known)}, and NAME{SENTEVAL}."
     )

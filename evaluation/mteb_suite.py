@@ -4,7 +4,6 @@ An optional extra, imported when it is asked for. A folder's named prompts (``qu
 task) take the place of its default one as the library chooses them. Its data comes from the hub or its cache.
 """
 
-import difflib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
+from command.keys import nearest
 from contracts import Embedder, InputError
 from evaluation.vectors import prompt_of
 
@@ -61,8 +61,8 @@ def _unknown(names: Sequence[str]) -> str:
     unknown = []
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            unknown.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+            near = nearest(name, known)
+            unknown.append(f"{name!r}" + (f" (did you mean {near!r}?)" if near else ""))
     if not unknown:
         return ""
     return f"tasks: mteb has no task {', '.join(unknown)}. `mteb available-tasks` lists what there is."

@@ -281,7 +281,7 @@ class JudgedCandidates(DataSet):
         if not missing:
             return
         self.store.write_manifest(self.manifest(complete=False))  # a folder that a kill leaves says what it is
-        began = said = time.monotonic()
+        began = logged = time.monotonic()
         for done, number in enumerate(missing, start=1):
             first, last = number * self.shard_size, min((number + 1) * self.shard_size, self.number)
             rows = [
@@ -289,8 +289,8 @@ class JudgedCandidates(DataSet):
             ]
             about = {"first": first, "inputs": last - first, "tokens": 0, "labels": count_candidates(rows)}
             self.store.write(number, rows, about)
-            if (now := time.monotonic()) - said > EVERY:
-                said = now
+            if (now := time.monotonic()) - logged > EVERY:
+                logged = now
                 log.info("%s: %d of %d shards, %.1f s each", self.title, done, len(missing), (now - began) / done)
 
     def _rows(self, first: int, last: int) -> Iterator[dict[str, Any]]:

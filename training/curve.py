@@ -12,10 +12,9 @@ from files.whole import write_whole
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
 RATE = "train/lr"
 NO_CURVES = ("train/", "throughput/", "time/", "step")
-MOST_OTHERS = 5
+MOST_OTHERS = MOST_LOSSES = 5
 # of an axis, as Vega says it; a learning rate as 2.5e-5
 NUMBER = "format(datum.value, datum.value && abs(datum.value) < 0.001 ? '~e' : '.4~g')"
-MOST_LOSSES = 5
 
 
 class Reference(NamedTuple):
@@ -54,9 +53,9 @@ def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, t
     if scores:
         main, bounds = score_panel(run, scores[0], against, against.best_step, 300, hover=False)
         best = [one["value"] for one in main["layer"][-1]["data"]["values"]]
-        said = f"best: step {against.best_step}, {best[0]:.2f}" if best else ""
-        said += f", 95 % {bounds[0]:.2f} to {bounds[1]:.2f}" if best and bounds else ""
-        under = {"subtitle": said, "subtitleColor": "@c2"} if said else {}
+        subtitle = f"best: step {against.best_step}, {best[0]:.2f}" if best else ""
+        subtitle += f", 95 % {bounds[0]:.2f} to {bounds[1]:.2f}" if best and bounds else ""
+        under = {"subtitle": subtitle, "subtitleColor": "@c2"} if subtitle else {}
         left.append(main | {"width": 620, "title": {"text": scores[0]} | under})
         small = [small_panel(run, name, hover=False) | {"width": 260} for name in scores[1 : 1 + MOST_OTHERS]]
         left += [{"concat": small, "columns": 2}] * bool(small)

@@ -1,12 +1,12 @@
 """Which sets there are, which of them a task needs, and reports on them of a row per table."""
 
-import difflib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from command.keys import nearest
 from contracts import InputError
 from evaluation.acquire import captions, domain, labelled, sts
 from evaluation.acquire.origin import FORM, Origin, Table
@@ -57,10 +57,10 @@ def _sets(name: str) -> list[str]:
     plain = name.partition("@")[0]
     tasks = SUITES.get(plain, (plain,))
     if not set(tasks) <= set(ENTRIES):
-        near = difflib.get_close_matches(name, [*ORIGINS, *SUITES, *ENTRIES], n=1, cutoff=0.5)
+        near = nearest(name, [*ORIGINS, *SUITES, *ENTRIES], cutoff=0.5)
         raise InputError(
             f"suite: no suite, task or set is named {name!r}"
-            + (f"; did you mean {near[0]!r}?" if near else ".")
+            + (f"; did you mean {near!r}?" if near else ".")
             + f" Suites: {', '.join(SUITES)}. Sets: {', '.join(ORIGINS)}."
         )
     sets = [table.partition("/")[0] for task in tasks for table in ENTRIES[task].rows]

@@ -18,7 +18,7 @@ FATES = ("@c3", "@c2", "@c4", "@c5", "@c6", "@c7", "@c1", "@c8")
 
 
 class Curve(NamedTuple):
-    """Shares of the texts of one label by something; ``total`` texts."""
+    """Counts of the texts of one label over something, which is ``xs``."""
 
     label: str
     xs: Sequence[float]
@@ -81,12 +81,12 @@ def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure |
     x = {"field": "after", "type": "quantitative", "title": f"{unit} after the first shard"}
     share = {"field": "yield", "type": "quantitative", "title": "accepted of what was sampled", "axis": {"format": "%"}}
     total = {"field": "accepted", "type": "quantitative", "title": "accepted so far"}
-    said = [
+    tooltip = [
         {"field": "label"}, {"field": "after", "title": unit, "format": ".1f"}, {"field": "accepted", "format": ","},
         {"field": "yield", "format": ".1%"},
     ]  # fmt: skip
     table = Table([Column("label"), Column(unit, ".1f"), Column("accepted so far", ","), Column("yield", ".1%")], rows)
-    panels = [_lines(points, labels, x, y, said) for y in (share, total)]
+    panels = [_lines(points, labels, x, y, tooltip) for y in (share, total)]
     return Figure("over-time", "Yield over time", caption, panels, table, width=380)
 
 
@@ -177,18 +177,18 @@ def _shares(name: str, title: str, caption: str, x_title: str, curves: Sequence[
     ]
     x = {"field": "x", "type": "quantitative", "title": x_title, "scale": {"zero": False, "nice": False}}
     y = {"field": "share", "type": "quantitative", "title": "share of the texts", "axis": {"format": "%"}}
-    said = [
+    tooltip = [
         {"field": "label"}, {"field": "x", "title": x_title, "format": form}, {"field": "texts", "format": ","},
         {"field": "share", "format": ".1%"},
     ]  # fmt: skip
     rows = [[format(x, form), *(one.counts[place] for one in curves)] for place, x in enumerate(curves[0].xs)]
-    table = Table([Column(x_title), *columns(*labels, number=",")], rows if curves else [])
-    return Figure(name, title, caption, [_lines(points, labels, x, y, said)], table)
+    table = Table([Column(x_title), *columns(*labels, number=",")], rows)
+    return Figure(name, title, caption, [_lines(points, labels, x, y, tooltip)], table)
 
 
 def _lines(
     points: Sequence[Mapping[str, Any]], labels: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any],
-    said: Sequence[Mapping[str, str]],
+    tooltip: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:  # fmt: skip
     several = len(labels) > 1
     alike = {"color": coloured(labels, "label"), "opacity": faded(field="label")} if several else {}
@@ -198,6 +198,6 @@ def _lines(
         "layer": [
             {"mark": {"type": "line", "strokeWidth": 1.6, **drawn}, "encoding": alike},
             {"mark": {"type": "point", "filled": True, "size": 36, **drawn},
-             "encoding": {**alike, "shape": shaped(labels, "label"), "tooltip": list(said)}},
+             "encoding": {**alike, "shape": shaped(labels, "label"), "tooltip": list(tooltip)}},
         ],
     }  # fmt: skip
