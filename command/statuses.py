@@ -73,8 +73,8 @@ def judged(
 
     The arguments are those of `exit_statuses`; ``words`` are the command line's, where it was no command line.
     """
-    if said := _of_a_server(error):
-        return 1, f"{said} Start the same command again: what is whole is kept."
+    if reason := _of_a_server(error):
+        return 1, f"{reason} Start the same command again: what is whole is kept."
     if isinstance(error, InputError | HydraException | OmegaConfBaseException):
         return 2, explained(error, config, words or None)
     if isinstance(error, (NotWritten, *failed)):
@@ -117,10 +117,10 @@ def _leave(status: int, message: str = "") -> NoReturn:
     if message and _USERS_FULL_ERROR == "1":
         traceback.print_exc()
     if message:
-        said = as_used(" ".join(message.split()))
-        if len(said) > MOST_SAID:  # a value of a megabyte
-            said = f"{said[: MOST_SAID // 2]} ... {said[-MOST_SAID // 2 :]}"
-        sys.stderr.write(f"{name_used()}: {said}\n")
+        line = as_used(" ".join(message.split()))
+        if len(line) > MOST_SAID:  # a value of a megabyte
+            line = f"{line[: MOST_SAID // 2]} ... {line[-MOST_SAID // 2 :]}"
+        sys.stderr.write(f"{name_used()}: {line}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(status)

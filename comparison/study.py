@@ -133,8 +133,8 @@ class Trials:
     def _job(self, trial: "Trial") -> Job | None:
         """None where its run has finished, as the study is told then."""
         values = {name: trial.params[name] for name in self.sweep.parameters}
-        said = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        job = Job(f"trial {trial.number}: {said}", self._words(values), self._folder(values))
+        settings = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
+        job = Job(f"trial {trial.number}: {settings}", self._words(values), self._folder(values))
         self._running[job.name] = trial
         if self._finished(values):
             self._record(job, Done(job.name, 0, 0.0, 0, ""))
@@ -317,7 +317,7 @@ def _sound(record: Path) -> Iterator[None]:
         raise
     except (DatabaseError, StorageInternalError, RuntimeError, OSError, ValueError, KeyError, TypeError) as error:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
-        said = f"nothing called {error}" if isinstance(error, KeyError) else str(cause).partition("\n")[0]
+        reason = f"nothing called {error}" if isinstance(error, KeyError) else str(cause).partition("\n")[0]
         raise InputError(
-            f"{record}: wanted the record of a sweep, got: {said.rstrip('.')}. Choose another output."
+            f"{record}: wanted the record of a sweep, got: {reason.rstrip('.')}. Choose another output."
         ) from error

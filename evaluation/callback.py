@@ -246,13 +246,13 @@ def undisturbed(scored: Any, *, progress: bool = False) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         for module in modules:
             module.training = False
-        said = getattr(scored, "progress", None)
-        if said is not None:
+        before = getattr(scored, "progress", None)
+        if before is not None:
             scored.progress = progress
         try:
             yield
         finally:
-            if said is not None:
-                scored.progress = said
+            if before is not None:
+                scored.progress = before
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode

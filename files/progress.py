@@ -25,7 +25,7 @@ class Progress:
     def __init__(self, name: str, unit: str, total: int | None = None, *, before: int = 0, quiet: bool = False) -> None:
         self.name, self.unit, self.total, self.before, self.quiet = name, unit, total, before, quiet
         self.done = before
-        self.began = self.said = time.monotonic()
+        self.began = self.logged = time.monotonic()
         watched = not quiet and sys.stderr.isatty()
         self.bar = tqdm(
             desc=name, unit=f" {unit}", total=total, initial=before, delay=DELAY, leave=False, disable=not watched
@@ -37,9 +37,9 @@ class Progress:
         if not self.bar.disable:
             self.bar.set_postfix_str(more, refresh=False)
             self.bar.update(done - self.bar.n)
-        elif not self.quiet and time.monotonic() - self.said >= EVERY:
-            self.said = time.monotonic()
-            log.info("%s", self.line(self.said - self.began, more))
+        elif not self.quiet and time.monotonic() - self.logged >= EVERY:
+            self.logged = time.monotonic()
+            log.info("%s", self.line(self.logged - self.began, more))
 
     def line(self, seconds: float, more: str = "") -> str:
         """``encoding: 1,200 of 4,000 texts, 40 a second, 0:01:10 left``."""

@@ -96,11 +96,11 @@ def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callabl
                 with whole_folder(directory) as part:
                     build(part)
     except OSError as error:
-        said = f"{directory}: cannot write here ({error.strerror})."
+        reason = f"{directory}: cannot write here ({error.strerror})."
         if error.errno in NO_ROOM:
-            raise NotWritten(f"{said} Make room, or pass data.cache_dir=FOLDER on a disk that has some.") from error
+            raise NotWritten(f"{reason} Make room, or pass data.cache_dir=FOLDER on a disk that has some.") from error
         if error.errno in CANNOT_WRITE:
-            raise InputError(f"{said} Pass data.cache_dir=FOLDER where files can be made.") from error
+            raise InputError(f"{reason} Pass data.cache_dir=FOLDER where files can be made.") from error
         raise
 
 

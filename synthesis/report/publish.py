@@ -70,12 +70,12 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
     """Parquet, reports and manifest of one data set."""
     target.mkdir(exist_ok=True)
     files = list(_write_files(folder, target))
-    rows, said = sum(one["entries"] for one in files), manifest["counts"]["accepted"]
-    if rows == said == 0:
+    rows, stated = sum(one["entries"] for one in files), manifest["counts"]["accepted"]
+    if rows == stated == 0:
         raise InputError(f"output={folder} holds no texts: there is nothing to publish.")
-    if rows != said:
+    if rows != stated:
         raise InputError(
-            f"output={folder}: its shards hold {rows:,} rows, and its {MANIFEST} says {said:,}. The command that was "
+            f"output={folder}: its shards hold {rows:,} rows, and its {MANIFEST} says {stated:,}. The command that was "
             "cut short there goes on."
         )
     if not (folder / CARD).is_file():

@@ -74,7 +74,7 @@ class Server:
     context: int = field(init=False, default=10**9)  # the server knows it
     answered: float = field(init=False, default=0.0)  # when the last answer came; 0: none yet
     refused: int = field(init=False, default=0)  # one after the other
-    said: float = field(init=False, default=0.0)
+    logged: float = field(init=False, default=0.0)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -145,8 +145,8 @@ class Server:
                 log.warning("%s: %d times %s, while others were answered: this text is left out", self.url, faults, why)
                 return refusal(NO_ANSWER)
             self._give_up_where_hopeless(why, now - max(self.answered, began) + wait, elsewhere)
-            if now - self.said > EVERY:
-                self.said = now
+            if now - self.logged > EVERY:
+                self.logged = now
                 log.warning("%s: %s. It is asked again in %.1f s.", self.url, why, wait)
             await asyncio.sleep(wait)
             hears = faults >= MOST_FAULTS - 1 and await self._hears(body)

@@ -77,14 +77,14 @@ class Lines(Tally):
 
     def begin(self, stage: Stage, groups: int) -> None:
         super().begin(stage, groups)
-        self.said, self.said_done = 0.0, 0  # seconds, prompts
+        self.logged, self.logged_done = 0.0, 0  # seconds, prompts
 
     def show(self, seconds: float) -> None:
         done = self.done
-        waited, more = seconds - self.said, done - self.said_done
+        waited, more = seconds - self.logged, done - self.logged_done
         if waited < OFTEN or (waited < SELDOM and more < SHARE * self.total):
             return
-        self.said, self.said_done = seconds, done
+        self.logged, self.logged_done = seconds, done
         left = tqdm.format_interval((self.total - done) * seconds / done) if done else "unknown"
         log.info(
             "%s%s: %.0f %%, %s of %s prompts, %s, time left %s",
