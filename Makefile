@@ -76,7 +76,7 @@ torture: $(READY)  ## kill every kind of job at random for MINUTES=30 and compar
 	$(RUN) -m tests.torture MINUTES=$(MINUTES) SEED=$(SEED)
 
 gpu: $(READY)  ## measure on a GPU, what is done is kept; PART=smoke|step|trainer|synthesis|embed, without it all in this order
-	$(RUN) -m benchmarks.gpu part=$(PART) minutes=$(if $(filter all,$(PART)),60,8) $(ARGS)
+	$(RUN) -m benchmarks.gpu part=$(PART) $(ARGS)
 
 lint: $(READY)  ## style and formatting, changes nothing
 	$(RUN) -m ruff check .

@@ -5,19 +5,22 @@
 
 Every job is a benchmark of its own with its words; see `JOBS`. As soon as one is done its figures are in
 OUTPUT/gpu.json and in the table OUTPUT/gpu.md; a job that failed is there with its error, and is tried again by the
-next call. After ``minutes`` no job is begun; a call goes on where the one before ended. Status 0: all of the part is
-there; 1: something failed, or is left; 2: there is no such device.
+next call. A part ends after ``minutes``, wherever its job is then: what was cut is an error, too. A call goes on where
+the one before ended. Status 0: all of the part is there; 1: something failed, or is left; 2: there is no such device.
 """
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import platform
 import shlex
+import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +73,10 @@ JOBS = {
 
 class Refused(Exception):
     """The command line is wrong, or there is no such device: one sentence."""
+
+
+class OutOfTime(BaseException):
+    """No Exception: what is measured may catch those."""
 
 
 class Record:
@@ -133,7 +140,9 @@ def parse(words: list[str]) -> Command:
     try:
         minutes = float(keys["minutes"])
     except ValueError:
-        raise Refused(f"minutes={keys['minutes']}: wanted a number.") from None
+        minutes = 0.0
+    if not 0 < minutes <= 60 * 24:
+        raise Refused(f"minutes={keys['minutes']}: wanted a number above 0, for each part; a day is the most.")
     parts = PARTS if keys["part"] == "all" else (keys["part"],)
     return Command(parts, keys["device"], keys["size"] == "tiny", Path(keys["output"]), minutes)
 
@@ -153,10 +162,29 @@ def measure(job: str, command: Command) -> list[Line]:
     return lines
 
 
-def one_job(job: str, part: str, command: Command, record: Record) -> None:
+@contextlib.contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises OutOfTime inside when they are over."""
+
+    def stop(*_: object) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def one_job(job: str, part: str, command: Command, record: Record, seconds: float) -> None:
     start = time.monotonic()
     try:
-        found: dict[str, Any] = {"lines": measure(job, command)}
+        with at_most(seconds):
+            found: dict[str, Any] = {"lines": measure(job, command)}
+    except OutOfTime:
+        found = {"error": f"cut, as the {command.minutes:g} minutes of its part were over"}
     except NotThere as error:
         found = {"not_there": f"not there: {error}"}
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the next job may work; this one is tried again
@@ -169,18 +197,20 @@ def one_job(job: str, part: str, command: Command, record: Record) -> None:
 
 
 def run(command: Command) -> int:
-    record, start = Record(command.output, machine_of(command)), time.monotonic()
-    jobs = [(part, job) for part in command.parts for job in JOBS[part]]
-    for part, job in jobs:
-        if record.is_done(job):
-            continue
-        if time.monotonic() - start > 60 * command.minutes:
-            break
-        print(f"{part}: {job}", flush=True)
-        one_job(job, part, command, record)
-        print(f"  {json.dumps(record.jobs[job])}", flush=True)
+    record = Record(command.output, machine_of(command))
+    for part in command.parts:
+        end = time.monotonic() + 60 * command.minutes
+        for job in JOBS[part]:
+            if record.is_done(job):
+                continue
+            if (seconds := end - time.monotonic()) <= 0:
+                break
+            print(f"{part}: {job}", flush=True)
+            one_job(job, part, command, record, seconds)
+            print(f"  {json.dumps(record.jobs[job])}", flush=True)
     print(record.table())
-    left = [job for _, job in jobs if record.is_left(job)]
+    jobs = [job for part in command.parts for job in JOBS[part]]
+    left = [job for job in jobs if record.is_left(job)]
     if left:
         print(f"{len(left)} of {len(jobs)} jobs failed or are left; the same command goes on.", file=sys.stderr)
     return 1 if left else 0
