@@ -22,6 +22,7 @@ Assembly = Literal["pieces", "string"]
 Direction = Literal["entailment", "contradiction"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 GENERATOR_FILE = "generator.json"
+BESIDE = ("embedding", "file")  # what a config of prompts holds besides: the encoder's, and where they came from
 
 
 class Generation(NamedTuple):
@@ -56,17 +57,20 @@ class Prompts(NamedTuple):
 
 
 def parse_prompts(found: Mapping[str, Any], assembly: object, where: str) -> Prompts:
-    """Prompts from a config or a file; keys of other prompts (the encoder's) are left alone.
+    """Prompts from a config or a file; the encoder's, and what names the file, are left alone.
 
     Raises:
-        InputError: a piece is missing or no text, or the assembly is unknown.
+        InputError: a piece is missing or no text, a key is not known, or the assembly is.
     """
     if assembly not in get_args(Assembly):
         raise InputError(f"{where}: prompt_assembly is {assembly!r}; wanted one of {', '.join(get_args(Assembly))}.")
     kinds: dict[str, Any] = {"entailment": Generation, "contradiction": Generation, "discrimination": Discrimination}
     parsed: dict[str, Any] = {}
+    where = f"prompts={found['file']}" if isinstance(found, Mapping) and "file" in found else where
+    _refuse_others(found, (*kinds, *BESIDE), where, "prompts")
     for name, kind in kinds.items():
         part: Any = found.get(name) if isinstance(found, Mapping) else None
+        _refuse_others(part, kind._fields, where, f"prompts.{name}")
         for key in kind._fields:
             if not isinstance(part, Mapping) or not isinstance(part.get(key), str):
                 raise InputError(
@@ -74,6 +78,12 @@ def parse_prompts(found: Mapping[str, Any], assembly: object, where: str) -> Pro
                 )
         parsed[name] = kind(**{key: part[key] for key in kind._fields})
     return Prompts(**parsed, assembly=cast(Assembly, assembly))
+
+
+def _refuse_others(found: object, known: Sequence[str], where: str, name: str) -> None:
+    if isinstance(found, Mapping) and (others := [key for key in found if key not in known]):
+        quote = " YAML reads yes and no as True and False: quote them." if isinstance(others[0], bool) else ""
+        raise InputError(f"{where}: there is no {name}.{others[0]}, but {', '.join(known)}.{quote}")
 
 
 def read_generator_prompts(folder: Path) -> Prompts | None:

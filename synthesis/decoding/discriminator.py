@@ -12,7 +12,7 @@ from transformers.utils.hub import cached_file
 from contracts import InputError
 from encoders.backbones import from_pretrained
 from encoders.writers import writes_alone
-from prompts import GENERATOR_FILE, Direction, PromptIds, Prompts, parse_prompts, read_generator_prompts
+from prompts import DIRECTIONS, GENERATOR_FILE, Direction, PromptIds, Prompts, parse_prompts, read_generator_prompts
 from synthesis.decoding.continuations import Text
 from synthesis.decoding.encoder_decoder import load_encoder_decoder
 from synthesis.decoding.generator import Generator, by_length, load_generator
@@ -70,6 +70,17 @@ class Discriminator:
                 f"max_pair_tokens={self.most}: two such sentences and their prompt have {longest} tokens, and the "
                 f"context of generator={generator.name} is {generator.context}. Set it lower."
             )
+
+    def check_room(self, most: int) -> None:
+        """InputError where what is asked for a sentence of ``most`` tokens leaves no room to write."""
+        for direction in DIRECTIONS:
+            [empty] = self.ids.generation(direction, [""], most)
+            if (longest := len(empty) + most) >= self.generator.context:
+                raise InputError(
+                    f"max_source_tokens={most}: such a sentence and the prompt of prompts.{direction} have {longest} "
+                    f"tokens, and the context of generator={self.generator.name} is {self.generator.context}. "
+                    "Shorten the prompt, or set it lower."
+                )
 
     def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[Text]:
         """What is asked for a sentence in this direction; ``most`` limits the sentence."""

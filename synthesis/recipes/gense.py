@@ -101,6 +101,8 @@ class GenseStage(Stage):
     def begin(self, missing: list[int], generator: Generator | Server) -> "Job":
         sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
         score = discriminator_of(generator, self.prompts, self.max_pair_tokens, judged=self.judged)
+        if isinstance(score, Discriminator):  # a server says so itself
+            score.check_room(self.max_source_tokens)
         return Job(self, score, sizes)
 
     def groups(self, inputs: int) -> int:

@@ -91,7 +91,10 @@ def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):
     [
         (None, r"prompts=.*mine\.yaml: there is no such file"),
         ("- a\n- b\n", r"prompts=.*wanted a mapping, got list"),
-        ("entailment: {prefix: a}\n", r"wanted the text prompts\.entailment\.suffix"),
+        ("entailment: {prefix: a}\n", r"mine\.yaml: wanted the text prompts\.entailment\.suffix"),
+        ("entailmint: {prefix: a, suffix: b}\n", r"mine\.yaml: there is no prompts\.entailmint, but entailment"),
+        ("entailment: {prefix: a, sufix: b}\n", r"there is no prompts\.entailment\.sufix, but prefix, suffix"),
+        (SHIPPED.read_text().replace('"yes"', "yes"), r"no prompts\.discrimination\.True, but .* quote them"),
     ],
 )
 def test_a_file_that_is_none_is_refused(place, tmp_path, text, says):
@@ -106,6 +109,12 @@ def test_a_file_that_is_none_is_refused(place, tmp_path, text, says):
 def test_prompts_must_both_open_a_quotation_or_neither(place, tmp_path):
     with pytest.raises(InputError, match="ends in a quotation mark"):
         here(*words_for(place, tmp_path / "out", "prompts.entailment.suffix='.'"))
+
+
+def test_a_prompt_that_leaves_no_room_to_write_is_refused(place, tmp_path):
+    long = "prompts.entailment.prefix='" + "the " * 420 + "'"
+    with pytest.raises(InputError, match=r"max_source_tokens=96: .*prompts\.entailment have \d+ tokens, .* is 512"):
+        here(*words_for(place, tmp_path / "out", long))
 
 
 @pytest.mark.parametrize(
