@@ -30,6 +30,8 @@ class GuideEncoder:
         if isinstance(self.encoder, SentenceEncoder):
             self.encoder.progress = False  # a bar for each batch
         self.tokenizer = tokenizer
+        for model in self.modules:
+            model.requires_grad_(False)
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:

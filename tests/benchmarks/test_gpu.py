@@ -44,6 +44,7 @@ def test_what_failed_is_tried_again_and_what_is_done_is_passed_over(tmp_path, ca
     assert "say another output" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_part_ends_with_its_minutes_also_inside_a_job_and_keeps_what_was_done(tmp_path, monkeypatch):
     def measure(job, command):
         for _ in range(3 if job == "slow" else 0):
