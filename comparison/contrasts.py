@@ -1,5 +1,6 @@
 """Every two arms against each other, on every task and on their average, and the ranking that follows."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from comparison.arms import Arm
 from comparison.statistics import (
     ALPHA,
     SwapTest,
-    average_ranks,
+    centred_ranks,
     holm,
     interval,
     over_tasks,
@@ -33,10 +34,7 @@ class Headline(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """First arm minus second; intervals are 95 % over test items, p is for these seeds.
-
-    ``averaged`` is what p judges, the difference of the averaged ranks' correlations.
-    """
+    """First arm minus second; intervals are 95 % over test items, p is for these seeds."""
 
     first: int
     second: int
@@ -47,20 +45,15 @@ class Contrast(NamedTuple):
     p: float | None
     p_holm: float | None
     p_seeds: float | None  # None: too few seeds
-    averaged: float | None
 
     @property
     def distinguishable(self) -> bool:
-        """For these seeds: the interval has no zero in it and, where there is a test, that says the same.
-
-        The test alone would not do: an average over seeds that disagree correlates better than each of them, so that
-        arms of equal scores differ in it.
-        """
+        """For these seeds: the interval has no zero in it and, where there is a test, p after correction is small."""
         known = list[bool]()
         if self.over_items is not None:
             known.append(self.over_items[0] > 0 if self.difference > 0 else self.over_items[1] < 0)
-        if self.p_holm is not None and self.averaged is not None:
-            known.append(self.p_holm < ALPHA and (self.averaged > 0) == (self.difference > 0))
+        if self.p_holm is not None:
+            known.append(self.p_holm < ALPHA)
         return bool(known) and all(known)
 
 
@@ -154,10 +147,8 @@ def _of_score(
     test = None
     if len(known) == len(parts):
         test = SwapTest(np.mean([one.observed for one in known], axis=0), np.mean([one.null for one in known], axis=0))
-    judged = zip(test.p_values(), test.observed, strict=True) if test else [(None, None)] * len(pairs)
-    for (a, b), (p, averaged) in zip(pairs, judged, strict=True):
-        if averaged is not None and np.isnan(averaged):
-            p = averaged = None
+    judged = np.where(np.isnan(test.observed), np.nan, test.p_values()) if test else np.full(len(pairs), np.nan)
+    for (a, b), p in zip(pairs, judged, strict=True):
         first, second = values_of(arms[a], headline, score), values_of(arms[b], headline, score)
         items = _paired(arms[a], arms[b], headline, score)
         by_task = [_paired(arms[a], arms[b], headline, task) for task in headline.tasks] if whole else [None]
@@ -168,10 +159,9 @@ def _of_score(
             float(first.mean() - second.mean()),
             None if items is None else interval(items),
             None if any(one is None for one in by_task) else over_tasks(np.array(by_task)),
-            None if p is None else float(p),
+            None if np.isnan(p) else float(p),
             None,
             seeds_test(first, second),
-            None if averaged is None else float(averaged),
         )
 
 
@@ -192,7 +182,11 @@ def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
 
 
 def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
-    """NaN for a pair of which a run did not keep its cosines, or has other test pairs; None where all are so."""
+    """NaN for a pair of which a run did not keep its cosines, or has other test pairs; None where all are so.
+
+    Of arms with unequal numbers of seeds each seed stands as often as the others of its arm: 1 against 3 is three
+    times the one, 2 against 3 each with each.
+    """
     task, _, kind = score.partition("/")
     kept = [[run.items.cosines[task] for run in arm.runs if run.items and task in run.items.cosines] for arm in arms]
     whole = [len(one) == len(arm.runs) for one, arm in zip(kept, arms, strict=True)]
@@ -204,14 +198,12 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
     first = arms[pairs[tested[0]][0]]
     gold = next(run.items.gold[task] for run in first.runs if run.items)
     tested = [place for place in tested if same_items([first, *(arms[arm] for arm in pairs[place])], [score])]
-    ranks = dict[tuple[int, int], np.ndarray]()
+    ranks = {arm: centred_ranks(kept[arm]) for arm in {arm for place in tested for arm in pairs[place]}}
     sides = list[tuple[np.ndarray, np.ndarray]]()
     for a, b in (pairs[place] for place in tested):
-        seeds = min(len(kept[a]), len(kept[b]))
-        for arm in (a, b):
-            if (arm, seeds) not in ranks:
-                ranks[arm, seeds] = average_ranks(kept[arm][:seeds])
-        sides.append((ranks[a, seeds], ranks[b, seeds]))
+        seeds = math.lcm(len(kept[a]), len(kept[b]))
+        first_SN, second_SN = (np.tile(ranks[arm], (seeds // len(kept[arm]), 1)) for arm in (a, b))
+        sides.append((first_SN, second_SN))
     found = swap_test(sides, gold, f"swaps of {task}")
     observed, null = np.full(len(pairs), np.nan), np.full((len(found.null), len(pairs)), np.nan)
     observed[tested], null[:, tested] = found.observed, found.null

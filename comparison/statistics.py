@@ -4,7 +4,7 @@ Test items and seeds are two sources of chance, and are never mixed: the bootstr
 choice of test pairs would have given *for these seeds*; the spread over seeds, and the test over seeds, say what
 another seed would have given on these pairs.
 
-Shape letters: R resamples or swaps, N test pairs, T tasks, P pairs of arms.
+Shape letters: R resamples or swaps, N test pairs, T tasks, P pairs of arms, S seeds.
 """
 
 import hashlib
@@ -62,53 +62,60 @@ def over_tasks(replicates_TR: np.ndarray) -> tuple[float, float]:
     return interval(replicates_TR[drawn_RT, items_RT].mean(1))
 
 
-def average_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
-    """(N,) the mean over seeds of each pair's rank among the pairs, centred."""
-    ranks = np.mean([stats.rankdata(one) for one in cosines], axis=0)
-    return ranks - ranks.mean()
+def centred_ranks(cosines: Sequence[np.ndarray]) -> np.ndarray:
+    """(S, N) each seed's ranks among the pairs, about their mean."""
+    ranks_SN = stats.rankdata(np.array(cosines), axis=-1)
+    return ranks_SN - ranks_SN.mean(-1, keepdims=True)
 
 
 def swap_test(
     sides: Sequence[tuple[np.ndarray, np.ndarray]], gold_N: np.ndarray, key: str, swaps: int = SWAPS
 ) -> SwapTest:
-    """Paired permutation test over test pairs: correlation with the gold ranks, first side minus second.
+    """Paired permutation test over test pairs: the mean over seeds of Spearman's correlation, first side minus second.
 
-    Under the null hypothesis the two arms are exchangeable on every test pair, so their (averaged, centred) ranks are
-    swapped with probability 1/2. Both sides must be averages over as many seeds: more make a better correlation.
-    ``scipy.stats.permutation_test`` gives the same; here all swaps and all P pairs of arms are one matrix product,
-    because sums of ranks, of their squares and of products with the gold ranks are linear in who is swapped.
+    ``sides`` are two (S, N) of ``centred_ranks`` a pair of arms. Under the null hypothesis the two arms are
+    exchangeable on every test pair, so the ranks that all their seeds give it are swapped, together, with
+    probability 1/2.
+
+    All swaps and all P pairs of arms are one matrix product, because sums of ranks, of their squares and of products
+    with the gold ranks are linear in who is swapped.
     """
     gold_N = stats.rankdata(gold_N)
     gold_N = gold_N - gold_N.mean()
-    sides_PN2 = np.array(sides, np.float64).transpose(0, 2, 1)
-    moments_2P3 = np.array([[_moments(side[:, which], gold_N).sum(1) for side in sides_PN2] for which in (0, 1)])
-    change_N3P = np.concatenate([(_moments(one[:, 1], gold_N) - _moments(one[:, 0], gold_N)) for one in sides_PN2]).T
-    scale = np.abs(change_N3P).max(0, keepdims=True)
-    scale[scale == 0] = 1.0
-    change_N3P = (change_N3P / scale).astype(np.float32)
+    pair_of = np.repeat(np.arange(len(sides)), [len(first) for first, _ in sides])  # of each seed of each pair
+    first, second = (np.concatenate([side[which] for side in sides]).astype(np.float64) for which in (0, 1))
+    before_3NC, after_3NC = _moments(first.T, gold_N), _moments(second.T, gold_N)
+    sums_3C = np.stack([before_3NC.sum(1), after_3NC.sum(1)])
+    change_3NC = after_3NC - before_3NC
+    scale_31C = np.abs(change_3NC).max(1, keepdims=True)
+    scale_31C[scale_31C == 0] = 1.0
+    change_3NC = (change_3NC / scale_31C).astype(np.float32)
     rng, null = generator(key), list[np.ndarray]()
-    rows = max(1, BLOCK // len(gold_N))
+    rows = max(1, BLOCK // max(len(gold_N), 3 * len(pair_of)))
     for start in range(0, swaps, rows):
         count = min(rows, swaps - start)
         bits = np.frombuffer(rng.bytes(-(-count * len(gold_N) // 8)), np.uint8)
         swapped_RN = np.unpackbits(bits)[: count * len(gold_N)].reshape(count, -1).astype(np.float32)
-        moved_RP3 = (swapped_RN @ change_N3P * scale).reshape(count, len(sides_PN2), 3)
-        null.append(_difference(moments_2P3[0] + moved_RP3, moments_2P3[1] - moved_RP3, gold_N))
-    return SwapTest(_difference(moments_2P3[0], moments_2P3[1], gold_N), np.concatenate(null))
+        moved_3RC = swapped_RN @ change_3NC * scale_31C
+        null.append(_difference(sums_3C[0][:, None] + moved_3RC, sums_3C[1][:, None] - moved_3RC, gold_N, pair_of))
+    return SwapTest(_difference(sums_3C[0], sums_3C[1], gold_N, pair_of), np.concatenate(null))
 
 
-def _moments(ranks_N: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """(3, N), whose sums make a correlation with the centred gold."""
-    return np.stack([ranks_N, ranks_N**2, ranks_N * gold_N])
+def _moments(ranks_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
+    """(3, N, C), whose sums over N make C correlations with the centred gold."""
+    return np.stack([ranks_NC, ranks_NC**2, ranks_NC * gold_N[:, None]])
 
 
-def _difference(first: np.ndarray, second: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    return _correlation(first, gold_N) - _correlation(second, gold_N)
+def _difference(first: np.ndarray, second: np.ndarray, gold_N: np.ndarray, pair_of: np.ndarray) -> np.ndarray:
+    """(..., P) the mean over the seeds of each pair of arms, of two (3, ..., C) sums."""
+    by_seed = _correlation(first, gold_N) - _correlation(second, gold_N)
+    totals = np.add.reduceat(by_seed, np.flatnonzero(np.diff(pair_of, prepend=-1)), axis=-1)
+    return totals / np.bincount(pair_of)
 
 
-def _correlation(moments: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """(..., 3) sums -> (...) in 0..100; 0 where a side is constant."""
-    total, squares, products = np.moveaxis(moments, -1, 0)
+def _correlation(sums: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
+    """(3, ...) sums -> (...) in 0..100; 0 where a side is constant."""
+    total, squares, products = sums
     variance = np.maximum(squares - total**2 / len(gold_N), 0) * (gold_N @ gold_N)
     return 100 * np.divide(products, np.sqrt(variance), out=np.zeros_like(products), where=variance > 1e-9)
 

@@ -145,11 +145,10 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
         Column("for these seeds"),
     ]  # fmt: skip
     note = (
-        "p is of a paired permutation test over test pairs, for these seeds: ranks of the seeds' similarities are "
-        "averaged, and those of the two arms swapped. Holm's correction is over all pairs of arms, of the average and, "
-        "apart from it, of all tasks. Two arms are distinguishable where p after correction is below 0.05 and the "
-        "interval over test items, of the mean scores, has no zero in it and lies on the same side. A test over "
-        f"seeds wants {SEEDS_WANTED} a side."
+        "p is of a paired permutation test over test pairs, for these seeds: what the seeds of the two arms say of a "
+        "pair is swapped. Holm's correction is over all pairs of arms, of the average and, apart from it, of all "
+        "tasks. Two arms are distinguishable where p after correction is below 0.05 and the interval over test items "
+        f"has no zero in it. A test over seeds wants {SEEDS_WANTED} a side."
     )
     return Table(heads, rows, "Every two arms, in numbers", note, "contrasts", folded=True)
 

@@ -1,13 +1,18 @@
 """Intervals cover what they should, tests alarm as often as they may; oracles: scipy, statsmodels, closed forms."""
 
+import itertools
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from comparison.contrasts import Contrast
+from comparison.arms import Arm
+from comparison.collect import Run
+from comparison.contrasts import Contrast, Headline, contrasts
 from comparison.statistics import (
-    average_ranks,
+    centred_ranks,
     holm,
     interval,
     over_tasks,
@@ -15,7 +20,10 @@ from comparison.statistics import (
     spread,
     swap_test,
 )
+from contracts import ItemScores
 from evaluation.statistics import spearman
+
+SCORE = "stsb/cosine/spearman"
 
 
 def correlated(rng, gold: np.ndarray, correlation: float) -> np.ndarray:
@@ -47,8 +55,62 @@ def test_ties_alarm_as_often_as_alpha(seeds):
     for repeat in range(repeats):
         rng = np.random.default_rng((repeat, seeds))
         gold = rng.standard_normal(80)
-        sides = tuple(average_ranks([correlated(rng, gold, 0.6) for _ in range(seeds)]) for _ in range(2))
+        sides = tuple(centred_ranks([correlated(rng, gold, 0.6) for _ in range(seeds)]) for _ in range(2))
         alarms += swap_test([sides], gold, f"tie {repeat}", swaps=399).p_values()[0] < 0.05
+    assert alarms / repeats < 0.05 + 3 * 0.0126
+    assert alarms / repeats > 0.05 - 3 * 0.0126
+
+
+def contrast_of(sides, gold: np.ndarray) -> Contrast:
+    """Of two arms with these similarities, those of each seed."""
+    arms = []
+    for label, cosines in zip("ab", sides, strict=True):
+        runs = []
+        for seed, one in enumerate(cosines):
+            scores = {SCORE: 100 * float(stats.spearmanr(one, gold)[0])}
+            items = ItemScores({"stsb": one}, {"stsb": gold}, {}, {"stsb": "0"}, {})
+            runs.append(Run(Path(label), {"scores": scores, "seeds": [seed]}, [], items))
+        arms.append(Arm(label, runs, {}))
+    [found] = contrasts(arms, Headline(SCORE, [SCORE]))
+    return found
+
+
+@pytest.mark.parametrize("seeds", [(1, 3), (3, 2)], ids=str)
+def test_all_seeds_of_unequal_arms_are_tested(seeds):
+    """The first seeds say the opposite of the means. Truth: swaps by a slow loop, each seed against each."""
+    rng = np.random.default_rng(8)
+    gold = rng.standard_normal(60)
+    quality = [(0.55, 0.5, 0.6)[: seeds[0]], (0.8, 0.35, 0.3)[: seeds[1]]]
+    sides = [np.array([correlated(rng, gold, one) for one in each]) for each in quality]
+    ranks = [stats.rankdata(side, axis=-1) for side in sides]
+    couples, target = list(itertools.product(*ranks)), stats.rankdata(gold)
+
+    def difference(swapped):
+        return np.mean([
+            np.corrcoef(np.where(swapped, b, a), target)[0, 1] - np.corrcoef(np.where(swapped, a, b), target)[0, 1]
+            for a, b in couples
+        ])  # fmt: skip
+
+    found = contrast_of(sides, gold)
+    observed = difference(np.zeros(60, bool))
+    assert 100 * observed == pytest.approx(found.difference)
+    null = [difference(rng.random(60) < 0.5) for _ in range(1000)]
+    assert found.p == pytest.approx(np.mean(np.abs(null) >= abs(observed)), abs=0.05)
+    first = contrast_of([side[:1] for side in sides], gold)
+    assert abs(first.p - found.p) > 0.1
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.9])
+def test_unequal_arms_that_tie_alarm_no_more_often_than_alpha(shared, monkeypatch):
+    """One seed against three, whose similarities have much in common or nothing."""
+    monkeypatch.setattr(swap_test, "__defaults__", (299,))
+    alarms, repeats = 0, 300
+    for repeat in range(repeats):
+        rng = np.random.default_rng((repeat, round(10 * shared)))
+        gold, common = rng.standard_normal(80), rng.standard_normal(80)
+        noise = [np.sqrt(shared) * common + np.sqrt(1 - shared) * rng.standard_normal(80) for _ in range(3)]
+        sides = [[correlated(rng, gold, 0.6)], [0.6 * gold + 0.8 * one for one in noise]]
+        alarms += contrast_of(sides, gold).p < 0.05
     assert alarms / repeats < 0.05 + 3 * 0.0126
     assert alarms / repeats > 0.05 - 3 * 0.0126
 
@@ -56,31 +118,33 @@ def test_ties_alarm_as_often_as_alpha(seeds):
 def test_a_known_difference_is_found():
     rng = np.random.default_rng(3)
     gold = rng.standard_normal(400)
-    sides = (average_ranks([correlated(rng, gold, 0.8)]), average_ranks([correlated(rng, gold, 0.6)]))
+    sides = (centred_ranks([correlated(rng, gold, 0.8)]), centred_ranks([correlated(rng, gold, 0.6)]))
     assert swap_test([sides], gold, "power").p_values()[0] < 0.001
 
 
-def test_the_swap_test_is_scipys():
-    """All 2^9 assignments on scipy's side, random ones on ours."""
+def test_random_swaps_say_what_all_swaps_do():
+    """All 2^9 assignments by scipy's correlations, with one seed and with several."""
     rng = np.random.default_rng(5)
     gold = rng.permutation(9).astype(float)
-    pairs = [(rng.standard_normal(9), rng.standard_normal(9)) for _ in range(3)]
-    ranks = [(average_ranks([x]), average_ranks([y])) for x, y in pairs]
+    ranks = [tuple(centred_ranks(rng.standard_normal((seeds, 9))) for _ in range(2)) for seeds in (1, 3, 2)]
 
     def statistic(x, y):
-        return stats.pearsonr(x, gold).statistic - stats.pearsonr(y, gold).statistic
+        return np.mean([stats.pearsonr(a, gold)[0] - stats.pearsonr(b, gold)[0] for a, b in zip(x, y, strict=True)])
 
     ours = swap_test(ranks, gold, "scipy", swaps=20000)
     for place, (x, y) in enumerate(ranks):
-        exact = stats.permutation_test((x, y), statistic, permutation_type="samples", n_resamples=np.inf)
-        assert ours.observed[place] == pytest.approx(100 * exact.statistic, abs=1e-6)
-        doubled = np.mean(np.abs(exact.null_distribution) >= abs(exact.statistic) - 1e-9)
-        assert ours.p_values()[place] == pytest.approx(doubled, abs=0.02)
+        spearmans = [stats.spearmanr(a, gold)[0] - stats.spearmanr(b, gold)[0] for a, b in zip(x, y, strict=True)]
+        assert ours.observed[place] == pytest.approx(100 * np.mean(spearmans))
+        null = []
+        for which in itertools.product([False, True], repeat=9):
+            null.append(statistic(np.where(which, y, x), np.where(which, x, y)))
+        exact = np.mean(np.abs(null) >= abs(statistic(x, y)) - 1e-9)
+        assert ours.p_values()[place] == pytest.approx(exact, abs=0.02)
 
 
 def test_equal_arms_have_p_one():
     gold = np.arange(20.0)
-    ranks = average_ranks([np.sin(gold)])
+    ranks = centred_ranks([np.sin(gold)])
     assert swap_test([(ranks, ranks)], gold, "equal", swaps=99).p_values()[0] == 1.0
 
 
@@ -88,9 +152,9 @@ def test_arms_that_differ_in_one_pair_are_a_tie():
     """Whichever way that pair is swapped, the difference is as large: p is 1 by counting."""
     rng = np.random.default_rng(2)
     gold = rng.integers(0, 26, 1379) / 5
-    first = average_ranks([gold + rng.standard_normal(1379)])
+    first = centred_ranks([gold + rng.standard_normal(1379)])
     second = first.copy()
-    second[5] += 0.5
+    second[:, 5] += 0.5
     for place in range(3):
         found = swap_test([(first, second - second.mean())], gold, f"one pair {place}", swaps=999)
         assert found.observed[0] != 0
@@ -99,7 +163,7 @@ def test_arms_that_differ_in_one_pair_are_a_tie():
 
 def one_contrast(**more) -> Contrast:
     given = {"first": 0, "second": 1, "score": "s", "difference": 1.0, "over_items": (0.5, 1.5), "over_tasks": None,
-             "p": 0.001, "p_holm": 0.001, "p_seeds": None, "averaged": 2.0}  # fmt: skip
+             "p": 0.001, "p_holm": 0.001, "p_seeds": None}  # fmt: skip
     return Contrast(**{**given, **more})
 
 
@@ -109,10 +173,9 @@ def one_contrast(**more) -> Contrast:
         ({}, True),
         ({"p_holm": 0.2}, False),
         ({"over_items": (-0.1, 2.1)}, False),
-        ({"averaged": -2.0}, False),  # the test says the opposite of the scores
-        ({"difference": -1.0, "over_items": (-1.5, -0.5), "averaged": -2.0}, True),
-        ({"p": None, "p_holm": None, "averaged": None}, True),
-        ({"p": None, "p_holm": None, "averaged": None, "over_items": None}, False),
+        ({"difference": -1.0, "over_items": (-1.5, -0.5)}, True),
+        ({"p": None, "p_holm": None}, True),
+        ({"p": None, "p_holm": None, "over_items": None}, False),
     ],
 )
 def test_test_and_interval_must_agree(more, told_apart):
@@ -120,8 +183,8 @@ def test_test_and_interval_must_agree(more, told_apart):
 
 
 def test_equal_scores_whose_seeds_agree_differently_are_not_told_apart():
-    """An average of seeds that disagree correlates better: the swap test alone would alarm in two of five such ties."""
-    alarms, repeats = 0, 60
+    """An average of seeds that disagree correlates better, the mean of their correlations does not: that is tested."""
+    alarms, of_interval, repeats = 0, 0, 60
     for repeat in range(repeats):
         rng = np.random.default_rng((9, repeat))
         gold = rng.standard_normal(200)
@@ -130,17 +193,17 @@ def test_equal_scores_whose_seeds_agree_differently_are_not_told_apart():
             common = rng.standard_normal(200)
             noise = [np.sqrt(shared) * common + np.sqrt(1 - shared) * rng.standard_normal(200) for _ in range(3)]
             seeds = [0.6 * gold + 0.8 * one for one in noise]
-            ranks.append(average_ranks(seeds))
+            ranks.append(centred_ranks(seeds))
             found = [spearman(torch.from_numpy(one), torch.from_numpy(gold), f"set {repeat}") for one in seeds]
             replicates.append(np.mean([one.replicates_R.numpy() for one in found], axis=0))
             values.append(float(np.mean([one.value for one in found])))
         test = swap_test([(ranks[0], ranks[1])], gold, f"tie {repeat}", swaps=199)
-        p = float(test.p_values()[0])
-        alarms += one_contrast(
-            difference=values[0] - values[1], over_items=interval(replicates[0] - replicates[1]), p=p, p_holm=p,
-            averaged=float(test.observed[0]),
-        ).distinguishable  # fmt: skip
+        assert test.observed[0] == pytest.approx(values[0] - values[1], abs=1e-4)  # scores are float32
+        alarms += float(test.p_values()[0]) < 0.05
+        low, high = interval(replicates[0] - replicates[1])
+        of_interval += not low <= 0 <= high
     assert alarms / repeats <= 0.05 + 3 * 0.028  # three standard errors of 60 draws
+    assert of_interval / repeats <= 0.05 + 3 * 0.028
 
 
 def test_holm_by_hand_and_by_statsmodels():
