@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from comparison.collect import CLOCK, labels_of, read_run
+from comparison.collect import CLOCK, in_turn, labels_of, read_run
 from comparison.processes import Done, Job, run_all
 from contracts import InputError
 from files.claims import differences
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
-PILOT_STEPS = 20
+PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
 
 
@@ -104,22 +104,29 @@ def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
     if kind == "steps":
         return [f"max_steps={round(amount)}"]
     folder = output / "pilots" / label
-    pilot = [f"max_steps={PILOT_STEPS}", f"log_every_n_steps={PILOT_LOGS}", "evaluation.data_root=null", "quiet=true",
-             f"seed={race.seeds[0]}", "evaluation.every_n_steps=null", "monitor=null"]  # fmt: skip
+    pilot = [f"max_steps={PILOT_STEPS[kind]}", f"log_every_n_steps={PILOT_LOGS}", f"seed={race.seeds[0]}", "quiet=true",
+             "evaluation.data_root=null", "evaluation.every_n_steps=null", "monitor=null"]  # fmt: skip
     [done] = run_all([Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")
     run = read_run(folder)
     spent = run.results["spent"]
+    parts = in_turn(run.results)  # each of which trains for max_steps
+    stages = len(parts)
+    timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     if kind in SPENT:
-        each = spent[SPENT[kind]] / max(1, spent["steps"])  # type: ignore[literal-required]
+        each = stages * spent[SPENT[kind]] / max(1, spent["steps"])  # type: ignore[literal-required]
+    elif stages > 1 or len(timed) < 2:
+        each = stages * spent["wall_seconds"] / max(1, spent["steps"])
     else:
-        timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
         (first, before), (last, after) = timed[0], timed[-1]
-        each = (after - before) / max(1.0, last - first) or spent["wall_seconds"] / max(1, spent["steps"])
+        each = (after - before) / max(1.0, last - first)
     steps = max(1, round(amount / each))
     log.info("%s: %.3g %s a step, %d steps", label, each, BUDGETS[kind], steps)
-    return [f"max_steps={steps}", *([f"max_time={_clock(amount)}"] if kind == "seconds" else [])]
+    if kind != "seconds":
+        return [f"max_steps={steps}"]
+    shares = [(f"stages.{name}." if name else "", part["wall_seconds"] / spent["wall_seconds"]) for name, part in parts]
+    return [f"max_steps={steps}", *(f"{whose}max_time={_clock(amount * share)}" for whose, share in shares)]
 
 
 def _clock(seconds: float) -> str:

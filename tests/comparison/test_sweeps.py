@@ -24,8 +24,8 @@ from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
 from contracts import InputError
 from evaluation.papers import AVERAGES
-from training import stages as stages
 from training.checks import check_choice, check_values
+from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_PUBLISHED = {  # monitor, what ends a trial, what is shown of it
@@ -50,6 +50,11 @@ results = dict(version=1, objective=words.get("model", "m"), backbone="b", inter
     spent=dict(steps=steps, examples=steps * each, real_tokens=steps * each * 10, padded_tokens=0,
                wall_seconds=steps * 0.5, peak_memory_bytes=1),
     git_commit=None, data=[], overlap={})
+if "stages" in words:
+    names = words["stages"].split(",")  # the n-th takes n times as long
+    results["stages"] = {name: dict(place=n, spent=dict(results["spent"], wall_seconds=n * steps * 0.5))
+                         for n, name in enumerate(names, 1)}
+    results["spent"] = {key: sum(one["spent"][key] for one in results["stages"].values()) for key in results["spent"]}
 (folder / "metrics.csv").write_text("step,time/elapsed_s\\n5,3.0\\n%d,%f\\n" % (steps, 3.0 + (steps - 5) * 0.1 * each))
 (folder / "results.json").write_text(json.dumps(results))
 """
@@ -483,6 +488,35 @@ def test_a_race_gives_each_arm_the_budget(tmp_path, fake_train, budget, steps):
         plan({"arms": {"a": []}, "seeds": [1]}, budget, None, tmp_path / "out")
 
 
+@pytest.mark.parametrize("budget", [{"tokens": 8000}, {"examples": 800}, {"seconds": 60}], ids=str)
+def test_an_arm_of_two_stages_has_the_budget_of_one(tmp_path, fake_train, budget):
+    """``max_steps`` is for each stage, the account in results.json of both."""
+    race = plan({"arms": {"a": ["each=8"], "b": ["each=8", "stages=open,nli"]}, "seeds": [1]}, budget, None, tmp_path)
+    assert train_all(race, tmp_path) == []
+    spent = {
+        label: json.loads((tmp_path / "runs" / f"{label}-seed1" / "results.json").read_text(encoding="utf-8"))["spent"]
+        for label in ("a", "b")
+    }
+    kind, amount = next(iter(budget.items()))
+    name = {"tokens": "real_tokens", "seconds": "wall_seconds"}.get(kind, kind)
+    assert spent["b"][name] == amount
+    assert kind == "seconds" or spent["a"][name] == amount  # the fake's clock counts otherwise than its account
+
+
+def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
+    """One ``max_time`` for all would let each stage run for the whole budget."""
+    race = plan({"arms": {"b": ["stages=open,nli"]}, "seeds": [1]}, {"seconds": 90}, None, tmp_path)
+    assert train_all(race, tmp_path) == []
+    recipe = json.loads((tmp_path / "runs" / "b-seed1" / "results.json").read_text(encoding="utf-8"))["recipe"]
+    clocks = {key: value for key, value in recipe.items() if key.endswith("max_time")}
+    assert clocks == {"stages.open.max_time": "'00:00:00:30'", "stages.nli.max_time": "'00:00:01:00'"}  # as 1 to 2
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        llm2vec = compose("comparison", ["race=real"]).race.arms.llm2vec
+        given = forced([*map(str, llm2vec), "stages.mntp.max_time='00:00:00:30'"])
+        mntp, simcse = stages_of(compose("train", given), given)
+    assert (mntp.cfg.max_time, simcse.cfg.max_time) == ("00:00:00:30", None)
+
+
 def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
     (tmp_path / "race.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match=r"race\.json: cut short or damaged"):
@@ -538,8 +572,9 @@ def test_races_compose():
         for path in (ROOT / "configs" / "race").glob("*.yaml"):
             cfg = compose("comparison", [f"race={path.stem}", "race.texts=texts"])
             for words in cfg.race.arms.values():
-                composed = compose("train", ["output_dir=x", *map(str, cfg.race.common), *map(str, words)])
-                check_choice(composed)
-                check_values(composed)
-                assert composed.evaluation.data_root is None
+                given = forced(["output_dir=x", *map(str, cfg.race.common), *map(str, words)])
+                for stage in stages_of(compose("train", given), given):
+                    check_choice(stage.cfg)
+                    check_values(stage.cfg)
+                    assert stage.cfg.evaluation.data_root is None
     assert sys.executable
