@@ -4,6 +4,7 @@ A leaf: it imports none of our packages, so any of them may import it.
 """
 
 import errno
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict, Union, runtime_checkable
 
@@ -28,6 +29,19 @@ class NotWritten(RuntimeError):
 
     The message says what to do, or where it lies instead. The same command is right once there is room.
     """
+
+
+def interruption_behind(error: BaseException | None) -> BaseException | None:
+    """The Ctrl-C or SIGTERM in the middle of which a library stumbled while it cleared up; None where there was none.
+
+    OmegaConf does, and a zip file that is closed while one of its members is open.
+    """
+    while error is not None:
+        terminated = isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM
+        if terminated or isinstance(error, KeyboardInterrupt):
+            return error
+        error = error.__context__
+    return None
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a disk that is full, or fails

@@ -1,17 +1,16 @@
 """SIGTERM and Ctrl-C of a command, heeded from its first moment: importing this takes a few milliseconds."""
 
-import _weakrefset
 import os
 import signal
 import sys
 import threading
-import weakref
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses
-OF_WEAK_REFERENCES = (weakref.__file__, _weakrefset.__file__)  # their callbacks
+# What is raised in callbacks of weak references is printed and forgotten; a zip file raises ValueError in its place
+STUMBLES = ("weakref", "_weakrefset", "zipfile")
 AGAIN = 0.05  # seconds after which a signal that would be lost is sent once more
 
 
@@ -52,16 +51,16 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def _comes_again(number: int, frame: FrameType | None) -> bool:
-    """Whether the signal came while an object was being thrown away, where Python prints what is raised and goes on; it
-    is sent once more then."""
-    swallows = any(
-        one.f_code.co_name == "__del__" or one.f_code.co_filename in OF_WEAK_REFERENCES for one in _frames(frame)
+    """Whether the signal came where nothing may be raised, as in an object that is being thrown away, of which Python
+    prints it and goes on; it is sent once more then."""
+    stumbles = any(
+        one.f_code.co_name == "__del__" or one.f_globals.get("__name__") in STUMBLES for one in _frames(frame)
     )
-    if swallows:
+    if stumbles:
         later = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
         later.daemon = True
         later.start()
-    return swallows
+    return stumbles
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -21,8 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 from command.config_files import choices
 from command.keys import GROUPS, choices_with, known_keys, nearest
 from command.names import as_used, name_used
-from command.signals import INTERRUPTED, TERMINATED
-from contracts import NO_ROOM, InputError, NotWritten
+from command.signals import INTERRUPTED
+from contracts import NO_ROOM, InputError, NotWritten, interruption_behind
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -88,17 +88,14 @@ def judged(
 
 @contextlib.contextmanager
 def _signals_first() -> Iterator[None]:
-    """A library that is left in the middle of something may stumble over it while it clears up: OmegaConf does."""
+    """A library that is left in the middle of something may stumble over it while it clears up."""
     try:
         yield
     except NotWritten:
         raise
     except Exception as error:
-        under_way: BaseException | None = error
-        while under_way is not None:
-            if isinstance(under_way, KeyboardInterrupt) or getattr(under_way, "code", None) == TERMINATED:
-                raise under_way from None
-            under_way = under_way.__context__
+        if signalled := interruption_behind(error):
+            raise signalled from None
         raise
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from contracts import InputError, NotWritten
+from contracts import InputError, NotWritten, interruption_behind
 from files.whole import write_whole
 
 
@@ -26,6 +26,8 @@ def kept_otherwise(wanted: Path, computed: Mapping[str, Any]) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
+        if interruption_behind(error):  # the same command begins it again: it is no failure
+            raise
         text = json.dumps(computed, indent=1, ensure_ascii=False, default=str) + "\n"
         reason = textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
         for folder in (wanted.parent, Path(tempfile.gettempdir()), Path.cwd()):

@@ -1,12 +1,17 @@
 """What was computed outlives a last writing that fails."""
 
+import io
 import json
 import re
+import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from command.signals import TERMINATED
+from command.statuses import exit_statuses
 from contracts import InputError, NotWritten
 from files.rescue import kept_otherwise
 from tests.damage import full_disk
@@ -49,3 +54,17 @@ def test_wrong_input_is_told_as_it_is(tmp_path):
     with pytest.raises(InputError, match="choose"), kept_otherwise(tmp_path / "results.json", COMPUTED):
         raise InputError("choose another")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_stumbles_over_sigterm_has_not_failed(tmp_path):
+    """A zip file raises ValueError where it is closed in the middle of a member."""
+    archive = zipfile.ZipFile(io.BytesIO(), "w")
+    member = archive.open("member", "w")
+    wanted = kept_otherwise(tmp_path / "results.json", COMPUTED)
+    with pytest.raises(SystemExit) as left, exit_statuses(), wanted, archive:
+        sys.exit(TERMINATED)
+    assert left.value.code == TERMINATED
+    assert isinstance(left.value.__context__, ValueError)  # it did
+    assert list(tmp_path.iterdir()) == []
+    member.close()
+    archive.close()
