@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
+KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run that has begun to train
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
 
 
@@ -58,18 +59,26 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
 
 
 def _keep(path: Path, asked: dict[str, Any]) -> None:
-    """A folder holds one race; more seeds and more arms may come to it."""
+    """A folder holds one race; more seeds and more arms may come to it, and what was refused before anything of it was
+    trained may be mended."""
     there = dict[str, Any]()
     if path.exists():
         try:
             before = read_record(path)
         except (OSError, Damaged) as error:
             raise InputError(f"{path}: {error}. Choose another output, or remove the file.") from error
-        there = before.get("arms", {})
+        there = {label: words for label, words in before.get("arms", {}).items() if _is_begun(path.parent, label)}
+        before["budget"] = before.get("budget") if there else asked["budget"]
         known = {label: there.get(label, words) for label, words in asked["arms"].items()}
         if found := differences({**before, "arms": known}, asked):
             raise InputError(f"output={path.parent} holds another race: {found}. Choose another output.")
     write_record(path, {**asked, "arms": {**there, **asked["arms"]}})
+
+
+def _is_begun(output: Path, label: str) -> bool:
+    """Whether train.py keeps anything of this arm, so that it would refuse other words."""
+    runs = [folder for folder in (output / "runs").glob("*/") if folder.name.rpartition("-seed")[0] == label]
+    return any((folder / kept).exists() for folder in (output / "pilots" / label, *runs) for kept in KEPT)
 
 
 def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) -> list[Done]:

@@ -25,6 +25,7 @@ from comparison.sweep_file import words_of as words_of_values
 from contracts import InputError
 from evaluation.papers import AVERAGES
 from training.checks import check_choice, check_values
+from training.lengths import check_lengths
 from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -543,6 +544,21 @@ def test_an_arm_that_train_refuses_ends_the_race(tmp_path, fake_train):
         train_all(race, tmp_path / "out")
 
 
+def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(tmp_path, fake_train):
+    first = plan({"arms": {"a": ["each=8"], "b": ["wrong=1"]}, "seeds": [1]}, {"steps": 5}, None, tmp_path)
+    assert [done.name for done in train_all(first, tmp_path)] == ["b-seed1"]
+    refused = plan({"arms": {"c": ["wrong=1"]}, "seeds": [1]}, {"tokens": 500}, None, tmp_path / "other")
+    with pytest.raises(InputError, match="no such key"):
+        train_all(refused, tmp_path / "other")
+    with pytest.raises(InputError, match="another race: budget"):
+        plan({"arms": {"b": ["each=8"]}, "seeds": [1]}, {"steps": 6}, None, tmp_path)
+    with pytest.raises(InputError, match=r"another race: arms\.a"):
+        plan({"arms": {"a": ["each=9"]}, "seeds": [1]}, {"steps": 5}, None, tmp_path)
+    for output, label in ((tmp_path, "b"), (tmp_path / "other", "c")):
+        mended = plan({"arms": {label: ["each=8"]}, "seeds": [1]}, {"steps": 5}, None, output)
+        assert train_all(mended, output) == []
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -576,5 +592,6 @@ def test_races_compose():
                 for stage in stages_of(compose("train", given), given):
                     check_choice(stage.cfg)
                     check_values(stage.cfg)
+                    check_lengths(stage.cfg)
                     assert stage.cfg.evaluation.data_root is None
     assert sys.executable
