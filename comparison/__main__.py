@@ -51,6 +51,7 @@ class Keys(TypedDict):
     budget: dict | None
     seeds: Sequence[int] | None
     parallel: int
+    keep_checkpoints: bool
     quiet: bool
 
 
@@ -82,7 +83,7 @@ def run(cfg: DictConfig) -> int:
     check_number("parallel", cfg.parallel)
     check_replaceable(output)  # not after hours
     race = plan(OmegaConf.to_container(cfg.race, resolve=True), cfg.budget, cfg.seeds, output)  # type: ignore[arg-type]
-    failed = train_all(race, output, parallel=cfg.parallel, quiet=cfg.quiet)
+    failed = train_all(race, output, cfg.parallel, cfg.quiet, keep_checkpoints=cfg.keep_checkpoints)
     status = compare(cfg, [str(output / "runs" / "*")], output, race.budget_said())
     return 1 if failed else status
 

@@ -81,7 +81,9 @@ def _is_begun(output: Path, label: str) -> bool:
     return any((folder / kept).exists() for folder in (output / "pilots" / label, *runs) for kept in KEPT)
 
 
-def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) -> list[Done]:
+def train_all(
+    race: Race, output: Path, parallel: int = 1, quiet: bool = False, *, keep_checkpoints: bool = True
+) -> list[Done]:
     """Train what is missing, and return the runs that failed.
 
     Raises:
@@ -97,14 +99,23 @@ def train_all(race: Race, output: Path, parallel: int = 1, quiet: bool = False) 
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
 
-    def log_end(job: Job, done: Done) -> None:
-        log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
+    def end(job: Job, done: Done) -> None:
+        if done.finished and not keep_checkpoints:
+            _remove_checkpoints(job.folder)
+        if not quiet:
+            log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
-    runs = run_all(jobs, output / "runs.jsonl", parallel, None if quiet else log_end)
+    runs = run_all(jobs, output / "runs.jsonl", parallel, end)
     failed = [done for done in runs if not done.finished]
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
     return failed
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    """Of a finished run and its stages; nothing that is left needs them."""
+    for path in folder.rglob("checkpoints/*.ckpt"):
+        path.unlink()
 
 
 def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
@@ -118,6 +129,7 @@ def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
     [done] = run_all([Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")
+    _remove_checkpoints(folder)
     run = read_run(folder)
     spent = run.results["spent"]
     parts = in_turn(run.results)  # each of which trains for max_steps

@@ -57,6 +57,8 @@ if "stages" in words:
                          for n, name in enumerate(names, 1)}
     results["spent"] = {key: sum(one["spent"][key] for one in results["stages"].values()) for key in results["spent"]}
 (folder / "metrics.csv").write_text("step,time/elapsed_s\\n5,3.0\\n%d,%f\\n" % (steps, 3.0 + (steps - 5) * 0.1 * each))
+for place in ("checkpoints", "stages/1-open/checkpoints"):
+    (folder / place).mkdir(parents=True, exist_ok=True); (folder / place / "last.ckpt").write_text("weights")
 (folder / "results.json").write_text(json.dumps(results))
 """
 
@@ -542,6 +544,19 @@ def test_an_arm_that_train_refuses_ends_the_race(tmp_path, fake_train):
     race = plan({"arms": {"a": ["wrong=1"]}, "seeds": [1]}, {"seconds": 5}, None, tmp_path / "out")
     with pytest.raises(InputError, match="no such key"):
         train_all(race, tmp_path / "out")
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_checkpoints_of_finished_runs_can_go(tmp_path, fake_train, keep):
+    race = plan({"arms": {"a": [], "b": ["fails=0,1"]}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
+    with pytest.raises(InputError, match="b cannot be trained"):
+        train_all(race, tmp_path, keep_checkpoints=keep)
+    assert not [*(tmp_path / "pilots").rglob("*.ckpt")]
+    race = plan({"arms": {"a": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
+    assert train_all(race, tmp_path, keep_checkpoints=keep) == []
+    left = sorted(str(path.relative_to(tmp_path / "runs" / "a-seed1")) for path in tmp_path.rglob("*.ckpt"))
+    assert left == (["checkpoints/last.ckpt", "stages/1-open/checkpoints/last.ckpt"] if keep else [])
+    assert (tmp_path / "runs" / "a-seed1" / "results.json").exists()
 
 
 def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(tmp_path, fake_train):
