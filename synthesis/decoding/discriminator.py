@@ -94,7 +94,7 @@ class Discriminator:
         ids_of: dict[Text, list[int]] = {tuple(ids): ids for ids in rows}
         found: dict[Text, float] = {}
         for texts in by_length(ids_of):
-            logits_R2 = self.generator.first_logits([ids_of[text] for text in texts])[:, self.answers]
+            logits_R2 = self.generator.answer_logits([ids_of[text] for text in texts], self.answers)
             for text, p in zip(texts, logits_R2.double().softmax(1)[:, 0].tolist(), strict=True):
                 found[text] = p
         if any(p != p for p in found.values()):

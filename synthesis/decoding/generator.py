@@ -75,10 +75,11 @@ class Generator:
         logits_RV = self._forward(ids_RT, real_RT, places(real_RT), cache)
         return Pass(without_padding(cache, real_RT), lengths_R, logits_RV)
 
-    def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
-        """(R, V) logits of the first token behind each prompt."""
+    def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
+        """(R, A) float32 logits of these tokens as the first behind each prompt."""
         _, ids_RT, real_RT = left_padded(ids, self.device)
-        return self._forward(ids_RT, real_RT, places(real_RT), None)
+        with head_of(self.model, answers):
+            return self._forward(ids_RT, real_RT, places(real_RT), None)
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
         """(R, V) logits behind the last token of each row."""
@@ -173,6 +174,24 @@ def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
         texts = left[-max(1, TOKENS_OF_A_PASS // len(ids_of[left[-1]])) :]
         del left[-len(texts) :]
         yield texts
+
+
+@contextlib.contextmanager
+def head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
+    """Inside, logits are those of these tokens alone, by products in float32: of a model in 16 bits they would lie an
+    eighth apart, and those of two answers often be equal."""
+    rows = list(tokens)
+
+    def in_full(head: nn.Linear, args: tuple[Tensor], logits: Tensor) -> Tensor:
+        precise = torch.promote_types(head.weight.dtype, torch.float32)
+        bias = None if head.bias is None else head.bias[rows].to(precise)
+        return nn.functional.linear(args[0].to(precise), head.weight[rows].to(precise), bias)
+
+    handle = cast(nn.Linear, model.get_output_embeddings()).register_forward_hook(in_full)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def left_padded(ids: Sequence[list[int]], device: torch.device) -> tuple[np.ndarray, Tensor, Tensor]:

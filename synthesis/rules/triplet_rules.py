@@ -26,7 +26,6 @@ ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
     "near-copy",
 )
 REASONS = (ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason
-ABOUT_P = {AGREE, THRESHOLD}
 OTHER = "left out with the other text"  # of a text that breaks no rule itself
 ANSWERS = 20  # bins
 BINS = 100  # of the probability that both texts are what they were written for
@@ -188,7 +187,7 @@ class Tally:
         self.rejected = Counter[str]()  # by the first reason
         self.broken = Counter[str]()  # by every one
         self.answers: dict[str, list[int]] = {}  # of each direction, in ANSWERS bins of the wanted answer's probability
-        self.sureties = [0] * (BINS + 1)  # of the rows that break no rule about texts, in BINS bins and 1.0
+        self.sureties = [0] * (BINS + 1)  # of the rows that break no rule but the threshold, in BINS bins and 1.0
 
     def add(self, verdict: Verdict) -> None:
         self.rows += 1
@@ -201,5 +200,5 @@ class Tally:
             if choice.p is not None:
                 bins = self.answers.setdefault(direction, [0] * ANSWERS)
                 bins[min(int(choice.p * ANSWERS), ANSWERS - 1)] += 1
-        if verdict.broken <= ABOUT_P:
+        if verdict.broken <= {THRESHOLD}:
             self.sureties[round(verdict.surety * 1e6) // 10_000] += 1

@@ -66,6 +66,24 @@ def test_true_against_false_are_their_probabilities_behind_the_prompt(folder):
     assert max(found) - min(found) > 0.05, "or nothing would have been compared"
 
 
+def test_answers_of_a_model_in_16_bits_are_weighed_in_32(folder):
+    """Its own logits would be numbers of 8 binary digits, equal for many pairs."""
+    generator = load_generator(str(folder), precision="bf16")
+    ask = Discriminator(generator, parse_prompts(PROMPTS, "pieces", "test"), 100)
+    yes, no = (generator.tokenizer(f" {word}", add_special_tokens=False)["input_ids"][0] for word in ("true", "false"))
+    off = []
+    for premise, hypothesis in itertools.pairwise(SENTENCES):
+        ids = torch.tensor([read(generator, 'if "', f" {premise}", '", is "', f" {hypothesis}", '"?')])
+        with torch.no_grad():
+            state_D = generator.model.base_model(input_ids=ids).last_hidden_state[0, -1].double()
+            own_2 = generator.model(input_ids=ids).logits[0, -1][[yes, no]].double()
+            wanted_2 = generator.model.get_output_embeddings().weight[[yes, no]].double() @ state_D
+        wanted = float(wanted_2.softmax(0)[0])
+        assert ask([(premise, hypothesis)])[0] == pytest.approx(wanted, abs=2e-6)
+        off.append(abs(float(own_2.softmax(0)[0]) - wanted))
+    assert max(off) > 1e-4, "or its own would have done"
+
+
 def test_the_command_writes_what_drawing_one_token_after_the_other_gives(folder, tmp_path):
     """And judges it, whatever shares a batch; the prompt is that of training."""
     (tmp_path / "in.txt").write_text("\n".join(SENTENCES))

@@ -100,7 +100,20 @@ def test_counts_say_what_every_rule_leaves_out():
     assert (tally.rows, tally.accepted) == (7, 3)
     assert tally.rejected == {"discriminator disagrees": 2, THRESHOLD: 2}
     assert tally.broken == {"discriminator disagrees": 2, THRESHOLD: 4, PREMISE: 1}
-    assert {place: n for place, n in enumerate(tally.sureties) if n} == {30: 1, 60: 1, 85: 1, 90: 1, 95: 2}
+    assert {place: n for place, n in enumerate(tally.sureties) if n} == {60: 1, 85: 1, 90: 1, 95: 2}
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.6, 0.9])
+@pytest.mark.parametrize("agree", [True, False])
+def test_rows_counted_at_a_threshold_are_those_that_it_takes(threshold, agree):
+    """Also where the discriminator cannot decide: at one half it says "true", of a contradiction too."""
+    rows = [row(p_e=p, p_c=q) for p in (0.3, 0.5, 0.6, 0.95) for q in (0.05, 0.4, 0.5, 0.7)]
+    rows.append(row(entailment="short", p_e=0.95, p_c=0.05))
+    tally = Tally()
+    for one in rows:
+        tally.add(judge(one, rules(agree=agree)))
+    taken = sum(not judge(one, rules(agree=agree, threshold=threshold)).broken for one in rows)
+    assert sum(tally.sureties[round(100 * threshold) :]) == taken > 0
 
 
 @pytest.mark.parametrize("wrong", [{"threshold": 1.1}, {"threshold": -0.1}, {"min_premise_words": -1}])
