@@ -9,8 +9,9 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses
-# What is raised in callbacks of weak references is printed and forgotten; a zip file raises ValueError in its place
-STUMBLES = ("weakref", "_weakrefset", "zipfile")
+# Modules where nothing may be raised: in callbacks of weak references it is printed and forgotten; a zip file that is
+# written (items.npz) raises ValueError in its place
+STUMBLES = ("weakref", "_weakrefset", "files.items")
 AGAIN = 0.05  # seconds after which a signal that would be lost is sent once more
 
 
@@ -51,8 +52,8 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def _comes_again(number: int, frame: FrameType | None) -> bool:
-    """Whether the signal came where nothing may be raised, as in an object that is being thrown away, of which Python
-    prints it and goes on; it is sent once more then."""
+    """Whether the signal came where nothing may be raised, as while an object is thrown away (Python prints it and goes
+    on); it is sent once more then."""
     stumbles = any(
         one.f_code.co_name == "__del__" or one.f_globals.get("__name__") in STUMBLES for one in _frames(frame)
     )

@@ -14,14 +14,15 @@ from comparison.collect import CLOCK, in_turn, labels_of, read_run
 from comparison.processes import Done, Job, run_all
 from contracts import InputError
 from files.claims import differences
-from files.manifest import Damaged, read_record, write_record
+from files.manifest import Damaged, is_finished, read_record, write_record
+from files.whole import remove
 
 log = logging.getLogger(__name__)
 
 BUDGETS = {"steps": "steps", "examples": "examples", "tokens": "real tokens", "seconds": "seconds of training"}
 SPENT = {"examples": "examples", "tokens": "real_tokens"}
 PILOT_STEPS = {"examples": 5, "tokens": 5, "seconds": 20}  # batches are much alike in what they hold, less so in time
-KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run that has begun to train
+KEPT = ("metrics.csv", "checkpoints", "results.json")  # of a run or a stage that has begun to train
 PILOT_LOGS = 5  # the first steps are slower: time is measured after so many
 
 
@@ -78,7 +79,7 @@ def _keep(path: Path, asked: dict[str, Any]) -> None:
 def _is_begun(output: Path, label: str) -> bool:
     """Whether train.py keeps anything of this arm, so that it would refuse other words."""
     runs = [folder for folder in (output / "runs").glob("*/") if folder.name.rpartition("-seed")[0] == label]
-    return any((folder / kept).exists() for folder in (output / "pilots" / label, *runs) for kept in KEPT)
+    return any(path.name in KEPT for folder in (output / "pilots" / label, *runs) for path in folder.rglob("*"))
 
 
 def train_all(
@@ -106,6 +107,9 @@ def train_all(
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
     runs = run_all(jobs, output / "runs.jsonl", parallel, end)
+    for job in jobs if not keep_checkpoints else []:  # of those, too, that were finished before
+        if is_finished(job.folder):
+            _remove_checkpoints(job.folder)
     failed = [done for done in runs if not done.finished]
     for done in failed:
         log.warning("%s failed: %s", done.name, done.said)
@@ -113,9 +117,12 @@ def train_all(
 
 
 def _remove_checkpoints(folder: Path) -> None:
-    """Of a finished run and its stages; nothing that is left needs them."""
+    """Of a finished run and its stages, whose encoder and scores stay."""
     for path in folder.rglob("checkpoints/*.ckpt"):
-        path.unlink()
+        try:
+            remove(path)
+        except OSError as error:  # the others go on
+            log.warning("%s could not be removed: %s", path, error)
 
 
 def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:

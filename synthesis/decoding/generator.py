@@ -178,14 +178,15 @@ def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
 
 @contextlib.contextmanager
 def head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
-    """Inside, logits are those of these tokens alone, by products in float32: of a model in 16 bits they would lie an
-    eighth apart, and those of two answers often be equal."""
+    """Inside, logits are those of these tokens alone, by products in float32: in bf16 they would lie an eighth apart,
+    and those of two answers often be equal."""
     rows = list(tokens)
 
     def in_full(head: nn.Linear, args: tuple[Tensor], logits: Tensor) -> Tensor:
         precise = torch.promote_types(head.weight.dtype, torch.float32)
         bias = None if head.bias is None else head.bias[rows].to(precise)
-        return nn.functional.linear(args[0].to(precise), head.weight[rows].to(precise), bias)
+        with torch.autocast(logits.device.type, enabled=False):
+            return nn.functional.linear(args[0].to(precise), head.weight[rows].to(precise), bias)
 
     handle = cast(nn.Linear, model.get_output_embeddings()).register_forward_hook(in_full)
     try:

@@ -187,7 +187,9 @@ class Tally:
         self.rejected = Counter[str]()  # by the first reason
         self.broken = Counter[str]()  # by every one
         self.answers: dict[str, list[int]] = {}  # of each direction, in ANSWERS bins of the wanted answer's probability
-        self.sureties = [0] * (BINS + 1)  # of the rows that break no rule but the threshold, in BINS bins and 1.0
+        self.sureties = [0] * (
+            BINS + 1
+        )  # of judged rows that break no other rule than the threshold, in BINS bins and 1.0
 
     def add(self, verdict: Verdict) -> None:
         self.rows += 1
@@ -200,5 +202,5 @@ class Tally:
             if choice.p is not None:
                 bins = self.answers.setdefault(direction, [0] * ANSWERS)
                 bins[min(int(choice.p * ANSWERS), ANSWERS - 1)] += 1
-        if verdict.broken <= {THRESHOLD}:
+        if verdict.broken <= {THRESHOLD} and all(choice.p is not None for choice in verdict.choices.values()):
             self.sureties[round(verdict.surety * 1e6) // 10_000] += 1

@@ -57,7 +57,7 @@ if "stages" in words:
                          for n, name in enumerate(names, 1)}
     results["spent"] = {key: sum(one["spent"][key] for one in results["stages"].values()) for key in results["spent"]}
 (folder / "metrics.csv").write_text("step,time/elapsed_s\\n5,3.0\\n%d,%f\\n" % (steps, 3.0 + (steps - 5) * 0.1 * each))
-for place in ("checkpoints", "stages/1-open/checkpoints"):
+for place in ("checkpoints", "stage-open/checkpoints"):
     (folder / place).mkdir(parents=True, exist_ok=True); (folder / place / "last.ckpt").write_text("weights")
 (folder / "results.json").write_text(json.dumps(results))
 """
@@ -555,8 +555,10 @@ def test_checkpoints_of_finished_runs_can_go(tmp_path, fake_train, keep):
     race = plan({"arms": {"a": []}, "seeds": [1]}, {"tokens": 800}, None, tmp_path)
     assert train_all(race, tmp_path, keep_checkpoints=keep) == []
     left = sorted(str(path.relative_to(tmp_path / "runs" / "a-seed1")) for path in tmp_path.rglob("*.ckpt"))
-    assert left == (["checkpoints/last.ckpt", "stages/1-open/checkpoints/last.ckpt"] if keep else [])
+    assert left == (["checkpoints/last.ckpt", "stage-open/checkpoints/last.ckpt"] if keep else [])
     assert (tmp_path / "runs" / "a-seed1" / "results.json").exists()
+    assert train_all(race, tmp_path, keep_checkpoints=False) == []  # it was finished before
+    assert not [*tmp_path.rglob("*.ckpt")]
 
 
 def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(tmp_path, fake_train):
@@ -569,6 +571,11 @@ def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(t
         plan({"arms": {"b": ["each=8"]}, "seeds": [1]}, {"steps": 6}, None, tmp_path)
     with pytest.raises(InputError, match=r"another race: arms\.a"):
         plan({"arms": {"a": ["each=9"]}, "seeds": [1]}, {"steps": 5}, None, tmp_path)
+    staged = tmp_path / "third"  # a run of stages that was ended in its second one
+    plan({"arms": {"d": []}, "seeds": [1]}, {"steps": 5}, None, staged)
+    (staged / "runs" / "d-seed1" / "stage-open" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(InputError, match="another race: budget"):
+        plan({"arms": {"d": []}, "seeds": [1]}, {"steps": 6}, None, staged)
     for output, label in ((tmp_path, "b"), (tmp_path / "other", "c")):
         mended = plan({"arms": {label: ["each=8"]}, "seeds": [1]}, {"steps": 5}, None, output)
         assert train_all(mended, output) == []
