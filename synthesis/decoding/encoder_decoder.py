@@ -18,14 +18,7 @@ from contracts import InputError
 from encoders.backbones import from_pretrained, load_whole
 from encoders.writers import why_not_t5
 from synthesis.decoding.caches import CrossedCache, Pass, Read, RowCache
-from synthesis.decoding.generator import (
-    AS_LONG_AS_POSSIBLE,
-    PRECISIONS,
-    Generator,
-    head_of,
-    left_padded,
-    without_padding,
-)
+from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
 
 
 @dataclass(frozen=True)
@@ -63,11 +56,10 @@ class EncoderDecoder(Generator):
             Read(without_padding(read, real_RT), lengths_R),
         )
 
-    def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
-        """(R, A) float32 logits of these tokens as the decoder's first."""
+    def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
+        """(R, V) logits of the decoder's first token."""
         _, ids_RT, real_RT = left_padded(ids, self.device)
-        with head_of(self.model, answers):
-            return self._first(ids_RT, real_RT, None)
+        return self._first(ids_RT, real_RT, None)
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
         assert isinstance(cache, CrossedCache)

@@ -75,11 +75,15 @@ class Generator:
         logits_RV = self._forward(ids_RT, real_RT, places(real_RT), cache)
         return Pass(without_padding(cache, real_RT), lengths_R, logits_RV)
 
-    def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
-        """(R, A) float32 logits of these tokens as the first behind each prompt."""
+    def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
+        """(R, V) logits of the first token behind each prompt."""
         _, ids_RT, real_RT = left_padded(ids, self.device)
-        with head_of(self.model, answers):
-            return self._forward(ids_RT, real_RT, places(real_RT), None)
+        return self._forward(ids_RT, real_RT, places(real_RT), None)
+
+    def answer_logits(self, ids: Sequence[list[int]], answers: Sequence[int]) -> Tensor:
+        """(R, A) float32 of these tokens alone, of what `first_logits` gives."""
+        with _head_of(self.model, answers):
+            return self.first_logits(ids)
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
         """(R, V) logits behind the last token of each row."""
@@ -177,7 +181,7 @@ def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
 
 
 @contextlib.contextmanager
-def head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
+def _head_of(model: PreTrainedModel, tokens: Sequence[int]) -> Iterator[None]:
     """Inside, logits are those of these tokens alone, by products in float32: in bf16 they would lie an eighth apart,
     and those of two answers often be equal."""
     rows = list(tokens)

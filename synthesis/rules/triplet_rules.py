@@ -187,9 +187,7 @@ class Tally:
         self.rejected = Counter[str]()  # by the first reason
         self.broken = Counter[str]()  # by every one
         self.answers: dict[str, list[int]] = {}  # of each direction, in ANSWERS bins of the wanted answer's probability
-        self.sureties = [0] * (
-            BINS + 1
-        )  # of judged rows that break no other rule than the threshold, in BINS bins and 1.0
+        self.sureties = [0] * (BINS + 1)  # of judged rows that break at most the threshold, in BINS bins and 1.0
 
     def add(self, verdict: Verdict) -> None:
         self.rows += 1

@@ -112,9 +112,7 @@ def test_rows_counted_at_a_threshold_are_those_that_it_takes(threshold, agree):
     tally = Tally()
     for one in rows:
         tally.add(judge(one, rules(agree=agree)))
-    tally.add(
-        judge(row(p_e=None, p_c=None), rules(agree=agree, threshold=None))
-    )  # was not judged: no threshold takes it
+    tally.add(judge(row(p_e=None, p_c=None), rules(agree=agree, threshold=None)))  # not judged: none takes it
     taken = sum(not judge(one, rules(agree=agree, threshold=threshold)).broken for one in rows)
     assert sum(tally.sureties[round(100 * threshold) :]) == taken > 0
 
