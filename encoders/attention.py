@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from contracts import InputError
 
 ATTENTION = ("causal", "bidirectional")
+KEYS = {"backbone": "model.attention", "encoder": "attention"}  # what says it, by what names the model
 FIRST_TO_HONOUR = "5.4"  # of transformers: older ones read some families causally whatever the config says
 NOTHING = 1e-6
 # As families call their dropout: of attention, and of what is added to the states and of embeddings
@@ -24,8 +25,8 @@ OF_STATES = (
 )  # fmt: skip
 
 
-def set_attention(config: Any, attention: str | None, backbone: str) -> None:
-    """Write it into a config of transformers; None leaves what it says.
+def set_attention(config: Any, attention: str | None, name: str, *, setting: str = "backbone") -> None:
+    """Write it into a config of transformers; None leaves what it says. ``setting`` is what gave the ``name``.
 
     Raises:
         InputError: it is unknown, or this is no model whose attention is a choice.
@@ -33,10 +34,10 @@ def set_attention(config: Any, attention: str | None, backbone: str) -> None:
     if attention is None:
         return
     if attention not in ATTENTION:
-        raise InputError(f"model.attention={attention!r} is unknown; choose null or {' or '.join(ATTENTION)}.")
+        raise InputError(f"{KEYS[setting]}={attention!r} is unknown; choose null or {' or '.join(ATTENTION)}.")
     if not is_decoder_alone(config):
         raise InputError(
-            f"model.attention={attention}: backbone={backbone} is a {config.model_type}, which reads both ways by "
+            f"{KEYS[setting]}={attention}: {setting}={name} is a {config.model_type}, which reads both ways by "
             "itself. Leave attention out, or take a causal language model."
         )
     config.is_causal = attention == "causal"
@@ -87,11 +88,13 @@ def is_causal(config: Any) -> bool:
     return getattr(config, "is_causal", True) is not False
 
 
-def check_attention(transformer: PreTrainedModel, attention: str | None, backbone: str) -> None:
+def check_attention(
+    transformer: PreTrainedModel, attention: str | None, name: str, *, setting: str = "backbone"
+) -> None:
     """InputError where the model does not read as it was told to."""
     if attention is not None and reads_ahead(transformer) != (attention == "bidirectional"):
         raise InputError(
-            f"model.attention={attention}: backbone={backbone} is a {transformer.config.model_type}, and transformers "
+            f"{KEYS[setting]}={attention}: {setting}={name} is a {transformer.config.model_type}, and transformers "
             f"reads this family {'both ways' if attention == 'causal' else 'causally'} whatever its config says. Leave "
             "attention out, or take another family (Llama, Mistral, Qwen, Gemma, Phi, GPT-2 ...)."
         )

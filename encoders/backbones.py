@@ -108,6 +108,7 @@ def load_states(
     if config is None:
         config = from_pretrained(AutoConfig, name, setting=setting)
         config.output_hidden_states = False
+        set_attention(config, attention, name, setting=setting)
     factory = states_class(config, decoder=decoder)
     options: dict[str, Any] = {"config": config, "dtype": torch.float32, "output_loading_info": True}
     model, info = from_pretrained(factory, name, setting=setting, **options)
@@ -125,7 +126,7 @@ def load_states(
             f"{'is' if len(wrong) == 1 else 'and others are' if len(wrong) > 3 else 'are'} missing or of another size. "
             "It may have been cut short while it was copied; fetch it again."
         )
-    check_attention(model, attention, name)
+    check_attention(model, attention, name, setting=setting)
     return _without_pooler(model)
 
 
@@ -251,9 +252,9 @@ class Trained(NamedTuple):
     adapters: Record | None  # what the weights are, where they are adapters
 
 
-def load_trunk(name: str, *, decoder: bool = False) -> PreTrainedModel:
+def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
     """Without LM head or pooler, and without a decoder unless it is wanted; float32. Raises InputError."""
-    model = load_states(name, decoder=decoder, setting="encoder")
+    model = load_states(name, decoder=decoder, setting="encoder", attention=attention)
     return model if decoder else without_extras(model)
 
 
@@ -291,11 +292,14 @@ def read_checkpoint(path: Path) -> Trained:
     return Trained(weights, backbone, pooling, length, settled, head, suffix, ends, attention, adapters)
 
 
-def trunk_of_checkpoint(path: Path, trained: Trained, architecture: str, *, decoder: bool) -> PreTrainedModel:
-    """``architecture`` is a folder or hub id with the config of the transformer."""
+def trunk_of_checkpoint(
+    path: Path, trained: Trained, architecture: str, *, decoder: bool, attention: str | None = None
+) -> PreTrainedModel:
+    """``architecture`` is a folder or hub id with the config of the transformer; ``attention`` beats what it was
+    trained with."""
     config = from_pretrained(AutoConfig, architecture, setting="encoder")
     config.output_hidden_states = False
-    set_attention(config, trained.attention, architecture)
+    set_attention(config, attention or trained.attention, architecture, setting="encoder")
     if trained.adapters is not None:
         return _adapted(path, trained, config, decoder=decoder).eval()
     model = states_class(config, decoder=decoder).from_config(config, dtype=torch.float32)

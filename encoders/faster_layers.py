@@ -239,47 +239,49 @@ WORTH_IT_TOKENS = 2_048  # laying out the weights costs about as much as 50 toke
 
 @contextlib.contextmanager
 def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
-    """Inside, every plain ``nn.Linear`` of ``module`` computes through oneDNN: for inference, without a gradient.
+    """Inside, every plain ``nn.Linear`` of ``module`` computes through oneDNN, under autocast in the type of that: for
+    inference, without a gradient.
 
-    The weights must not change inside. Nothing happens where it cannot help: on another device, under autocast, for few
-    tokens, in a build without oneDNN.
+    The weights must not change inside. Nothing happens where it cannot help: on another device, for few tokens, in a
+    build without oneDNN.
     """
-    linears = [layer for layer in module.modules() if type(layer) is nn.Linear] if _helps(module, tokens) else []
-    with replaced(linears, _packed):
+    weight = next(module.parameters())
+    helps = weight.is_cpu and tokens >= WORTH_IT_TOKENS and not torch.is_grad_enabled()
+    with replaced([layer for layer in module.modules() if helps and _is_packable(layer)], _packed):
         yield
 
 
-def _helps(module: nn.Module, tokens: int) -> bool:
-    weight = next(module.parameters())
-    return (
-        weight.is_cpu
-        and weight.dtype in (torch.float32, torch.bfloat16)
-        and tokens >= WORTH_IT_TOKENS
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cpu")
-        and available(weight.dtype)
-    )
+def _is_packable(layer: nn.Module) -> bool:
+    return type(layer) is nn.Linear and available(_type_of_products(layer))
+
+
+def _type_of_products(layer: nn.Linear) -> torch.dtype:
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else layer.weight.dtype
 
 
 @functools.cache
 def available(dtype: torch.dtype) -> bool:
     """Whether this build has oneDNN's operators, which PyTorch's own compiler uses but does not promise."""
+    if dtype not in (torch.float32, torch.bfloat16):
+        return False
     if not torch.backends.mkldnn.is_available() or torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):
         return False
     with torch.random.fork_rng(devices=[]):  # asked within a step: its dropout must not depend on who asked first
         layer = nn.Linear(16, 32, dtype=dtype)
     x = torch.linspace(-1, 1, 48).view(1, 3, 16).to(dtype)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return torch.allclose(_packed(layer)(x), layer(x), atol=1e-5 if dtype == torch.float32 else 3e-2)
     except (AttributeError, RuntimeError):
         return False
 
 
 def _packed(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
-    weight, bias = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach()), layer.bias
+    dtype = _type_of_products(layer)
+    weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach().to(dtype))
+    bias = None if layer.bias is None else layer.bias.to(dtype)
 
     def forward(x: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(x.to(dtype), weight, bias, "none", [], "")
 
     return forward

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
+from encoders.attention import check_attention
 from encoders.backbones import check_vocabulary, load_tokenizer, load_trunk, read_checkpoint, trunk_of_checkpoint
 from encoders.embedding import LoadedEncoder
 from encoders.exported import BeyondUs, Exported, head_of, not_found, read_exported, read_head, read_json
@@ -43,6 +44,7 @@ class _Options(NamedTuple):
     device: torch.device
     prompt_suffix: str | None
     truncate: int | None
+    attention: str | None
 
 
 def load_encoder(
@@ -55,6 +57,7 @@ def load_encoder(
     precision: str = "fp32",
     device: str | torch.device | None = None,
     truncate: int | None = None,
+    attention: str | None = None,
 ) -> LoadedEncoder:
     """None takes what the encoder was made with; of a plain transformer that is mean pooling and 512 tokens.
 
@@ -63,7 +66,8 @@ def load_encoder(
     "pooler_output" the tanh layer that BERT ships; of word vectors "mean_lower_fallback" also finds lower-cased words.
     ``max_length`` counts tokens, up to what the backbone can take, whatever the folder says. ``device=None`` is the GPU
     where there is one. ``precision="bf16"`` holds weights and states in 16 bits; pooling and what comes out stay
-    float32. ``truncate`` keeps so many numbers of each vector, its first, as of one trained by prefixes.
+    float32. ``truncate`` keeps so many numbers of each vector, its first, as of one trained by prefixes. ``attention``,
+    causal or bidirectional, is of a causal language model: which tokens each of its states sees.
 
     Raises:
         InputError: there is no such encoder, it is damaged, or it does not go with an option.
@@ -71,7 +75,7 @@ def load_encoder(
     name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    options = _Options(pooling, prompt, max_length, precision, torch.device(device), prompt_suffix, truncate)
+    options = _Options(pooling, prompt, max_length, precision, torch.device(device), prompt_suffix, truncate, attention)
     _check(options, is_word_vector_file(name) and options.pooling == FALLBACK)
     if name.endswith(GGUF):
         return _from_transformers(name, options)
@@ -101,7 +105,7 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
     given = {"prompt": options.prompt, "prompt_suffix": options.prompt_suffix, "max_length": options.max_length}
     unfit = [f"{key}={value}" for key, value in given.items() if value]
     unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean", FALLBACK))
-    unfit += [f"truncate={options.truncate}"] * (options.truncate is not None)
+    unfit += [f"{key}={value}" for key in ("truncate", "attention") if (value := getattr(options, key)) is not None]
     unfit += [f"precision={options.precision}"] * (options.precision != "fp32")
     if unfit:
         raise InputError(f"encoder={path}: word vectors are averaged in fp32 and know no {unfit[0]}; leave it out.")
@@ -132,7 +136,8 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
             "and tokenizer are needed. Put it back, or use the encoder/ folder of a finished run."
         )
     decoder = POOLERS[options.pooling or trained.pooling].decodes
-    transformer = trunk_of_checkpoint(path, trained, architecture, decoder=decoder)
+    transformer = trunk_of_checkpoint(path, trained, architecture, decoder=decoder, attention=options.attention)
+    check_attention(transformer, options.attention, str(path), setting="encoder")
     tokenizer = load_tokenizer(architecture, ends=trained.append_end)
     length = trained.max_length if trained.is_settled else min(trained.max_length, tokenizer.model_max_length)
     exported = Exported(architecture, trained.pooling, False, length, False, "", prompt_suffix=trained.prompt_suffix)
@@ -157,7 +162,8 @@ def _from_transformers(
         if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
             raise not_found(name, "it has no config.json there, or the hub is out of reach.")
         kind, exported = "transformers", Exported(name, "mean", False, None, False, "")
-    transformer = load_trunk(exported.transformer, decoder=POOLERS[options.pooling or exported.pooling].decodes)
+    decoder = POOLERS[options.pooling or exported.pooling].decodes
+    transformer = load_trunk(exported.transformer, decoder=decoder, attention=options.attention)
     tokenizer = load_tokenizer(exported.transformer)
     if kind == "transformers":
         exported = exported._replace(max_length=usual_length(transformer.config, tokenizer))
@@ -171,7 +177,7 @@ def _from_transformers(
 def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
     from encoders.library import LibraryEncoder  # the only one to import sentence-transformers
 
-    for key in ("pooling", "prompt_suffix"):
+    for key in ("pooling", "prompt_suffix", "attention"):
         if (value := getattr(options, key)) is not None:
             raise InputError(f"encoder={name}: {why}, so it takes no {key}={value}; leave {key} out.")
     return LibraryEncoder(

@@ -99,6 +99,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.halves: tuple[PreTrainedModel, ...] = ()
         self.beside: tuple[nn.Module, ...] = ()
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
+        self.embeds_in: torch.dtype | None = None  # of autocast while texts are embedded; None: as the weights are
         self.truncate = truncate
         if truncate is not None and not 1 <= truncate <= self.width:
             raise InputError(f"truncate={truncate}: the vectors have {self.width} numbers; wanted 1 to {self.width}.")
@@ -235,7 +236,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             **({"prompt_suffix": self.prompt_suffix} if self.prompt_suffix else {}),
             **({"truncate": str(self.truncate)} if self.truncate else {}),
             "max_length": str(self.max_length),
-            "precision": precision_of(self.trunk.dtype),
+            "precision": precision_of(self.embeds_in or self.trunk.dtype),
         }
 
     @property
@@ -285,8 +286,11 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         flat = on_device(sequences.ids.numpy(), device)
         ids = padded(flat, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_UD = torch.zeros(len(sequences.lengths), self.width, device=where)
-        packed = packed_linears(self.trunk, int(sequences.lengths.sum()))
-        with self._progress(len(sequences.lengths)) as progress, packed:
+        with contextlib.ExitStack() as inside:
+            progress = inside.enter_context(self._progress(len(sequences.lengths)))
+            if self.embeds_in is not None:
+                inside.enter_context(torch.autocast(device.type, self.embeds_in))
+            inside.enter_context(packed_linears(self.trunk, int(sequences.lengths.sum())))
             found = (self.encode_chunk(*laid_out, None)[0].float() for laid_out in ids if laid_out[0].numel())
             vectors = brought_home(found) if where.type == "cpu" else found
             for chunk, vectors_BD in zip((chunk for chunk in chunks if chunk.width), vectors, strict=True):

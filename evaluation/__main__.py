@@ -40,6 +40,7 @@ class Keys(TypedDict):
     prompt: str | None
     prompt_suffix: str | None
     max_length: int | None
+    attention: str | None
     truncate: int | None
     precision: Literal["fp32", "bf16"]
     device: str
@@ -177,8 +178,8 @@ def check_output(path: Path) -> None:
 def load(cfg: DictConfig) -> "LoadedEncoder":
     from encoders import load_encoder
 
-    settings = {key: cfg[key] for key in ("pooling", "prompt", "prompt_suffix", "max_length", "truncate", "precision")}
-    return load_encoder(cfg.encoder, **settings, device=device_of(cfg.device))
+    keys = ("pooling", "prompt", "prompt_suffix", "max_length", "attention", "truncate", "precision")
+    return load_encoder(cfg.encoder, **{key: cfg[key] for key in keys}, device=device_of(cfg.device))
 
 
 def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -91,7 +91,7 @@ class ScoreCallback(pl.Callback):
     optimizer steps (default: the same; 0 or None: none in between) and of the last step: the one of which
     ``is_last_step(trainer)`` says so at its end, or after which somebody calls ``score_step``. ``history`` maps a step
     to its scores. ``neighbours`` are looked for at each scoring. ``progress``: it is said how far the first and the
-    final one are, which nobody else says.
+    final one are, which nobody else says. ``precision`` is that of the products by which texts become vectors.
     """
 
     def __init__(
@@ -103,8 +103,10 @@ class ScoreCallback(pl.Callback):
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
         neighbours: Neighbours | None = None,
         progress: bool = False,
+        precision: Literal["fp32", "bf16"] = "fp32",
     ) -> None:
         self.neighbours, self.progress = neighbours, progress
+        self.dtype = torch.bfloat16 if precision == "bf16" else None
         self.suite = suite_of(suite)
         self.during = self.suite if during is None else suite_of(during)
         self.every_n_steps = every_n_steps or 0
@@ -120,7 +122,7 @@ class ScoreCallback(pl.Callback):
         """Values and intervals of the whole suite; all ranks must call it. ``as_last``: by the weights of the last
         scoring."""
         scored = self.suite.scored_of(pl_module)
-        with undisturbed(scored, progress=self.progress):
+        with undisturbed(scored, self.dtype, progress=self.progress):
             return self.suite.run(scored, intervals=True, store=self._last if as_last else None)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -151,7 +153,7 @@ class ScoreCallback(pl.Callback):
     ) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
         scored = suite.scored_of(pl_module)
-        with undisturbed(scored, progress=self.progress and not step):
+        with undisturbed(scored, self.dtype, progress=self.progress and not step):
             taken = self.neighbours.take if self.neighbours else None
             scores = suite.run(scored, intervals=False, store=store, taken=taken)
             if self.neighbours:
@@ -235,10 +237,10 @@ def headline(scores: dict[str, float]) -> str:
 
 
 @contextmanager
-def undisturbed(scored: Any, *, progress: bool = False) -> Iterator[None]:
+def undisturbed(scored: Any, dtype: torch.dtype | None = None, *, progress: bool = False) -> Iterator[None]:
     """Evaluation mode and no gradients inside; every module's mode and torch's random state as before afterwards.
 
-    With ``progress`` an embedder that can say how far it is does.
+    An embedder embeds with products in ``dtype``, and with ``progress`` says how far it is, if it can do either.
     """
     modules = list(scored.modules()) if isinstance(scored, nn.Module) else []
     modes = [module.training for module in modules]
@@ -246,13 +248,14 @@ def undisturbed(scored: Any, *, progress: bool = False) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         for module in modules:
             module.training = False
-        before = getattr(scored, "progress", None)
-        if before is not None:
-            scored.progress = progress
+        inside = {"progress": progress, "embeds_in": dtype}
+        before = {name: getattr(scored, name) for name in inside if hasattr(scored, name)}
+        for name in before:
+            setattr(scored, name, inside[name])
         try:
             yield
         finally:
-            if before is not None:
-                scored.progress = before
+            for name, value in before.items():
+                setattr(scored, name, value)
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode

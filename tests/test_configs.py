@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
@@ -185,3 +186,24 @@ def test_the_plain_keys_reach_the_trainer_the_model_and_the_data():
 )
 def test_one_epoch_unless_told_otherwise(words, epochs):
     assert composed("model=declutr", "data=text", "data.path=x", *words).trainer.max_epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("gpu", "avx512_bf16", "amx", "precision"),
+    [
+        (None, True, False, "bf16"),
+        (None, False, True, "bf16"),
+        (None, False, False, "fp32"),
+        (True, False, False, "bf16"),
+        (False, True, True, "fp32"),
+    ],
+)
+def test_half_precision_where_the_hardware_multiplies_in_it(monkeypatch, gpu, avx512_bf16, amx, precision):
+    """``gpu``: None, or whether it has bf16."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu is not None)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: gpu)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    for name in ("quickstart", "dino_demo"):
+        cfg = composed(f"experiment={name}", "backbone=tiny", "data.path=x" if name == "dino_demo" else "seed=1")
+        assert (cfg.precision, cfg.evaluation.precision) == (precision, precision)

@@ -42,6 +42,7 @@ class EvaluationKeys(TypedDict):
     during: str | Sequence[str]
     every_n_steps: int | None
     at_start: bool
+    precision: Literal["fp32", "bf16"]
 
 
 class TrainKeys(TypedDict):

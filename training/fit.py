@@ -62,7 +62,15 @@ def fit(
     scoring = cfg.evaluation
     suites = choose(cfg, model, data)
     neighbours = Neighbours(suites.during.tasks) if cfg.live and scoring.every_n_steps else None
-    scorer = ScoreCallback(*suites, scoring.every_n_steps, scoring.at_start, is_last_step, neighbours, not cfg.quiet)
+    scorer = ScoreCallback(
+        *suites,
+        scoring.every_n_steps,
+        scoring.at_start,
+        is_last_step,
+        neighbours,
+        progress=not cfg.quiet,
+        precision=scoring.precision,
+    )
     mode = mode_of(cfg.monitor, cfg.monitor_mode)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",

@@ -17,6 +17,8 @@ from encoders import load_encoder
 from encoders.backbones import load_masked_lm, load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 from export.sentence_transformers import export_encoder
+from tests.conftest import SENTENCES
+from tests.decoders import save_decoder
 
 TEXTS = [
     "The ferry leaves the harbour before the market opens.",
@@ -495,11 +497,45 @@ def test_what_cannot_be_loaded_says_what_could(tmp_path, tiny_mlm, make, message
         ({"pooling": "sum"}, "pooling='sum' is unknown; choose one of .*mean"),
         ({"precision": "int8"}, "precision='int8' is unknown; choose one of fp32, bf16"),
         ({"max_length": 0}, "max_length=0"),
+        ({"attention": "both"}, "^attention='both' is unknown; choose null or causal or bidirectional"),
+        ({"attention": "bidirectional"}, "^attention=bidirectional: encoder=.* both ways by itself"),
     ],
 )
 def test_bad_options_name_the_good_ones(tiny_mlm, options, message):
     with pytest.raises(InputError, match=message):
         load_encoder(tiny_mlm, **options)
+
+
+def test_a_decoder_is_read_as_it_is_asked_to_be(tmp_path):
+    folder = save_decoder("llama", tmp_path)
+    found = {}
+    for attention in (None, "causal", "bidirectional"):
+        encoder = load_encoder(folder, attention=attention)
+        config = transformers.AutoConfig.from_pretrained(folder)
+        config.is_causal = attention != "bidirectional"
+        trunk = transformers.AutoModel.from_pretrained(folder, config=config, attn_implementation="eager")
+        found[attention] = encoder.embed(SENTENCES[:4])
+        same(found[attention], mean_by_transformers(trunk, encoder.tokenizer, SENTENCES[:4]))
+    torch.testing.assert_close(found[None], found["causal"], atol=0, rtol=0)
+    assert not torch.allclose(found["causal"], found["bidirectional"], atol=1e-2)
+
+
+def test_products_in_16_bits_leave_weights_and_vectors_in_32(minilm_path):
+    """Truth: transformers under autocast."""
+    encoder = load_encoder(minilm_path)
+    encoder.normalize = False
+    whole, precision = encoder.embed(TEXTS), encoder.description["precision"]
+    encoder.embeds_in = torch.bfloat16
+    model = transformers.AutoModel.from_pretrained(minilm_path)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = mean_by_transformers(model, encoder.tokenizer, TEXTS, encoder.max_length)
+    found = encoder.embed(TEXTS)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected.float(), atol=2e-2, rtol=0)
+    assert (found - whole).abs().max() > 1e-4
+    assert (precision, encoder.description["precision"]) == ("fp32", "bf16")
+    encoder.embeds_in = None
+    assert torch.equal(encoder.embed(TEXTS), whole)
 
 
 # ------------------------------------------------------------------------- fingerprint, equal texts

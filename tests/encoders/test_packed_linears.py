@@ -43,15 +43,23 @@ def test_weights_that_changed_are_used_the_next_time():
         nn.init.normal_(layers[0].weight)
 
 
-@pytest.mark.parametrize("case", ["gradient", "few tokens", "autocast"])
+def test_under_autocast_values_are_autocasts():
+    layers, x = model(), torch.randn(9, 16, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        expected = layers(x)
+        with packed_linears(layers, WORTH_IT_TOKENS):
+            assert all("forward" in vars(layer) for layer in layers if isinstance(layer, nn.Linear))
+            found = layers(x)
+    assert found.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, atol=1e-2, rtol=0)
+    assert {weight.dtype for weight in layers.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("case", ["gradient", "few tokens", "fp16"])
 def test_where_it_cannot_help_nothing_happens(case):
-    layers = model()
+    layers = model(torch.float16 if case == "fp16" else torch.float32)
     tokens = 10 if case == "few tokens" else WORTH_IT_TOKENS
-    with (
-        torch.set_grad_enabled(case == "gradient"),
-        torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast"),
-        packed_linears(layers, tokens),
-    ):
+    with torch.set_grad_enabled(case == "gradient"), packed_linears(layers, tokens):
         assert not any("forward" in vars(layer) for layer in layers)
     torch.set_grad_enabled(True)
 

@@ -127,6 +127,7 @@ def test_a_packed_file_that_was_cut_short(tmp_path):
         ({"max_length": 5}, "max_length=5"),
         ({"pooling": "cls"}, "pooling=cls"),
         ({"precision": "bf16"}, "precision=bf16"),
+        ({"attention": "causal"}, "attention=causal"),
     ],
 )
 def test_options_that_word_vectors_do_not_know_are_refused(path, option, named):

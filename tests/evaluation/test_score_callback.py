@@ -97,6 +97,17 @@ def test_scores_before_during_and_at_the_end(tmp_path, caplog):
     assert not any(module.encoder.modes), "scored in evaluation mode"
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", None), ("bf16", torch.bfloat16)])
+def test_the_precision_is_that_of_scoring_alone(precision, dtype):
+    module, seen = Toy(), []
+    module.encoder.embeds_in = None
+    embed = module.encoder.embed
+    module.encoder.embed = lambda texts: seen.append(module.encoder.embeds_in) or embed(texts)
+    ScoreCallback(FINAL, precision=precision).score(module)
+    assert set(seen) == {dtype}
+    assert module.encoder.embeds_in is None
+
+
 @pytest.mark.parametrize(("every", "at_start", "steps"), [(None, True, [0]), (0, False, []), (4, False, [4])])
 def test_when_it_scores(tmp_path, every, at_start, steps):
     scorer = ScoreCallback(FINAL, every_n_steps=every, at_start=at_start)
