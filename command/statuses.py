@@ -234,4 +234,6 @@ def _with_nearest_key(message: str, config: str, words: Sequence[str] | None) ->
     if unknown := re.search(r"Could not override '?([\w/]+)'?\.?\s*No match in the defaults list", message):
         near = nearest(unknown[1], known_keys(config, words), cutoff=0.4)
         return f"there is no key {unknown[1]!r}." + (f" The nearest key is {near}." if near else "")
+    if alone := re.search(r"node `([^`]+)` is not a container and thus cannot contain `([^`]+)`", message):
+        return f"{alone[1]}: wanted a value for each key below it, got one value. Say {alone[1]}.{alone[2]}=..."
     return message

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from omegaconf.errors import InterpolationResolutionError
 
+from command.statuses import explained
 from comparison import processes as processes
 from comparison.processes import Done, Job, run_all
 from comparison.race import plan, train_all
@@ -538,6 +541,18 @@ def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
 def test_a_race_that_cannot_be_run_is_told(tmp_path, race, budget, said):
     with pytest.raises(InputError, match=said):
         plan(race, budget, None, tmp_path)
+
+
+def test_one_value_where_each_arm_has_its_own_is_told():
+    with (
+        initialize_config_dir(str(ROOT / "configs"), version_base="1.3"),
+        pytest.raises(InterpolationResolutionError) as refused,
+    ):
+        OmegaConf.to_container(compose("comparison", ["race=minilm", "race.lr=1e-5"]).race, resolve=True)
+    assert re.fullmatch(
+        r"race\.lr: wanted a value for each key below it, got one value\. Say race\.lr\.[\w-]+=\.\.\.",
+        explained(refused.value, "comparison", []),
+    )
 
 
 def test_an_arm_that_train_refuses_ends_the_race(tmp_path, fake_train):
