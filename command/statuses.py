@@ -234,6 +234,7 @@ def _with_nearest_key(message: str, config: str, words: Sequence[str] | None) ->
     if unknown := re.search(r"Could not override '?([\w/]+)'?\.?\s*No match in the defaults list", message):
         near = nearest(unknown[1], known_keys(config, words), cutoff=0.4)
         return f"there is no key {unknown[1]!r}." + (f" The nearest key is {near}." if near else "")
-    if alone := re.search(r"node `([^`]+)` is not a container and thus cannot contain `([^`]+)`", message):
+    alone = re.search(r"node `([^`]+)` is not a container and thus cannot contain `([^`]+)`", message)
+    if alone and any(word.startswith(f"{alone[1]}=") for word in (sys.argv[1:] if words is None else words)):
         return f"{alone[1]}: wanted a value for each key below it, got one value. Say {alone[1]}.{alone[2]}=..."
     return message

@@ -12,9 +12,10 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from contracts import InputError
+from encoders.pooling import POOLERS, cls
 
 ATTENTION = ("causal", "bidirectional")
-KEYS = {"backbone": "model.attention", "encoder": "attention"}  # what says it, by what names the model
+PREFIX = {"backbone": "model.", "encoder": ""}  # of keys, by the one that names the model
 FIRST_TO_HONOUR = "5.4"  # of transformers: older ones read some families causally whatever the config says
 NOTHING = 1e-6
 # As families call their dropout: of attention, and of what is added to the states and of embeddings
@@ -34,11 +35,12 @@ def set_attention(config: Any, attention: str | None, name: str, *, setting: str
     if attention is None:
         return
     if attention not in ATTENTION:
-        raise InputError(f"{KEYS[setting]}={attention!r} is unknown; choose null or {' or '.join(ATTENTION)}.")
+        choices = " or ".join(ATTENTION)
+        raise InputError(f"{PREFIX[setting]}attention={attention!r} is unknown; choose null or {choices}.")
     if not is_decoder_alone(config):
         raise InputError(
-            f"{KEYS[setting]}={attention}: {setting}={name} is a {config.model_type}, which reads both ways by "
-            "itself. Leave attention out, or take a causal language model."
+            f"{PREFIX[setting]}attention={attention}: {setting}={name} is a {config.model_type}, which reads both ways "
+            "by itself. Leave attention out, or take a causal language model."
         )
     config.is_causal = attention == "causal"
 
@@ -93,10 +95,23 @@ def check_attention(
 ) -> None:
     """InputError where the model does not read as it was told to."""
     if attention is not None and reads_ahead(transformer) != (attention == "bidirectional"):
+        reads = "both ways" if attention == "causal" else "causally"
         raise InputError(
-            f"{KEYS[setting]}={attention}: {setting}={name} is a {transformer.config.model_type}, and transformers "
-            f"reads this family {'both ways' if attention == 'causal' else 'causally'} whatever its config says. Leave "
+            f"{PREFIX[setting]}attention={attention}: {setting}={name} is a {transformer.config.model_type}, and "
+            f"transformers reads this family {reads} whatever its config says. Leave "
             "attention out, or take another family (Llama, Mistral, Qwen, Gemma, Phi, GPT-2 ...)."
+        )
+
+
+def check_first_token(transformer: PreTrainedModel, pooling: str, name: str, *, setting: str = "backbone") -> None:
+    """InputError where the first token is pooled, and has seen nothing else."""
+    reads_it = pooling in POOLERS and POOLERS[pooling].over_tokens is cls and not POOLERS[pooling].decodes
+    if reads_it and is_decoder_alone(transformer.config) and not reads_ahead(transformer):
+        prefix, end = PREFIX[setting], " (with model.append_end=true)" if setting == "backbone" else ""
+        raise InputError(
+            f"{prefix}pooling={pooling} reads the first token, and in {setting}={name}, a causal language model, that "
+            f"one sees no other. Take {prefix}pooling=last{end}, weighted_mean or mean, or "
+            f"{prefix}attention=bidirectional."
         )
 
 

@@ -299,7 +299,7 @@ def trunk_of_checkpoint(
     trained with."""
     config = from_pretrained(AutoConfig, architecture, setting="encoder")
     config.output_hidden_states = False
-    set_attention(config, attention or trained.attention, architecture, setting="encoder")
+    set_attention(config, trained.attention if attention is None else attention, architecture, setting="encoder")
     if trained.adapters is not None:
         return _adapted(path, trained, config, decoder=decoder).eval()
     model = states_class(config, decoder=decoder).from_config(config, dtype=torch.float32)

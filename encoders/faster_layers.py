@@ -209,13 +209,13 @@ def _lookup_of(embedding: Any, ids: Tensor, pad: int) -> Callable[[Tensor], Tens
 @contextlib.contextmanager
 def replaced(layers: Sequence[Any], forward_of: Callable[[Any], Callable[..., Any]]) -> Iterator[None]:
     """Inside, each layer computes by the function that ``forward_of`` makes of it."""
-    for layer in layers:
-        layer.forward = forward_of(layer)
     try:
+        for layer in layers:
+            layer.forward = forward_of(layer)
         yield
     finally:
         for layer in layers:
-            del layer.forward  # the method of the class is back
+            vars(layer).pop("forward", None)  # the method of the class is back
 
 
 PLAIN_ATTENTION_TOKENS = 128
@@ -242,8 +242,8 @@ def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
     """Inside, every plain ``nn.Linear`` of ``module`` computes through oneDNN, under autocast in the type of that: for
     inference, without a gradient.
 
-    The weights must not change inside. Nothing happens where it cannot help: on another device, for few tokens, in a
-    build without oneDNN.
+    Neither the weights nor autocast must change inside. Nothing happens where it cannot help: on another device, for
+    few tokens, in a build without oneDNN.
     """
     weight = next(module.parameters())
     helps = weight.is_cpu and tokens >= WORTH_IT_TOKENS and not torch.is_grad_enabled()

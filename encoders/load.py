@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
-from encoders.attention import check_attention
+from encoders.attention import check_attention, check_first_token
 from encoders.backbones import check_vocabulary, load_tokenizer, load_trunk, read_checkpoint, trunk_of_checkpoint
 from encoders.embedding import LoadedEncoder
 from encoders.exported import BeyondUs, Exported, head_of, not_found, read_exported, read_head, read_json
@@ -203,6 +203,8 @@ def _build(
 ) -> SentenceEncoder:
     """A ``head`` belongs to the pooling that it was trained on: another one is taken without it, as SimCSE does."""
     check_vocabulary(transformer, tokenizer, backbone)
+    if options.attention is not None:
+        check_first_token(transformer, options.pooling or exported.pooling, backbone, setting="encoder")
     if exported.lowercase:
         _lowercase(tokenizer)
     encoder = SentenceEncoder(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from contracts import InputError, Ragged, StepOutput
-from encoders.attention import is_decoder_alone, reads_ahead
+from encoders.attention import check_first_token
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.compiled import compile_layers
 from encoders.guide import GuideEncoder, kept_on_host
@@ -22,7 +22,7 @@ from encoders.layers import check_decay, decayed_rates, freeze
 from encoders.lengths import length_to_train
 from encoders.lora import RECORD, Below, LoraKeys, adapt, below, check_digest, left_out, record_of, wanted
 from encoders.optim import AdamW, ScheduleName, adafactor, adamw, make_schedule, planned_steps
-from encoders.pooling import POOLERS, cls
+from encoders.pooling import POOLERS
 from encoders.prefixes import Prefix, over_prefixes, prefixes
 from encoders.sentence_encoder import Encoded, SentenceEncoder
 from encoders.shipped_pooler import shipped_pooler
@@ -335,17 +335,6 @@ def with_negatives(views: list[Ragged], negatives: Ragged | None, hard_negative_
 def other_texts(views: Sequence[Ragged], processes: int) -> int:
     """The negatives of an anchor, the first view, among the texts of the others: all but its own positive."""
     return processes * sum(len(view.lengths) for view in views[1:]) - 1
-
-
-def check_first_token(transformer: PreTrainedModel, pooling: str, backbone: str) -> None:
-    """InputError where the first token is pooled, and has seen nothing else."""
-    reads_it = pooling in POOLERS and POOLERS[pooling].over_tokens is cls and not POOLERS[pooling].decodes
-    if reads_it and is_decoder_alone(transformer.config) and not reads_ahead(transformer):
-        raise InputError(
-            f"model.pooling={pooling} reads the first token, and in backbone={backbone}, a causal language model, that "
-            "one sees no other. Take model.pooling=last (with model.append_end=true), weighted_mean or mean, or "
-            "model.attention=bidirectional."
-        )
 
 
 def check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.ahead import Places, brought_home, places_in_chunks
 from encoders.appended_prompt import AppendedPrompt
+from encoders.attention import is_causal, is_decoder_alone
 from encoders.backbones import T5_FAMILY
 from encoders.budget import budget_of
 from encoders.chunks import (
@@ -241,7 +242,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def description(self) -> dict[str, str]:  # type: ignore[override]  # settings may change
-        return {**self.origin, **self.settings}
+        sees = {"attention": "causal" if is_causal(self.trunk.config) else "bidirectional"}
+        return {**self.origin, **(sees if is_decoder_alone(self.trunk.config) else {}), **self.settings}
 
     @property
     def fingerprint(self) -> str:

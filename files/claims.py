@@ -318,8 +318,16 @@ def _differences(
         there, here = before.get(key), now.get(key)
         if isinstance(there, Mapping) and isinstance(here, Mapping):
             yield from _differences(there, here, shown, f"{prefix}{key}.")
+        elif isinstance(there, list) and isinstance(here, list) and (members := _members(here, there, shown)):
+            yield f"{prefix}{key} {members}"
         elif there != here:
             yield f"{prefix}{key} is {shown(here)}, there it was {shown(there)}"
+
+
+def _members(here: list[Any], there: list[Any], shown: Callable[[object], str]) -> str:
+    """Of long lists that differ in a few members, those."""
+    more, fewer = [one for one in here if one not in there], [one for one in there if one not in here]
+    return " and ".join([f"has {shown(more)} besides"] * bool(more) + [f"lacks {shown(fewer)}"] * bool(fewer))
 
 
 def _short(value: object) -> str:

@@ -506,11 +506,13 @@ def test_bad_options_name_the_good_ones(tiny_mlm, options, message):
         load_encoder(tiny_mlm, **options)
 
 
-def test_a_decoder_is_read_as_it_is_asked_to_be(tmp_path):
-    folder = save_decoder("llama", tmp_path)
+@pytest.mark.parametrize("of_a_run", [False, True])
+def test_a_decoder_is_read_as_it_is_asked_to_be(tmp_path, of_a_run):
+    folder = save_decoder("llama", tmp_path / "m")
     found = {}
     for attention in (None, "causal", "bidirectional"):
-        encoder = load_encoder(folder, attention=attention)
+        encoder = load_encoder(checkpoint_of(folder, tmp_path / "run") if of_a_run else folder, attention=attention)
+        assert encoder.description["attention"] == (attention or "causal")
         config = transformers.AutoConfig.from_pretrained(folder)
         config.is_causal = attention != "bidirectional"
         trunk = transformers.AutoModel.from_pretrained(folder, config=config, attn_implementation="eager")
@@ -518,6 +520,25 @@ def test_a_decoder_is_read_as_it_is_asked_to_be(tmp_path):
         same(found[attention], mean_by_transformers(trunk, encoder.tokenizer, SENTENCES[:4]))
     torch.testing.assert_close(found[None], found["causal"], atol=0, rtol=0)
     assert not torch.allclose(found["causal"], found["bidirectional"], atol=1e-2)
+
+
+def checkpoint_of(folder, run):
+    """As train.py leaves one of this model."""
+    if not run.exists():
+        shutil.copytree(folder, run / "backbone")
+        (run / "checkpoints").mkdir()
+        weights = load_encoder(folder).state_dict()
+        settings = {"backbone": str(folder), "pooling": "mean", "max_length": 64}
+        state = {f"encoder.{name}": value for name, value in weights.items()}
+        torch.save({"state_dict": state, "hyper_parameters": settings}, run / "checkpoints" / "last.ckpt")
+    return run
+
+
+def test_a_first_token_that_sees_no_other_is_refused_where_it_is_asked_for(tmp_path):
+    folder = save_decoder("llama", tmp_path)
+    with pytest.raises(InputError, match=r"^pooling=cls reads the first token.* or attention=bidirectional\."):
+        load_encoder(folder, attention="causal", pooling="cls")
+    load_encoder(folder, attention="bidirectional", pooling="cls")
 
 
 def test_products_in_16_bits_leave_weights_and_vectors_in_32(minilm_path):

@@ -43,6 +43,7 @@ def test_weights_that_changed_are_used_the_next_time():
         nn.init.normal_(layers[0].weight)
 
 
+@pytest.mark.skipif(not available(torch.bfloat16), reason="oneDNN multiplies nothing in bfloat16 here")
 def test_under_autocast_values_are_autocasts():
     layers, x = model(), torch.randn(9, 16, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

@@ -40,9 +40,11 @@ def test_only_what_is_ours_is_removed_and_what_was_left_unfinished_of_it(tmp_pat
         ({"a": {"b": 1}, "c": "x"}, {"a": {"b": 2}, "c": "y"}, 'a.b is 2, there it was 1; c is "y", there it was "x"'),
         ({"a": 1}, {"b": None, "c": 0}, "a is null, there it was 1; c is 0, there it was null"),
         ({}, {name: 1 for name in "abcd"}, "; ".join(f"{name} is 1, there it was null" for name in "abc")),
+        ({"a": ["x" * 90, 1, 2]}, {"a": ["x" * 90, 2, 3]}, "a has [3] besides and lacks [1]"),
+        ({"a": [1, 2]}, {"a": [2, 1]}, "a is [2, 1], there it was [1, 2]"),
         ({"a": 1}, {"a": "x" * 90}, f'a is "{"x" * 56}..., there it was 1'),
     ],
-    ids=["nothing", "within", "missing", "many", "long"],
+    ids=["nothing", "within", "missing", "many", "lists", "order", "long"],
 )
 def test_what_differs_is_said(before, now, told):
     assert differences(before, now) == told

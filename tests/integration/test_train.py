@@ -14,9 +14,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from command.config_files import CONFIGS
+from encoders import load_encoder
+from evaluation.catalogue import load_tasks
+from evaluation.suite import Suite
 from files import figure
 from files.metrics import read_rows
 from files.results import read_results
+from tests.data import Options
 from tests.wandb_records import read_records, values_of
 from training.identity import identity_of
 
@@ -239,6 +243,19 @@ def scored(tiny_run, command, small_eval, tmp_path_factory):
     outcome = command(*tiny_run, *words, "max_steps=5", f"output_dir={folder}", "log_every_n_steps=1")
     assert outcome.status == 0, outcome.err
     return folder, outcome
+
+
+def test_scores_are_of_products_in_the_precision_that_was_asked_for(tiny_run, command, small_eval, tmp_path):
+    """Truth: the exported encoder, in either."""
+    words = ["evaluation.suite=stsb", f"evaluation.data_root={small_eval}", "evaluation.precision=bf16", "max_steps=1"]
+    outcome = command(*tiny_run, *words, f"output_dir={tmp_path}")
+    assert outcome.status == 0, outcome.err
+    suite, encoder = Suite(load_tasks(small_eval, ["stsb"], Options()).tasks), load_encoder(tmp_path)
+    exact = suite.run(encoder, intervals=False).values["stsb/cosine/pearson"]
+    encoder.embeds_in = torch.bfloat16
+    found = read_results(tmp_path / "results.json")["scores"]["stsb/cosine/pearson"]
+    assert found == pytest.approx(suite.run(encoder, intervals=False).values["stsb/cosine/pearson"], abs=1e-6)
+    assert found != pytest.approx(exact, abs=1e-4)
 
 
 def test_monitor_picks_the_best_checkpoint(scored):

@@ -20,6 +20,7 @@ FORMERLY = {  # words with the defaults of then, where others hold now: what the
     f"experiment=gense_small_demo {OF_GENSE}": "dcad7fb2",
     "experiment=quickstart_random monitor=pydocs/cosine/mrr": "533c763f",
     "experiment=quickstart_random monitor=pydocs/cosine/mrr model.matryoshka=null model.guide=null": "533c763f",
+    "experiment=quickstart_random monitor=pydocs/cosine/mrr evaluation.precision=fp32": "533c763f",
     "experiment=sbert_nli model.max_length=128": "c65be92e",
     f"experiment=simcse_sup {OF_STSB} model.max_length=32": "bcc1858a",
     f"experiment=simcse_unsup {OF_STSB} model.max_length=32": "793d1c60",
