@@ -65,6 +65,12 @@ def test_prefixes_that_were_trained_are_told(results):
     assert "`truncate_dim=256`" in model_card(results)
 
 
+def test_scores_of_products_in_16_bits_say_so(results):
+    assert "16 bits" not in model_card(results)
+    results["recipe"]["evaluation"] = {"precision": "bf16"}
+    assert "Products were in 16 bits" in model_card(results)
+
+
 def test_the_hub_reads_the_front_matter(results):
     data = ModelCard(model_card(results)).data
     assert data.library_name == "sentence-transformers"
