@@ -63,13 +63,7 @@ def fit(
     suites = choose(cfg, model, data)
     neighbours = Neighbours(suites.during.tasks) if cfg.live and scoring.every_n_steps else None
     scorer = ScoreCallback(
-        *suites,
-        scoring.every_n_steps,
-        scoring.at_start,
-        is_last_step,
-        neighbours,
-        progress=not cfg.quiet,
-        precision=scoring.precision,
+        *suites, scoring.every_n_steps, scoring.at_start, is_last_step, neighbours, not cfg.quiet, scoring.precision
     )
     mode = mode_of(cfg.monitor, cfg.monitor_mode)
     checkpoints = RunCheckpoints(
