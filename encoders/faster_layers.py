@@ -59,7 +59,7 @@ def fast_linears(module: nn.Module) -> Iterator[None]:
 
     Other devices and inference keep what they have. The backward pass may run outside.
     """
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    dtype = _product_type(torch.float32)
     helps = torch.is_grad_enabled() and available(dtype)
     layers = list(module.modules()) if helps else []
     plain = [layer for layer in layers if dtype == torch.float32 and _is_plain(layer)]
@@ -134,7 +134,7 @@ def _adapted_of(layer: Any, narrow: _Narrowed) -> Callable[..., Tensor]:
     base, names = layer.get_base_layer(), layer.active_adapters
 
     def forward(x: Tensor) -> Tensor:
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        dtype = _product_type(x.dtype)
         rows = x.reshape(-1, x.shape[-1])
         a = torch.cat([layer.lora_A[name].weight for name in names])
         b = torch.cat([layer.lora_B[name].weight * layer.scaling[name] for name in names], dim=1)
@@ -252,11 +252,12 @@ def packed_linears(module: nn.Module, tokens: int) -> Iterator[None]:
 
 
 def _is_packable(layer: nn.Module) -> bool:
-    return type(layer) is nn.Linear and available(_type_of_products(layer))
+    return type(layer) is nn.Linear and available(_product_type(layer.weight.dtype))
 
 
-def _type_of_products(layer: nn.Linear) -> torch.dtype:
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else layer.weight.dtype
+def _product_type(alone: torch.dtype) -> torch.dtype:
+    """In which a CPU multiplies: that of autocast, or without it ``alone``."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else alone
 
 
 @functools.cache
@@ -277,7 +278,7 @@ def available(dtype: torch.dtype) -> bool:
 
 
 def _packed(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
-    dtype = _type_of_products(layer)
+    dtype = _product_type(layer.weight.dtype)
     weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach().to(dtype))
     bias = None if layer.bias is None else layer.bias.to(dtype)
 

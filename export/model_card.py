@@ -133,7 +133,7 @@ def _scores(results: Results) -> str:
         "On a scale of 0 to 100. A name is task, split, protocol and metric; no split means the test split. "
         "The interval is at 95 %, over the test items; it says nothing about other seeds."
     )
-    if dict(_flat(results["recipe"])).get("evaluation.precision") == "bf16":
+    if results["recipe"].get("evaluation", {}).get("precision") == "bf16":
         about += " Products were in 16 bits; in 32 a score differs by some hundredths."
     protocols = {name.split("/")[1] for name in results["scores"] if name.count("/") == 2}
     meanings = [f"- {code(name)}: {meaning}" for name, meaning in PROTOCOLS.items() if name in protocols]
