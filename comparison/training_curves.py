@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from comparison.arms import Arm
 from comparison.collect import CLOCK, Run, in_turn
-from files.curves import Curves, figure, lines_of, picture
+from files.curves import Curves, completed, figure, lines_of, picture
 from files.figure import Figure
 from files.tables import Column, Table, columns
 
@@ -26,7 +26,8 @@ def _curves(name: str, run: Run) -> Curves:
     ends = [0.0, *accumulate(float(max(1, one["steps"])) for one in spent)]
     tokens = (ends, [0.0, *accumulate(float(one["real_tokens"]) for one in spent)])
     others = {"real tokens": tokens, "seconds of training": (steps, seconds)}
-    return Curves(name, f"seed {run.seed}", lines_of(run.rows), others)
+    end = sum(one["steps"] for one in spent[:-1]) + run.results["best_step"]  # its stage is the last
+    return Curves(name, f"seed {run.seed}", completed(lines_of(run.rows), end, run.results["scores"]), others)
 
 
 def training(arms: Sequence[Arm]) -> list[Figure]:

@@ -36,6 +36,17 @@ def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
     return {name: ([row["step"] for row in held], [row[name] for row in held]) for name, held in found.items() if held}
 
 
+def completed(lines: Mapping[str, Line], step: float, scores: Mapping[str, float]) -> dict[str, Line]:
+    """With what was found at one step besides, as after training, where the line of that name lacks it."""
+    found = dict(lines)
+    for name in scores.keys() & lines.keys():
+        points = dict(zip(*lines[name], strict=True))
+        points.setdefault(step, scores[name])
+        at = sorted(points)
+        found[name] = (at, [points[one] for one in at])
+    return found
+
+
 def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
     """What the page's script draws: every line, thinned; steps that many lines have stand there once."""
     most = max(30, min(POINTS, 6000 // max(1, len(runs))))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from files.curves import STEP, Curves, data_of, lines_of
+from files.curves import STEP, Curves, Line, completed, data_of, lines_of
 from files.figure import Figure, draw
 from files.metrics import Row, read_rows
 from files.whole import write_whole
@@ -21,9 +21,15 @@ class Reference(NamedTuple):
     """What the curve of a score is read against: all of it is in ``results.json``."""
 
     best_step: int | None = None
+    final: Mapping[str, float] = {}  # scores of the weights of that step, once there are some
     intervals: Mapping[str, Sequence[float]] = {}
     before: Mapping[str, float] = {}  # of the untrained encoder
     baselines: Mapping[str, float] = {}
+
+    def curves(self, rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
+        """What was logged, and the final scores where it does not have them."""
+        logged = lines_of(rows)
+        return logged if self.best_step is None else completed(logged, float(self.best_step), self.final)
 
     def lines(self, name: str) -> dict[str, float]:
         """What stays the same over the steps, by its label."""
@@ -47,7 +53,7 @@ def draw_curve(
 
 def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, title: str) -> Figure:
     """Scores on the left, the monitored one alone and large; losses and rate on the right."""
-    run = Curves("", "", lines_of([{name: float(cell) for name, cell in row.items()} for row in rows]), {})
+    run = Curves("", "", against.curves([{name: float(cell) for name, cell in row.items()} for row in rows]), {})
     scores = [name for name in score_names(rows, monitor) if name in run.lines]
     left, right = list[dict[str, Any]](), list[dict[str, Any]]()
     if scores:
@@ -131,11 +137,16 @@ def loss_names(rows: Sequence[Row]) -> list[str]:
 
 
 def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
-    """The monitored score first, then development and retrieval scores, then others."""
+    """The monitored score first, then development and retrieval scores, then others; Pearson after Spearman."""
     names = {name for row in rows for name in row if not name.startswith(NO_CURVES)}
 
-    def rank(name: str) -> tuple[bool, bool, str]:
-        return name != monitor, not any(word in name for word in ("-dev/", "mrr", "recall")), name
+    def rank(name: str) -> tuple[bool, bool, bool, str]:
+        return (
+            name != monitor,
+            name.endswith("/pearson"),
+            not any(word in name for word in ("-dev/", "mrr", "recall")),
+            name,
+        )
 
     return sorted(names, key=rank)
 

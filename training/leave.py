@@ -39,7 +39,11 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
     with kept_otherwise(folder / "results.json", results):
         export_product(folder, model, results)
         curve = Reference(
-            results["best_step"], results["intervals"], results.get("scores_before", {}), results.get("baselines", {})
+            results["best_step"],
+            results["scores"],
+            results["intervals"],
+            results.get("scores_before", {}),
+            results.get("baselines", {}),
         )
         title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
         try:
@@ -47,7 +51,7 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
         except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
             log.warning("%s is not written: %s", folder / "curve.png", error)
         if fitted.live:
-            fitted.live.finish(curve, results["scores"])
+            fitted.live.finish(curve)
         if fitted.final.scores.items:
             write_items(items_beside(folder / "results.json"), fitted.final.scores.items)
         write_results(folder / "results.json", results)

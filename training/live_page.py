@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluation.neighbours import Neighbours
-from files.curves import Curves, data_of, figure, lines_of, script
+from files.curves import Curves, data_of, figure, script
 from files.figure import Drawn, Figure, draw
 from files.metrics import read_rows
 from files.page import Section, page
@@ -40,7 +40,6 @@ class State(NamedTuple):
     elapsed: float  # seconds
     left: float | None
     finished: bool = False
-    final: Mapping[str, float] = {}  # scores of the best weights, once there are some
 
 
 class LivePage:
@@ -62,7 +61,7 @@ class LivePage:
         timed = [(0.0, 0.0)] + [(row["step"], row[CLOCK]) for row in rows if CLOCK in row]
         spent = {SECONDS: ([step for step, _ in timed], [seconds for _, seconds in timed])}
         name = self.folder.resolve().name
-        run = Curves(name, name, lines_of(rows), spent)
+        run = Curves(name, name, against.curves(rows), spent)
         scores = [name for name in score_names(texts, self.monitor) if name in run.lines]
         losses = [name for name in loss_names(texts) if name in run.lines][:MOST_LOSSES]
         data = data_of([run])
@@ -72,7 +71,7 @@ class LivePage:
         )
         sections = [
             Section("Curves", [*figures] or ["None yet: a curve wants two points."]),
-            *([Section("Scores", [self._table(run, scores, against, state.final)])] if scores or state.final else []),
+            *([Section("Scores", [self._table(run, scores, against)])] if scores or against.final else []),
         ]
         live = {"written": datetime.now(UTC).timestamp(), "finished": state.finished, "neighbours": {}}
         live["every"] = min(SLOWEST, max(QUICKEST, every))
@@ -131,7 +130,8 @@ class LivePage:
             found.append(Figure("others", "Other scores", "All are in the table below.", panels))
         return found
 
-    def _table(self, run: Curves, names: Sequence[str], against: Reference, final: Mapping[str, float]) -> Table:
+    def _table(self, run: Curves, names: Sequence[str], against: Reference) -> Table:
+        final = against.final
         heads = [Column("score"), *columns("untrained", "latest", "best", number=".2f"), Column("at step", ",.0f")]
         if final:
             heads += [Column("best weights", ".2f"), Column("95 %", right=True)]

@@ -128,8 +128,8 @@ def test_the_page_follows_the_run_and_steps_through_the_neighbours(tmp_path):
         assert shown.locator("#moment-says").inner_text() == "untrained"
         assert shown.locator("[data-signal=metric]").input_value() == "train/lr"
         assert shown.locator("#reloads").is_checked()
-    finished = State("Finished.", 60, 60, 120.0, None, True, {SCORE: 61.5})
-    page.write(finished, Reference(20, {SCORE: [55.0, 65.0]}), neighbours, 9.0)
+    finished = State("Finished.", 60, 60, 120.0, None, True)
+    page.write(finished, Reference(20, {SCORE: 61.5}, {SCORE: [55.0, 65.0]}), neighbours, 9.0)
     with opened(tmp_path / PAGE) as shown:
         assert "Finished." in shown.locator("#state").inner_text()
         assert not shown.locator("#reloads").count()
@@ -155,6 +155,6 @@ def test_a_run_goes_on_without_its_page_where_that_cannot_be_written(tmp_path, c
     (tmp_path / "metrics.csv").write_text("step,train/loss\n1,edited by hand\n", encoding="utf-8")
     live = live_of(tmp_path)
     for _ in range(2):
-        live.finish(Reference(), {})
+        live.finish(Reference())
     (said,) = caplog.messages
     assert said.startswith(f"{tmp_path / PAGE} is not written any more: could not convert")

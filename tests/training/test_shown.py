@@ -1,6 +1,7 @@
 """What people see: the live line on a terminal, the closing table, the learning curve."""
 
 import io
+import json
 import re
 import struct
 from xml.etree import ElementTree
@@ -155,7 +156,7 @@ def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_be
         logger.log_metrics({"train/loss": 9.0 / step, "train/mlm": 2.0, "train/lr": 1e-3}, step=step)
         logger.log_metrics({"z/cosine/mrr": 50.0 + step, "stsb-dev/cosine/spearman": 6.0}, step=step)
     baselines = {"z/tfidf/mrr": 45.0, "y/tfidf/mrr": 1.0}
-    against = Reference(20, {"z/cosine/mrr": [68.0, 73.5]}, {"z/cosine/mrr": 44.0}, baselines)
+    against = Reference(20, {}, {"z/cosine/mrr": [68.0, 73.5]}, {"z/cosine/mrr": 44.0}, baselines)
     figure = curve_figure(read_rows(tmp_path / "metrics.csv"), "z/cosine/mrr", against, "@ink $x$")
     picture = draw([figure])["curve"]
     shown = [text for text in texts_of(picture) if not re.fullmatch(r"[\d.,]+", text)]
@@ -163,6 +164,21 @@ def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_be
         "@ink $x$", "z/cosine/mrr", "best: step 20, 70.00, 95 % 68.00 to 73.50", "untrained 44.00", "tfidf 45.00",
         "stsb-dev/cosine/spearman", "train/loss", "train/mlm", "learning rate",
     ])  # fmt: skip
+
+
+def test_a_run_scored_at_its_start_and_end_alone_has_a_curve_with_both(tmp_path):
+    logger = MetricsCSV(tmp_path)
+    logger.log_metrics({"z/cosine/mrr": 44.0, "z-dev/cosine/pearson": 4.0, "z-dev/cosine/spearman": 5.0}, step=0)
+    logger.log_metrics({"train/loss": 1.0}, step=30)
+    final = {"z/cosine/mrr": 70.0, "z-dev/cosine/spearman": 6.0, "sts12/cosine/spearman": 50.0}
+    against = Reference(30, final, {"z-dev/cosine/spearman": [5.5, 6.5]}, {"z-dev/cosine/spearman": 5.0})
+    figure = curve_figure(read_rows(tmp_path / "metrics.csv"), None, against, "toy")
+    drawn = json.dumps(figure.on_paper)
+    for before, after in ((44.0, 70.0), (5.0, 6.0)):
+        assert f'[{{"step": 0.0, "value": {before}}}, {{"step": 30.0, "value": {after}}}]' in drawn
+    shown = [text for text in texts_of(draw([figure])["curve"]) if not re.fullmatch(r"[\d.,]+", text)]
+    assert {"z-dev/cosine/spearman", "best: step 30, 6.00, 95 % 5.50 to 6.50"} <= set(shown)
+    assert "sts12/cosine/spearman" not in shown  # a point is no curve
 
 
 @pytest.mark.parametrize("title", [r"on tiny: $\frac$", "on tiny: لغة 文", "a\x00b \x1b[31m", ""])

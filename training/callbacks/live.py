@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytorch_lightning as pl
@@ -58,10 +58,10 @@ class Live(pl.Callback):
         if not self._began:  # it goes on from its last step: nothing is left but to score and to write
             self._state = self._state._replace(step=trainer.global_step, steps=trainer.global_step)
 
-    def finish(self, against: Reference, final: Mapping[str, float]) -> None:
+    def finish(self, against: Reference) -> None:
         """The last page, which does not reload any more."""
         elapsed = self.telemetry.total["wall_seconds"]
-        state = self._state._replace(words="Finished.", elapsed=elapsed, left=None, finished=True, final=final)
+        state = self._state._replace(words="Finished.", elapsed=elapsed, left=None, finished=True)
         self._put(state, against)
 
     def _now(self) -> tuple[int, Any]:
