@@ -13,7 +13,7 @@ from comparison.probes import explorer, neighbours, probe, turned
 from comparison.report import compare, sections
 from comparison.settings import settings_figures
 from comparison.tables import conclusions, configs, duration, leaks, short_number, task_scores
-from comparison.training_curves import training
+from comparison.training_curves import curves_of, training
 from files.figure import COLOURS, draw, shape_of
 
 SETTING = "a_setting_with_a_long_name"
@@ -93,6 +93,16 @@ def test_curves_begin_with_the_score_and_are_means_over_seeds(three):
     logged = [row["stsb-dev/cosine/spearman"] for arm in three.arms for run in arm.runs for row in run.rows]
     assert [point["y"] for point in rows_of(shown.panels[0])] == pytest.approx(logged)
     assert [max(point["x"] for point in rows_of(panel)) for panel in lost.on_paper] == [30, 3000, 3]
+
+
+def test_a_curve_ends_with_the_final_score_at_the_step_of_its_weights_stages_one_after_another(three):
+    run = three.arms[0].runs[0]
+    score, spent = "sts12/cosine/spearman", run.results["spent"] | {"steps": 30}
+    stages = {"b": {"place": 2, "spent": spent}, "a": {"place": 1, "spent": spent | {"steps": 7}}}
+    results = run.results | {"stages": stages, "best_step": 20, "scores": {score: 61.0, "sickr/cosine/spearman": 1.0}}
+    staged = run._replace(results=results, rows=[{"step": 0.0, score: 50.0}, {"step": 37.0, "train/loss": 2.0}])
+    (curve,) = curves_of([three.arms[0]._replace(runs=[staged])])
+    assert curve.lines == {score: ([0.0, 27.0], [50.0, 61.0]), "train/loss": ([37.0], [2.0])}
 
 
 def test_no_two_arms_look_alike():
