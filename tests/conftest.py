@@ -1,5 +1,6 @@
 """What every test may lean on: an offline environment, tiny backbones made by transformers alone, a small corpus."""
 
+import gc
 import os
 import tempfile
 
@@ -311,3 +312,9 @@ def small_word_vectors(tmp_path_factory) -> Path:
     rows = [f"{word} {' '.join(f'{x:.4f}' for x in 3 * rng.normal(size=32))}" for word in WORDS]
     path.write_text(f"{len(WORDS)} 32\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return path
+
+
+def pytest_collection_finish() -> None:
+    """What imports have made stays: the collector need not look through a million objects again and again."""
+    gc.collect()
+    gc.freeze()
