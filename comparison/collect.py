@@ -93,7 +93,9 @@ def read_run(path: Path) -> Run:
     steps = seconds = 0.0
     for name, spent in in_turn(results):
         folder = file.parent / f"stage-{name}" if name else file.parent
-        for row in _read_rows(folder):
+        for row in (
+            _read_rows(folder) if file.name == "results.json" else []
+        ):  # not those of what was scored beside them
             if row["step"] or not steps:  # what a stage begins with, the one before has ended with
                 later = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
                 rows.append(row | {"step": row["step"] + steps} | later)
@@ -120,6 +122,8 @@ def _check_scores(file: Path, results: Results) -> None:
         want(isinstance(results[key], kind), kind.__name__, key)  # type: ignore[literal-required]
     want(all(isinstance(seed, int) for seed in results["seeds"]), "whole numbers", "seeds")
     want(all(isinstance(value, int | float) for value in results["spent"].values()), "numbers", "spent")
+    parts = [results, *results.get("stages", {}).values()]
+    want(all(isinstance(part["best_step"], int) for part in parts), "a whole number", "best_step")
     found = results["overlap"].values()
     counted = all(isinstance(one, dict) and {"found", "checked"} <= one.keys() for one in found)
     want(counted, "found and checked of each task", "overlap")

@@ -1,6 +1,6 @@
 """What runs logged while they trained: scores first, then losses; over steps, tokens and seconds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from comparison.arms import Arm
@@ -15,19 +15,37 @@ NO_SCORES = ("train/", "throughput/")
 
 def curves_of(arms: Sequence[Arm]) -> list[Curves]:
     """Of every run that logged something."""
-    found = [_curves(arm.label, run) for arm in arms for run in arm.runs]
+    found = list[Curves]()
+    for arm in arms:
+        finals = [_finals(run) for run in arm.runs]
+        together = (
+            len({tuple(step for step, _ in one) for one in finals}) == 1
+        )  # else a mean over seeds would be of some
+        found += [_curves(arm.label, run, one if together else []) for run, one in zip(arm.runs, finals, strict=True)]
     return [one for one in found if one.lines]
 
 
-def _curves(name: str, run: Run) -> Curves:
+def _finals(run: Run) -> list[tuple[float, Mapping[str, float]]]:
+    """What each stage was scored at its end, and the step of those weights."""
+    begins, found = 0, list[tuple[float, Mapping[str, float]]]()
+    for name, spent in in_turn(run.results):
+        of = run.results["stages"][name] if name else run.results
+        found.append((begins + of["best_step"], of["scores"]))
+        begins += spent["steps"]
+    return found
+
+
+def _curves(name: str, run: Run, finals: Sequence[tuple[float, Mapping[str, float]]]) -> Curves:
     spent = [one for _, one in in_turn(run.results)]
     timed = [(row["step"], row[CLOCK]) for row in run.rows if CLOCK in row]
     steps, seconds = zip(*[(0.0, 0.0), *timed], strict=True)
     ends = [0.0, *accumulate(float(max(1, one["steps"])) for one in spent)]
     tokens = (ends, [0.0, *accumulate(float(one["real_tokens"]) for one in spent)])
     others = {"real tokens": tokens, "seconds of training": (steps, seconds)}
-    end = sum(one["steps"] for one in spent[:-1]) + run.results["best_step"]  # its stage is the last
-    return Curves(name, f"seed {run.seed}", completed(lines_of(run.rows), end, run.results["scores"]), others)
+    lines = lines_of(run.rows)
+    for step, scores in finals:
+        lines = completed(lines, step, scores)
+    return Curves(name, f"seed {run.seed}", lines, others)
 
 
 def training(arms: Sequence[Arm]) -> list[Figure]:

@@ -37,9 +37,9 @@ def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
 
 
 def completed(lines: Mapping[str, Line], step: float, scores: Mapping[str, float]) -> dict[str, Line]:
-    """With what was found at one step besides, as after training, where the line of that name lacks it."""
+    """Each line with the score of that step besides, unless it has one there; a score without a line stays without."""
     found = dict(lines)
-    for name in scores.keys() & lines.keys():
+    for name in (name for name in scores if name in lines and np.isfinite(scores[name])):
         points = dict(zip(*lines[name], strict=True))
         points.setdefault(step, scores[name])
         at = sorted(points)

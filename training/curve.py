@@ -63,7 +63,7 @@ def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, t
         subtitle += f", 95 % {bounds[0]:.2f} to {bounds[1]:.2f}" if best and bounds else ""
         under = {"subtitle": subtitle, "subtitleColor": "@c2"} if subtitle else {}
         left.append(main | {"width": 620, "title": {"text": scores[0]} | under})
-        small = [small_panel(run, name, hover=False) | {"width": 260} for name in scores[1 : 1 + MOST_OTHERS]]
+        small = [small_panel(run, name, hover=False) | {"width": 260} for name in others_of(run, scores)]
         left += [{"concat": small, "columns": 2}] * bool(small)
     losses = [name for name in loss_names(rows) if name in run.lines][:MOST_LOSSES]
     for name in [*losses, *([RATE] if RATE in run.lines else [])]:
@@ -137,18 +137,20 @@ def loss_names(rows: Sequence[Row]) -> list[str]:
 
 
 def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
-    """The monitored score first, then development and retrieval scores, then others; Pearson after Spearman."""
+    """The monitored score first, then development and retrieval scores, then others; of each Pearson last."""
     names = {name for row in rows for name in row if not name.startswith(NO_CURVES)}
 
     def rank(name: str) -> tuple[bool, bool, bool, str]:
-        return (
-            name != monitor,
-            name.endswith("/pearson"),
-            not any(word in name for word in ("-dev/", "mrr", "recall")),
-            name,
-        )
+        chosen_by = any(word in name for word in ("-dev/", "mrr", "recall"))
+        return name != monitor, not chosen_by, name.endswith("/pearson"), name
 
     return sorted(names, key=rank)
+
+
+def others_of(run: Curves, scores: Sequence[str]) -> list[str]:
+    """What is drawn small beside the first: scores while training, before those of the start and the end alone."""
+    since = [name for name in scores[1:] if run.lines[name][0][-1] > 0]
+    return sorted(since, key=lambda name: len(run.lines[name][0]) < 3)[:MOST_OTHERS]
 
 
 def spans_decades(values: Sequence[float]) -> bool:

@@ -18,7 +18,7 @@ from files.page import Section, page
 from files.progress import clock
 from files.tables import Cell, Column, Table, columns
 from files.whole import write_whole
-from training.curve import MOST_LOSSES, MOST_OTHERS, RATE, Reference, loss_names, score_names, score_panel, small_panel
+from training.curve import MOST_LOSSES, RATE, Reference, loss_names, others_of, score_names, score_panel, small_panel
 
 PAGE = "curve.html"
 SECONDS, CLOCK = "seconds of training", "time/elapsed_s"
@@ -114,7 +114,7 @@ class LivePage:
 
     def _scores(self, run: Curves, names: Sequence[str], against: Reference) -> list[Figure]:
         """The monitored one large, the others small beside each other."""
-        main, others = names[0], [name for name in names[1:] if run.lines[name][0][-1] > 0]  # scored since the start
+        main = names[0]
         steps, values = run.lines.get(main, ([], []))
         best: float | None = against.best_step if against.best_step in steps else None
         if best is None and values and main == self.monitor:
@@ -125,8 +125,7 @@ class LivePage:
         if bounds:
             caption += f" 95 % interval of the best step: {bounds[0]:.2f} to {bounds[1]:.2f}."
         found = [Figure("score", main, caption, [panel])]
-        if shown := others[:MOST_OTHERS]:
-            panels = [small_panel(run, name) for name in shown]
+        if panels := [small_panel(run, name) for name in others_of(run, names)]:
             found.append(Figure("others", "Other scores", "All are in the table below.", panels))
         return found
 

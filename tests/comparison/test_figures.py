@@ -95,14 +95,29 @@ def test_curves_begin_with_the_score_and_are_means_over_seeds(three):
     assert [max(point["x"] for point in rows_of(panel)) for panel in lost.on_paper] == [30, 3000, 3]
 
 
-def test_a_curve_ends_with_the_final_score_at_the_step_of_its_weights_stages_one_after_another(three):
+def test_a_curve_has_the_final_score_of_each_stage_at_the_step_of_its_weights(three):
     run = three.arms[0].runs[0]
-    score, spent = "sts12/cosine/spearman", run.results["spent"] | {"steps": 30}
-    stages = {"b": {"place": 2, "spent": spent}, "a": {"place": 1, "spent": spent | {"steps": 7}}}
-    results = run.results | {"stages": stages, "best_step": 20, "scores": {score: 61.0, "sickr/cosine/spearman": 1.0}}
-    staged = run._replace(results=results, rows=[{"step": 0.0, score: 50.0}, {"step": 37.0, "train/loss": 2.0}])
+    score, spent = "sts12/cosine/spearman", run.results["spent"]
+    stages = {
+        "b": {"place": 2, "spent": spent | {"steps": 30}, "best_step": 20, "scores": {score: 61.0, "sickr/x/y": 1.0}},
+        "a": {"place": 1, "spent": spent | {"steps": 7}, "best_step": 7, "scores": {score: 55.0}},
+    }
+    rows = [{"step": 0.0, score: 50.0}, {"step": 37.0, "train/loss": 2.0}]
+    staged = run._replace(results=run.results | stages["b"] | {"stages": stages}, rows=rows)
     (curve,) = curves_of([three.arms[0]._replace(runs=[staged])])
-    assert curve.lines == {score: ([0.0, 27.0], [50.0, 61.0]), "train/loss": ([37.0], [2.0])}
+    assert curve.lines == {score: ([0.0, 7.0, 27.0], [50.0, 55.0, 61.0]), "train/loss": ([37.0], [2.0])}
+
+
+def test_a_mean_over_seeds_is_never_of_some_of_them(three):
+    run = three.arms[0].runs[0]
+    ends = [
+        run._replace(
+            results=run.results | {"best_step": step, "scores": {"a/b/c": 80.0}}, rows=[{"step": 0.0, "a/b/c": 50.0}]
+        )
+        for step in (10, 20)
+    ]
+    for runs, steps in ((ends, [0.0]), (ends[:1] * 2, [0.0, 10.0])):
+        assert [curve.lines["a/b/c"][0] for curve in curves_of([three.arms[0]._replace(runs=runs)])] == [steps] * 2
 
 
 def test_no_two_arms_look_alike():

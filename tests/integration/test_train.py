@@ -55,6 +55,18 @@ def test_a_run_leaves_these_files_and_no_others(finished):
     assert (finished / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_run_scored_at_its_start_and_end_shows_both(tiny_run, command, small_eval, tmp_path):
+    scored = ["evaluation.suite=stsb", f"evaluation.data_root={small_eval}", "evaluation.at_start=true"]
+    folder = tmp_path / "run"
+    assert command(*tiny_run, "live=true", *scored, "evaluation.every_n_steps=null", f"output_dir={folder}").status == 0
+    results = read_results(folder / "results.json")
+    page = (folder / "curve.html").read_text(encoding="utf-8")
+    (curve,) = json.loads(re.search(r'id="page-data">(.*?)</script>', page, re.S)[1])["curves"]["runs"]
+    place, values = curve["lines"]["stsb/cosine/spearman"]
+    both = [results[name]["stsb/cosine/spearman"] for name in ("scores_before", "scores")]
+    assert (curve["steps"][place], values) == ([0, results["best_step"]], pytest.approx(both, rel=1e-4))
+
+
 def test_a_curve_that_cannot_be_drawn_is_a_warning(tiny_run, command, tmp_path, monkeypatch):
     figure.library()  # a fork is begun with it
     monkeypatch.setattr(figure, "SECONDS", 0.01)  # the run is a fork of this process

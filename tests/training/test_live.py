@@ -136,6 +136,15 @@ def test_the_page_follows_the_run_and_steps_through_the_neighbours(tmp_path):
         assert "61.50\t55.00 to 65.00" in shown.locator("#table-scores").inner_text()
 
 
+def test_the_page_of_a_run_scored_at_its_start_alone_ends_with_the_final_score(tmp_path):
+    run(tmp_path, 0)
+    MetricsCSV(tmp_path).log_metrics({"train/loss": 1.0}, step=20)
+    page = LivePage(tmp_path, None, less_is_better=False)
+    page.write(State("Finished.", 20, 20, 120.0, None, True), Reference(20, {SCORE: 61.5}), None, 9.0)
+    (points,) = [one for one in written(tmp_path)["figures"]["score"][0]["data"] if one["name"] == "points"]
+    assert points["values"] == [{"step": 0.0, "value": 50.0}, {"step": 20.0, "value": 61.5}]
+
+
 def live_of(folder: Path) -> Live:
     telemetry = Telemetry(every_n_steps=1)
     return Live(LivePage(folder, None, less_is_better=False), ScoreCallback([]), telemetry, skip=lambda: False)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import struct
 from xml.etree import ElementTree
@@ -11,11 +12,12 @@ import toy
 from rich.console import Console
 from test_results import RESULTS
 
+from files.curves import Curves, completed
 from files.figure import draw
 from files.metrics import read_rows
 from training.callbacks.progress import Progress, described
 from training.callbacks.telemetry import Telemetry
-from training.curve import Reference, curve_figure, draw_curve, loss_names, score_names
+from training.curve import Reference, curve_figure, draw_curve, loss_names, others_of, score_names
 from training.leave import closing_table, scores_table
 from training.metrics_csv import MetricsCSV
 
@@ -178,7 +180,26 @@ def test_a_run_scored_at_its_start_and_end_alone_has_a_curve_with_both(tmp_path)
         assert f'[{{"step": 0.0, "value": {before}}}, {{"step": 30.0, "value": {after}}}]' in drawn
     shown = [text for text in texts_of(draw([figure])["curve"]) if not re.fullmatch(r"[\d.,]+", text)]
     assert {"z-dev/cosine/spearman", "best: step 30, 6.00, 95 % 5.50 to 6.50"} <= set(shown)
-    assert "sts12/cosine/spearman" not in shown  # a point is no curve
+
+
+def test_a_final_score_moves_nothing_that_was_logged_and_begins_no_curve():
+    logged = {"a/b/c": ([0.0, 20.0, 40.0], [50.0, 60.0, 55.0]), "d/e/perplexity": ([0.0], [90.0])}
+    final = {"a/b/c": 61.0, "d/e/perplexity": math.inf, "new/b/c": 1.0}
+    assert completed(logged, 20.0, final) == logged
+    assert completed(logged, 30.0, final)["a/b/c"] == ([0.0, 20.0, 30.0, 40.0], [50.0, 60.0, 61.0, 55.0])
+
+
+def test_scores_while_training_are_drawn_before_those_of_the_ends_alone():
+    line, ends = ([0.0, 20.0, 40.0], [1.0, 2.0, 3.0]), ([0.0, 40.0], [1.0, 3.0])
+    while_training = [f"stsb-dev/{protocol}" for protocol in ("cosine/spearman", "max/spearman", "cosine/pearson")]
+    at_the_ends = [f"{task}/cosine/{metric}" for metric in ("spearman", "pearson") for task in ("sickr", "sts12")]
+    lines = dict.fromkeys(while_training, line) | dict.fromkeys(at_the_ends, ends) | {"mr/x/accuracy": ([0.0], [1.0])}
+    names = score_names([{name: "1" for name in lines}], "sts12/cosine/spearman")
+    assert names[:4] == ["sts12/cosine/spearman", *while_training]  # what is chosen by, before what is not
+    run = Curves("", "", lines, {})
+    assert others_of(run, names) == [*while_training, "sickr/cosine/spearman", "sickr/cosine/pearson"]
+    late = Curves("", "", lines | {"sts12/cosine/pearson": line, "stsb-dev/cosine/pearson": ends}, {})
+    assert others_of(late, names)[:3] == [*while_training[:2], "sts12/cosine/pearson"]
 
 
 @pytest.mark.parametrize("title", [r"on tiny: $\frac$", "on tiny: لغة 文", "a\x00b \x1b[31m", ""])
