@@ -8,7 +8,7 @@ counted.
 import json
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,10 +88,10 @@ CASES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any]]] = {
 }
 
 
-def module_of(case: str, backbones: dict[str, str]) -> Any:
+def module_of(case: str, backbones: Mapping[str, Any], **more: Any) -> Any:
     objective, backbone, _, keys = CASES[case]
     guide = {"guide": str(backbones[keys["guide"]])} if "guide" in keys else {}
-    return built(objective, backbones[backbone], **keys | guide)
+    return built(objective, backbones[backbone], **keys | guide | more)
 
 
 def step(module: Any, batch: Any, optimizer: torch.optim.Optimizer) -> None:

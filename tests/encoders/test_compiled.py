@@ -26,9 +26,8 @@ def backbones(tiny_mlm, tiny_t5, tmp_path_factory):
 
 def step_of(case, backbones, **keys):
     """In several chunks, without dropout: names of weights, loss and gradient."""
-    objective, kind, batch_of, own = gpu_steps.CASES[case]
-    module = built(objective, backbones[kind], **own | keys).eval()
-    loss, _, gradient = stepped(Step(module), batch_of())
+    module = gpu_steps.module_of(case, backbones, **keys).eval()
+    loss, _, gradient = stepped(Step(module), gpu_steps.CASES[case][2]())
     return list(module.state_dict()), loss, gradient
 
 
