@@ -18,9 +18,8 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
     found = list[Curves]()
     for arm in arms:
         finals = [_finals(run) for run in arm.runs]
-        together = (
-            len({tuple(step for step, _ in one) for one in finals}) == 1
-        )  # else a mean over seeds would be of some
+        # at different steps each would stand there as the mean over seeds
+        together = len({tuple(step for step, _ in one) for one in finals}) == 1
         found += [_curves(arm.label, run, one if together else []) for run, one in zip(arm.runs, finals, strict=True)]
     return [one for one in found if one.lines]
 
