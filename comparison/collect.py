@@ -123,7 +123,8 @@ def _check_scores(file: Path, results: Results) -> None:
     want(all(isinstance(seed, int) for seed in results["seeds"]), "whole numbers", "seeds")
     want(all(isinstance(value, int | float) for value in results["spent"].values()), "numbers", "spent")
     parts = [results, *results.get("stages", {}).values()]
-    want(all(isinstance(part["best_step"], int) for part in parts), "a whole number", "best_step")
+    want(all(isinstance(part.get("best_step"), int) for part in parts), "a whole number", "best_step")
+    want(all(isinstance(part.get("scores"), dict) for part in parts), "dict", "scores")
     found = results["overlap"].values()
     counted = all(isinstance(one, dict) and {"found", "checked"} <= one.keys() for one in found)
     want(counted, "found and checked of each task", "overlap")

@@ -56,7 +56,8 @@ results = dict(version=1, objective=words.get("model", "m"), backbone="b", inter
     git_commit=None, data=[], overlap={})
 if "stages" in words:
     names = words["stages"].split(",")  # the n-th takes n times as long
-    results["stages"] = {name: dict(place=n, spent=dict(results["spent"], wall_seconds=n * steps * 0.5))
+    results["stages"] = {name: dict(place=n, best_step=steps, scores={},
+                                     spent=dict(results["spent"], wall_seconds=n * steps * 0.5))
                          for n, name in enumerate(names, 1)}
     results["spent"] = {key: sum(one["spent"][key] for one in results["stages"].values()) for key in results["spent"]}
 (folder / "metrics.csv").write_text("step,time/elapsed_s\\n5,3.0\\n%d,%f\\n" % (steps, 3.0 + (steps - 5) * 0.1 * each))
