@@ -31,7 +31,7 @@ GUIDE = ("README", *(f"docs/{name}" for name in """start your-text train make-da
     scale""".split()))  # fmt: skip
 REFERENCE = tuple(f"docs/{name}" for name in "papers recipes evaluation".split())
 RECORDS = tuple(f"docs/{name}" for name in """results results/dino/README results/head_to_head/README
-    results/tau_ap/README""".split())  # fmt: skip
+    results/real/README results/tau_ap/README""".split())  # fmt: skip
 LAUNCHED = re.compile(r"(?:torchrun --nproc-per-node \d+|srun python|python) (?:-m )?(?P<target>[\w.]+)(?P<words>.*)")
 
 
