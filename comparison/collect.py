@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from contracts import InputError, ItemScores, Results, Spent
 from files.manifest import Damaged, read_record
-from files.metrics import read_rows
+from files.metrics import numbers, read_rows
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +90,11 @@ def read_run(path: Path) -> Run:
     results = read_results(file)
     _check_scores(file, results)
     rows = list[Row]()
+    is_a_run = file.name == "results.json"  # an evaluation may have written its file beside the rows of a run
     steps = seconds = 0.0
     for name, spent in in_turn(results):
         folder = file.parent / f"stage-{name}" if name else file.parent
-        for row in (
-            _read_rows(folder) if file.name == "results.json" else []
-        ):  # not those of what was scored beside them
+        for row in _read_rows(folder) if is_a_run else []:
             if row["step"] or not steps:  # what a stage begins with, the one before has ended with
                 later = {CLOCK: row[CLOCK] + seconds} if CLOCK in row else {}
                 rows.append(row | {"step": row["step"] + steps} | later)
@@ -138,7 +137,7 @@ def _read_rows(folder: Path) -> list[Row]:
     if not path.exists():
         return []
     try:
-        return [{name: float(cell) for name, cell in row.items()} for row in read_rows(path)]
+        return numbers(read_rows(path))
     except (ValueError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: wanted numbers under a header, got: {error}. Run it again.") from error
 

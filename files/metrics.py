@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 Row = dict[str, str]
@@ -12,6 +13,15 @@ def read_rows(path: str | Path) -> list[Row]:
     whole, _, _ = Path(path).read_text(encoding="utf-8").rpartition("\n")
     rows = csv.DictReader(io.StringIO(whole + "\n"))
     return [{name: cell for name, cell in row.items() if name and cell} for row in rows if _is_step(row.get("step"))]
+
+
+def numbers(rows: Sequence[Row]) -> list[dict[str, float]]:
+    """Read every cell as a number.
+
+    Raises:
+        ValueError: a cell is no number, as after an edit by hand.
+    """
+    return [{name: float(cell) for name, cell in row.items()} for row in rows]
 
 
 def _is_step(cell: str | None) -> bool:

@@ -69,6 +69,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+def pytest_collection_finish() -> None:
+    """What imports have made stays: the collector need not look through a million objects again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_browser_stays() -> Iterator[None]:
     yield
@@ -312,9 +318,3 @@ def small_word_vectors(tmp_path_factory) -> Path:
     rows = [f"{word} {' '.join(f'{x:.4f}' for x in 3 * rng.normal(size=32))}" for word in WORDS]
     path.write_text(f"{len(WORDS)} 32\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return path
-
-
-def pytest_collection_finish() -> None:
-    """What imports have made stays: the collector need not look through a million objects again and again."""
-    gc.collect()
-    gc.freeze()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from files.curves import STEP, Curves, Line, completed, data_of, lines_of
 from files.figure import Figure, draw
-from files.metrics import Row, read_rows
+from files.metrics import Row, numbers, read_rows
 from files.whole import write_whole
 
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
@@ -53,7 +53,7 @@ def draw_curve(
 
 def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, title: str) -> Figure:
     """Scores on the left, the monitored one alone and large; losses and rate on the right."""
-    run = Curves("", "", against.curves([{name: float(cell) for name, cell in row.items()} for row in rows]), {})
+    run = Curves("", "", against.curves(numbers(rows)), {})
     scores = [name for name in score_names(rows, monitor) if name in run.lines]
     left, right = list[dict[str, Any]](), list[dict[str, Any]]()
     if scores:

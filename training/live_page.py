@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from evaluation.neighbours import Neighbours
 from files.curves import Curves, data_of, figure, script
 from files.figure import Drawn, Figure, draw
-from files.metrics import read_rows
+from files.metrics import numbers, read_rows
 from files.page import Section, page
 from files.progress import clock
 from files.tables import Cell, Column, Table, columns
@@ -57,7 +57,7 @@ class LivePage:
         """
         path = self.folder / "metrics.csv"
         texts = read_rows(path) if path.exists() else []
-        rows = [{name: float(cell) for name, cell in row.items()} for row in texts]
+        rows = numbers(texts)
         timed = [(0.0, 0.0)] + [(row["step"], row[CLOCK]) for row in rows if CLOCK in row]
         spent = {SECONDS: ([step for step, _ in timed], [seconds for _, seconds in timed])}
         name = self.folder.resolve().name
