@@ -1,4 +1,4 @@
-"""Prompts behind the text, and vectors out of a decoder, for a stock sentence-transformers of 5.4 or later.
+"""Prompts behind the text, and vectors out of a decoder, for a stock sentence-transformers of 5.6 or later.
 
 The library knows prompts before a text only, but sends texts through a chat template where there is one, and when it
 cuts a text it puts the template's end back: the prompt is never cut. A T5 with its decoder is loaded as a classifier,
@@ -42,7 +42,7 @@ def warn_of_digits(tokenizer: Any) -> None:
 def check_new_layout(compat: int | None) -> None:
     if compat is not None:
         raise InputError(
-            f"compat={compat}: a prompt behind the text, or a vector out of a decoder, needs sentence-transformers 5.4 "
+            f"compat={compat}: a prompt behind the text, or a vector out of a decoder, needs sentence-transformers 5.6 "
             "or later. Leave compat out."
         )
 

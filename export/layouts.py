@@ -8,18 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contracts import InputError
-from encoders.attention import FIRST_TO_HONOUR
+from encoders.attention import FIRST_TO_HONOUR, is_causal
 from encoders.pooling import Pooler, cls, last, maximum, mean, weighted_mean
+from export.older_transformers import rotates_by_layer
 
 COMPAT = (None, 3)
 FIRST_OF_OLD = "3.0.0"  # of sentence-transformers: the first that reads similarity_fn_name
 FIRST_OF_NEW = "5.4.0"  # the first that knows the new names; a folder says so under ``requirements``
+FIRST_OF_TEMPLATES = "5.6.0"  # the first that sends every text through the template of `export.appended`
 NEW_TYPES = {
     "Transformer": "base.modules.transformer",
     "Pooling": "sentence_transformer.modules.pooling",
     "WeightedLayerPooling": "sentence_transformer.modules.weighted_layer_pooling",
     "Dense": "base.modules.dense",
-    "Normalize": "base.modules.normalize",
+    "Normalize": "sentence_transformer.modules.normalize",  # as versions before 6 call it; those since read it, too
 }
 TEXT_ONLY = {
     "transformer_task": "feature-extraction",
@@ -53,12 +55,18 @@ def _type(kind: str, compat: int | None) -> str:
     return f"sentence_transformers.models.{kind}" if compat else f"sentence_transformers.{NEW_TYPES[kind]}.{kind}"
 
 
-def versions(compat: int | None, *, both_ways: bool) -> dict[str, Any]:
+def versions(compat: int | None, config: Any, *, appended: bool) -> dict[str, Any]:
     """What the folder says about the library that it is for; a newer one than it names would be warned about.
 
     Raises:
-        InputError: a decoder that reads ``both_ways``, in the layout that cannot say which transformers it needs.
+        InputError: a backbone that older transformers read otherwise, in the layout that cannot say which it needs.
     """
+    both_ways, by_layer = not is_causal(config), rotates_by_layer(config)
+    if compat and by_layer:
+        raise InputError(
+            f"compat={compat}: layers of this backbone rotate positions in several ways, and transformers 4 would take "
+            "others without a word. Leave compat out."
+        )
     if compat and both_ways:
         raise InputError(
             f"compat={compat}: a decoder with model.attention=bidirectional needs transformers {FIRST_TO_HONOUR} or "
@@ -66,12 +74,13 @@ def versions(compat: int | None, *, both_ways: bool) -> dict[str, Any]:
         )
     if compat:
         return {"__version__": {"sentence_transformers": FIRST_OF_OLD}}
+    first = FIRST_OF_TEMPLATES if appended else FIRST_OF_NEW
     return {
         "model_type": "SentenceTransformer",
-        "__version__": {"sentence_transformers": FIRST_OF_NEW},
+        "__version__": {"sentence_transformers": first},
         "requirements": {
-            "sentence-transformers": f">={FIRST_OF_NEW}",
-            **({"transformers": f">={FIRST_TO_HONOUR}"} if both_ways else {}),
+            "sentence-transformers": f">={first}",
+            **({"transformers": f">={FIRST_TO_HONOUR if both_ways else 5}"} if both_ways or by_layer else {}),
         },
     }
 

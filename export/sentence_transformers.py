@@ -18,11 +18,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
 from encoders.appended_prompt import AppendedPrompt
-from encoders.attention import is_causal
 from encoders.lora import merged
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler, TanhHead
 from encoders.sentence_encoder import SentenceEncoder
-from export import layouts
+from export import layouts, older_transformers
 from export.adapter import Adapter
 from export.appended import as_classifier, check_new_layout, transformer_options, warn_of_digits
 from export.folder import export_folder
@@ -71,8 +70,8 @@ def export_encoder(
         check_new_layout(compat)
         appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
         warn_of_digits(tokenizer)
-    top_level = _top_level(prompts or {}, similarity, compat, transformer.config)
-    top_level |= layouts.truncation(truncate, compat)
+    found = layouts.versions(compat, transformer.config, appended=appended is not None)
+    top_level = _top_level(prompts or {}, similarity, found) | layouts.truncation(truncate, compat)
     with export_folder(folder) as unfinished:
         modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
         all_layers = POOLERS[pooling].layers != LAST_LAYER
@@ -110,6 +109,7 @@ def write_transformer(
     if all_layers:
         written.config.output_hidden_states = True  # by this the library knows that a later module needs them
     (as_classifier(written) if classifier else written).save_pretrained(folder)
+    older_transformers.rewrite_config(folder)
 
 
 def write_tokenizer(
@@ -124,6 +124,7 @@ def write_tokenizer(
         backend.no_padding()
         backend.no_truncation()
     plain.save_pretrained(folder)
+    older_transformers.rewrite_tokenizer(folder, plain)
 
 
 class _Module(NamedTuple):
@@ -161,8 +162,8 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _top_level(prompts: Mapping[str, str], similarity: str, compat: int | None, config: Any) -> dict[str, Any]:
-    default, found = prompts.get("default", ""), layouts.versions(compat, both_ways=not is_causal(config))
+def _top_level(prompts: Mapping[str, str], similarity: str, found: dict[str, Any]) -> dict[str, Any]:
+    default = prompts.get("default", "")
     found["__version__"] |= {"transformers": transformers.__version__, "pytorch": torch.__version__}
     return {
         **found,

@@ -1,0 +1,46 @@
+"""Files that transformers 5 has written, such that transformers 4 reads the same out of them.
+
+Of what it does not know 4 says nothing: it takes its default. So each thing stands in these files under both names,
+and 5 reads them as it reads its own.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROTATION = ("rope_theta", "partial_rotary_factor")  # what 4 has in the config itself, beside rope_scaling
+GENERIC = {"TokenizersBackend": "PreTrainedTokenizerFast"}  # the class of a tokenizer that has none of its own
+
+
+def rewrite_tokenizer(folder: Path, tokenizer: Any) -> None:
+    """Of ``tokenizer_config.json``: the generic class, whether a blank goes first, more special tokens."""
+    path = folder / "tokenizer_config.json"
+    options = json.loads(path.read_text(encoding="utf-8"))
+    options["tokenizer_class"] = GENERIC.get(options["tokenizer_class"], options["tokenizer_class"])
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    cut = json.loads(backend.to_str())["pre_tokenizer"] if backend is not None else None
+    if cut and "add_prefix_space" in cut:  # 4 sets it to false, whatever tokenizer.json says
+        options.setdefault("add_prefix_space", cut["add_prefix_space"])
+    options["model_input_names"] = list(tokenizer.model_input_names)  # else 4's generic one gives types of tokens, too
+    if isinstance(options.get("extra_special_tokens"), list):
+        options["additional_special_tokens"] = options.pop("extra_special_tokens")
+    path.write_text(json.dumps(options, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def rewrite_config(folder: Path) -> None:
+    """Of ``config.json``: how positions are rotated, where that is the same in all layers."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    rotation = config.get("rope_parameters")
+    if rotation and "rope_theta" in rotation:
+        config |= {name: rotation[name] for name in ROTATION if name in rotation}
+        scaling = {name: value for name, value in rotation.items() if name not in ROTATION}
+        if scaling.get("rope_type", "default") != "default":
+            config["rope_scaling"] = scaling
+        path.write_text(json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def rotates_by_layer(config: Any) -> bool:
+    """Whether layers differ in how they rotate positions, which 4 knew for each family under other names."""
+    rotation = getattr(config, "rope_parameters", None) or {"rope_theta": None}
+    return "rope_theta" not in rotation

@@ -1,0 +1,105 @@
+"""Folders opened by versions of other libraries that the environment of these tests does not have."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from transformers import AutoConfig
+
+from contracts import InputError
+from export.sentence_transformers import export_encoder, parts_of
+from tests.decoders import save_decoder
+from tests.objectives import built
+
+TEXTS = ["The ferry leaves the harbour.", "ferries, Ümlaut and\ttabs", "", "rain 123 " * 300 + "ends"]
+SCALED = {
+    "rope_type": "llama3", "rope_theta": 300.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+WITH = [
+    "transformers==4.57.6",
+    "tokenizers==0.22.1",
+    "huggingface-hub==0.36.0",
+    "datasets==4.0.0",
+    "accelerate==1.10.0",
+]
+VECTORS = """
+import json, sys
+import numpy as np
+from sentence_transformers import SentenceTransformer
+folders, texts = json.load(sys.stdin)
+for folder in folders:
+    np.save(folder + ".npy", SentenceTransformer(folder, device="cpu").encode(texts))
+"""
+
+
+@pytest.fixture(scope="module")
+def encoders(tiny_mlm, tiny_bert, tiny_t5, tmp_path_factory):
+    folder = save_decoder("llama", tmp_path_factory.mktemp("decoder"))
+    config = json.loads((folder / "config.json").read_text()) | {"rope_parameters": SCALED}
+    (folder / "config.json").write_text(json.dumps(config))
+    return {
+        "roberta": built("sroberta", tiny_mlm, pooling="max").encoder,
+        "bert": built("simcse", tiny_bert).encoder,
+        "t5": built("gense", tiny_t5, pooling="mean", prompt=None).encoder,
+        "llama": built("sroberta", folder, pooling="last", append_end=True).encoder,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "compat"), [("3.0.0", 3), ("5.4.0", 3), ("5.4.0", None)])
+def test_versions_before_6_make_the_same_vectors(version, compat, encoders, tmp_path):
+    """With transformers 4, which they come with; both from the package index."""
+    packages = [f"sentence-transformers=={version}", *WITH]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--target",
+        str(tmp_path / "older"),
+        *packages,
+    ]
+    subprocess.run(install, check=True)
+    folders = {}
+    for name, encoder in encoders.items():
+        parts = {**parts_of(encoder), "normalize": True}
+        folders[name] = str(export_encoder(tmp_path / name, **parts, compat=compat))
+    subprocess.run(
+        [sys.executable, "-c", VECTORS], input=json.dumps([list(folders.values()), TEXTS]), text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "older")}, cwd=tmp_path,
+    )  # fmt: skip
+    for name, folder in folders.items():
+        wanted = encoders[name].embed(TEXTS).numpy()
+        wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+        np.testing.assert_allclose(np.load(f"{folder}.npy"), wanted, atol=1e-5, err_msg=name)
+
+
+def test_each_thing_stands_under_the_names_that_transformers_4_reads(encoders, tmp_path):
+    def written(name, file):
+        folder = export_encoder(tmp_path / name, **parts_of(encoders[name]))
+        return json.loads((folder / file).read_text())
+
+    roberta, t5 = (written(name, "tokenizer_config.json") for name in ("roberta", "t5"))
+    assert (roberta["tokenizer_class"], roberta["add_prefix_space"]) == ("PreTrainedTokenizerFast", True)
+    assert "token_type_ids" not in t5["model_input_names"]
+    assert "extra_special_tokens" not in t5
+    assert t5["additional_special_tokens"] == list(encoders["t5"].tokenizer.extra_special_tokens)
+    llama = written("llama", "config.json")
+    assert llama["rope_theta"] == llama["rope_parameters"]["rope_theta"] == 300
+    assert llama["rope_scaling"] == {name: value for name, value in SCALED.items() if name != "rope_theta"}
+    assert AutoConfig.from_pretrained(tmp_path / "llama").rope_parameters == SCALED
+
+
+def test_rotations_that_differ_by_layer_are_not_for_transformers_4(tmp_path):
+    encoder = built("sroberta", save_decoder("gemma3", tmp_path / "gemma3"), pooling="last").encoder
+    with pytest.raises(InputError, match=r"compat=3: layers .* rotate positions in several ways.* Leave compat out"):
+        export_encoder(tmp_path / "refused", **parts_of(encoder), compat=3)
+    folder = export_encoder(tmp_path / "encoder", **parts_of(encoder))
+    top = json.loads((folder / "config_sentence_transformers.json").read_text())
+    assert top["requirements"] == {"sentence-transformers": ">=5.4.0", "transformers": ">=5"}
