@@ -28,7 +28,7 @@ export OMP_WAIT_POLICY ?= passive
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart demo test test-slow torture gpu lint format types check docs refresh audit clean
+.PHONY: help env quickstart demo test test-slow torture gpu lint format types check docs refresh oldest audit clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,13 @@ refresh: $(READY)  ## the newest versions that the ranges admit, written to cons
 	  $(RUN) -m pip freeze --all --exclude-editable --exclude pip \
 	  | grep -vE '^(nvidia-|cuda-|triton==)' | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > constraints.txt.new
 	mv constraints.txt.new constraints.txt
+
+# In an environment of its own, with a PyTorch from the index: gigabytes. A test that fails here means a range that is too wide
+oldest:  ## the tests with the oldest versions that pyproject.toml's ranges admit; ARGS="-k spans" chooses
+	"$(PYTHON)" -m venv .oldest && .oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.oldest/bin/uv pip install --python .oldest/bin/python --resolution lowest-direct --requirements pyproject.toml --extra dev
+	.oldest/bin/uv pip install --python .oldest/bin/python --no-deps --editable . $(SMOLLM2)
+	.oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # In an environment of its own; what could not be looked up counts as a failure
 audit: constraints.txt  ## known vulnerabilities of the pinned versions, where the advisory service can be reached

@@ -117,12 +117,26 @@ def optimizer_of(module: Any) -> torch.optim.Optimizer:
 # ---------------------------------------------------------------------------- the device that does not exist
 
 
-class Module(backend_registration._DummyBackendModule):
+class Module:
     """What torch wants to know of it."""
 
     @staticmethod
     def is_initialized() -> bool:
         return True
+
+    is_available = is_initialized
+
+    @staticmethod
+    def _is_in_bad_fork() -> bool:
+        return False
+
+    @staticmethod
+    def manual_seed_all(seed: int) -> None:
+        pass
+
+    @staticmethod
+    def device_count() -> int:
+        return 1
 
     @staticmethod
     def current_device() -> int:

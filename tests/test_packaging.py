@@ -26,7 +26,10 @@ IMPORT_NAMES = {
     "faiss-cpu": "faiss", "hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn", "umap-learn": "umap",
     "vl-convert-python": "vl_convert",
 }  # fmt: skip
-NEEDED_BY = {"pytorch_lightning.loggers.WandbLogger": "wandb"}  # Lightning imports it when the logger is made
+NEEDED_BY = {
+    "pytorch_lightning.loggers.WandbLogger": "wandb",  # Lightning imports it when the logger is made
+    "wandb": "pillow",  # wandb.Image does, and W&B has it in an extra of things that we do not want
+}
 OPTIONAL = (
     "sentence-transformers",
     "onnx",
