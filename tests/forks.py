@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ import huggingface_hub.constants
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
+from tqdm import tqdm
 
 from command.signals import INTERRUPTED
 from files.figure import library
@@ -142,6 +144,9 @@ def _as_command(
     target: str, words: Sequence[str], logs: Path, undrawn: bool, cwd: Path | None, env: Mapping[str, str]
 ) -> None:
     gc.freeze()  # what the tests' process holds need not be looked through again and again: a quarter of a second each
+    tqdm.set_lock(
+        threading.RLock()
+    )  # tqdm's own is one with that of the tests, who would wait for a killed fork for ever
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)

@@ -254,7 +254,7 @@ def test_a_wandb_that_refuses_is_named_and_no_download(tiny_run, command, tmp_pa
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Refuses", (BaseHTTPRequestHandler,), refuses))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
-    there = {"WANDB_MODE": "online", "WANDB_API_KEY": "k" * 40, "WANDB_BASE_URL": url}
+    there = {"WANDB_MODE": "online", "WANDB_API_KEY": "k" * 40, "WANDB_BASE_URL": url, "WANDB_ERROR_REPORTING": "false"}
     outcome = command(*tiny_run, f"output_dir={tmp_path / 'run'}", "quiet=true", "logger=wandb", **there)
     server.shutdown()
     server.server_close()

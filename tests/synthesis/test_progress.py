@@ -77,6 +77,8 @@ def test_a_bar_needs_a_terminal_and_somebody_to_look_at_it(monkeypatch):
 
 
 def test_a_bar_that_is_closed_shows_all_that_was_done(clock, monkeypatch, capsys):
+    for name in ("COLUMNS", "LINES"):  # a bar is cut at the width of its terminal
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(progress.time, "monotonic", iter(1000 + place / 100 for place in range(100)).__next__)
     run(Bar(), clock, [(0, "1", "good", 10), (0, "1", "good", 10), (0, "0", "", 30)], 3)
     last = capsys.readouterr().err.split("\r")[-1]
