@@ -17,9 +17,9 @@ def rewrite_tokenizer(folder: Path, tokenizer: Any) -> None:
     path = folder / "tokenizer_config.json"
     options = json.loads(path.read_text(encoding="utf-8"))
     options["tokenizer_class"] = GENERIC.get(options["tokenizer_class"], options["tokenizer_class"])
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    cut = json.loads(backend.to_str())["pre_tokenizer"] if backend is not None else None
-    if cut and "add_prefix_space" in cut:  # 4 sets it to false, whatever tokenizer.json says
+    words = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
+    cut = json.loads(words.__getstate__()) if words is not None else {}
+    if "add_prefix_space" in cut:  # 4 sets it to false, whatever tokenizer.json says
         options.setdefault("add_prefix_space", cut["add_prefix_space"])
     options["model_input_names"] = list(tokenizer.model_input_names)  # else 4's generic one gives types of tokens, too
     if isinstance(options.get("extra_special_tokens"), list):

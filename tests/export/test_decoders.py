@@ -81,7 +81,8 @@ def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling
     assert tokenizer.padding_side == "right"
     assert AutoModel.from_pretrained(folder).config.to_dict().get("is_causal", True) == (attention is None)
     top = json.loads((folder / "config_sentence_transformers.json").read_text())
-    assert top["requirements"].get("transformers") == (None if attention is None else ">=5.4")
+    by_layer = ">=5" if family == "gemma3" else None  # it rotates some layers otherwise
+    assert top["requirements"].get("transformers") == (by_layer if attention is None else ">=5.4")
 
 
 @pytest.mark.parametrize("attention", ["causal", "bidirectional"])

@@ -10,6 +10,7 @@ import pytest
 from transformers import AutoConfig
 
 from contracts import InputError
+from encoders.tiny import write_tiny_masked_lm
 from export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import save_decoder
 from tests.objectives import built
@@ -38,11 +39,14 @@ for folder in folders:
 
 @pytest.fixture(scope="module")
 def encoders(tiny_mlm, tiny_bert, tiny_t5, tmp_path_factory):
-    folder = save_decoder("llama", tmp_path_factory.mktemp("decoder"))
+    folder, own = save_decoder("llama", tmp_path_factory.mktemp("decoder")), tmp_path_factory.mktemp("own")
+    sizes = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
+    write_tiny_masked_lm(own, TEXTS, seed=1, **sizes, dropout=0.0, lowercase=False)  # its tokenizer is of no class
     config = json.loads((folder / "config.json").read_text()) | {"rope_parameters": SCALED}
     (folder / "config.json").write_text(json.dumps(config))
     return {
         "roberta": built("sroberta", tiny_mlm, pooling="max").encoder,
+        "own": built("sroberta", own).encoder,
         "bert": built("simcse", tiny_bert).encoder,
         "t5": built("gense", tiny_t5, pooling="mean", prompt=None).encoder,
         "llama": built("sroberta", folder, pooling="last", append_end=True).encoder,
@@ -85,8 +89,8 @@ def test_each_thing_stands_under_the_names_that_transformers_4_reads(encoders, t
         folder = export_encoder(tmp_path / name, **parts_of(encoders[name]))
         return json.loads((folder / file).read_text())
 
-    roberta, t5 = (written(name, "tokenizer_config.json") for name in ("roberta", "t5"))
-    assert (roberta["tokenizer_class"], roberta["add_prefix_space"]) == ("PreTrainedTokenizerFast", True)
+    own, t5 = (written(name, "tokenizer_config.json") for name in ("own", "t5"))
+    assert (own["tokenizer_class"], own["add_prefix_space"]) == ("PreTrainedTokenizerFast", True)
     assert "token_type_ids" not in t5["model_input_names"]
     assert "extra_special_tokens" not in t5
     assert t5["additional_special_tokens"] == list(encoders["t5"].tokenizer.extra_special_tokens)
