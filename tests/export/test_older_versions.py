@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoConfig
 
 from contracts import InputError
-from encoders.tiny import write_tiny_masked_lm
+from encoders.tiny import write_tiny_masked_lm, write_tiny_t5
 from export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import save_decoder
 from tests.objectives import built
@@ -20,6 +20,7 @@ SCALED = {
     "rope_type": "llama3", "rope_theta": 300.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }  # fmt: skip
+SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 WITH = [
     "transformers==4.57.6",
     "tokenizers==0.22.1",
@@ -38,17 +39,18 @@ for folder in folders:
 
 
 @pytest.fixture(scope="module")
-def encoders(tiny_mlm, tiny_bert, tiny_t5, tmp_path_factory):
-    folder, own = save_decoder("llama", tmp_path_factory.mktemp("decoder")), tmp_path_factory.mktemp("own")
-    sizes = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
-    write_tiny_masked_lm(own, TEXTS, seed=1, **sizes, dropout=0.0, lowercase=False)  # its tokenizer is of no class
+def encoders(tiny_mlm, tiny_bert, tmp_path_factory):
+    folder = save_decoder("llama", tmp_path_factory.mktemp("decoder"))
+    own, t5 = (tmp_path_factory.mktemp(name) for name in ("own", "t5"))  # their tokenizers have no classes of their own
+    for write, one in ((write_tiny_masked_lm, own), (write_tiny_t5, t5)):
+        write(one, TEXTS, seed=1, **SIZES, dropout=0.0, lowercase=False)
     config = json.loads((folder / "config.json").read_text()) | {"rope_parameters": SCALED}
     (folder / "config.json").write_text(json.dumps(config))
     return {
         "roberta": built("sroberta", tiny_mlm, pooling="max").encoder,
         "own": built("sroberta", own).encoder,
         "bert": built("simcse", tiny_bert).encoder,
-        "t5": built("gense", tiny_t5, pooling="mean", prompt=None).encoder,
+        "t5": built("gense", t5, pooling="mean", prompt=None).encoder,
         "llama": built("sroberta", folder, pooling="last", append_end=True).encoder,
     }
 
