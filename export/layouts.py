@@ -10,7 +10,7 @@ from typing import Any
 from contracts import InputError
 from encoders.attention import FIRST_TO_HONOUR, is_causal
 from encoders.pooling import Pooler, cls, last, maximum, mean, weighted_mean
-from export.older_transformers import rotates_by_layer
+from export.older_transformers import SOFT_CAPS, first_to_read
 
 COMPAT = (None, 3)
 FIRST_OF_OLD = "3.0.0"  # of sentence-transformers: the first that reads similarity_fn_name
@@ -61,11 +61,11 @@ def versions(compat: int | None, config: Any, *, appended: bool) -> dict[str, An
     Raises:
         InputError: a backbone that older transformers read otherwise, in the layout that cannot say which it needs.
     """
-    both_ways, by_layer = not is_causal(config), rotates_by_layer(config)
-    if compat and by_layer:
+    both_ways, needed = not is_causal(config), first_to_read(config)
+    if compat and needed:
         raise InputError(
-            f"compat={compat}: layers of this backbone rotate positions in several ways, and transformers 4 would take "
-            "others without a word. Leave compat out."
+            f"compat={compat}: a {config.model_type} such as this needs transformers {needed} or later; 4 would take "
+            "other rotations of positions, or drop its soft caps, without a word. Leave compat out."
         )
     if compat and both_ways:
         raise InputError(
@@ -75,12 +75,14 @@ def versions(compat: int | None, config: Any, *, appended: bool) -> dict[str, An
     if compat:
         return {"__version__": {"sentence_transformers": FIRST_OF_OLD}}
     first = FIRST_OF_TEMPLATES if appended else FIRST_OF_NEW
+    if both_ways and needed != SOFT_CAPS:
+        needed = FIRST_TO_HONOUR
     return {
         "model_type": "SentenceTransformer",
         "__version__": {"sentence_transformers": first},
         "requirements": {
             "sentence-transformers": f">={first}",
-            **({"transformers": f">={FIRST_TO_HONOUR if both_ways else 5}"} if both_ways or by_layer else {}),
+            **({"transformers": f">={needed}"} if needed else {}),
         },
     }
 

@@ -7,12 +7,14 @@ import sys
 
 import numpy as np
 import pytest
-from transformers import AutoConfig
+from sentence_transformers import SentenceTransformer
+from transformers import AutoConfig, GPTNeoXConfig, GPTNeoXModel
 
 from contracts import InputError
 from encoders.tiny import write_tiny_masked_lm, write_tiny_t5
 from export.sentence_transformers import export_encoder, parts_of
-from tests.decoders import save_decoder
+from tests.decoders import SIZES as DECODER
+from tests.decoders import save_decoder, sentencepiece, tokenizer_of_a_decoder
 from tests.objectives import built
 
 TEXTS = ["The ferry leaves the harbour.", "ferries, Ümlaut and\ttabs", "", "rain 123 " * 300 + "ends"]
@@ -44,6 +46,11 @@ def encoders(tiny_mlm, tiny_bert, tmp_path_factory):
     own, t5 = (tmp_path_factory.mktemp(name) for name in ("own", "t5"))  # their tokenizers have no classes of their own
     for write, one in ((write_tiny_masked_lm, own), (write_tiny_t5, t5)):
         write(one, TEXTS, seed=1, **SIZES, dropout=0.0, lowercase=False)
+    pieces = save_decoder("llama", tmp_path_factory.mktemp("pieces"), sentencepiece("llama"))
+    neox = tmp_path_factory.mktemp("neox")
+    rotation = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}}
+    GPTNeoXModel(GPTNeoXConfig(vocab_size=400, **DECODER, **rotation)).save_pretrained(neox)
+    tokenizer_of_a_decoder().save_pretrained(neox)
     config = json.loads((folder / "config.json").read_text()) | {"rope_parameters": SCALED}
     (folder / "config.json").write_text(json.dumps(config))
     return {
@@ -52,6 +59,8 @@ def encoders(tiny_mlm, tiny_bert, tmp_path_factory):
         "bert": built("simcse", tiny_bert).encoder,
         "t5": built("gense", t5, pooling="mean", prompt=None).encoder,
         "llama": built("sroberta", folder, pooling="last", append_end=True).encoder,
+        "pieces": built("sroberta", pieces, pooling="last", append_end=True).encoder,
+        "neox": built("sroberta", neox, pooling="last", append_end=True).encoder,
     }
 
 
@@ -86,6 +95,13 @@ def test_versions_before_6_make_the_same_vectors(version, compat, encoders, tmp_
         np.testing.assert_allclose(np.load(f"{folder}.npy"), wanted, atol=1e-5, err_msg=name)
 
 
+def test_the_versions_of_now_make_the_same_vectors(encoders, tmp_path):
+    for name, encoder in encoders.items():
+        folder = export_encoder(tmp_path / name, **parts_of(encoder))
+        found = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+        np.testing.assert_allclose(found, encoder.embed(TEXTS), atol=1e-5, err_msg=name)
+
+
 def test_each_thing_stands_under_the_names_that_transformers_4_reads(encoders, tmp_path):
     def written(name, file):
         folder = export_encoder(tmp_path / name, **parts_of(encoders[name]))
@@ -99,13 +115,16 @@ def test_each_thing_stands_under_the_names_that_transformers_4_reads(encoders, t
     llama = written("llama", "config.json")
     assert llama["rope_theta"] == llama["rope_parameters"]["rope_theta"] == 300
     assert llama["rope_scaling"] == {name: value for name, value in SCALED.items() if name != "rope_theta"}
+    neox = written("neox", "config.json")
+    assert (neox["rotary_pct"], neox["rotary_emb_base"]) == (0.5, 500)
     assert AutoConfig.from_pretrained(tmp_path / "llama").rope_parameters == SCALED
 
 
-def test_rotations_that_differ_by_layer_are_not_for_transformers_4(tmp_path):
-    encoder = built("sroberta", save_decoder("gemma3", tmp_path / "gemma3"), pooling="last").encoder
-    with pytest.raises(InputError, match=r"compat=3: layers .* rotate positions in several ways.* Leave compat out"):
+@pytest.mark.parametrize(("family", "first"), [("gemma2", "5.21"), ("gemma3", "5")])
+def test_what_transformers_4_would_read_otherwise_is_not_for_it(family, first, tmp_path):
+    encoder = built("sroberta", save_decoder(family, tmp_path / family), pooling="last").encoder
+    with pytest.raises(InputError, match=rf"compat=3: a {family}.* needs transformers {first} .* Leave compat out"):
         export_encoder(tmp_path / "refused", **parts_of(encoder), compat=3)
     folder = export_encoder(tmp_path / "encoder", **parts_of(encoder))
     top = json.loads((folder / "config_sentence_transformers.json").read_text())
-    assert top["requirements"] == {"sentence-transformers": ">=5.4.0", "transformers": ">=5"}
+    assert top["requirements"] == {"sentence-transformers": ">=5.4.0", "transformers": f">={first}"}
