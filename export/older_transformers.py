@@ -42,8 +42,8 @@ def rewrite_config(folder: Path) -> None:
         scaling = {name: value for name, value in rotation.items() if name not in ROTATION}
         config["rope_scaling"] = scaling if scaling.get("rope_type", "default") != "default" else None
         if config["model_type"].startswith("gpt_neox"):
-            config |= {"rotary_emb_base": rotation["rope_theta"]}
-            config |= {"rotary_pct": rotation.get("partial_rotary_factor", 1.0)}
+            part = rotation.get("partial_rotary_factor", 1.0)
+            config |= {"rotary_emb_base": rotation["rope_theta"], "rotary_pct": part}
         path.write_text(json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

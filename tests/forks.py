@@ -144,9 +144,7 @@ def _as_command(
     target: str, words: Sequence[str], logs: Path, undrawn: bool, cwd: Path | None, env: Mapping[str, str]
 ) -> None:
     gc.freeze()  # what the tests' process holds need not be looked through again and again: a quarter of a second each
-    tqdm.set_lock(
-        threading.RLock()
-    )  # tqdm's own is one with that of the tests, who would wait for a killed fork for ever
+    tqdm.set_lock(threading.RLock())  # else it is the tests' own, who would wait for ever for a fork that was killed
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)

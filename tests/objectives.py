@@ -8,6 +8,8 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+# Of a backbone that encoders.tiny writes
+SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 
 
 @cache

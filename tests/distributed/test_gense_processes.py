@@ -8,9 +8,8 @@ from contracts import Ragged, TripletBatch
 from encoders.optim import adafactor
 from encoders.tiny import write_tiny_t5
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
-from tests.objectives import built
+from tests.objectives import SIZES, built
 
-SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 NOUNS = ["ferry", "violin", "ferry", "clock", "ferry", "choir"]
 LEFT = [f"The {noun} was seen." for noun in NOUNS]
 RIGHT = [f"Somebody saw the {noun}" + " again" * number for number, noun in enumerate(NOUNS)]

@@ -15,10 +15,9 @@ from encoders.optim import adafactor, make_schedule
 from encoders.tiny import write_tiny_t5
 from tests.data import data_module
 from tests.decoders import save_decoder, sentencepiece
-from tests.objectives import built
+from tests.objectives import SIZES, built
 
 PROMPT = " Question: what can we draw from the above sentence?"
-SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 TEXTS = [
     "The ferry leaves the harbour.",
     "",

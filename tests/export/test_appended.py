@@ -14,11 +14,10 @@ from encoders import load_encoder
 from encoders.tiny import write_tiny_t5
 from export.sentence_transformers import export_encoder
 from tests.decoders import save_decoder, sentencepiece
-from tests.objectives import built
+from tests.objectives import SIZES, built
 
 PROMPT = " Question: what can we draw from the above sentence?"
 LONGEST = 60  # tokens
-SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 TEXTS = [
     "The ferry leaves the harbour.",
     "  blanks around \n",

@@ -81,9 +81,8 @@ def test_what_is_trained_is_what_others_load(decoders, tmp_path, family, pooling
     assert tokenizer.padding_side == "right"
     assert AutoModel.from_pretrained(folder).config.to_dict().get("is_causal", True) == (attention is None)
     top = json.loads((folder / "config_sentence_transformers.json").read_text())
-    needed = {"gemma2": ">=5.21", "gemma3": None if attention else ">=5"}.get(
-        family
-    )  # soft caps; layers rotate otherwise
+    for_the_family = {"gemma2": ">=5.21", "gemma3": None if attention else ">=5"}  # soft caps; rotations by layer
+    needed = for_the_family.get(family)
     assert top["requirements"].get("transformers") == (needed or (">=5.4" if attention else None))
 
 

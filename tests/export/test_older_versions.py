@@ -15,21 +15,14 @@ from encoders.tiny import write_tiny_masked_lm, write_tiny_t5
 from export.sentence_transformers import export_encoder, parts_of
 from tests.decoders import SIZES as DECODER
 from tests.decoders import save_decoder, sentencepiece, tokenizer_of_a_decoder
-from tests.objectives import built
+from tests.objectives import SIZES, built
 
 TEXTS = ["The ferry leaves the harbour.", "ferries, Ümlaut and\ttabs", "", "rain 123 " * 300 + "ends"]
 SCALED = {
     "rope_type": "llama3", "rope_theta": 300.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }  # fmt: skip
-SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
-WITH = [
-    "transformers==4.57.6",
-    "tokenizers==0.22.1",
-    "huggingface-hub==0.36.0",
-    "datasets==4.0.0",
-    "accelerate==1.10.0",
-]
+WITH = ("transformers==4.57.6 tokenizers==0.22.1 huggingface-hub==0.36.0 datasets==4.0.0 accelerate==1.10.0").split()
 VECTORS = """
 import json, sys
 import numpy as np
@@ -68,26 +61,16 @@ def encoders(tiny_mlm, tiny_bert, tmp_path_factory):
 @pytest.mark.parametrize(("version", "compat"), [("3.0.0", 3), ("5.4.0", 3), ("5.4.0", None)])
 def test_versions_before_6_make_the_same_vectors(version, compat, encoders, tmp_path):
     """With transformers 4, which they come with; both from the package index."""
-    packages = [f"sentence-transformers=={version}", *WITH]
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--target",
-        str(tmp_path / "older"),
-        *packages,
-    ]
-    subprocess.run(install, check=True)
+    older, packages = str(tmp_path / "older"), [f"sentence-transformers=={version}", *WITH]
+    install = ["pip", "install", "-q", "--no-deps", "--target", older, *packages]
+    subprocess.run([sys.executable, "-m", *install], check=True)
     folders = {}
     for name, encoder in encoders.items():
         parts = {**parts_of(encoder), "normalize": True}
         folders[name] = str(export_encoder(tmp_path / name, **parts, compat=compat))
     subprocess.run(
         [sys.executable, "-c", VECTORS], input=json.dumps([list(folders.values()), TEXTS]), text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "older")}, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": older}, cwd=tmp_path,
     )  # fmt: skip
     for name, folder in folders.items():
         wanted = encoders[name].embed(TEXTS).numpy()
