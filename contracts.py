@@ -299,6 +299,14 @@ class Changes(TypedDict):
     examples: list[Change]  # of these two
 
 
+class Vectors(TypedDict):
+    """What an encoder makes of a text."""
+
+    width: int
+    pooling: str  # and the layers behind it
+    normalize: bool  # to length 1
+
+
 class Results(TypedDict):
     """``results.json`` of a finished run or of an evaluation.
 
@@ -317,6 +325,7 @@ class Results(TypedDict):
     changes: NotRequired[dict[str, Changes]]  # retrieval task -> what was found before and after
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored
+    vectors: NotRequired[Vectors]  # that the encoder makes; older runs and generators have none
     not_as_published: NotRequired[dict[str, str]]  # table with other rows than the published one -> how many
     stages: NotRequired[dict[str, StageResults]]  # of a run in stages, whose other entries are the last one's
     best_step: int

@@ -235,6 +235,7 @@ def from_pretrained(factory: Any, name: str, *, setting: str = "backbone", **opt
 NOT_LOADED = (OSError, ValueError, KeyError, ImportError, RuntimeError, UnpicklingError, SafetensorError)
 OF_OUR_ENCODER = "encoder.transformer."  # what the weights' names begin with in a checkpoint
 OF_ITS_HEAD = "encoder.head."
+BEHIND = "behind_pooling"  # the entry of a checkpoint about what stands behind the pooling
 
 
 class Trained(NamedTuple):
@@ -250,6 +251,8 @@ class Trained(NamedTuple):
     append_end: bool
     attention: str | None
     adapters: Record | None  # what the weights are, where they are adapters
+    normalize: bool
+    layers: list[dict[str, Any]]  # what ``head`` consists of; none in checkpoints of before, whose head is a tanh layer
 
 
 def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
@@ -289,7 +292,8 @@ def read_checkpoint(path: Path) -> Trained:
     length = found.get("max_length", settings["max_length"])
     ends, attention = bool(settings.get("append_end")), settings.get("attention")
     settled, adapters = "max_length" in found, found.get(RECORD)
-    return Trained(weights, backbone, pooling, length, settled, head, suffix, ends, attention, adapters)
+    behind = found.get(BEHIND) or {"normalize": False, "layers": []}
+    return Trained(weights, backbone, pooling, length, settled, head, suffix, ends, attention, adapters, **behind)
 
 
 def trunk_of_checkpoint(

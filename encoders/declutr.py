@@ -56,6 +56,8 @@ class DeCLUTR(Objective):
         self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
         _check(self.hparams)
         self.encoder = self.make_encoder(lm_head=mlm_weight > 0)
+        if contrastive_weight == 0 and self.encoder.head is not None:
+            self.encoder.head.requires_grad_(False)  # no loss reads a vector; DDP waits for each gradient
         if mlm_weight > 0 and mask_id(self.encoder.tokenizer, mask_token) is None:
             raise InputError(
                 f"model.mlm_weight={mlm_weight:g}: the tokenizer of backbone={settings['backbone']} has no mask token, "

@@ -6,23 +6,26 @@ library can be asked instead.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.utils.hub import cached_file
 
 from contracts import InputError
 from encoders.appended_prompt import read_template
-from encoders.pooling import LAST_LAYER, POOLERS, TanhHead
+from encoders.dense import IDENTITY, TANH, activation_of, head_of
+from encoders.pooling import LAST_LAYER, POOLERS
 from files.hub import only_local
 from files.models import GGUF
 
 LIBRARY = "sentence_transformers."
 TOP_LEVEL = "config_sentence_transformers.json"
-KNOWN = ("Transformer", "WeightedLayerPooling", "Pooling", "Dense", "Normalize")  # modules, in this order
+BEFORE = ("Transformer", "WeightedLayerPooling", "Pooling")  # modules, in this order; behind them any Dense, Normalize
 MODES = {  # as versions before 6 spell them
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -53,7 +56,7 @@ class Exported(NamedTuple):
     max_length: int | None  # None: as long as the tokenizer and the model allow
     lowercase: bool
     prompt: str
-    head: str | None = None  # the path of a Dense inside the folder
+    layers: tuple[str, ...] = ()  # the paths of Dense modules inside the folder
     prompt_suffix: str = ""
     truncate: int | None = None
 
@@ -69,37 +72,126 @@ def read_exported(name: str, prompt: str | None) -> Exported | None:
         BeyondUs: only the library itself can run it.
         InputError: a file is damaged, or the folder wants to run code of its own.
     """
-    modules = read_json(name, "modules.json")
+    modules = _modules(name, "encoder")
     if modules is None:
         return None
-    if not isinstance(modules, list) or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
-        raise InputError(
-            f"encoder={name}: modules.json must be a list of objects with a type and a path. Fetch it again."
-        )
     _refuse_foreign_code(name, modules)
-    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
-    if kinds != [kind for kind in KNOWN if kind in kinds] or not {"Transformer", "Pooling"} <= set(kinds):
-        raise BeyondUs(f"its modules are {', '.join(kinds)}")
-    path_of = {kind: module["path"] for kind, module in zip(kinds, modules, strict=True)}
-    transformer, options = _transformer(name, path_of["Transformer"])
-    pooling, includes_prompt = _pooling(name, path_of["Pooling"])
+    before, behind = _parted(modules)
+    kinds = [_kind(module) for module in modules[: len(modules) - len(behind)]]
+    if kinds != [kind for kind in BEFORE if kind in kinds] or not {"Transformer", "Pooling"} <= set(kinds):
+        raise BeyondUs(f"its modules are {', '.join(map(_kind, modules))}")
+    transformer, options = _transformer(name, before["Transformer"])
+    pooling, includes_prompt = _pooling(name, before["Pooling"])
     if options.get("transformer_task") == DECODER_TASK:
-        if pooling != "cls" or "WeightedLayerPooling" in kinds:
+        if pooling != "cls" or "WeightedLayerPooling" in before:
             raise BeyondUs("its pooling is of more than the decoder's first state")
         pooling = "first_decoder"
-    if layers := path_of.get("WeightedLayerPooling"):
-        pooling = _over_layers(name, layers, pooling)
-    head = path_of.get("Dense")
-    if head and not is_tanh_head(read_json(name, f"{head}/config.json") or {}):
-        raise BeyondUs("its Dense is not the layer of SimCSE")
+    if averaged := before.get("WeightedLayerPooling"):
+        pooling = _over_layers(name, averaged, pooling)
+    found = _behind(name, behind)
+    if found.beyond:
+        raise BeyondUs(f"behind its pooling is {found.beyond}")
     prompt = _default_prompt(name) if prompt is None else prompt
     if prompt and not includes_prompt:
         raise BeyondUs("its pooling leaves the prompt out")
     length = options.get("max_seq_length")
     lowercase = bool(options.get("do_lower_case"))
     suffix = _appended(transformer, options, decodes=pooling == "first_decoder")
-    truncate = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim")
-    return Exported(transformer, pooling, "Normalize" in kinds, length, lowercase, prompt, head, suffix, truncate)
+    truncate, layers = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim"), found.layers
+    if truncate is not None and found.normalize:
+        raise BeyondUs("its vectors are cut after they were normalised")
+    if layers and found.normalize and (size := _cut_by(name, layers[-1])):
+        truncate, layers = size, layers[:-1]
+    return Exported(transformer, pooling, found.normalize, length, lowercase, prompt, layers, suffix, truncate)
+
+
+class Behind(NamedTuple):
+    """What stands behind the pooling of a sentence-transformers folder."""
+
+    layers: tuple[str, ...] = ()  # the paths of Dense modules
+    normalize: bool = False
+    beyond: str = ""  # a module that is none of both, or one out of their order
+    pooling: str | None = None  # that it stands behind; None: one that we do not have
+
+
+def behind_pooling(name: str, *, setting: str = "backbone") -> Behind:
+    """Of a folder or hub id; nothing where it is not of sentence-transformers. No weights are read.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    modules = _modules(name, setting)
+    if modules is None or "Pooling" not in map(_kind, modules):
+        return Behind()
+    before, behind = _parted(modules)
+    try:
+        pooling, _ = _pooling(name, before["Pooling"])
+        if layers := before.get("WeightedLayerPooling"):
+            pooling = _over_layers(name, layers, pooling)
+    except BeyondUs:
+        pooling = None
+    return _behind(name, behind)._replace(pooling=pooling)
+
+
+def _modules(name: str, setting: str) -> list[dict[str, Any]] | None:
+    modules = read_json(name, "modules.json")
+    if modules is None:
+        return None
+    if not isinstance(modules, list) or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
+        raise InputError(
+            f"{setting}={name}: modules.json must be a list of objects with a type and a path. Fetch it again."
+        )
+    return modules
+
+
+def _kind(module: dict[str, Any]) -> str:
+    return str(module["type"]).rsplit(".", 1)[-1]
+
+
+def _parted(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """The paths of the modules up to the pooling, by their kinds, and those behind it."""
+    kinds = [_kind(module) for module in modules]
+    cut = kinds.index("Pooling") + 1 if "Pooling" in kinds else len(kinds)
+    return {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}, modules[cut:]
+
+
+def _behind(name: str, modules: list[dict[str, Any]]) -> Behind:
+    normalize = bool(modules) and _kind(modules[-1]) == "Normalize"
+    layers = modules[:-1] if normalize else modules
+    for module in modules:
+        own = str(module["type"]).startswith(LIBRARY)
+        options = read_json(name, f"{module['path']}/config.json") or {} if own and module["path"] else {}
+        if not own or _kind(module) not in ("Dense", "Normalize"):
+            return Behind(beyond=str(module["type"]) if not own else _kind(module))
+        if _kind(module) == "Normalize" and module is not modules[-1]:
+            return Behind(beyond="a Normalize before another module")
+        if not all(options.get(key) in (None, place) for key, place in OF_THE_VECTOR.items()):
+            return Behind(beyond=f"a {_kind(module)} of something else than the pooled vector")
+        if _kind(module) == "Dense" and (why := _unlike_ours(options)):
+            return Behind(beyond=f"a Dense {why}")
+    return Behind(tuple(module["path"] for module in layers), normalize)
+
+
+def _unlike_ours(options: dict[str, Any]) -> str:
+    """Why a Dense of these options is none that we compute; "" where it is."""
+    if options.get("use_residual"):
+        return "with a residual connection"
+    try:
+        activation_of(str(options.get("activation_function", TANH)))
+    except InputError:
+        return f"whose activation is {options['activation_function']}"
+    return ""
+
+
+def _cut_by(name: str, path: str) -> int | None:
+    """How many numbers a Dense keeps that does no more than to keep the first ones, as our export cuts vectors."""
+    options = read_json(name, f"{path}/config.json") or {}
+    size, width = options.get("out_features", 0), options.get("in_features", 0)
+    plain = not options.get("bias", True) and options.get("activation_function") == IDENTITY
+    if not plain or not 0 < size < width:
+        return None
+    weight = _weights(name, path).get("linear.weight")
+    return size if weight is not None and torch.equal(weight.float(), torch.eye(size, width)) else None
 
 
 def read_json(name: str, path: str) -> Any:
@@ -239,7 +331,6 @@ def _default_prompt(name: str) -> str:
     return prompts.get(chosen) or ""
 
 
-TANH = "torch.nn.modules.activation.Tanh"
 OF_THE_VECTOR = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
 
 
@@ -258,27 +349,23 @@ def pooler_over_layers(name: str, path: str, options: dict[str, Any], tokens: st
     return None
 
 
-def is_tanh_head(options: dict[str, Any]) -> bool:
-    """Whether a Dense is the layer that we know: square, with bias and tanh, on the pooled vector."""
-    square = options.get("in_features") == options.get("out_features")
-    plain = square and options.get("bias", True) and not options.get("use_residual")
-    places = all(options.get(key) in (None, place) for key, place in OF_THE_VECTOR.items())
-    return bool(plain and places and options.get("activation_function") == TANH)
+def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "encoder") -> nn.Module | None:
+    """The layers in these folders, on pooled vectors of ``width`` numbers; None where there are no folders.
 
-
-def read_head(name: str, path: str, width: int) -> TanhHead:
-    """Raises InputError where its weights are not there, or do not fit the transformer."""
-    return head_of(_weights(name, path), width, f"encoder={name}: the weights in {path}")
-
-
-def head_of(weights: dict[str, Tensor], width: int, where: str) -> TanhHead:
-    head = TanhHead(width, seed=0)
-    wanted = {key: tuple(weight.shape) for key, weight in head.state_dict().items()}
-    found = {key: tuple(weight.shape) for key, weight in weights.items()}
-    if found != wanted:
-        raise InputError(f"{where}: wanted {wanted}, got {found}. Fetch or export it again.")
-    head.load_state_dict(weights)
-    return head
+    Raises:
+        InputError: their weights are not there, or do not fit the transformer or each other.
+    """
+    if not paths:
+        return None
+    options, weights = [], dict[str, Tensor]()
+    for place, path in enumerate(paths):
+        found = read_json(name, f"{path}/config.json") or {}
+        if not {"in_features", "out_features"} <= found.keys():
+            raise _damaged(name, path, "wanted a config.json with in_features and out_features")
+        options.append(found)
+        prefix = f"{place}." if len(paths) > 1 else ""
+        weights |= {f"{prefix}{key}": weight for key, weight in _weights(name, path).items()}
+    return head_of(options, weights, width, f"{setting}={name}: the weights in {' and '.join(paths)}")
 
 
 def _weights(name: str, path: str) -> dict[str, Tensor]:

@@ -55,6 +55,8 @@ class LibraryEncoder(LoadedEncoder):
         if truncate is not None:
             self.model.truncate_dim = truncate
         self.prompt = prompt
+        # A prefix that was asked for; what the folder itself cuts stays as the library gives it
+        self.cuts_unit_vectors = truncate is not None and type(self.model[-1]).__name__ == "Normalize"
         default = self.model.prompts.get(self.model.default_prompt_name or "", "")
         self.description: dict[str, str] = {
             "kind": "sentence-transformers library",
@@ -64,6 +66,7 @@ class LibraryEncoder(LoadedEncoder):
             "max_length": str(self.model.max_seq_length),
             "precision": precision_of(dtype),
             **({"truncate": str(self.model.truncate_dim)} if self.model.truncate_dim else {}),
+            **({"normalize": "true"} if self.cuts_unit_vectors else {}),
         }
 
     @property
@@ -84,6 +87,10 @@ class LibraryEncoder(LoadedEncoder):
         distinct = list(dict.fromkeys(texts))
         place_of = {text: place for place, text in enumerate(distinct)}
         rows = self.model.encode(
-            distinct, prompt=self.prompt, convert_to_tensor=True, show_progress_bar=sys.stderr.isatty()
+            distinct,
+            prompt=self.prompt,
+            convert_to_tensor=True,
+            show_progress_bar=sys.stderr.isatty(),
+            normalize_embeddings=self.cuts_unit_vectors,
         )
         return rows.float().cpu()[torch.tensor([place_of[text] for text in texts], dtype=torch.long)]

@@ -11,16 +11,18 @@ from typing import Any, NamedTuple, cast
 import torch
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
+from torch import nn
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
 from encoders.attention import check_attention, check_first_token
 from encoders.backbones import check_vocabulary, load_tokenizer, load_trunk, read_checkpoint, trunk_of_checkpoint
+from encoders.dense import head_of
 from encoders.embedding import LoadedEncoder
-from encoders.exported import BeyondUs, Exported, head_of, not_found, read_exported, read_head, read_json
+from encoders.exported import BeyondUs, Exported, not_found, read_exported, read_head, read_json
 from encoders.lengths import usual_length
-from encoders.pooling import POOLERS, TanhHead
+from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.shipped_pooler import shipped_pooler
 from encoders.word_vectors import FALLBACK, WordVectors, is_word_vector_file
@@ -45,6 +47,7 @@ class _Options(NamedTuple):
     prompt_suffix: str | None
     truncate: int | None
     attention: str | None
+    normalize: bool | None
 
 
 def load_encoder(
@@ -58,6 +61,7 @@ def load_encoder(
     device: str | torch.device | None = None,
     truncate: int | None = None,
     attention: str | None = None,
+    normalize: bool | None = None,
 ) -> LoadedEncoder:
     """None takes what the encoder was made with; of a plain transformer that is mean pooling and 512 tokens.
 
@@ -67,7 +71,8 @@ def load_encoder(
     ``max_length`` counts tokens, up to what the backbone can take, whatever the folder says. ``device=None`` is the GPU
     where there is one. ``precision="bf16"`` holds weights and states in 16 bits; pooling and what comes out stay
     float32. ``truncate`` keeps so many numbers of each vector, its first, as of one trained by prefixes. ``attention``,
-    causal or bidirectional, is of a causal language model: which tokens each of its states sees.
+    causal or bidirectional, is of a causal language model: which tokens each of its states sees. ``normalize`` brings
+    vectors to length 1, after ``truncate``, or leaves them as they are where the encoder would.
 
     Raises:
         InputError: there is no such encoder, it is damaged, or it does not go with an option.
@@ -75,7 +80,9 @@ def load_encoder(
     name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    options = _Options(pooling, prompt, max_length, precision, torch.device(device), prompt_suffix, truncate, attention)
+    options = _Options(
+        pooling, prompt, max_length, precision, torch.device(device), prompt_suffix, truncate, attention, normalize
+    )
     _check(options, is_word_vector_file(name) and options.pooling == FALLBACK)
     if name.endswith(GGUF):
         return _from_transformers(name, options)
@@ -105,7 +112,11 @@ def _from_file(path: Path, options: _Options) -> LoadedEncoder:
     given = {"prompt": options.prompt, "prompt_suffix": options.prompt_suffix, "max_length": options.max_length}
     unfit = [f"{key}={value}" for key, value in given.items() if value]
     unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean", FALLBACK))
-    unfit += [f"{key}={value}" for key in ("truncate", "attention") if (value := getattr(options, key)) is not None]
+    unfit += [
+        f"{key}={value}"
+        for key in ("truncate", "attention", "normalize")
+        if (value := getattr(options, key)) is not None
+    ]
     unfit += [f"precision={options.precision}"] * (options.precision != "fp32")
     if unfit:
         raise InputError(f"encoder={path}: word vectors are averaged in fp32 and know no {unfit[0]}; leave it out.")
@@ -140,10 +151,13 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     check_attention(transformer, options.attention, str(path), setting="encoder")
     tokenizer = load_tokenizer(architecture, ends=trained.append_end)
     length = trained.max_length if trained.is_settled else min(trained.max_length, tokenizer.model_max_length)
-    exported = Exported(architecture, trained.pooling, False, length, False, "", prompt_suffix=trained.prompt_suffix)
+    exported = Exported(
+        architecture, trained.pooling, trained.normalize, length, False, "", prompt_suffix=trained.prompt_suffix
+    )
     head = None
     if trained.head:
-        head = head_of(trained.head, transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling")
+        width, where = transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling"
+        head = head_of(trained.layers or [{"in_features": width, "out_features": width}], trained.head, width, where)
         if (options.pooling, trained.pooling) == ("pooler_output", "cls"):
             exported = exported._replace(pooling="pooler_output")
     return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)
@@ -167,7 +181,7 @@ def _from_transformers(
     tokenizer = load_tokenizer(exported.transformer)
     if kind == "transformers":
         exported = exported._replace(max_length=usual_length(transformer.config, tokenizer))
-    head = None if exported.head is None else read_head(name, exported.head, transformer.config.hidden_size)
+    head = read_head(name, exported.layers, transformer.config.hidden_size)
     if POOLERS[options.pooling or exported.pooling].is_shipped:
         head = shipped_pooler(name if head else exported.transformer, setting="encoder")
         exported = exported._replace(pooling="pooler_output")
@@ -177,7 +191,7 @@ def _from_transformers(
 def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
     from encoders.library import LibraryEncoder  # the only one to import sentence-transformers
 
-    for key in ("pooling", "prompt_suffix", "attention"):
+    for key in ("pooling", "prompt_suffix", "attention", "normalize"):
         if (value := getattr(options, key)) is not None:
             raise InputError(f"encoder={name}: {why}, so it takes no {key}={value}; leave {key} out.")
     return LibraryEncoder(
@@ -199,7 +213,7 @@ def _build(
     *,
     kind: str,
     backbone: str,
-    head: TanhHead | None,
+    head: nn.Module | None,
 ) -> SentenceEncoder:
     """A ``head`` belongs to the pooling that it was trained on: another one is taken without it, as SimCSE does."""
     check_vocabulary(transformer, tokenizer, backbone)
@@ -216,7 +230,7 @@ def _build(
         max_length=options.max_length or exported.max_length or int(tokenizer.model_max_length),
         prompt=exported.prompt if options.prompt is None else options.prompt,
         prompt_suffix=exported.prompt_suffix if options.prompt_suffix is None else options.prompt_suffix,
-        normalize=exported.normalize,
+        normalize=exported.normalize if options.normalize is None else options.normalize,
         truncate=exported.truncate if options.truncate is None else options.truncate,
         progress=True,
         origin={"kind": kind, "backbone": backbone},

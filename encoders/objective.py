@@ -14,8 +14,11 @@ from transformers import PreTrainedModel
 
 from contracts import InputError, Ragged, StepOutput
 from encoders.attention import check_first_token
-from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
+from encoders.backbones import BEHIND, OF_ITS_HEAD, check_vocabulary, load_masked_lm, load_tokenizer
+from encoders.behind_pooling import folder_of, kept_behind
 from encoders.compiled import compile_layers
+from encoders.dense import dense_layers
+from encoders.exported import read_head
 from encoders.guide import GuideEncoder, kept_on_host
 from encoders.held import hold
 from encoders.layers import check_decay, decayed_rates, freeze
@@ -57,6 +60,7 @@ class EncoderSettings(Settings):
     """Those of an objective that trains vectors."""
 
     pooling: str
+    normalize: bool | None  # vectors of length 1 wherever they leave the encoder; null: as the backbone's folder says
     append_end: bool | None
     attention: str | None  # causal, bidirectional
     dropout: float | None  # of the backbone in training; null: as its config says
@@ -108,6 +112,7 @@ class Objective(pl.LightningModule):
         decoder = hparams.pooling in POOLERS and POOLERS[hparams.pooling].decodes
         if hparams.pooling in POOLERS and POOLERS[hparams.pooling].is_shipped and head is None:
             head = shipped_pooler(hparams.backbone)
+        behind = kept_behind(hparams.backbone, hparams.pooling)
         attention = hparams.get("attention")
         transformer = load_masked_lm(
             hparams.backbone,
@@ -124,6 +129,10 @@ class Objective(pl.LightningModule):
         set_attn_implementation(transformer, hparams.attn_implementation, hparams.backbone)
         if adapts:
             self.adapt(transformer, under)
+        if head is None and behind.layers:
+            width = int(transformer.config.hidden_size)
+            head = read_head(folder_of(hparams.backbone), behind.layers, width, setting="backbone")
+        normalize = hparams.get("normalize")
         encoder = SentenceEncoder(
             transformer,
             tokenizer,
@@ -134,6 +143,7 @@ class Objective(pl.LightningModule):
             recompute=hparams.recompute,
             attn_implementation=hparams.attn_implementation,
             prompt_suffix=hparams.get("prompt") or "",
+            normalize=behind.normalize if normalize is None else normalize,
         )
         self.prefixes = prefixes(hparams.get("matryoshka"), hparams.get("matryoshka_weights"), encoder.width)
         self.guide = self._make_guide(tokenizer)
@@ -282,10 +292,13 @@ class Objective(pl.LightningModule):
         checkpoint["objective"] = self.objective
         if "max_length" in self.hparams:
             checkpoint["max_length"] = self.encoder.max_length
+            layers = [layer.options for layer in dense_layers(self.encoder.head)]
+            checkpoint[BEHIND] = {"normalize": self.encoder.normalize, "layers": layers}
         if (record := record_of(self)) is not None:
             checkpoint[RECORD] = record
             for name in left_out(self):
-                del checkpoint["state_dict"][name]
+                if not name.startswith(OF_ITS_HEAD):  # it is read from there, also where it stands still
+                    del checkpoint["state_dict"][name]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Weights that a checkpoint of an adapter leaves out are the backbone's, and here already."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from contracts import IGNORED_LABEL, InputError, Ragged
+from contracts import IGNORED_LABEL, InputError, Ragged, Vectors
 from encoders.ahead import Places, brought_home, places_in_chunks
 from encoders.appended_prompt import AppendedPrompt
 from encoders.attention import is_causal, is_decoder_alone
@@ -36,6 +36,7 @@ from encoders.chunks import (
     recomputes,
 )
 from encoders.compiled import even, fast_layers
+from encoders.dense import dense_layers
 from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
 from encoders.faster_layers import attention_for, packed_linears, shared_between_chunks
 from encoders.lengths import USUAL_LENGTH, longest_input
@@ -59,12 +60,12 @@ class Encoded(NamedTuple):
 
 class SentenceEncoder(LoadedEncoder, nn.Module):
     """``transformer`` is a masked LM, or a trunk alone where none is trained. ``head`` maps what was pooled, (B, D) to
-    (B, D), and belongs to the encoder wherever it goes.
+    (B, E), and belongs to the encoder wherever it goes: a `Dense`, or several in an nn.Sequential.
 
-    ``prompt`` goes before each text, ``normalize`` makes unit vectors, ``progress`` says how far ``embed`` is: training
-    knows none of them. ``prompt_suffix`` goes behind each text and is never cut; training
-    puts it there with ``appended``. ``truncate`` keeps the first numbers of a vector, after ``normalize`` as in
-    sentence-transformers. ``origin`` says in ``description`` where the weights came from.
+    ``prompt`` goes before each text, ``truncate`` keeps the first numbers of a vector, ``normalize`` then brings it to
+    length 1, ``progress`` says how far ``embed`` is: training knows none of them. ``prompt_suffix`` goes behind each
+    text and is never cut; training puts it there with ``appended``. ``origin`` says in ``description`` where the
+    weights came from.
     """
 
     def __init__(
@@ -225,13 +226,25 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
 
     @property
     def width(self) -> int:
-        return int(self.transformer.config.hidden_size)
+        """Of whole vectors, which ``truncate`` may cut."""
+        layers = dense_layers(self.head)
+        return layers[-1].linear.out_features if layers else int(self.transformer.config.hidden_size)
+
+    @property
+    def pooled(self) -> str:
+        """The pooling, and the layers behind it."""
+        layers = [] if POOLERS[self.pooling].is_shipped else dense_layers(self.head)
+        return " + ".join([self.pooling, *(layer.described for layer in layers)])
+
+    @property
+    def vectors(self) -> Vectors:
+        return Vectors(width=self.truncate or self.width, pooling=self.pooled, normalize=self.normalize)
 
     @property
     def settings(self) -> dict[str, str]:
         """What shapes a vector besides the weights and the tokenizer."""
         return {
-            "pooling": self.pooling + (" + tanh layer" if self.head and not POOLERS[self.pooling].is_shipped else ""),
+            "pooling": self.pooled,
             "normalize": str(self.normalize).lower(),
             "prompt": self.prompt,
             **({"prompt_suffix": self.prompt_suffix} if self.prompt_suffix else {}),
@@ -250,7 +263,8 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         """sha256 over all that `embed` depends on, computed anew: training changes it."""
         described = {"config": described_config(self.trunk.config), "tokenizer": described_tokenizer(self.tokenizer)}
         head = {} if self.head is None else self.head.state_dict(prefix="head.")
-        return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.settings)
+        order = {"order": "cut, then normalised"} if self.truncate and self.normalize else {}
+        return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.settings, **order)
 
     def embed_list(self, texts: Sequence[str]) -> Tensor:
         """N texts -> (N, D or ``truncate``) float32 rows on the CPU, in input order; the train/eval mode is left as it
@@ -276,9 +290,12 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             vectors_UD = self._embed_sequences(sequences, where)
         finally:
             self.train(training)
-        if self.normalize:
-            vectors_UD = torch.nn.functional.normalize(vectors_UD, dim=-1)
-        return vectors_UD[:, : self.truncate][on_device(place_N, where)]
+        return self.finished(vectors_UD)[on_device(place_N, where)]
+
+    def finished(self, vectors_ND: Tensor) -> Tensor:
+        """Vectors as they leave the encoder: cut by ``truncate``, then of length 1 with ``normalize``."""
+        cut_ND = vectors_ND[:, : self.truncate]
+        return torch.nn.functional.normalize(cut_ND, dim=-1) if self.normalize else cut_ND
 
     def _embed_sequences(self, sequences: Ragged, where: torch.device) -> Tensor:
         """(U, D) float32 there: on the CPU, or where the encoder is."""

@@ -3,26 +3,29 @@
 DeCLUTR's table 4 scores it as "CLS", and SimCSE's published checkpoints hold their MLP there.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from contracts import InputError
 from encoders.backbones import from_pretrained
-from encoders.exported import BeyondUs, read_exported, read_head
+from encoders.dense import is_tanh_layer
+from encoders.exported import BeyondUs, read_exported, read_head, read_json
 from encoders.pooling import TanhHead
 from files.models import located
 
 
-def shipped_pooler(name: str, *, setting: str = "backbone") -> TanhHead:
+def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
     """Return the layer of a folder or hub id; of a sentence-transformers folder with CLS and a tanh layer, that one.
 
     Raises:
         InputError: the family has no such layer, or the checkpoint no weights for it, which transformers would draw.
     """
     if (written := _behind_cls(located(name, setting).name)) is not None:
-        return read_head(*written, int(from_pretrained(AutoConfig, name, setting=setting).hidden_size))
+        folder, path = written
+        width = int(from_pretrained(AutoConfig, name, setting=setting).hidden_size)
+        return cast(nn.Module, read_head(folder, [path], width, setting=setting))
     model, info = from_pretrained(AutoModel, name, setting=setting, output_loading_info=True)
     linear, activation = _layer(model)
     if not isinstance(linear, nn.Linear) or not isinstance(activation, nn.Tanh):
@@ -46,7 +49,10 @@ def _behind_cls(name: str) -> tuple[str, str] | None:
         exported = read_exported(name, "")
     except BeyondUs:
         return None
-    return (name, exported.head) if exported and exported.head and exported.pooling == "cls" else None
+    if not exported or len(exported.layers) != 1 or exported.pooling != "cls":
+        return None
+    (path,) = exported.layers
+    return (name, path) if is_tanh_layer(read_json(name, f"{path}/config.json") or {}) else None
 
 
 def _layer(model: Any) -> tuple[Any, Any]:

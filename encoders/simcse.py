@@ -26,7 +26,8 @@ from losses.contrastive import info_nce
 
 
 class SimCSE(Objective):
-    """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder.
+    """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder,
+    else a layer that the backbone has behind its pooling takes its place.
 
     ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times. ``exclude_same_anchor`` takes
     the positives of an equal anchor out of the candidates. ``attention_dropout`` is that of the backbone's attention,
@@ -67,7 +68,7 @@ class SimCSE(Objective):
         self.encoder = self.make_encoder()
         self.mlp = TanhHead(self.encoder.width, seed=seed) if mlp else nn.Identity()
         if mlp and not mlp_only_train:
-            self.encoder.head, self.mlp = self.mlp, nn.Identity()
+            self.encoder.head, self.mlp = self.encoder.head or self.mlp, nn.Identity()
 
     def training_step(self, batch: SentenceBatch | TripletBatch, batch_idx: int) -> StepOutput:
         views = self._views(batch)

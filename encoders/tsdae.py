@@ -45,6 +45,12 @@ class TSDAE(Objective):
         super().__init__()
         self.save_hyperparameters(logger=False)
         self.encoder = self.make_encoder(adapts=False)
+        if self.encoder.width != (read := int(self.encoder.transformer.config.hidden_size)):
+            raise InputError(
+                f"backbone={settings['backbone']}: its vectors have {self.encoder.width} numbers behind the layer that "
+                f"follows its pooling, and the decoder of model=tsdae reads {read}. Take another model=, or another "
+                "model.pooling, which leaves that layer out."
+            )
         if not self.encoder.tokenizer.num_special_tokens_to_add():
             raise InputError(
                 f"backbone={settings['backbone']}: its tokenizer puts no special token before a text, so there is "

@@ -61,7 +61,7 @@ class Suite:
         ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored;
         ``taken`` gets the vectors before they go.
         """
-        how = How(_device_of(embedder), intervals)
+        how, unit = How(_device_of(embedder), intervals), bool(getattr(embedder, "normalize", False))
         found = {size: dict[str, Estimate]() for size in self.sizes}
         similarities, first = dict[str, Tensor](), dict[str, list[int]]()
         for group in _groups(self.tasks):
@@ -69,7 +69,7 @@ class Suite:
             if taken:
                 taken(pool)
             for size in self.sizes:
-                found[size].update(_score_dealt(group, pool.cut(size), how, report))
+                found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
             found_one = [task for task in group if isinstance(task, Retrieval) and task.is_one_to_one]
             first.update({task.name: task.found_first(pool) for task in found_one})
             if intervals:

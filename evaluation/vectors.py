@@ -50,9 +50,12 @@ class Pool(NamedTuple):
         """N texts -> (N, D), in the order of ``texts``."""
         return self.vectors_UD[torch.tensor([self.row_of[text] for text in _behind_prompt(texts)], dtype=torch.long)]
 
-    def cut(self, size: int | None) -> "Pool":
-        """The first numbers of each vector; None: all."""
-        return self if size is None else Pool(self.row_of, self.vectors_UD[:, :size])
+    def cut(self, size: int | None, *, unit: bool = False) -> "Pool":
+        """The first numbers of each vector, brought to length 1 with ``unit``; None: all, as they are."""
+        if size is None:
+            return self
+        cut_UD = self.vectors_UD[:, :size]
+        return Pool(self.row_of, normalize(cut_UD, dim=-1) if unit else cut_UD)
 
 
 def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:

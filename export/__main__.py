@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been a
 
 log = logging.getLogger("export")
 
+SETTINGS = ("pooling", "prompt", "max_length", "truncate", "normalize")  # of the encoder, which may be replaced
 FOR_SENTENCE_TRANSFORMERS = ("sentence_transformers", "adapter")
 
 
@@ -31,6 +32,7 @@ class Keys(TypedDict):
     prompt: str | None
     max_length: int | None
     truncate: int | None
+    normalize: bool | None
     similarity: str | None
     compat: int | None
     int8: bool
@@ -50,7 +52,7 @@ def run(cfg: DictConfig) -> None:
     hush()
     from export.source import open_source
 
-    source = open_source(cfg.run, **{key: cfg[key] for key in ("pooling", "prompt", "max_length", "truncate")})
+    source = open_source(cfg.run, **{key: cfg[key] for key in SETTINGS})
     write(cfg, source, output)
     written = sorted(path.name for path in output.iterdir() if not path.name.startswith("."))
     log.info("%s is written: %s.", output, ", ".join(written))
@@ -125,7 +127,8 @@ def card(source: "Source", use: str | None = None, library: str = "sentence-tran
     from files.results import read_results
 
     if source.run is not None:
-        return model_card(read_results(source.run / "results.json"), use=use, library=library)
+        results = read_results(source.run / "results.json") | {"vectors": source.encoder.vectors}
+        return model_card(results, use=use, library=library)
     if use is None and source.card is not None:
         return source.card
     return card_of_folder(source.name, source.encoder.description, use=use, library=library)

@@ -48,6 +48,7 @@ class Keys(TypedDict):
     prompt: str | None
     max_length: int | None
     truncate: int | None
+    normalize: bool | None
     precision: Literal["fp32", "bf16"]
     dtype: Literal["float32", "float16", "int8", "uint8", "binary", "ubinary"]
     ranges: str | None
@@ -117,7 +118,7 @@ def check_values(cfg: DictConfig) -> None:
 def load(cfg: DictConfig) -> "LoadedEncoder":
     from encoders import load_encoder
 
-    options = {key: cfg[key] for key in ("pooling", "prompt", "max_length", "truncate", "precision")}
+    options = {key: cfg[key] for key in ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")}
     encoder = load_encoder(cfg.encoder, **options, device=device_of(cfg.device))
     if hasattr(encoder, "progress"):
         encoder.progress = False  # of the whole file there is one

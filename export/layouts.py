@@ -9,6 +9,7 @@ from typing import Any
 
 from contracts import InputError
 from encoders.attention import FIRST_TO_HONOUR, is_causal
+from encoders.dense import Dense
 from encoders.pooling import Pooler, cls, last, maximum, mean, weighted_mean
 from export.older_transformers import SOFT_CAPS, first_to_read
 
@@ -28,7 +29,6 @@ TEXT_ONLY = {
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
     "module_output_name": "token_embeddings",
 }
-TANH = "torch.nn.modules.activation.Tanh"
 MODE_OF: dict[Callable[..., Any], str] = {
     cls: "cls", maximum: "max", mean: "mean", last: "lasttoken", weighted_mean: "weightedmean"
 }  # fmt: skip
@@ -132,11 +132,10 @@ def layers_options(width: int, layers: int, compat: int | None) -> dict[str, Any
     return {name: width, "layer_start": 0, "num_hidden_layers": layers}
 
 
-def dense_options(width: int, compat: int | None) -> dict[str, Any]:
-    """A square layer with tanh on the pooled vector."""
-    options = {"in_features": width, "out_features": width, "bias": True, "activation_function": TANH}
+def dense_options(layer: Dense, compat: int | None) -> dict[str, Any]:
+    """A layer on the pooled vector."""
     places = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-    return options if compat else {**options, **places}
+    return layer.options if compat else {**layer.options, **places}
 
 
 def normalize_options(compat: int | None) -> dict[str, Any]:

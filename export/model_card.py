@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from contracts import Results
+from contracts import Results, Vectors
 from export.front_matter import front_matter, of_run, sources
 from export.learnt_prompts import learnt_prompts
 from files.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
@@ -66,7 +66,8 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
         f"Backbone: {_text(results['backbone'])}. The vectors are those of step {results['best_step']}. "
         f"{OBJECTIVES.get(results['objective'], '')}".rstrip(),
         use or USE,
-        *_prefixes(results["recipe"]),
+        *_vectors(results.get("vectors")),
+        *_prefixes(results["recipe"], results.get("vectors")),
         *_prompts(learnt_prompts(results)),
         "## Intended use",
         INTENDED,
@@ -102,12 +103,27 @@ def card_of_folder(
     return "\n\n".join(sections) + "\n"
 
 
-def _prefixes(recipe: Mapping[str, Any]) -> Iterator[str]:
+def _vectors(vectors: Vectors | None) -> Iterator[str]:
+    """How long they are, and what an index may compare them by."""
+    if vectors is None:
+        return
+    told = f"A vector has {vectors['width']} numbers, of the pooling {code(vectors['pooling'])}"
+    if vectors["normalize"]:
+        yield f"{told}, and length 1 (`Normalize`): dot product, cosine and Euclidean distance rank alike."
+    else:
+        yield (
+            f"{told}, and a length of its own (no `Normalize`): compare vectors by their cosine. Before an index by "
+            "dot product bring them to length 1: `encode(..., normalize_embeddings=True)`."
+        )
+
+
+def _prefixes(recipe: Mapping[str, Any], vectors: Vectors | None) -> Iterator[str]:
     """Of vectors that were trained to be cut."""
     if sizes := (recipe.get("model") or {}).get("matryoshka"):
         yield (
             f"The first {' or '.join(map(str, sizes))} numbers of a vector may be used alone: the loss was summed over "
-            f"these prefixes (Matryoshka). In sentence-transformers: `truncate_dim={min(sizes)}`."
+            f"these prefixes (Matryoshka). In sentence-transformers: `truncate_dim={min(sizes)}`"
+            f"{', and `normalize_embeddings=True` for length 1.' if vectors and vectors['normalize'] else '.'}"
         )
 
 

@@ -30,9 +30,7 @@ class _Graph(nn.Module):
         self.encoder.trunk.set_attn_implementation("eager")
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        vectors_BD = self.encoder.encode_chunk(ids_BT, mask_BT, None)[0]
-        vectors_BD = nn.functional.normalize(vectors_BD, dim=-1) if self.encoder.normalize else vectors_BD
-        return vectors_BD[:, : self.encoder.truncate]
+        return self.encoder.finished(self.encoder.encode_chunk(ids_BT, mask_BT, None)[0])
 
 
 def check_onnx() -> None:

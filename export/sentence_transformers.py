@@ -7,19 +7,21 @@ training. The layout is that of version 6, or with ``compat=3`` the one that eve
 import copy
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 from safetensors.torch import save_file
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
 from encoders.appended_prompt import AppendedPrompt
+from encoders.dense import IDENTITY, Dense, dense_layers
 from encoders.lora import merged
-from encoders.pooling import LAST_LAYER, POOLERS, Pooler, TanhHead
+from encoders.pooling import LAST_LAYER, POOLERS, Pooler
 from encoders.sentence_encoder import SentenceEncoder
 from export import layouts, older_transformers
 from export.adapter import Adapter
@@ -42,7 +44,7 @@ def export_encoder(
     tokenizer: PreTrainedTokenizerBase,
     pooling: str,
     max_length: int,
-    head: TanhHead | None = None,
+    head: nn.Module | None = None,
     prompts: Mapping[str, str] | None = None,
     normalize: bool = False,
     similarity: str = "cosine",
@@ -55,11 +57,13 @@ def export_encoder(
     """Write ``folder`` whole or not at all; an earlier export there is replaced.
 
     ``transformer`` is the base model without LM head and stays as it is: a float32 copy on the CPU is written. Layers
-    that are averaged become the library's WeightedLayerPooling, ``head`` its Dense.
+    that are averaged become the library's WeightedLayerPooling, layers of ``head`` its Dense.
     ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
     that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
     ``compat=3`` writes for versions of sentence-transformers before 5.4, too. ``prompt_suffix`` goes behind every text.
-    ``truncate`` becomes the library's truncate_dim. ``adapter`` is written in the place of the transformer's weights.
+    ``truncate`` becomes the library's truncate_dim; with ``normalize`` a Dense that keeps the first numbers, as the
+    library cuts behind its modules, and the length would not be 1 any more. ``adapter`` is written in the place of the
+    transformer's weights.
     """
     folder = Path(folder)
     _check(pooling, similarity, max_length)
@@ -71,9 +75,11 @@ def export_encoder(
         appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
         warn_of_digits(tokenizer)
     found = layouts.versions(compat, transformer.config, appended=appended is not None)
-    top_level = _top_level(prompts or {}, similarity, found) | layouts.truncation(truncate, compat)
+    cut = None if normalize else truncate
+    top_level = _top_level(prompts or {}, similarity, found) | layouts.truncation(cut, compat)
     with export_folder(folder) as unfinished:
-        modules = list(_modules(transformer, POOLERS[pooling], head, normalize, compat))
+        layers = [*dense_layers(head), *_cut(transformer, head, truncate if normalize else None)]
+        modules = list(_modules(transformer, POOLERS[pooling], layers, normalize, compat))
         all_layers = POOLERS[pooling].layers != LAST_LAYER
         if adapter is None:
             write_transformer(unfinished, transformer, all_layers=all_layers, classifier=decodes)
@@ -136,7 +142,7 @@ class _Module(NamedTuple):
 
 
 def _modules(
-    transformer: PreTrainedModel, pooler: Pooler, head: TanhHead | None, normalize: bool, compat: int | None
+    transformer: PreTrainedModel, pooler: Pooler, behind: Sequence[Dense], normalize: bool, compat: int | None
 ) -> Iterator[_Module]:
     width, layers = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
     if pooler.layers != LAST_LAYER:
@@ -144,11 +150,21 @@ def _modules(
         weights[list(pooler.layers)] = 1
         yield _Module("WeightedLayerPooling", layouts.layers_options(width, layers, compat), {"layer_weights": weights})
     yield _Module("Pooling", layouts.pooling_options(width, pooler, compat), {})
-    if head is not None:
-        weights_of_head = {name: weight.detach().float().cpu() for name, weight in head.state_dict().items()}
-        yield _Module("Dense", layouts.dense_options(width, compat), weights_of_head)
+    for layer in behind:
+        weights_of_layer = {name: weight.detach().float().cpu() for name, weight in layer.state_dict().items()}
+        yield _Module("Dense", layouts.dense_options(layer, compat), weights_of_layer)
     if normalize:
         yield _Module("Normalize", layouts.normalize_options(compat), {})
+
+
+def _cut(transformer: PreTrainedModel, head: nn.Module | None, size: int | None) -> Iterator[Dense]:
+    """A layer that keeps the first numbers of a vector, exactly; none where all are kept."""
+    layers = dense_layers(head)
+    width = layers[-1].linear.out_features if layers else int(transformer.config.hidden_size)
+    if size is not None and size < width:
+        layer = Dense(width, size, bias=False, activation=IDENTITY)
+        nn.init.eye_(layer.linear.weight)
+        yield layer
 
 
 def _write_module(folder: Path, module: _Module) -> None:

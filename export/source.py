@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from contracts import InputError
 from encoders import load_encoder
@@ -21,15 +21,13 @@ class Source(NamedTuple):
     card: str | None
 
 
-def open_source(
-    name: str, *, pooling: str | None, prompt: str | None, max_length: int | None, truncate: int | None
-) -> Source:
-    """``prompt`` takes the place of all that the folder has; "" of none.
+def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
+    """``prompt`` takes the place of all that the folder has; "" of none. ``settings`` are those of `load_encoder`.
 
     Raises:
         InputError: there is no such encoder, or it is one that our code does not run itself.
     """
-    encoder = load_encoder(name, pooling=pooling, prompt=prompt, max_length=max_length, truncate=truncate, device="cpu")
+    encoder = load_encoder(name, prompt=prompt, device="cpu", **settings)
     if not isinstance(encoder, SentenceEncoder):
         raise InputError(
             f"run={name} is {encoder.description['kind']} ({encoder.description['pooling']}); wanted an encoder that "

@@ -60,8 +60,8 @@ def use_of_transformers(encoder: SentenceEncoder) -> str:
         f"    output = model(**inputs{', output_hidden_states=True' if every else ''})",
         f'states, mask = {states}, inputs["attention_mask"].unsqueeze(-1)',
         f"vectors = {OVER_TOKENS[pooler.over_tokens.__name__]}",
-        *(["vectors = torch.nn.functional.normalize(vectors)"] if encoder.normalize else []),
         *([f"vectors = vectors[:, :{encoder.truncate}]"] if encoder.truncate else []),
+        *(["vectors = torch.nn.functional.normalize(vectors)"] if encoder.normalize else []),
         "print(torch.nn.functional.cosine_similarity(vectors[:1], vectors))",
     ]
     return "```python\n" + "\n".join(lines) + "\n```"

@@ -34,7 +34,7 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     **dict.fromkeys(
         ("data.append_end", "data.deletion", "data.mask_how", "data.mask_token", "data.prompts"), (None, None)
     ),
-    "evaluation.tasks": (None, None),
+    **dict.fromkeys(("model.normalize", "evaluation.tasks"), (None, None)),
     "evaluation.precision": ("fp32", None),
     "data.drop_last": (True, None),
     **dict.fromkeys(("early_stopping", "freeze", "model.freeze", "model.layer_decay"), (None, None)),

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
+from encoders.sentence_encoder import SentenceEncoder
 from export.model_card import model_card
 from export.products import export_product
 from files.figure import NotDrawn
@@ -86,6 +87,7 @@ def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitte
         "baselines": suite.baselines(),
         "changes": suite.changes(fitted.scorer.found_before, scores.found),
         "not_as_published": suite.not_as_published,
+        "vectors": model.encoder.vectors if isinstance(getattr(model, "encoder", None), SentenceEncoder) else None,
     }
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
 

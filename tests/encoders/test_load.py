@@ -169,16 +169,23 @@ def test_a_default_prompt_that_is_not_there(tmp_path, tiny_mlm):
         load_encoder(folder)
 
 
-def with_dense(folder):
+def with_norm_of_layers(folder):
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense
+    from sentence_transformers.sentence_transformer.modules import LayerNorm
 
     model = SentenceTransformer(str(folder), device="cpu")
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        model.append(Dense(in_features=32, out_features=5))
-    model.save(str(folder.with_name("dense")), create_model_card=False)
-    return folder.with_name("dense")
+    model.append(LayerNorm(dimension=32))
+    model.save(str(folder.with_name("norm")), create_model_card=False)
+    return folder.with_name("norm")
+
+
+def cut_unit_vectors(folder):
+    """The library cuts them after they were normalised, and so does nobody here."""
+    change(folder / "config_sentence_transformers.json", truncate_dim=7)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
 
 
 def two_poolings(folder):
@@ -202,7 +209,8 @@ def prompt_left_out(folder):
 @pytest.mark.parametrize(
     ("make", "width", "why"),
     [
-        (with_dense, 5, "Dense"),
+        (with_norm_of_layers, 32, "LayerNorm"),
+        (cut_unit_vectors, 7, "cut after they were normalised"),
         (two_poolings, 64, "cls and mean"),
         (root_of_length, 32, "mean_sqrt_len_tokens"),
         (prompt_left_out, 32, "prompt"),

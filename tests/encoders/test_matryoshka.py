@@ -115,11 +115,9 @@ def test_scores_of_each_size_are_those_of_vectors_that_are_cut(tiny_bert):
             assert (found.values[at_size], found.intervals[at_size]) == (value, alone.intervals[name])
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_a_folder_that_is_cut_is_cut_by_stock_sentence_transformers(tiny_bert, tmp_path, normalize):
+def test_a_folder_that_is_cut_is_cut_by_stock_sentence_transformers(tiny_bert, tmp_path):
     library = pytest.importorskip("sentence_transformers")
     encoder = built("sroberta", tiny_bert).encoder
-    encoder.normalize = normalize
     export_whole(encoder, tmp_path / "whole")
     stock = library.SentenceTransformer(str(tmp_path / "whole"), device="cpu", truncate_dim=8)
     wanted = stock.encode(LEFT)
@@ -133,6 +131,35 @@ def test_a_folder_that_is_cut_is_cut_by_stock_sentence_transformers(tiny_bert, t
         assert ours.fingerprint != load_encoder(tmp_path / "whole").fingerprint
     assert load_encoder(tmp_path / "cut", truncate=16).embed([]).shape == (0, 16)
     export_onnx(tmp_path / "graph", ours, int8=False)  # compares its vectors with the encoder's
+
+
+@pytest.mark.parametrize("compat", ["null", "3"])
+def test_vectors_of_length_1_are_cut_and_then_brought_to_length_1(tiny_bert, tmp_path, compat):
+    """Truth: what stock sentence-transformers cuts of vectors that are not normalised, divided by its length."""
+    library = pytest.importorskip("sentence_transformers")
+    encoder = built("sroberta", tiny_bert, normalize=True).encoder
+    export_whole(encoder, tmp_path / "whole")
+    encoder.normalize = False
+    export_whole(encoder, tmp_path / "raw")
+    raw = library.SentenceTransformer(str(tmp_path / "raw"), device="cpu", truncate_dim=8).encode(LEFT)
+    wanted = raw / np.linalg.norm(raw, axis=1, keepdims=True)
+    words = (f"run={tmp_path / 'whole'}", f"output={tmp_path / 'cut'}", "truncate=8", f"compat={compat}")
+    run_here("export", run, Keys, words)
+    stock = library.SentenceTransformer(str(tmp_path / "cut"), device="cpu")
+    np.testing.assert_allclose(stock.encode(LEFT), wanted, atol=1e-6)
+    ours = load_encoder(tmp_path / "cut")
+    for one in (ours, load_encoder(tmp_path / "whole", truncate=8)):
+        np.testing.assert_allclose(one.embed(LEFT), wanted, atol=1e-6)
+        assert (one.description["truncate"], one.description["normalize"]) == ("8", "true")
+    export_onnx(tmp_path / "graph", ours, int8=False)  # compares its vectors with the encoder's
+
+
+def test_scores_by_dot_product_are_of_prefixes_of_length_1(tiny_bert):
+    task = PairTask("mine", LEFT, RIGHT, np.array([5.0, 4.0, 2.5, 1.0, 0.0]), ["mine"] * 5, protocols=("max",))
+    encoder = load_encoder(tiny_bert, normalize=True)
+    found = Suite([task], sizes=[8]).run(encoder, intervals=False).values
+    alone = Suite([task]).run(load_encoder(tiny_bert, normalize=True, truncate=8), intervals=False).values
+    assert {name.replace("mine/", "mine@8/"): value for name, value in alone.items()}.items() <= found.items()
 
 
 def export_whole(encoder, folder):

@@ -1,0 +1,42 @@
+"""What of a backbone's folder stands behind its pooling, and goes on with the encoder that is trained from it."""
+
+import logging
+
+from contracts import InputError
+from encoders.exported import Behind, behind_pooling
+from encoders.pooling import POOLERS
+from files.models import GGUF, located
+
+log = logging.getLogger(__name__)
+
+
+def folder_of(backbone: str) -> str:
+    """The folder or hub id that has the files of a backbone."""
+    return backbone if backbone.endswith(GGUF) else located(backbone).name
+
+
+def kept_behind(backbone: str, pooling: str) -> Behind:
+    """The Dense layers and whether there is a Normalize.
+
+    Layers belong to the pooling that they were trained behind: with another one they are left out, which is logged.
+    The backbone's own tanh layer (``pooling=pooler_output``) is read elsewhere.
+
+    Raises:
+        InputError: another module stands there.
+    """
+    found = behind_pooling(folder_of(backbone))
+    if found.beyond:
+        raise InputError(
+            f"backbone={backbone}: behind its pooling is {found.beyond}, and training keeps Dense layers with an "
+            "activation of torch.nn and a Normalize at the end. To train without it, take it out of modules.json in a "
+            "copy of the folder."
+        )
+    if not found.layers or found.pooling == pooling:
+        return found
+    if pooling in POOLERS and not POOLERS[pooling].is_shipped:
+        log.warning(
+            "backbone=%s: its layer behind the pooling was trained with pooling=%s, and is left out with "
+            "model.pooling=%s.",
+            *(backbone, found.pooling, pooling),
+        )
+    return found._replace(layers=())
