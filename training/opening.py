@@ -54,7 +54,7 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
         yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(cfg, scorer)}"
     yield "device", f"{_device(trainer)}, {cfg.precision}"
     if isinstance(encoder := getattr(model, "encoder", None), SentenceEncoder):
-        yield "vectors", f"{encoder.width} numbers of {encoder.pooled}{', of length 1' if encoder.normalize else ''}"
+        yield "vectors", f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}"
         yield "attention", encoder.way(trainer.strategy.root_device).why
     if found := compiled(model.transformer):
         check_compiler(trainer.strategy.root_device, found.backend)
