@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from encoders import load_encoder
+from export.__main__ import Keys, run
 from files.results import read_results
 from tests.encoders.test_behind_pooling import NORMALIZE, dense, made
 from tests.forks import run_command
+from tests.in_process import run_here
 
 library = pytest.importorskip("sentence_transformers")
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
@@ -72,8 +74,11 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
 
 
 def test_stages_on_two_processes_carry_layers_and_length_on(tiny_bert, pairs, command, tmp_path):
+    """The second one trains an adapter, and the layer beside it."""
+    pytest.importorskip("peft")
     backbone = made(tmp_path / "made", tiny_bert, dense(32, 12), NORMALIZE)
     stages = [f"+stages.{name}.max_steps={steps}" for name, steps in (("first", 2), ("second", 1))]
+    stages += ["stages.second.model.lora.rank=2"]
     folder = tmp_path / "run"
     outcome = command(*RUN, pairs, *stages, f"backbone={backbone}", "devices=2", "model.lr=0.003", "quiet=true",
                       f"output_dir={folder}")  # fmt: skip
@@ -86,6 +91,9 @@ def test_stages_on_two_processes_carry_layers_and_length_on(tiny_bert, pairs, co
     np.testing.assert_allclose(load_encoder(folder).embed(NOUNS), found[-1], atol=1e-5, rtol=0)
     last = load_encoder(folder / "stage-second" / "checkpoints" / "best.ckpt")
     np.testing.assert_allclose(last.embed(NOUNS), found[-1], atol=1e-5, rtol=0)
+    words = (f"run={folder / 'stage-second'}", f"output={tmp_path / 'adapter'}", "format=adapter")
+    run_here("export", run, Keys, words)
+    np.testing.assert_allclose(encoded(tmp_path / "adapter", NOUNS), found[-1], atol=1e-5, rtol=0)
     assert "dense 32 to 12 Tanh" in (folder / "encoder" / "README.md").read_text()
 
 
