@@ -83,20 +83,28 @@ def _is_begun(output: Path, label: str) -> bool:
 
 
 def train_all(
-    race: Race, output: Path, parallel: int = 1, quiet: bool = False, *, keep_checkpoints: bool = True
+    race: Race,
+    output: Path,
+    parallel: int = 1,
+    quiet: bool = False,
+    *,
+    keep_checkpoints: bool = True,
+    options: Sequence[str] = (),
 ) -> list[Done]:
-    """Train what is missing, and return the runs that failed.
+    """Train what is missing, and return the runs that failed; ``options`` are words for Hydra in each of them.
 
     Raises:
         InputError: train.py refused an arm.
     """
-    steps = {label: _steps(label, words, race, output) for label, words in race.arms.items()}
+    steps = {label: _steps(label, [*options, *words], race, output) for label, words in race.arms.items()}
     jobs, labels = list[Job](), dict[str, str]()
     for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
         for label, words in race.arms.items():
             name = f"{label}-seed{seed}"
             labels[name] = label
-            jobs.append(Job(name, [*words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name))
+            jobs.append(
+                Job(name, [*options, *words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name)
+            )
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
 
