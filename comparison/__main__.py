@@ -54,6 +54,8 @@ class Keys(TypedDict):
     seeds: Sequence[int] | None
     parallel: int
     keep_checkpoints: bool
+    untrained: bool
+    tfidf: bool
     quiet: bool
 
 
@@ -87,7 +89,15 @@ def run(cfg: DictConfig) -> int:
     race = plan(OmegaConf.to_container(cfg.race, resolve=True), cfg.budget, cfg.seeds, output)  # type: ignore[arg-type]
     options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
     options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
-    failed = train_all(race, output, cfg.parallel, cfg.quiet, keep_checkpoints=cfg.keep_checkpoints, options=options)
+    failed = train_all(
+        race,
+        output,
+        cfg.parallel,
+        cfg.quiet,
+        keep_checkpoints=cfg.keep_checkpoints,
+        options=options,
+        untrained=cfg.untrained,
+    )
     status = compare(cfg, [str(output / "runs" / "*")], output, race.budget_said())
     return 1 if failed else status
 
@@ -96,6 +106,7 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     from comparison.arms import arms_of
     from comparison.collect import collect
     from comparison.contrasts import choose_headline
+    from comparison.reference import TFIDF, tfidf_arm
     from comparison.report import check_replaceable, compare, sections, write_report
     from comparison.selection import select
 
@@ -113,6 +124,8 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
         raise InputError(f"strict=true: {left_out[0].reason}")
     arms = arms_of(runs)
     headline = choose_headline(arms, cfg.headline)
+    if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):
+        arms += [one] if (one := tfidf_arm(arms, headline)) else []
     found = compare(
         arms, headline, left_out, probes_of(cfg, arms, headline), projection=cfg.projection, spent_alike=spent_alike
     )
