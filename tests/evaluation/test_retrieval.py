@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
+from sklearn.metrics import label_ranking_average_precision_score, ndcg_score, top_k_accuracy_score
 
 from contracts import InputError, RetrievalTask
 from evaluation.acquire import listing
@@ -24,6 +24,7 @@ def oracle(similarity):
     return (
         100 * label_ranking_average_precision_score(right, similarity),
         100 * top_k_accuracy_score(np.arange(len(QUERIES)), similarity, k=10, labels=np.arange(len(DOCUMENTS))),
+        100 * ndcg_score(right, similarity, k=10, ignore_ties=True),
     )
 
 
