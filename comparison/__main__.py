@@ -125,7 +125,7 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     arms = arms_of(runs)
     headline = choose_headline(arms, cfg.headline)
     if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):
-        arms += [one] if (one := tfidf_arm(arms, headline)) else []
+        arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
     found = compare(
         arms, headline, left_out, probes_of(cfg, arms, headline), projection=cfg.projection, spent_alike=spent_alike
     )
