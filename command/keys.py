@@ -227,8 +227,8 @@ def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]
     groups = GROUPS.get(config, ())
     words = sys.argv[1:] if words is None else words
     chosen = [word for word in words if groups and re.match(rf"\+?({'|'.join(groups)})(@[^=]*)?=", word)]
-    folders = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(words), flags=re.MULTILINE)
-    searched = [f"hydra.searchpath={[f'file://{Path(one).absolute()}' for one in folders]}"] if folders else []
+    folders = [f"file://{folder}" for folder in config_folders(words)]
+    searched = [f"hydra.searchpath={folders}"] if folders else []
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
             composed = compose(config, overrides=[*searched, *chosen])
@@ -236,6 +236,12 @@ def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]
             composed = compose(config)
     yield from groups if config == "train" else ()
     yield from _dotted(composed, "")
+
+
+def config_folders(words: Sequence[str]) -> list[Path]:
+    """The folders of configs that a command line adds: ``--config-dir=FOLDER``, absolute."""
+    found = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(words), flags=re.MULTILINE)
+    return [Path(one).absolute() for one in found]
 
 
 def choices_with(key: str, config: str) -> list[str]:

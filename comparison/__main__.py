@@ -6,6 +6,8 @@ if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
 import logging
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import check_number
 from command.devices import device_of
-from command.keys import of_defaults
+from command.keys import config_folders, of_defaults
 from command.line import command_line
 from contracts import InputError
 from files.claims import check_output_folder
@@ -52,6 +54,8 @@ class Keys(TypedDict):
     seeds: Sequence[int] | None
     parallel: int
     keep_checkpoints: bool
+    untrained: bool
+    tfidf: bool
     quiet: bool
 
 
@@ -83,7 +87,17 @@ def run(cfg: DictConfig) -> int:
     check_number("parallel", cfg.parallel)
     check_replaceable(output)  # not after hours
     race = plan(OmegaConf.to_container(cfg.race, resolve=True), cfg.budget, cfg.seeds, output)  # type: ignore[arg-type]
-    failed = train_all(race, output, cfg.parallel, cfg.quiet, keep_checkpoints=cfg.keep_checkpoints)
+    options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
+    options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
+    failed = train_all(
+        race,
+        output,
+        cfg.parallel,
+        cfg.quiet,
+        keep_checkpoints=cfg.keep_checkpoints,
+        options=options,
+        untrained=cfg.untrained,
+    )
     status = compare(cfg, [str(output / "runs" / "*")], output, race.budget_said())
     return 1 if failed else status
 
@@ -92,6 +106,7 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     from comparison.arms import arms_of
     from comparison.collect import collect
     from comparison.contrasts import choose_headline
+    from comparison.reference import TFIDF, tfidf_arm
     from comparison.report import check_replaceable, compare, sections, write_report
     from comparison.selection import select
 
@@ -109,10 +124,13 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
         raise InputError(f"strict=true: {left_out[0].reason}")
     arms = arms_of(runs)
     headline = choose_headline(arms, cfg.headline)
+    if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):
+        arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
     found = compare(
         arms, headline, left_out, probes_of(cfg, arms, headline), projection=cfg.projection, spent_alike=spent_alike
     )
-    written = write_report(found, output, cfg.neighbours_of)
+    command = f"python -m comparison {shlex.join(sys.argv[1:])}"
+    written = write_report(found, output, cfg.neighbours_of, command)
     if cfg.wandb:
         from comparison.upload import upload
 
@@ -218,7 +236,12 @@ def show(found: "Comparison", output: Path) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for one in found.left_out:
         console.print(f"left out: {one.reason}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{output / 'report.html'} and report.md are written.", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{output / 'report.html'}, report.md, table.tex and table.csv are written.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 main = command_line("comparison", run, Keys)

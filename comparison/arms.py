@@ -15,6 +15,7 @@ NOT_A_SETTING = {
 }  # fmt: skip
 
 
+NOT_IN_A_LABEL = {"output"}  # of an evaluation: where its file lies
 # Names of settings in labels, which stand in every table and picture
 SHORT = {"data.anchors_per_document": "A", "data.positives_per_anchor": "P", "model.temperature": "tau"}
 
@@ -88,7 +89,7 @@ def own_settings(arms: Sequence[Arm]) -> list[str]:
 
 
 def _labels(arms: Sequence[Arm]) -> list[str]:
-    """The name that was given, else the objective and, where several arms have it, what tells them apart."""
+    """The name that was given, else the objective and, where several arms have it, all in which they differ."""
     labels = []
     for arm in arms:
         objective = arm.runs[0].results["objective"] or arm.runs[0].path.stem
@@ -96,31 +97,29 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
         if arm.label:
             labels.append(arm.label)
         else:
-            labels.append(" ".join([objective, *(_said(key, arm) for key in _telling(rivals))]))
+            labels.append(" ".join([objective, *_all_said(rivals, arm)]))
     again = {label for label in labels if labels.count(label) > 1}
     return [
         f"{label} ({arm.runs[0].path})" if label in again else label for arm, label in zip(arms, labels, strict=True)
     ]
 
 
-def _telling(rivals: Sequence[Arm]) -> list[str]:
-    """As few settings as tell the arms apart: each next one is that which parts the most of them."""
-    keys, chosen, parted = own_settings(rivals), list[str](), 1
-    liked = sorted(keys, key=lambda key: ("_target_" in key, not key.endswith("path")))
-    while parted < len(rivals):
-        tried = {key: len({tuple(_said(one, arm) for one in (*chosen, key)) for arm in rivals}) for key in liked}
-        best = max(liked, key=tried.__getitem__, default=None)
-        if best is None or tried[best] <= parted:
-            break
-        chosen.append(best)
-        parted = tried[best]
-    return [key for key in keys if key in chosen]
+def _all_said(rivals: Sequence[Arm], arm: Arm) -> list[str]:
+    """Each setting in which the rivals differ; one that another brings with it (``data.batch_size``) is said once."""
+    chosen, seen = list[str](), set[tuple[str, str]]()
+    for key in sorted(differing(rivals), key=lambda key: (key.count("."), key)):
+        values = (short(key), json.dumps([other.settings.get(key) for other in rivals], default=str))
+        if values not in seen and key not in NOT_IN_A_LABEL:
+            chosen.append(key)
+            seen.add(values)
+    names = [short(key) for key in chosen]
+    return [_said(key, arm, key if names.count(name) > 1 else name) for key, name in zip(chosen, names, strict=True)]
 
 
-def _said(key: str, arm: Arm) -> str:
+def _said(key: str, arm: Arm, name: str) -> str:
     """``tau=0.05``; of a path its last part, of a class its name."""
     value = str(arm.settings.get(key)).rstrip("/").rpartition("/")[2]
-    return value.rpartition(".")[2] if key.endswith("_target_") else f"{short(key)}={value}"
+    return value.rpartition(".")[2] if key.endswith("_target_") else f"{name}={value}"
 
 
 def short(key: str) -> str:

@@ -16,6 +16,7 @@ from comparison.statistics import (
     interval,
     over_tasks,
     seeds_test,
+    sign_test,
     spread,
     swap_test,
 )
@@ -23,6 +24,7 @@ from contracts import InputError
 
 PREFERRED = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")
 OUR_MEAN = "mean of {n} tasks"
+OF_QUERIES = ("/ndcg@10", "/mrr")  # scores of retrieval, the best first
 OF_PAIRS = ("all/spearman", "cosine/spearman")  # protocol and metric of what the swap test judges
 
 
@@ -80,6 +82,10 @@ def choose_headline(arms: Sequence[Arm], wanted: str | None) -> Headline:
             held = [one for one in members.get(name, [name]) if one in shared]
             return Headline(name, held or [name])
     tasks = [name for name in shared if name.endswith(OF_PAIRS) and not _is_dev(name) and name not in members]
+    for ending in OF_QUERIES:
+        tasks = tasks or [
+            name for name in shared if name.endswith(ending) and not _is_dev(name) and name not in members
+        ]
     tasks = tasks or [name for name in shared if name.endswith(OF_PAIRS)] or shared[:1]
     if not tasks:
         has = "; ".join(f"{arm.runs[0].path}: {_some_of(arm.runs[0].results['scores'])}" for arm in arms)
@@ -121,7 +127,7 @@ def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
     pairs = list(combinations(range(len(arms)), 2))
     if not pairs:
         return []
-    tests = {task: _swap_test(arms, pairs, task) for task in headline.tasks}
+    tests = {task: _swap_test(arms, pairs, task) or _sign_test(arms, pairs, task) for task in headline.tasks}
     families = [[headline.name], [task for task in headline.tasks if task != headline.name]]
     found = list[Contrast]()
     for family in families:
@@ -175,7 +181,7 @@ def _paired(first: Arm, second: Arm, headline: Headline, score: str) -> np.ndarr
 def same_items(arms: Sequence[Arm], scores: Sequence[str]) -> bool:
     """Whether all runs were scored on the same test pairs, as far as their digests tell."""
     for task in {score.split("/")[0] for score in scores}:
-        digests = {run.items.digests.get(task) for arm in arms for run in arm.runs if run.items}
+        digests = {run.items.digests.get(task) for arm in arms for run in arm.runs if run.items} - {None}
         if len(digests) > 1:
             return False
     return True
@@ -205,6 +211,26 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
         first_SN, second_SN = (np.tile(ranks[arm], (seeds // len(kept[arm]), 1)) for arm in (a, b))
         sides.append((first_SN, second_SN))
     found = swap_test(sides, gold, f"swaps of {task}")
+    observed, null = np.full(len(pairs), np.nan), np.full((len(found.null), len(pairs)), np.nan)
+    observed[tested], null[:, tested] = found.observed, found.null
+    return SwapTest(observed, null)
+
+
+def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
+    """NaN for a pair of which a run did not keep its queries, or has others; None where all are so."""
+    kept = [[run.items.values[score] for run in arm.runs if run.items and score in run.items.values] for arm in arms]
+    sizes = {arm: {len(one) for one in held} for arm, held in enumerate(kept) if len(held) == len(arms[arm].runs)}
+    tested = [
+        place
+        for place, (a, b) in enumerate(pairs)
+        if a in sizes and b in sizes and len(sizes[a] | sizes[b]) == 1 and same_items([arms[a], arms[b]], [score])
+    ]
+    if not tested:
+        return None
+    [size] = sizes[pairs[tested[0]][0]]
+    tested = [place for place in tested if sizes[pairs[place][0]] == {size}]
+    means = {arm: np.mean(kept[arm], axis=0) for place in tested for arm in pairs[place]}
+    found = sign_test(np.stack([means[a] - means[b] for a, b in (pairs[place] for place in tested)], 1), score)
     observed, null = np.full(len(pairs), np.nan), np.full((len(found.null), len(pairs)), np.nan)
     observed[tested], null[:, tested] = found.observed, found.null
     return SwapTest(observed, null)

@@ -31,7 +31,7 @@ ASKED_EVERY = 0.5  # seconds between looks at a trial that may be ended early
 
 
 class Job(NamedTuple):
-    """``words`` are those of the command line, without ``output_dir``."""
+    """``words`` are those of the command line, without ``output_dir``; Hydra's own, as ``--config-dir=FOLDER``, too."""
 
     name: str
     words: list[str]
@@ -74,10 +74,12 @@ class Running:
         with self._lock:
             if self.ended_by:
                 return None
+            options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
+            words = [word for word in job.words if not word.startswith("-")]
             process = start(
                 # a page of each is for nobody to look at, and takes seconds that a race counts; its words may want it
-                [sys.executable, str(TRAIN), "live=false", *job.words, f"output_dir={job.folder}"],
-                {**os.environ, **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                [sys.executable, str(TRAIN), *options, "live=false", *words, f"output_dir={job.folder}"],
+                {**_importing_alike(), **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
             self._processes.append(process)
             return process
@@ -88,6 +90,18 @@ class Running:
             for process in self._processes:
                 if process.poll() is None:
                     process.terminate()  # it saves its state
+
+
+def _importing_alike() -> dict[str, str]:
+    """The environment in which train.py finds a module of the user's that this process would import from its folder.
+
+    ``python -m`` looks into the working folder, ``python train.py`` into its own.
+    """
+    here = Path.cwd()
+    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if all(Path(entry).resolve() != here for entry in sys.path):
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*given, str(here)])}
 
 
 def devices_here(parallel: int) -> list[dict[str, str]]:

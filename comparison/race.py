@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from comparison.collect import CLOCK, in_turn, labels_of, read_run
 from comparison.processes import Done, Job, run_all
+from comparison.reference import UNTRAINED, untrained_job
 from contracts import InputError
 from files.claims import differences
 from files.manifest import Damaged, is_finished, read_record, write_record
@@ -83,20 +84,35 @@ def _is_begun(output: Path, label: str) -> bool:
 
 
 def train_all(
-    race: Race, output: Path, parallel: int = 1, quiet: bool = False, *, keep_checkpoints: bool = True
+    race: Race,
+    output: Path,
+    parallel: int = 1,
+    quiet: bool = False,
+    *,
+    keep_checkpoints: bool = True,
+    options: Sequence[str] = (),
+    untrained: bool = False,
 ) -> list[Done]:
-    """Train what is missing, and return the runs that failed.
+    """Train what is missing, and return the runs that failed; ``options`` are words for Hydra in each of them.
+    With ``untrained`` the encoder that the first arm begins from is scored as an arm, too.
 
     Raises:
         InputError: train.py refused an arm.
     """
-    steps = {label: _steps(label, words, race, output) for label, words in race.arms.items()}
+    steps = {label: _steps(label, [*options, *words], race, output) for label, words in race.arms.items()}
     jobs, labels = list[Job](), dict[str, str]()
     for seed in race.seeds:  # seed by seed: a race that is stopped has all arms
         for label, words in race.arms.items():
             name = f"{label}-seed{seed}"
             labels[name] = label
-            jobs.append(Job(name, [*words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name))
+            jobs.append(
+                Job(name, [*options, *words, *steps[label], f"seed={seed}", "quiet=true"], output / "runs" / name)
+            )
+    start = None
+    if untrained and UNTRAINED not in race.arms:
+        first = next(iter(race.arms.values()))
+        start = untrained_job([*options, *first], race.seeds[0], output / "runs")
+        labels[start.name] = UNTRAINED
     labels = {**labels_of(output / "runs"), **labels}  # those of other seeds, from an earlier command
     write_record(output / "runs" / "labels.json", labels)
 
@@ -106,8 +122,14 @@ def train_all(
         if not quiet:
             log.info("%s: %s in %.0f s", done.name, done.in_words(), done.seconds)
 
+    if start:
+        for done in run_all([start], output / "runs.jsonl", 1, end):
+            if done.failed:
+                log.warning("the arm %s is left out, as its scoring failed: %s", UNTRAINED, done.said)
     runs = run_all(jobs, output / "runs.jsonl", parallel, end)
-    for job in jobs if not keep_checkpoints else []:  # of those, too, that were finished before
+    for job in (
+        [*jobs, *([start] if start else [])] if not keep_checkpoints else []
+    ):  # of those, too, that were finished before
         if is_finished(job.folder):
             _remove_checkpoints(job.folder)
     failed = [done for done in runs if not done.finished]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from comparison import paper, space, tables
 from comparison import ranking as ranked
-from comparison import space, tables
 from comparison.arms import Arm
 from comparison.collect import LeftOut
 from comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
@@ -25,6 +25,7 @@ from files.tables import Table
 from files.whole import write_whole
 
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
+LATEX, CSV = "table.tex", "table.csv"
 TITLE = "Objectives head to head"
 HERE = Path(__file__).parent
 MOST_ROWS = 500  # of a table on a page; the numbers have all
@@ -74,8 +75,8 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
     return [section for section in whole if section.parts]
 
 
-def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[str, Path]:
-    """report.html, report.md, comparison.json and pictures/; what was written, by its name.
+def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command: str = "") -> dict[str, Path]:
+    """report.html, report.md, table.tex, table.csv, comparison.json and pictures/; what was written, by its name.
 
     Raises:
         InputError: a file of another's has one of these names.
@@ -83,15 +84,16 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[
     pictures = output / "pictures"
     whole = sections(one, output, neighbours_of)
     figures = [figure for section in whole for figure in section.figures]
-    names = [f"pictures/{figure.name}.{kind}" for figure in figures for kind in ("png", "svg")]
+    names = [f"pictures/{figure.name}.{kind}" for figure in figures for kind in ("png", "svg", "pdf")]
     check_replaceable(output, names)
-    leave_mark(output, [PAGE, MARKDOWN, NUMBERS, *names])
-    drawn = draw(figures)
+    leave_mark(output, [PAGE, MARKDOWN, NUMBERS, LATEX, CSV, *names])
+    drawn = draw(figures, pdf=True)
     written = dict[str, Path]()
     for name, found in drawn.items():
         written[name] = pictures / f"{name}.png"
         write_whole(written[name], found.png, sync=False)
         write_whole(written[name].with_suffix(".svg"), found.svg, sync=False)
+        write_whole(written[name].with_suffix(".pdf"), found.pdf, sync=False)
     when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
     html = page.page(
         TITLE, [_of_page(section) for section in whole], [*lead(one), when], drawn=drawn,
@@ -101,6 +103,8 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5) -> dict[
     for name, text in (
         (PAGE, html),
         (MARKDOWN, page.in_markdown(TITLE, [_of_markdown(section) for section in whole], lead(one))),
+        (LATEX, paper.in_latex(one.arms, one.headline, one.standings, command)),
+        (CSV, paper.in_csv(one.arms, one.headline, one.standings)),
         (NUMBERS, json.dumps(_numbers(one, whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
     ):
         written[name] = output / name
@@ -131,7 +135,7 @@ def check_replaceable(output: Path, pictures: Sequence[str] = ()) -> None:
     except (OSError, Damaged):
         before = {}
     earlier = not (output / MARK).exists() and {"headline", "arms", "ranking"} <= before.keys()
-    refuse_others("output", output, (PAGE, MARKDOWN, NUMBERS, *pictures), known=lambda name: earlier)
+    refuse_others("output", output, (PAGE, MARKDOWN, NUMBERS, LATEX, CSV, *pictures), known=lambda name: earlier)
 
 
 def _of_page(section: Section) -> Section:

@@ -101,6 +101,23 @@ def swap_test(
     return SwapTest(_difference(sums_3C[0], sums_3C[1], gold_N, pair_of), np.concatenate(null))
 
 
+def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapTest:
+    """Paired permutation test over queries: the mean difference of each of P pairs of arms.
+
+    Under the null hypothesis two arms are exchangeable on every query, so their scores of it are swapped with
+    probability 1/2, which turns the sign of the difference.
+    """
+    queries = len(differences_NP)
+    rng, null = generator(key), list[np.ndarray]()
+    rows = max(1, BLOCK // queries)
+    for start in range(0, swaps, rows):
+        count = min(rows, swaps - start)
+        bits = np.frombuffer(rng.bytes(-(-count * queries // 8)), np.uint8)
+        signs_RN = 1.0 - 2.0 * np.unpackbits(bits)[: count * queries].reshape(count, -1)
+        null.append(signs_RN @ differences_NP / queries)
+    return SwapTest(differences_NP.mean(0), np.concatenate(null))
+
+
 def _moments(ranks_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
     """(3, N, C), whose sums over N make C correlations with the centred gold."""
     return np.stack([ranks_NC, ranks_NC**2, ranks_NC * gold_N[:, None]])

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +46,16 @@ class Trials:
     """Of one sweep. ``jobs`` are taken from it one at a time; all that it does is safe between threads."""
 
     def __init__(
-        self, sweep: Sweep, output: Path, words: list[str], number: int | None, seed: int, storage: str
+        self,
+        sweep: Sweep,
+        output: Path,
+        words: list[str],
+        number: int | None,
+        seed: int,
+        storage: str,
+        options: Sequence[str] = (),
     ) -> None:
+        self.options = list(options)
         self.sweep, self.output, self.words, self.seed, self.storage = sweep, output, words, seed, storage
         self.distributions, grid = sweep.distributions(), sweep.grid()
         number = number or sweep.run_cap
@@ -134,7 +142,7 @@ class Trials:
         """None where its run has finished, as the study is told then."""
         values = {name: trial.params[name] for name in self.sweep.parameters}
         settings = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        job = Job(f"trial {trial.number}: {settings}", self._words(values), self._folder(values))
+        job = Job(f"trial {trial.number}: {settings}", [*self.options, *self._words(values)], self._folder(values))
         self._running[job.name] = trial
         if self._finished(values):
             self._record(job, Done(job.name, 0, 0.0, 0, ""))

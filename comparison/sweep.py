@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from command.children import begin_process, check_number
+from command.keys import config_folders
 from command.line import log_to_terminal
 from command.meanings import filled
 from command.names import as_used
@@ -29,7 +30,7 @@ log = logging.getLogger("comparison.sweep")
 
 USAGE = (
     "python -m comparison.sweep configs/sweeps/NAME.yaml output=FOLDER [trials=N] [seed=1] [parallel=1] "
-    "[storage=sqlite|journal] [KEY=VALUE of train.py ...]"
+    "[storage=sqlite|journal] [--config-dir=FOLDER] [KEY=VALUE of train.py ...]"
 )
 
 
@@ -41,6 +42,7 @@ class Asked(NamedTuple):
     parallel: int
     storage: str
     words: list[str]  # for train.py
+    options: list[str]  # for Hydra in each trial; a study is the same wherever the folder lies
 
 
 def read_words(arguments: Sequence[str]) -> Asked:
@@ -48,8 +50,15 @@ def read_words(arguments: Sequence[str]) -> Asked:
     Raises:
         InputError: no sweep file, no output, or a value that is no number.
     """
-    files = [word for word in arguments if "=" not in word]
-    given = dict(word.split("=", 1) for word in arguments if "=" in word)
+    folders, words = config_folders(arguments), _without_folders(arguments)
+    if lacking := [folder for folder in folders if not folder.is_dir()]:
+        raise InputError(
+            f"--config-dir={lacking[0]}: no such folder. Name the folder that holds model/ or experiment/."
+        )
+    if others := [word for word in words if word.startswith("-")]:
+        raise InputError(f"{others[0]}: of Hydra's options a sweep takes --config-dir=FOLDER alone. Leave it out.")
+    files = [word for word in words if "=" not in word]
+    given = dict(word.split("=", 1) for word in words if "=" in word)
     if len(files) != 1:
         raise InputError(f"wanted one sweep file, got {files or 'none'}. Usage: {USAGE}")
     if "output" not in given:
@@ -68,8 +77,19 @@ def read_words(arguments: Sequence[str]) -> Asked:
     words = [f"{key}={value}" for key, value in given.items()]
     return Asked(
         read_sweep(Path(files[0])), output, numbers["trials"], numbers["seed"] or 1, numbers["parallel"] or 1, storage,
-        words,
+        words, [f"--config-dir={folder}" for folder in folders],
     )  # fmt: skip
+
+
+def _without_folders(arguments: Sequence[str]) -> list[str]:
+    """Without ``--config-dir=FOLDER``, ``--config-dir FOLDER`` and ``-cd FOLDER``."""
+    named = ("--config-dir", "-cd")
+    before = ["", *arguments]
+    return [
+        word
+        for last, word in zip(before, arguments, strict=False)
+        if last not in named and word.partition("=")[0] not in named
+    ]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -81,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
         raise InputError(f"a sweep without a server: {error}. pip install 'contrastive-encoders[sweep]'.") from error
     from comparison.study import Trials
 
-    trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed, asked.storage)
+    trials = Trials(asked.sweep, asked.output, asked.words, asked.trials, asked.seed, asked.storage, asked.options)
     log.info("%d trials, %d of them finished; %s", trials.wanted, trials.finished(), asked.output)
 
     def record(job: Job, done: Done) -> None:

@@ -58,6 +58,7 @@ class Estimate(NamedTuple):
 
     value: float
     replicates_R: Tensor | None = None
+    values_N: Tensor | None = None  # of each query of a retrieval task, whose mean the value is
 
     def interval(self) -> list[float] | None:
         """[2.5 %, 97.5 %] of the replicates."""

@@ -6,6 +6,7 @@ Vectors that were trained by prefixes are scored whole, and then by each size of
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -97,11 +98,17 @@ class Suite:
 
     def baselines(self) -> dict[str, float]:
         """TF-IDF on the retrieval tasks, which needs no encoder."""
-        found = dict[str, Estimate]()
-        for task in self.tasks:
-            if isinstance(task, Retrieval):
-                found.update(task.tfidf())
-        return {name: estimate.value for name, estimate in found.items()}
+        return {name: estimate.value for name, estimate in self._baselines.items()}
+
+    def with_baselines(self, items: ItemScores) -> ItemScores:
+        """The items with those of the baselines, so that an encoder is compared with them query by query."""
+        replicates, values = _of_items(self._baselines)
+        return items._replace(replicates={**items.replicates, **replicates}, values={**items.values, **values})
+
+    @cached_property
+    def _baselines(self) -> dict[str, Estimate]:
+        tasks = [task for task in self.tasks if isinstance(task, Retrieval)]
+        return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
         """What training has changed in the retrieval tasks, from what was found first (``Scores.found``)."""
@@ -187,15 +194,34 @@ def _score_dealt(
 def _items(tasks: Iterable[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
     """What single test items came to: comparisons of encoders are made of it, item by item."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
+    replicates, values = _of_items(scores)
+    retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, Retrieval)}
     return ItemScores(
         cosines={name: values_N.numpy() for name, values_N in similarities.items()},
         gold={name: np.asarray(task.gold, np.float64) for name, task in pairs.items()},
         subsets={name: np.array(task.subsets) for name, task in pairs.items()},
-        digests={name: _digest(task) for name, task in pairs.items()},
-        replicates={
-            name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None
-        },
+        digests={name: _digest(task) for name, task in pairs.items()}
+        | {name: _digest_of_retrieval(task) for name, task in retrieval.items()},
+        replicates=replicates,
+        values=values,
     )
+
+
+def _of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Replicates, and what each query came to, of the scores that have them."""
+    return (
+        {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},
+        {name: one.values_N.numpy() for name, one in scores.items() if one.values_N is not None},
+    )
+
+
+def _digest_of_retrieval(task: RetrievalTask) -> str:
+    """Sixteen hex digits of the queries, the documents, and which belong to which."""
+    found = hashlib.sha256()
+    relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
+    for part in (*task.queries, "", *task.documents, "", repr(relevant)):
+        found.update(f"{part}\0".encode("utf-8", "surrogatepass"))
+    return found.hexdigest()[:16]
 
 
 def _digest(task: PairTask) -> str:

@@ -61,7 +61,7 @@ class Figure(NamedTuple):
     looked at, is always there.
     """
 
-    name: str  # pictures/NAME.png and NAME.svg
+    name: str  # pictures/NAME.png, NAME.svg and, of a comparison, NAME.pdf
     title: str  # for those who cannot see it
     caption: str
     panels: Sequence[Mapping[str, Any]]
@@ -79,10 +79,11 @@ class Drawn(NamedTuple):
     vega: list[dict[str, Any]]
     svg: bytes
     png: bytes
+    pdf: bytes = b""
 
 
-def draw(figures: Sequence[Figure], *, pictures: bool = True) -> dict[str, Drawn]:
-    """Every figure by its name; without ``pictures`` only what a page needs.
+def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False) -> dict[str, Drawn]:
+    """Every figure by its name; without ``pictures`` only what a page needs, with ``pdf`` also for a paper.
 
     Raises:
         NotDrawn: of none there is a picture then.
@@ -90,13 +91,15 @@ def draw(figures: Sequence[Figure], *, pictures: bool = True) -> dict[str, Drawn
     asked = list[tuple[dict[str, Any], list[str]]]()
     for one in figures:
         asked += [(_on_page(one, panel), ["vega"]) for panel in one.panels]
-        asked += [(_on_paper(one), ["svg", "png"])] * pictures
+        asked += [(_on_paper(one), ["svg", "png", *["pdf"] * pdf])] * pictures
     made = iter(_rendered(asked) if asked else [])
     found = dict[str, Drawn]()
     for one in figures:
         vega = [next(made)["vega"] for _ in one.panels]
         picture = next(made) if pictures else {"svg": "", "png": ""}
-        found[one.name] = Drawn(vega, picture["svg"].encode(), base64.b64decode(picture["png"]))
+        found[one.name] = Drawn(
+            vega, picture["svg"].encode(), base64.b64decode(picture["png"]), base64.b64decode(picture.get("pdf", ""))
+        )
     return found
 
 

@@ -1,7 +1,8 @@
 """Vega in a process of its own: its engine holds threads that a fork of ours would wait for without end.
 
-Read from standard input: JSON, a list of pairs of a Vega-Lite specification and what to make of it: "vega", "svg" and
-"png", or "library" alone. Written to standard output: a list of the results, each a mapping by kind; PNG in base 64.
+Read from standard input: JSON, a list of pairs of a Vega-Lite specification and what to make of it: "vega", "svg",
+"png" and "pdf", or "library" alone. Written to standard output: a list of the results, each a mapping by
+kind; PNG and PDF in base 64.
 """
 
 import signal
@@ -22,11 +23,12 @@ LIBRARY = "window.vegaEmbed = vegaEmbed;"
 
 
 def made(spec: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
-    svg = vl_convert.vegalite_to_svg(spec) if {"svg", "png"} & set(wanted) else ""
+    svg = vl_convert.vegalite_to_svg(spec) if {"svg", "png", "pdf"} & set(wanted) else ""
     kinds = {
         "vega": lambda: vl_convert.vegalite_to_vega(spec),
         "svg": lambda: svg,
         "png": lambda: base64.b64encode(vl_convert.svg_to_png(svg, scale=SCALE)).decode(),
+        "pdf": lambda: base64.b64encode(vl_convert.svg_to_pdf(svg)).decode(),
         "library": lambda: vl_convert.javascript_bundle(LIBRARY),
     }
     return {kind: kinds[kind]() for kind in wanted}

@@ -54,7 +54,8 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
         if fitted.live:
             fitted.live.finish(curve)
         if fitted.final.scores.items:
-            write_items(items_beside(folder / "results.json"), fitted.final.scores.items)
+            items = fitted.scorer.suite.with_baselines(fitted.final.scores.items)
+            write_items(items_beside(folder / "results.json"), items)
         write_results(folder / "results.json", results)
     if not cfg.quiet:
         closing_table(results, folder, cfg.next_steps)

@@ -24,7 +24,7 @@ from evaluation.task import Entry, How, Options
 from evaluation.tsv import read_columns, read_text, table
 from evaluation.vectors import DIGITS, Pool, Prompted, unit_rows
 
-METRICS = ("mrr", "recall@10")
+METRICS = ("mrr", "recall@10", "ndcg@10")
 EXAMPLES = 3  # of queries that find another document after training
 BLOCK = 1024  # queries compared with all documents at a time
 CELLS = 2**24  # similarities held at a time: 128 MiB
@@ -104,7 +104,9 @@ class Retrieval:
         documents = vectorizer.fit_transform(self.documents)
         queries = vectorizer.transform(self.queries)
         return self._scores(
-            "tfidf", lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).double()
+            "tfidf",
+            lambda start, stop: torch.from_numpy((queries[start:stop] @ documents.T).toarray()).double(),
+            self.name,  # the resamples of an encoder's scores
         )
 
     def _scores(
@@ -113,7 +115,12 @@ class Retrieval:
         if not self.queries:
             return {}
         ranked = _ranked(self.texts_to_match, similarities)
-        return {f"{self.name}/{protocol}/{metric}": mean(measure(metric, ranked), key) for metric in self.metrics}
+        found = dict[str, Estimate]()
+        for metric in self.metrics:
+            values_N = measure(metric, ranked)
+            estimate = mean(values_N, key)
+            found[f"{self.name}/{protocol}/{metric}"] = estimate._replace(values_N=100 * values_N if key else None)
+        return found
 
 
 def _read(root: Path, name: str, options: Options) -> Retrieval:

@@ -174,14 +174,15 @@ def test_settings_drawn_at_random_are_points_not_an_empty_map(run_folder, tmp_pa
     assert draw([figure]) == draw([figure])  # the same bytes
 
 
-def test_a_name_says_as_little_as_tells_the_arms_apart(run_folder, tmp_path):
-    """The rate follows the data, and two settings tell three arms apart."""
+def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
+    """Two settings would tell three arms apart; the rate, which follows the data, is said nevertheless."""
     for name, rate, tau in (("a", 0.1, 0.05), ("b", 0.2, 0.05), ("b", 0.2, 0.5)):
         data = {"_target_": f"some.where.Of_{name}", "path": f"texts/{name}.jsonl"}
         run_folder(tmp_path / f"{name}-{tau}", "one", 1, 0.2, data=data, model={"temperature": tau, "lr": rate})
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     assert [arm.label for arm in arms] == [
-        "one path=a.jsonl tau=0.05", "one path=b.jsonl tau=0.05", "one path=b.jsonl tau=0.5"
+        "one Of_a path=a.jsonl lr=0.1 tau=0.05", "one Of_b path=b.jsonl lr=0.2 tau=0.05",
+        "one Of_b path=b.jsonl lr=0.2 tau=0.5",
     ]  # fmt: skip
     assert [figure.name for figure in settings_figures(arms, choose_headline(arms, None))] == [
         "parallel"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
+from sklearn.metrics import label_ranking_average_precision_score, ndcg_score, top_k_accuracy_score
 
 from contracts import InputError, RetrievalTask
 from evaluation.acquire import listing
@@ -24,6 +24,7 @@ def oracle(similarity):
     return (
         100 * label_ranking_average_precision_score(right, similarity),
         100 * top_k_accuracy_score(np.arange(len(QUERIES)), similarity, k=10, labels=np.arange(len(DOCUMENTS))),
+        100 * ndcg_score(right, similarity, k=10, ignore_ties=True),
     )
 
 
@@ -33,7 +34,7 @@ def test_mrr_and_recall_are_sklearns(bag_of_words, monkeypatch, block):
     values, intervals, *_ = Suite([TASK]).run(bag_of_words, intervals=True)
     queries, documents = bag_of_words.embed(QUERIES).double(), bag_of_words.embed(DOCUMENTS).double()
     similarity = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1).numpy()
-    assert list(values) == ["pydocs/cosine/mrr", "pydocs/cosine/recall@10"]
+    assert list(values) == ["pydocs/cosine/mrr", "pydocs/cosine/recall@10", "pydocs/cosine/ndcg@10"]
     assert tuple(values.values()) == pytest.approx(oracle(similarity), abs=1e-6)
     assert all(0 <= low <= values[name] <= high <= 100 for name, (low, high) in intervals.items())
 
@@ -52,7 +53,7 @@ def test_tfidf_ranks_as_a_dense_tfidf_does():
     vectorizer = TfidfVectorizer(token_pattern=r"\w+", sublinear_tf=True).fit(DOCUMENTS)
     similarity = vectorizer.transform(QUERIES).toarray() @ vectorizer.transform(DOCUMENTS).toarray().T
     baselines = Suite([TASK]).baselines()
-    assert list(baselines) == ["pydocs/tfidf/mrr", "pydocs/tfidf/recall@10"]
+    assert list(baselines) == ["pydocs/tfidf/mrr", "pydocs/tfidf/recall@10", "pydocs/tfidf/ndcg@10"]
     assert tuple(baselines.values()) == pytest.approx(oracle(similarity), abs=0.5)  # ties take their last place there
 
 

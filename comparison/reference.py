@@ -1,0 +1,55 @@
+"""What the arms of a race are held against: the encoder before training, and TF-IDF on the retrieval tasks."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from comparison.arms import Arm
+from comparison.collect import Run
+from comparison.contrasts import Headline
+from comparison.processes import Job
+from contracts import Results, Spent
+
+log = logging.getLogger(__name__)
+
+UNTRAINED, TFIDF = "untrained", "TF-IDF"
+
+
+def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
+    """A run of one step at a rate of 0: its scores and test items are those of the encoder that the arm begins from."""
+    name = f"{UNTRAINED}-seed{seed}"
+    still = ["max_steps=1", "model.lr=0", "monitor=null", "evaluation.every_n_steps=null", f"seed={seed}", "quiet=true"]
+    return Job(name, [*words, *still], runs / name)
+
+
+def tfidf_arm(arms: Sequence[Arm], headline: Headline) -> Arm | None:
+    """TF-IDF, which every run with retrieval tasks has scored; None where it lacks a task of the headline."""
+    for arm in arms:
+        for run in arm.runs:
+            found = {_of_cosine(name): score for name, score in run.results.get("baselines", {}).items()}
+            if all(task in found for task in headline.tasks):
+                return Arm(TFIDF, [_as_run(run, found)], {})
+    return None
+
+
+def _of_cosine(name: str) -> str:
+    """``pydocs/tfidf/mrr`` as encoders have it: ``pydocs/cosine/mrr``."""
+    return name.replace("/tfidf/", "/cosine/")
+
+
+def _as_run(run: Run, scores: dict[str, float]) -> Run:
+    items = run.items and run.items._replace(
+        cosines={},
+        replicates={_of_cosine(name): one for name, one in run.items.replicates.items() if "/tfidf/" in name},
+        values={_of_cosine(name): one for name, one in run.items.values.items() if "/tfidf/" in name},
+    )
+    nothing = Spent(
+        steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0
+    )  # fmt: skip
+    results: Results = {
+        **run.results, "objective": TFIDF, "scores": scores, "spent": nothing, "recipe": {}, "overlap": {},
+        "intervals": {}, "best_step": 0,
+    }  # fmt: skip
+    for entry in ("stages", "changes", "scores_before", "averages"):
+        results.pop(entry, None)  # type: ignore[misc]
+    return run._replace(results=results, rows=[], items=items, label=TFIDF)

@@ -1,0 +1,100 @@
+"""What a comparison leaves for a paper, how it judges retrieval, and config folders of races and sweeps."""
+
+import csv
+import io
+import sys
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from comparison.arms import arms_of
+from comparison.collect import collect
+from comparison.contrasts import choose_headline, contrasts, ranking
+from comparison.paper import escaped, in_csv, in_latex
+from comparison.processes import Job, Running
+from comparison.reference import tfidf_arm
+from comparison.statistics import sign_test
+from comparison.sweep import read_words
+from contracts import InputError, RetrievalTask
+from evaluation.suite import Suite
+from files.items import write_items
+from files.results import read_results, write_results
+
+
+def test_a_label_names_all_that_differs(run_folder, tmp_path):
+    run_folder(tmp_path / "a", "m", 1, 0.2, precision="bf16", data={"max_length": 32})
+    run_folder(tmp_path / "b", "m", 1, 0.3, precision="fp32", data={"max_length": 64})
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    assert [set(arm.label.split()) for arm in arms] == [
+        {"m", "precision=bf16", "max_length=32"}, {"m", "precision=fp32", "max_length=64"},
+    ]  # fmt: skip
+
+
+def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
+    for seed in (1, 2):
+        run_folder(tmp_path / f"a{seed}", "50% & a_b", seed, 0.2)
+    run_folder(tmp_path / "b", "other", 1, 0.6)
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    headline = choose_headline(arms, "stsb/cosine/spearman")
+    standings = ranking(arms, headline, contrasts(arms, headline))
+    values = [read_results(tmp_path / f"a{seed}" / "results.json")["scores"][headline.name] for seed in (1, 2)]
+    rows = list(csv.DictReader(io.StringIO(in_csv(arms, headline, standings))))
+    assert [row["arm"] for row in rows] == ["50% & a_b", "other"]
+    assert float(rows[0]["mean"]) == pytest.approx(np.mean(values))
+    assert float(rows[0]["sd_over_seeds"]) == pytest.approx(np.std(values, ddof=1))
+    latex = in_latex(arms, headline, standings, "python -m comparison\nruns=x")
+    assert latex.startswith("% Written by: python -m comparison runs=x\n")
+    assert rf"50\% \& a\_b & 1 & \textbf{{{np.mean(values):.2f}}} $\pm$ {np.std(values, ddof=1):.2f} \\" in latex
+    assert escaped("a\\b{c}^~") == r"a\textbackslash{}b\{c\}\textasciicircum{}\textasciitilde{}"
+
+
+def test_the_test_over_queries_is_scipys():
+    differences = np.random.default_rng(0).normal(0.3, 1, 60)
+    found = stats.permutation_test(
+        (differences,), lambda x, axis: x.mean(axis), permutation_type="samples", n_resamples=9999, rng=1
+    )
+    assert sign_test(differences[:, None], "x").p_values()[0] == pytest.approx(found.pvalue, abs=0.015)
+
+
+def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
+    """Queries that share their only word with their document: TF-IDF finds all, vectors without meaning do not."""
+    words = [f"word{place}" for place in range(40)]
+    suite = Suite([RetrievalTask("found", [f"the {word}" for word in words], [f"a {word} here" for word in words])])
+
+    class Meaningless:
+        def embed(self, texts, **_):
+            return torch.randn(len(texts), 8, generator=torch.Generator().manual_seed(len(texts)))
+
+    scores = suite.run(Meaningless(), intervals=True)
+    folder = run_folder(tmp_path / "a", "m", 1, 0.2)
+    write_items(folder / "items.npz", suite.with_baselines(scores.items))
+    results = read_results(folder / "results.json") | {"scores": scores.values, "baselines": suite.baselines()}
+    write_results(folder / "results.json", results)
+    arms = arms_of(collect([str(folder)])[0])
+    headline = choose_headline(arms, None)
+    assert headline.name == "found/cosine/ndcg@10"
+    arms.append(tfidf_arm(arms, headline))
+    [found] = contrasts(arms, headline)
+    assert arms[1].values(headline.name)[0] == pytest.approx(100)
+    assert (found.distinguishable, found.p < 0.001, found.over_items[1] < 0) == (True, True, True)
+
+
+def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
+    (tmp_path / "conf").mkdir()
+    sweep = tmp_path / "s.yaml"
+    sweep.write_text("method: grid\ncommand: ['${args_no_hyphens}']\nparameters: {batch_size: {values: [1]}}\n")
+    for given in ([f"--config-dir={tmp_path / 'conf'}"], ["-cd", str(tmp_path / "conf")]):
+        asked = read_words([str(sweep), *given, "output=x", "model=mine"])
+        assert (asked.options, asked.words) == ([f"--config-dir={tmp_path / 'conf'}"], ["model=mine"])
+    with pytest.raises(InputError, match=r"config-dir=.*no such folder"):
+        read_words([str(sweep), f"--config-dir={tmp_path / 'none'}", "output=x"])
+    program = tmp_path / "train.py"
+    program.write_text("import sys, mine; print(*sys.argv[1:])")
+    (tmp_path / "mine.py").write_text("")
+    monkeypatch.setattr("comparison.processes.TRAIN", program)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    said, _ = Running().start(Job("j", ["model=mine", *asked.options], tmp_path / "run"), {}).communicate()
+    assert said.split() == [*asked.options, "live=false", "model=mine", f"output_dir={tmp_path / 'run'}"]
