@@ -4,6 +4,7 @@ A leaf: it imports none of our packages, so any of them may import it.
 """
 
 import errno
+import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict, Union, runtime_checkable
@@ -29,6 +30,26 @@ class NotWritten(RuntimeError):
 
     The message says what to do, or where it lies instead. The same command is right once there is room.
     """
+
+
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # how one on another machine begins; C:/ is a disk
+
+
+def is_address(path: object) -> bool:
+    """Whether a path is an address, such as ``s3://BUCKET/FILE``, and no name on a disk here."""
+    return ADDRESS.match(str(path).strip()) is not None
+
+
+def check_local_output(key: str, path: object) -> None:
+    """
+    Raises:
+        InputError: ``path``, under which something is to be written, is an address.
+    """
+    if is_address(path):
+        raise InputError(
+            f"{key}={path}: results can only be written to a disk of this machine, and this is an address. Name a "
+            "local path, and copy what lies there once the command is done."
+        )
 
 
 def interruption_behind(error: BaseException | None) -> BaseException | None:

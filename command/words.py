@@ -2,33 +2,40 @@
 begins, and has no words for a group of keys that is given what is no choice, nor for a name that others use."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
 from command.config_files import choices
 from command.keys import GROUPS, cut
-from contracts import InputError
+from contracts import InputError, check_local_output
 
 # What Hydra builds of its own config, whoever names the class; what stands for something else may be one
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
 # What other libraries call a batch that is learnt from in parts
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
+# Last names of the keys under which a command writes, of whatever group of keys
+WRITTEN = ("output", "output_dir", "cache_dir", "publish", "save_dir")
+HYDRAS = ("hydra.run.dir", "hydra.sweep.dir")
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
 PART = "data@data.parts."  # what names the data of a part of a mixture begins so
 
 
 def check_words(config: str, words: Sequence[str]) -> None:
-    """Each group of keys is given the name of a choice, nothing names code for Hydra itself to run, and nobody wants
-    accumulated gradients.
+    """Each group of keys is given the name of a choice, nothing names code for Hydra itself to run, nobody wants
+    accumulated gradients, and nothing is to be written to an address.
 
     Raises:
         InputError: one is not, or does.
     """
     for word in words:
         said = word.lstrip("+~")
-        key = said.partition("=")[0]
+        key, _, value = said.partition("=")
+        if is_written(key) or key in HYDRAS:  # Hydra makes these folders before the command begins
+            check_local_output(key, value.strip("'\""))
         if BUILT.fullmatch(key) or NAMED.match(said):
             raise InputError(
                 f"{cut(word)}: Hydra would build what it names before the command begins, and its code is not run. "
@@ -45,6 +52,29 @@ def check_words(config: str, words: Sequence[str]) -> None:
             raise InputError(f"data.parts.{cut(name)}: wanted a name of letters, digits, - and _.")
         if key in GROUPS.get(config, ()):
             _check_choice(key, word)
+
+
+def is_written(key: str) -> bool:
+    """Whether a command writes to the path that this key names."""
+    return key.rpartition(".")[2] in WRITTEN
+
+
+def check_outputs(cfg: DictConfig) -> None:
+    """
+    Raises:
+        InputError: something would be written to an address, which can stand in a YAML file, too.
+    """
+    for key, value in _texts(OmegaConf.to_container(cfg, resolve=False), ""):
+        if is_written(key):
+            check_local_output(key, value)
+
+
+def _texts(node: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, str):
+        yield key, node
+    elif isinstance(node, dict | list):
+        for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _texts(value, f"{key}.{name}" if key else str(name))
 
 
 def _check_choice(group: str, word: str) -> None:

@@ -24,7 +24,7 @@ from command.names import as_used
 from command.statuses import exit_statuses
 from comparison.processes import Done, Job, run_all
 from comparison.sweep_file import Sweep, read_sweep
-from contracts import InputError
+from contracts import InputError, check_local_output
 
 log = logging.getLogger("comparison.sweep")
 
@@ -73,6 +73,7 @@ def read_words(arguments: Sequence[str]) -> Asked:
     storage = given.pop("storage", "sqlite")
     if storage not in ("sqlite", "journal"):
         raise InputError(f"storage={storage}: choose sqlite, or journal where several machines share the folder.")
+    check_local_output("output", given["output"])
     output = Path(given.pop("output")).expanduser()
     words = [f"{key}={value}" for key, value in given.items()]
     return Asked(

@@ -29,7 +29,7 @@ from command.line import log_to_terminal
 from command.meanings import filled
 from command.names import as_used
 from command.statuses import exit_statuses
-from contracts import InputError
+from contracts import InputError, check_local_output
 from datamodules.corpora import CORPORA, Corpus, Piece
 from datamodules.pydocs import PydocsSource
 from files.archives import BadArchive, Members
@@ -81,6 +81,7 @@ def read_words(arguments: Sequence[str]) -> Asked:
             raise InputError(f"{key}={given[key]}: wanted {' or '.join(choices)}.")
     if not given["output"]:
         raise InputError("output= is empty: wanted the folder for the corpora, for instance output=corpora.")
+    check_local_output("output", given["output"])
     output = Path(given["output"]).expanduser()
     any_rows, quiet = given["rows"].lower() == "any", given["quiet"].lower() == "true"
     return Asked(list(dict.fromkeys(names)), output, given["source"] or None, any_rows, quiet)

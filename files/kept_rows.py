@@ -8,12 +8,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contracts import InputError
+from contracts import InputError, check_local_output
+
+CACHE = "CONTRASTIVE_ENCODERS_CACHE"
 
 
 def cache_folder(given: str | None) -> Path:
     """Where files are kept that can be made again."""
-    folder = given or os.environ.get("CONTRASTIVE_ENCODERS_CACHE") or "~/.cache/contrastive-encoders"
+    check_local_output("data.cache_dir", given)
+    check_local_output(CACHE, os.environ.get(CACHE))
+    folder = given or os.environ.get(CACHE) or "~/.cache/contrastive-encoders"
     return Path(folder).expanduser()
 
 

@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from command.keys import nearest
 from command.processes import launched
 from command.statuses import explained, input_error
-from contracts import InputError
+from contracts import InputError, check_local_output
 from files.manifest import is_finished
 from training.identity import NOTHING_BEFORE, Identity, identity_in, identity_of, named_folder
 
@@ -252,6 +252,7 @@ def _epoch_limit(max_epochs: int | None, max_steps: int) -> int:
 
 def _usable(folder: str) -> str:
     """Hydra makes this folder before anybody could say in words why that cannot be done."""
+    check_local_output("output_dir", folder)
     there = Path(folder).absolute()
     while not there.exists():
         there = there.parent

@@ -1,0 +1,54 @@
+"""An output key of any command that is given an address: one sentence, status 2, and no folder called ``s3:``."""
+
+import pytest
+
+from tests.forks import TRAIN, run_command
+
+ADDRESS = "s3://bucket/run"
+GIVEN = ["model=simcse", "data=sentences", "data.path=texts.txt", "backbone=tiny"]
+COMMANDS = [
+    ([TRAIN, *GIVEN], "output_dir", ADDRESS),
+    ([TRAIN, *GIVEN], "output_dir", "'gs://bucket/run'"),
+    ([TRAIN, "-m", *GIVEN], "hydra.sweep.dir", ADDRESS),
+    ([TRAIN, *GIVEN], "hydra.run.dir", ADDRESS),
+    ([TRAIN, *GIVEN], "data.cache_dir", ADDRESS),
+    ([TRAIN, *GIVEN], "+stages.a.data.cache_dir", ADDRESS),
+    (["-m", "export.embed", "encoder=x", "input=texts.txt"], "output", "s3://bucket/v.npy"),
+    (["-m", "export", "run=x"], "output", "hf://datasets/a/b"),
+    (["-m", "evaluation", "encoder=x"], "output", "s3://bucket/scores.json"),
+    (["-m", "evaluation", "encoder=x"], "cache_dir", ADDRESS),
+    (["-m", "synthesis", "generator=x"], "output", ADDRESS),
+    (["-m", "synthesis", "output=here"], "publish", ADDRESS),
+    (["-m", "comparison", "runs=[.]"], "output", ADDRESS),
+    (["-m", "comparison", "race=head_to_head"], "output", ADDRESS),
+    (["-m", "comparison.sweep", "sweep.yaml"], "output", ADDRESS),
+    (["-m", "datamodules.mine", "encoder=x", "input=texts.txt"], "output", "s3://bucket/m.jsonl"),
+    (["-m", "datamodules.prepare", "wiki1m"], "output", ADDRESS),
+    (["-m", "preview", *GIVEN], "output", "s3://bucket/p.html"),
+]
+
+
+@pytest.mark.parametrize(("words", "key", "value"), COMMANDS, ids=lambda one: one if isinstance(one, str) else None)
+def test_an_address_is_refused_and_nothing_is_made(words, key, value, tmp_path):
+    outcome = run_command([*words, f"{key}={value}"], cwd=tmp_path)
+    assert outcome.returncode == 2, outcome.stderr[-2000:]
+    (line,) = outcome.stderr.strip().splitlines()
+    assert f"{key.lstrip('+')}={value.strip(chr(39))}" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_in_a_file_or_in_the_environment(tmp_path):
+    folder = tmp_path / "own" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("# @package _global_\noutput_dir: s3://bucket/run\n")
+    (tmp_path / "texts.txt").write_text("a text\nanother text\n")
+    before = sorted(tmp_path.iterdir())
+    run = run_command([TRAIN, "--config-dir", tmp_path / "own", *GIVEN, "experiment=mine"], cwd=tmp_path)
+    assert run.returncode == 2, run.stderr[-2000:]
+    assert "output_dir=s3://bucket/run" in run.stderr
+    cached = run_command(
+        [TRAIN, *GIVEN, "output_dir=run", "quiet=true"], cwd=tmp_path, CONTRASTIVE_ENCODERS_CACHE="s3://bucket/cache"
+    )
+    assert cached.returncode == 2, cached.stderr[-2000:]
+    assert "CONTRASTIVE_ENCODERS_CACHE=s3://bucket/cache" in cached.stderr
+    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "run"] == before
