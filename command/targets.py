@@ -1,7 +1,13 @@
 """What the path of a class in a config stands for."""
 
 import importlib
+import os
+import traceback
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
+
+from contracts import InputError
 
 
 def found_at(target: str) -> Any:
@@ -11,3 +17,59 @@ def found_at(target: str) -> Any:
         return getattr(importlib.import_module(module), name, None)
     except (ImportError, ValueError, TypeError):
         return None
+
+
+def check_importable(key: str, target: str) -> None:
+    """Import what a config names by its path, a class or function of a module, or an attribute of a class.
+
+    Raises:
+        InputError: there is no such module, importing it fails, or it has no such name.
+    """
+    parts = target.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise InputError(f"{key}={target}: wanted the path of a class, as package.module.Class.")
+    found, names = None, parts
+    for number in range(1, len(parts)):
+        module = ".".join(parts[:number])
+        try:
+            found, names = importlib.import_module(module), parts[number:]
+        except ModuleNotFoundError as error:
+            if error.name != module:  # it is there, and imports another that is not
+                raise _fails(key, target, module, error) from error
+            if number == 1 or hasattr(found, "__path__") and not hasattr(found, parts[number - 1]):
+                raise _missing(key, target, module) from error
+            break  # a class, whose attribute is meant
+        except Exception as error:
+            raise _fails(key, target, module, error) from error
+    for name in names:
+        if not hasattr(found, name):
+            near = get_close_matches(name, dir(found), n=1, cutoff=0.5)
+            advice = f" The nearest is {near[0]}." if near else ""
+            place = getattr(found, "__file__", None)
+            raise InputError(
+                f"{key}={target}: {getattr(found, '__name__', found)}{f' ({place})' if place else ''} has no {name!r}."
+                f"{advice}"
+            )
+        found = getattr(found, name)
+
+
+def _missing(key: str, target: str, module: str) -> InputError:
+    places = [os.environ.get("PYTHONPATH") and f"PYTHONPATH={os.environ['PYTHONPATH']}", f"the folder {Path.cwd()}"]
+    return InputError(
+        f"{key}={target}: there is no module {module!r}. It was looked for in {', '.join(filter(None, places))} and "
+        "among the installed packages. Install it, or name the folder that holds it: PYTHONPATH=FOLDER before the "
+        "command."
+    )
+
+
+def _fails(key: str, target: str, module: str, error: Exception) -> InputError:
+    """Python's words and the last line of the module's own code that was run."""
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}, line {error.lineno}: {error.msg}"
+    else:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+        place = f"{own[-1].filename}, line {own[-1].lineno}: {error}" if len(own) > 1 else str(error)
+    return InputError(
+        f"{key}={target}: the module {module!r} cannot be imported, {type(error).__name__} in {place}. Mend it, or "
+        "install what it imports."
+    )

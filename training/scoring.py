@@ -70,11 +70,12 @@ def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:
     if scoring.data_root is None:
         if of_tables and cfg.monitor and cfg.monitor.partition("/")[0] in of_tables:
             cfg.monitor = None
-            unscored = f", nor {', '.join(of_tables)} while training; best.ckpt is the last one"
+            unscored = f"{', '.join(of_tables)} while training; best.ckpt is the last one"
         scoring.during = [name for name in names_of(scoring.during) if name not in of_tables]
         if of_tables and not scoring.during:
             scoring.every_n_steps = None
-        log.info("evaluation.data_root is not set: no scores of %s%s.", ", ".join(names_of(scoring.suite)), unscored)
+        if said := ", nor ".join(part for part in (", ".join(names_of(scoring.suite)), unscored) if part):
+            log.info("evaluation.data_root is not set: no scores of %s.", said)
         return
     for name in of_tables:
         if (plain := in_form_that_is_there(scoring.data_root, name)) != name:

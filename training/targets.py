@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
 from command.keys import check_types, resolved
-from command.targets import found_at
+from command.targets import check_importable, found_at
 from contracts import InputError
 
 OURS = ("datamodules", "encoders", "evaluation", "training")
@@ -66,6 +66,7 @@ def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 def _check(key: str, place: Sequence[str], target: Any, allowed: Sequence[str]) -> None:
     if isinstance(target, str) and any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed):
+        check_importable(f"{key}._target_", target)
         return
     said = f"{key}._target_={target}"
     advice = "Take a class of this project or of Lightning; of others say allow_targets=[PREFIX], if you trust them."

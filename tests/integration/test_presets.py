@@ -46,3 +46,9 @@ def test_what_the_command_line_asks_for_is_not_left_out(words, command, tmp_path
     done = command(*words, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 2
     assert "evaluation.during: there is no task 'stsb-dev@senteval'" in done.err
+
+
+def test_without_tables_nothing_is_said_of_a_suite_that_is_empty(words, command, tmp_path):
+    done = command(*words, "evaluation.suite=[]", "evaluation.during=[]", f"output_dir={tmp_path / 'run'}")
+    assert done.status == 0, done.err
+    assert "no scores of" not in done.err

@@ -143,7 +143,35 @@ def test_what_is_no_class_of_the_expected_kind_is_not_built(attack, mark):
         check_targets(OmegaConf.create({"callbacks": {}} | attack))
 
 
-def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built():
+OWN = {  # what stands in the module: the target, what is said of it
+    "missing": (None, "mine.callbacks.Own", ["'mine'", "PYTHONPATH"]),
+    "class": ("class Owen: ...", "mine.callbacks.Own", ["has no 'Own'", "nearest is Owen"]),
+    "syntax": ("x = 1\nclass Own(:", "mine.callbacks.Own", ["SyntaxError", "callbacks.py, line 2"]),
+    "raises": ("x = 1\n\nx / 0", "mine.callbacks.Own", ["ZeroDivisionError", "callbacks.py, line 3"]),
+    "imports": ("import not_there", "mine.callbacks.Own", ["'not_there'", "callbacks.py, line 1"]),
+    "module": ("class Own: ...", "mine.calbacks.Own", ["'mine.calbacks'"]),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_a_module_of_ones_own_that_cannot_be_imported_is_refused_in_a_sentence(case, command, tmp_path, monkeypatch):
+    text, target, said = OWN[case]
+    if text:
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "__init__.py").touch()
+        (tmp_path / "mine" / "callbacks.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    done = command(f"+callbacks.own._target_={target}", "allow_targets=[mine]", f"output_dir={tmp_path / 'run'}")
+    assert done.status == 2
+    assert "Traceback" not in done.err
+    assert [part for part in said if part not in done.err] == []
+
+
+def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "callbacks.py").write_text("class Own: ...")
+    monkeypatch.syspath_prepend(tmp_path)
     stop = {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "monitor": "train/loss"}
     check_targets(OmegaConf.create({"callbacks": {"stop": stop}}))
     other = {"_target_": "mine.callbacks.Own"}
