@@ -36,7 +36,7 @@ def check_importable(key: str, target: str) -> None:
         except ModuleNotFoundError as error:
             if error.name != module:  # it is there, and imports another that is not
                 raise _fails(key, target, module, error) from error
-            if number == 1 or hasattr(found, "__path__") and not hasattr(found, parts[number - 1]):
+            if number == 1 or (hasattr(found, "__path__") and not hasattr(found, parts[number - 1])):
                 raise _missing(key, target, module) from error
             break  # a class, whose attribute is meant
         except Exception as error:
