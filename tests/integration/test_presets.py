@@ -49,6 +49,7 @@ def test_what_the_command_line_asks_for_is_not_left_out(words, command, tmp_path
 
 
 def test_without_tables_nothing_is_said_of_a_suite_that_is_empty(words, command, tmp_path):
-    done = command(*words, "evaluation.suite=[]", "monitor=null", f"output_dir={tmp_path / 'run'}")
+    nothing = ["evaluation.suite=[]", "evaluation.during=[]", "monitor=null"]
+    done = command(*words, *nothing, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     assert "no scores of" not in done.err
