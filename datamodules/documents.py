@@ -15,6 +15,7 @@ from datamodules.sources import DocumentSource, HubSource, TextSource
 from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, MaskHow, SpanBatches, choose_max_span
 from datamodules.spans import Positive, SpanRule, Window
 from datamodules.text_data import TextData
+from datamodules.text_prompts import Prompts
 from datamodules.text_to_ids import LengthRule, LongDocuments
 from datamodules.token_store import Source, TokenStore
 from datamodules.tokenizer import special_tokens, word_start_table
@@ -23,21 +24,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DocumentSpans(TextData):
-    """Anchors and positives drawn from long documents; a subclass says where these are.
-
-    Lengths are tokens, special tokens not counted, but for ``max_length``, which counts them.
-
-    ``min_document_length`` null stands for 2 * A * max_span tokens; ``length_unit="words"`` is the published script's
-    rule (more than so many whitespace words). ``max_span="auto"`` takes the largest one up to 512 under which 9 of 10
-    documents are long enough (of those that are under the smallest, 16) and which a sequence can hold, and lowers
-    min_span to a quarter of it where it is more. ``equalise_spans_to=2`` draws as many anchors per batch and epoch as 2
-    per document would (the paper's figure 2): with anchors_per_document=1 a batch has twice the documents and an epoch
-    goes over them twice; and documents must be as long as those 2 need, so that both draw from the same ones.
-    """
-
-    yields = SpanBatch
-    content_sum = "ids_sha256"
+class SpanKeys(TextData):
+    """How spans are drawn from documents."""
 
     anchors_per_document: int
     positives_per_anchor: int
@@ -54,6 +42,24 @@ class DocumentSpans(TextData):
     mask_token: str | None
     max_length: int
     equalise_spans_to: int | None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DocumentSpans(SpanKeys):
+    """Anchors and positives drawn from long documents; a subclass says where these are.
+
+    Lengths are tokens, special tokens not counted, but for ``max_length``, which counts them.
+
+    ``min_document_length`` null stands for 2 * A * max_span tokens; ``length_unit="words"`` is the published script's
+    rule (more than so many whitespace words). ``max_span="auto"`` takes the largest one up to 512 under which 9 of 10
+    documents are long enough (of those that are under the smallest, 16) and which a sequence can hold, and lowers
+    min_span to a quarter of it where it is more. ``equalise_spans_to=2`` draws as many anchors per batch and epoch as 2
+    per document would (the paper's figure 2): with anchors_per_document=1 a batch has twice the documents and an epoch
+    goes over them twice; and documents must be as long as those 2 need, so that both draw from the same ones.
+    """
+
+    yields = SpanBatch
+    content_sum = "ids_sha256"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -203,8 +209,16 @@ class TextDocuments(DocumentSpans):
     document: Literal["line", "file"] | None
     on_error: Literal["fail", "skip"]
     split: str
+    prompts: Prompts
+    held_out_share: float
 
     def open_documents(self) -> DocumentSource:
+        for key in ("prompts", "held_out_share"):
+            if value := getattr(self, key):
+                raise InputError(
+                    f"data.{key}={value}: spans have none. Leave it out, or take pairs of the documents: "
+                    "experiment=improve data=text."
+                )
         return TextSource(self.path, document=self.document, on_error=self.on_error, split=self.split)
 
 

@@ -4,13 +4,13 @@ import hashlib
 import json
 import platform
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from contracts import InputError, RetrievalTask
 from datamodules.docstrings import Module, documented_modules, installed
+from datamodules.near_copies import NearCopies, words_of
 from datamodules.sources import Document
 from files.manifest import is_as_left, leave_sums
 from files.whole import build_once
@@ -25,9 +25,6 @@ OF_THE_TASK = frozenset(
 )
 SUMMARY_WORDS = (4, 30)
 REST_WORDS = 20
-SHINGLE = 8  # words in a row by which near-copies are found
-SHARED = 0.5  # of the words of the shorter text: from here on one is a near-copy of the other
-WORD = re.compile(r"\w+")
 RULER = re.compile(r"([*=~^#-])\1{3}")  # of a heading
 SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
@@ -164,34 +161,6 @@ def without_task(modules: list[Module], task: list[tuple[str, str]]) -> list[Mod
         return any(tuple(side) in asked for side in sides) or near.has(sides[0])
 
     return [Module(module.name, [text for text in module.docstrings if not tells(text)]) for module in modules]
-
-
-def words_of(text: str) -> list[str]:
-    return WORD.findall(text.lower())
-
-
-class NearCopies:
-    """Finds texts that share half of their words, or half of the other's where that is shorter, with one of ``texts``.
-
-    Words are shared in runs of `SHINGLE`, and every `SHINGLE`-th run of a text is looked up: what is copied of it has
-    as many as it is long, wherever it begins.
-    """
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        words = [words_of(text) for text in texts]
-        self.lengths = [len(one) for one in words]
-        self.texts_with = defaultdict[tuple[str, ...], set[int]](set)
-        for place, one in enumerate(words):
-            for start in range(len(one) - SHINGLE + 1):
-                self.texts_with[tuple(one[start : start + SHINGLE])].add(place)
-
-    def has(self, words: Sequence[str]) -> bool:
-        """Whether the text of these words is such a one."""
-        shared = Counter[int]()
-        for start in range(0, len(words) - SHINGLE + 1, SHINGLE):
-            for place in self.texts_with.get(tuple(words[start : start + SHINGLE]), ()):
-                shared[place] += SHINGLE
-        return any(number >= SHARED * min(len(words), self.lengths[place]) for place, number in shared.items())
 
 
 def without_repeats(modules: list[Module], min_words: int) -> list[Module]:

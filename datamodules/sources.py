@@ -20,6 +20,11 @@ class Document(NamedTuple):
 
     text: str
     where: str  # "file:line"
+    title: str = ""  # where a row has one
+
+    def sections(self) -> list[tuple[tuple[str, ...], str]]:
+        """Titles and headings above each text, from the outermost on, and the text."""
+        return [((self.title,) if self.title else (), self.text)]
 
 
 class DocumentSource(Protocol):
@@ -86,7 +91,8 @@ class Tally:
                 self.leave_out("blank")
             else:
                 self.kept += 1
-                yield Document(text, where)
+                title = row.values.get("title")
+                yield Document(text, where, title.strip() if isinstance(title, str) else "")
 
     def leave_out(self, reason: str) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
@@ -136,7 +142,7 @@ class TextSource:
     def documents(self) -> Iterator[Document]:
         self.tally = self.tally.anew()
         for file in self.files:
-            rows = read_rows(file.path, ("text", "split"))
+            rows = read_rows(file.path, ("text", "split", "title"))
             whole = self.document == "file" or (self.document is None and file.in_folder)
             if whole and form_of(file.path) == ".txt":
                 rows = _as_one(rows)

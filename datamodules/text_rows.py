@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from contracts import InputError, NLIBatch, Ragged, SentenceBatch, TripletBatch
+from contracts import InputError, NLIBatch, Ragged, RetrievalTask, SentenceBatch, TripletBatch
+from datamodules.held_out import AllButHeldOut
 from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
 from datamodules.records import RecordSource
 from datamodules.text_data import TextData
@@ -155,9 +156,21 @@ class TripletRows(TextRows):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Triplets(TripletRows, StoredRows):
-    """Of files."""
+    """Of files. ``held_out_share`` is the share of the rows that is kept from training and scored."""
 
     kind = TRIPLETS
+
+    held_out_share: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.apart = AllButHeldOut.of(self.records, self.held_out_share, self.cache)
+
+    def source(self) -> Source:
+        return self.apart or self.records
+
+    def held_out(self) -> Sequence[RetrievalTask]:
+        return [self.apart.task(self.prompts_of(self.records.width))] if self.apart else []
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         if store.width == 2 and len(self.kind.columns[0]) == 3:

@@ -1,4 +1,4 @@
-"""What of a backbone's folder stands behind its pooling, and goes on with the encoder that is trained from it."""
+"""How a backbone's folder pools, and what stands behind that and goes on with the encoder trained from it."""
 
 import logging
 
@@ -13,6 +13,20 @@ log = logging.getLogger(__name__)
 def folder_of(backbone: str) -> str:
     """The folder or hub id that has the files of a backbone."""
     return backbone if backbone.endswith(GGUF) else located(backbone).name
+
+
+def pooling_of(backbone: str) -> str:
+    """How the folder of a backbone pools; the mean of a plain transformer.
+
+    Raises:
+        InputError: in a way that is none of ours.
+    """
+    found = behind_pooling(folder_of(backbone))
+    if found.pools and found.pooling is None:
+        raise InputError(
+            f"backbone={backbone}: its way of pooling is none of ours. Choose one: model.pooling={' or '.join(POOLERS)}."
+        )
+    return found.pooling or "mean"
 
 
 def kept_behind(backbone: str, pooling: str) -> Behind:

@@ -112,6 +112,7 @@ class Behind(NamedTuple):
     normalize: bool = False
     beyond: str = ""  # a module that is none of both, or one out of their order
     pooling: str | None = None  # that it stands behind; None: one that we do not have
+    pools: bool = False  # whether the folder says how
 
 
 def behind_pooling(name: str, *, setting: str = "backbone") -> Behind:
@@ -130,7 +131,7 @@ def behind_pooling(name: str, *, setting: str = "backbone") -> Behind:
             pooling = _over_layers(name, layers, pooling)
     except BeyondUs:
         pooling = None
-    return _behind(name, behind)._replace(pooling=pooling)
+    return _behind(name, behind)._replace(pooling=pooling, pools=True)
 
 
 def _modules(name: str, setting: str) -> list[dict[str, Any]] | None:

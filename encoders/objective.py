@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from contracts import InputError, Ragged, StepOutput
 from encoders.attention import check_first_token
 from encoders.backbones import BEHIND, OF_ITS_HEAD, check_vocabulary, load_masked_lm, load_tokenizer
-from encoders.behind_pooling import folder_of, kept_behind
+from encoders.behind_pooling import folder_of, kept_behind, pooling_of
 from encoders.compiled import compile_layers
 from encoders.dense import dense_layers
 from encoders.exported import read_head
@@ -59,7 +59,7 @@ class Settings(TypedDict):
 class EncoderSettings(Settings):
     """Those of an objective that trains vectors."""
 
-    pooling: str
+    pooling: str | None  # as the backbone has it
     normalize: bool | None  # vectors of length 1 wherever they leave the encoder; null: as the backbone's folder says
     append_end: bool | None
     attention: str | None  # causal, bidirectional
@@ -109,6 +109,7 @@ class Objective(pl.LightningModule):
             InputError: the backbone or the guide cannot be loaded, or an option is unknown.
         """
         hparams, under = self.hparams, self.below()
+        hparams.pooling = hparams.pooling or pooling_of(hparams.backbone)
         decoder = hparams.pooling in POOLERS and POOLERS[hparams.pooling].decodes
         if hparams.pooling in POOLERS and POOLERS[hparams.pooling].is_shipped and head is None:
             head = shipped_pooler(hparams.backbone)

@@ -27,7 +27,7 @@ from training.checks import check_choice, check_values
 from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parent.parent
-GUIDE = ("README", *(f"docs/{name}" for name in """start your-text train make-data evaluate comparison export
+GUIDE = ("README", *(f"docs/{name}" for name in """start improve your-text train make-data evaluate comparison export
     scale""".split()))  # fmt: skip
 REFERENCE = tuple(f"docs/{name}" for name in "papers recipes evaluation".split())
 RECORDS = tuple(f"docs/{name}" for name in """results results/dino/README results/head_to_head/README

@@ -1,0 +1,168 @@
+"""Rows kept from training, as a task of retrieval: which anchor belongs to which positive.
+
+Rows that share a text stay together, and rows that nearly repeat one of the task are left out of training.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contracts import InputError, RetrievalTask
+from datamodules.near_copies import NearCopies, words_of
+from datamodules.records import Record
+from datamodules.token_store import Source
+from files.manifest import is_as_left, leave_sums
+from files.whole import build_once
+
+VERSION = 1  # part of the key: raise it when the same rows would be held out otherwise
+MOST_QUERIES = 1_000  # rows of the task: more would cost time and hardly narrow the interval
+MOST_GROUPED = 200_000  # rows among which the task is chosen
+NAME = "held_out"
+PLACES = 1 << 64  # keys of places lie above those of texts, which name a group
+
+
+class AllButHeldOut:
+    """The rows of ``source`` but for a ``share`` of the first `MOST_GROUPED`, at most `MOST_QUERIES`.
+
+    Rows are of one group if they come from the same place (a document), or if they have an equal text in one of
+    ``columns``; upper case and punctuation do not count. Groups are held out as a whole, in an order that depends on
+    their texts alone, so runs with other seeds have the same task. Where texts are shared by so many rows that no
+    groups make up half of the share, as the answers of questions often are, equal anchors alone make a group.
+    """
+
+    @classmethod
+    def of(cls, source: Source, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> "AllButHeldOut | None":
+        """None where the share is 0."""
+        return cls(source, share, cache, columns) if share else None
+
+    def __init__(self, source: Source, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> None:
+        if not 0 < share <= 0.5:
+            raise InputError(f"data.held_out_share: wanted a share of the rows from 0 (none) to 0.5, got {share}.")
+        self.source, self.share, self.columns = source, share, tuple(columns)
+        self.width = source.width
+        digest = hashlib.sha256(json.dumps(self.fingerprint(), sort_keys=True).encode()).hexdigest()[:16]
+        self.directory = cache / f"held-out-{digest}"
+
+    def __iter__(self) -> Iterator[Record]:
+        self._prepare()
+        left_out = set(np.load(self.directory / "left_out.npy").tolist())
+        return (record for number, record in enumerate(self.source) if number not in left_out)
+
+    def fingerprint(self) -> dict[str, Any]:
+        ours = {"version": VERSION, "share": self.share, "columns": self.columns}
+        return {**self.source.fingerprint(), NAME: ours}
+
+    def manifest(self) -> dict[str, Any]:
+        self._prepare()
+        counts = json.loads((self.directory / "counts.json").read_text(encoding="utf-8"))
+        return {**self.source.manifest(), NAME: counts}
+
+    def task(self, prompts: Sequence[str]) -> RetrievalTask:
+        """Every anchor that is held out against every other text; a prompt for each column goes in front."""
+        self._prepare()
+        rows = json.loads((self.directory / "rows.json").read_text(encoding="utf-8"))
+        queries, documents = dict[str, dict[int, float]](), dict[str, int]()
+        for anchor, positive, *negatives in ([_on_a_line(text) for text in row] for row in rows):
+            relevant = queries.setdefault(prompts[0] + anchor, {})
+            relevant[documents.setdefault(prompts[1] + positive, len(documents))] = 1.0
+            for prompt, negative in zip(prompts[2:], negatives, strict=True):
+                documents.setdefault(prompt + negative, len(documents))
+        gains = list(queries.values())
+        one_each = len(documents) == len(gains) and all(set(gain) == {row} for row, gain in enumerate(gains))
+        return RetrievalTask(NAME, list(queries), list(documents), None if one_each else gains)
+
+    def _prepare(self) -> None:
+        build_once(self.directory, lambda folder: is_as_left(folder, "counts.json"), self._build)
+
+    def _build(self, folder: Path) -> None:
+        held, columns = self._chosen()
+        texts = {row: record.texts for row, record in enumerate(self.source) if row in held}
+        known = {key for row in texts.values() for key in _keys(row, columns)}
+        near = NearCopies([row[column] for row in texts.values() for column in columns])
+        left_out = [
+            row
+            for row, record in enumerate(self.source)
+            if row not in held
+            and (
+                not known.isdisjoint(_keys(record.texts, columns))
+                or any(near.has(words_of(record.texts[column])) for column in columns)
+            )
+        ]
+        np.save(folder / "left_out.npy", np.array(sorted([*held, *left_out]), np.int64))
+        rows = [texts[row] for row in sorted(texts)]
+        (folder / "rows.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+        counts = {
+            "rows": len(rows),
+            "queries": len({row[0] for row in rows}),
+            "documents": len({text for row in rows for text in row[1:]}),
+            "near_copies_left_out": len(left_out),
+            "kept_apart_by": "anchors" if columns == (0,) else "texts",
+        }
+        (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+        leave_sums(folder)
+
+    def _chosen(self) -> tuple[set[int], tuple[int, ...]]:
+        """The rows of the task, and the columns by whose texts they were grouped."""
+        chosen = list[int]()
+        for columns in dict.fromkeys((self.columns, (0,))):
+            groups = Groups()
+            for row, record in enumerate(islice(self.source, MOST_GROUPED)):
+                groups.add(row, [PLACES + _hashed(record.where), *_keys(record.texts, columns)])
+            wanted = min(MOST_QUERIES, round(self.share * groups.rows))
+            chosen = groups.up_to(wanted)
+            if 2 * len(chosen) >= wanted:
+                return set(chosen), columns
+        return set(chosen), (0,)
+
+
+class Groups:
+    """Rows joined by keys that they share."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.parents = dict[int, int]()  # key -> another one of its group, itself at the root
+        self.key_of = list[int]()
+
+    def add(self, row: int, keys: Sequence[int]) -> None:
+        roots = sorted({self._root(key) for key in keys})
+        for root in roots:
+            self.parents[root] = roots[0]
+        self.key_of.append(roots[0])
+        self.rows += 1
+
+    def up_to(self, most: int) -> list[int]:
+        """Rows of whole groups, ``most`` of them or fewer. Which ones depends on the keys alone."""
+        members = defaultdict[int, list[int]](list)
+        for row, key in enumerate(self.key_of):
+            members[self._root(key)].append(row)
+        chosen = list[int]()
+        for root in sorted(members):  # the smallest hash of a group's texts
+            if len(chosen) + len(members[root]) <= most:
+                chosen += members[root]
+        return chosen
+
+    def _root(self, key: int) -> int:
+        parent = self.parents.setdefault(key, key)
+        while parent != self.parents[parent]:
+            self.parents[parent] = self.parents[self.parents[parent]]
+            parent = self.parents[parent]
+        return parent
+
+
+def _keys(texts: Sequence[str], columns: Sequence[int]) -> list[int]:
+    """What tells texts apart, but not their upper case and punctuation."""
+    return [_hashed(" ".join(words_of(texts[column])) or texts[column].strip()) for column in columns]
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def _on_a_line(text: str) -> str:
+    return " ".join(text.split())

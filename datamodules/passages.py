@@ -1,0 +1,159 @@
+"""Pairs of texts that belong together, made of documents without labels.
+
+Of each passage up to three: the title or headings above it and the passage; the passage before it and the passage; and
+two spans of it, drawn as DeCLUTR draws them (Giorgi et al. 2021), the shorter as the anchor.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from contracts import InputError, RetrievalTask, TripletBatch
+from datamodules.documents import SpanKeys
+from datamodules.held_out import AllButHeldOut
+from datamodules.record_kinds import QA
+from datamodules.records import Record
+from datamodules.sources import Document, TextSource, names_of
+from datamodules.spans import SpanRule, sample_spans
+from datamodules.text_rows import TripletRows
+from datamodules.text_to_ids import WholeRows
+from datamodules.token_store import Source, TokenStore
+
+VERSION = 1  # part of the store's key: raise it when the same documents would give other pairs
+SHORTEST, LONGEST = 20, 120  # words of a passage
+SHORTEST_SPAN = 5  # words
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+LETTERS = re.compile(r"[^\W\d_]{2}")
+
+
+class Passage(NamedTuple):
+    """Some sentences of a document and what stands above them; "" where nothing does."""
+
+    heading: str
+    text: str
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PassagePairs(SpanKeys, TripletRows):
+    """Of files and folders of documents, for objectives that learn from pairs; the keys of spans do not count.
+
+    ``held_out_share`` is the share of the documents that is kept from training and scored.
+    """
+
+    kind = QA
+
+    path: str | Sequence[str]
+    document: Literal["line", "file"] | None
+    on_error: Literal["fail", "skip"]
+    split: str
+    held_out_share: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        documents = TextSource(self.path, document=self.document, on_error=self.on_error, split=self.split)
+        self.rows = RowsOfPassages(documents)
+        self.apart = AllButHeldOut.of(self.rows, self.held_out_share, self.cache, columns=(1,))
+
+    def source(self) -> Source:
+        return self.apart or self.rows
+
+    def reading(self, tokenizer: Any) -> WholeRows:
+        return WholeRows(tokenizer, labelled=True)
+
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
+        """With ``model.exclude_same_anchor`` the pairs of a passage are no negatives of each other."""
+        assert store.labels is not None
+        return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
+
+    def held_out(self) -> Sequence[RetrievalTask]:
+        return [self.apart.task(self.prompts_of(2))] if self.apart else []
+
+
+class RowsOfPassages:
+    """Documents as the store wants them: rows of two texts. The label of a row is the number of its passage."""
+
+    width = 2
+
+    def __init__(self, documents: TextSource) -> None:
+        self.documents = documents
+        self.made = Counter[str]()
+        self.passages = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        self.made, self.passages = Counter(), 0
+        for document in self.documents.documents():
+            passages = passages_of(document)
+            for place, kind, pair in pairs_of(passages):
+                self.made[kind] += 1
+                yield Record(pair, float(self.passages + place), document.where)
+            self.passages += len(passages)
+        if not self.made:
+            raise InputError(
+                f"{names_of([file.path for file in self.documents.files])}: no pairs of texts can be made: no document has a title or {2 * SHORTEST} "
+                "words. Give longer documents, or pairs of your own: data=qa data.path=FILE."
+            )
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**self.documents.fingerprint(), "pairs": VERSION}
+
+    def manifest(self) -> dict[str, Any]:
+        return {**self.documents.manifest(), "passages": self.passages, "pairs": dict(self.made)}
+
+
+def passages_of(document: Document) -> list[Passage]:
+    """The paragraphs of each section, put together or cut between sentences to `SHORTEST` to `LONGEST` words.
+
+    What is shorter joins what stands before it in its section.
+    """
+    found = list[Passage]()
+    for headings, text in document.sections():
+        heading = ": ".join(dict.fromkeys(" ".join(one.split()) for one in headings))
+        pieces = list[list[str]]()  # words of each
+        for sentence in (words for one in SENTENCE_END.split(text) if (words := one.split())):
+            for piece in (sentence[at : at + LONGEST] for at in range(0, len(sentence), LONGEST)):
+                if pieces and len(pieces[-1]) + len(piece) <= LONGEST:
+                    pieces[-1] += piece
+                else:
+                    pieces.append(piece)
+        if len(pieces) > 1 and len(pieces[-1]) < SHORTEST:
+            last = pieces.pop()
+            pieces[-1] += last
+        found += [Passage(heading, " ".join(words)) for words in pieces]
+    return found
+
+
+def pairs_of(passages: Sequence[Passage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
+    """(place of the passage, kind of pair, anchor and positive) of each pair that these passages allow."""
+    for place, (heading, text) in enumerate(passages):
+        words = text.split()
+        if LETTERS.search(heading):
+            yield place, "title and passage", (heading, text)
+        if len(words) < SHORTEST:
+            continue
+        before = passages[place - 1] if place else Passage("", "")
+        if before.heading == heading and len(before.text.split()) >= SHORTEST:
+            yield place, "neighbouring passages", (before.text, text)
+        if len(words) >= 2 * SHORTEST:
+            yield place, "spans of a passage", spans_of(words)
+
+
+def spans_of(words: Sequence[str]) -> tuple[str, str]:
+    """Two spans, drawn by what the words are: the same on every machine and in every run."""
+    seed = hashlib.blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    rule = SpanRule(1, 1, SHORTEST_SPAN, len(words) // 2, "uniform", "adjacent")
+    drawn = sample_spans(len(words), rule, np.random.default_rng(int.from_bytes(seed)))
+    spans = [
+        words[start : start + length]
+        for start, length in (
+            (drawn.positive_starts[0], drawn.positive_lengths[0]),
+            (drawn.anchor_starts[0], drawn.anchor_lengths[0]),
+        )
+    ]
+    short, long = sorted(spans, key=len)
+    return " ".join(short), " ".join(long)

@@ -1,0 +1,132 @@
+"""Rows kept from training: what may not be shared, which groups stay whole, and the task that they make."""
+
+import json
+import random
+
+import pytest
+
+from datamodules.held_out import MOST_QUERIES, AllButHeldOut
+from datamodules.records import Record
+
+WORDS = [f"word{number}" for number in range(3_000)]
+
+
+class Rows:
+    """Rows in memory, as a source of the token store."""
+
+    width = 2
+
+    def __init__(self, rows, folder="here", where=None):
+        self.rows, self.folder, self.where = rows, folder, where or (lambda row: row)
+
+    def __iter__(self):
+        return (Record(texts, None, f"{self.folder}:{self.where(row)}") for row, texts in enumerate(self.rows))
+
+    def fingerprint(self):
+        return {"rows": json.dumps(self.rows), "folder": self.folder}
+
+    def manifest(self):
+        return {"rows": len(self.rows)}
+
+
+def text(rng, words):
+    return " ".join(rng.choices(WORDS, k=words))
+
+
+def runs_of_eight(text):
+    words = text.split()
+    return {tuple(words[start : start + 8]) for start in range(len(words) - 7)}
+
+
+def questions(number=600, seed=1):
+    """Every third question or answer is one of an earlier row, in capitals; every fifth answer nearly repeats one."""
+    rng, rows = random.Random(seed), []
+    for row in range(number):
+        question, answer = text(rng, 6), text(rng, 40)
+        if row % 3 == 2:
+            earlier = rng.choice(rows)
+            question, answer = (earlier[0].upper(), answer) if row % 2 else (question, earlier[1].upper() + "!")
+        elif row and row % 5 == 0:
+            answer = f"{rng.choice(rows)[1]} {text(rng, 4)}"
+        rows.append((question, answer))
+    return rows
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, share):
+    rows = questions()
+    source = AllButHeldOut(Rows(rows), share, tmp_path)
+    task, trained = source.task(["", ""]), [record.texts for record in source]
+    asked, found = ({one.lower().strip("!") for one in side} for side in (task.queries, task.documents))
+    assert not asked & {question.lower() for question, _ in trained}
+    assert not found & {answer.lower().strip("!") for _, answer in trained}
+    near = {run for answer in task.documents for run in runs_of_eight(answer.lower().strip("!"))}
+    for _, answer in trained:  # a text of 44 words would share 33 of its 37 runs
+        assert len(near & runs_of_eight(answer.lower().strip("!"))) < 4
+    counts = source.manifest()["held_out"]
+    assert 0.5 * share * len(rows) <= counts["rows"] <= share * len(rows)
+    assert counts["rows"] + counts["near_copies_left_out"] + len(trained) == len(rows)
+    assert (counts["queries"], counts["documents"], counts["kept_apart_by"]) == (
+        len(task.queries),
+        len(set(task.documents)),
+        "texts",
+    )
+
+
+def test_each_query_has_the_documents_of_its_rows(tmp_path):
+    rows = [*questions(), *((question, f"{answer} once more") for question, answer in questions(60, seed=9))]
+    task = AllButHeldOut(Rows(rows), 0.2, tmp_path).task(["ask: ", "text: "])
+    belong = {(f"ask: {question}", f"text: {answer}") for question, answer in rows}
+    gains = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
+    found = {(query, task.documents[place]) for query, gain in zip(task.queries, gains, strict=True) for place in gain}
+    assert found <= belong
+    assert {document for _, document in found} == set(task.documents)
+    assert found == {pair for pair in belong if pair[0] in task.queries}
+
+
+def test_the_task_depends_on_the_texts_alone(tmp_path):
+    one, other = (AllButHeldOut(Rows(questions(), name), 0.1, tmp_path).task(["", ""]) for name in ("here", "there"))
+    assert one == other
+    assert one.queries
+    shuffled = random.Random(2).sample(questions(), 600)
+    again = AllButHeldOut(Rows(shuffled), 0.1, tmp_path).task(["", ""])
+    assert {one.lower() for one in again.queries} == {two.lower() for two in one.queries}
+
+
+def test_rows_of_one_place_stay_together(tmp_path):
+    rng = random.Random(3)
+    rows = [(text(rng, 5), text(rng, 30)) for _ in range(400)]
+    document_of = {texts: row // 8 for row, texts in enumerate(rows)}
+    source = AllButHeldOut(Rows(rows, where=lambda row: row // 8), 0.2, tmp_path, columns=(1,))
+    trained = {document_of[record.texts] for record in source}
+    asked = {document_of[question, answer] for question, answer in rows if question in source.task(["", ""]).queries}
+    assert len(asked) == 10  # of 50 documents
+    assert trained == set(range(50)) - asked
+
+
+def test_answers_that_many_questions_share_are_in_the_task_and_in_training(tmp_path):
+    rng = random.Random(4)
+    answers = [text(rng, 20) for _ in range(4)]
+    rows = [(text(rng, 6), answers[row % 4]) for row in range(400)]
+    source = AllButHeldOut(Rows(rows), 0.1, tmp_path)
+    task, trained = source.task(["", ""]), [record.texts for record in source]
+    assert (len(task.queries), len(trained)) == (40, 360)
+    assert not set(task.queries) & {question for question, _ in trained}
+    assert set(task.documents) == set(answers)
+    assert source.manifest()["held_out"]["kept_apart_by"] == "anchors"
+
+
+def test_a_task_has_so_many_rows_and_no_more(tmp_path):
+    rng = random.Random(5)
+    rows = [(text(rng, 5), text(rng, 10)) for _ in range(11 * MOST_QUERIES)]
+    assert len(AllButHeldOut(Rows(rows), 0.1, tmp_path).task(["", ""]).queries) == MOST_QUERIES
+
+
+def test_hard_negatives_of_the_task_are_documents_that_belong_to_nothing(tmp_path):
+    rng = random.Random(6)
+    rows = Rows([(text(rng, 5), text(rng, 10), text(rng, 10)) for _ in range(100)])
+    rows.width = 3
+    task = AllButHeldOut(rows, 0.1, tmp_path).task(["", "", "not: "])
+    assert len(task.documents) == 2 * len(task.queries) == 20
+    relevant = {place for gain in task.relevant for place in gain}
+    assert all(task.documents[place].startswith("not: ") == (place not in relevant) for place in range(20))

@@ -1,0 +1,84 @@
+"""Pairs of documents without labels: passages, titles, neighbours, spans."""
+
+import itertools
+import json
+import random
+
+import pytest
+
+from contracts import InputError
+from datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
+from datamodules.sources import Document
+from tests.data import as_rank
+from tests.objectives import settings
+
+
+def sentences(number, seed=0, words=(3, 30)):
+    rng = random.Random(seed)
+    return " ".join(" ".join(f"w{rng.randrange(10**6)}" for _ in range(rng.randint(*words))) + "." for _ in range(number))
+
+
+@pytest.mark.parametrize("text", [sentences(1), sentences(40), sentences(3, words=(300, 400)), sentences(200, 5, (1, 3))])
+def test_passages_have_every_word_of_the_document_in_order(text):
+    passages = passages_of(Document(text.replace(". ", ".\n\n"), "a:1"))
+    assert " ".join(one.text for one in passages) == text
+    lengths = [len(one.text.split()) for one in passages]
+    assert max(lengths) <= LONGEST + SHORTEST
+    assert all(length >= SHORTEST for length in lengths[1:])
+
+
+def test_a_title_goes_with_each_passage_and_neighbours_with_each_other():
+    passages = passages_of(Document(sentences(20), "a:1", "On wings"))
+    found = list(pairs_of(passages))
+    texts = [one.text for one in passages]
+    assert [pair for _, kind, pair in found if kind == "title and passage"] == [("On wings", text) for text in texts]
+    assert [pair for _, kind, pair in found if kind == "neighbouring passages"] == list(itertools.pairwise(texts))
+    assert all(pair[1] in texts[place] for place, _, pair in found)
+
+
+def test_a_title_without_letters_is_none():
+    assert {kind for _, kind, _ in pairs_of(passages_of(Document(sentences(20), "a:1", "12.3 --")))} == {
+        "neighbouring passages",
+        "spans of a passage",
+    }
+
+
+def test_spans_lie_side_by_side_in_their_passage():
+    for seed in range(200):
+        words = sentences(12, seed).split()
+        short, long = spans_of(words)
+        text = " ".join(words)
+        assert f"{short} {long}" in text or f"{long} {short}" in text
+        assert 5 <= len(short.split()) <= len(long.split()) <= len(words) // 2
+        assert spans_of(words) == (short, long)
+
+
+def corpus(path, number=40, title=True):
+    rows = ({"text": sentences(30, seed), **({"title": f"about {seed}"} if title else {})} for seed in range(number))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def module(path, tmp_path, **keys):
+    cache = str(tmp_path / "cache")
+    given = {"batch_size": 4, "quiet": True, "path": str(path), "cache_dir": cache, "max_length": 64, **keys}
+    return PassagePairs(**settings("data", "text", **given))
+
+
+def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
+    data = as_rank(module(corpus(tmp_path / "corpus.jsonl"), tmp_path, tokenizer=str(tiny_bert), batch_size=8), 0, 1)
+    groups = dict[int, set]()
+    for batch in data.train_dataloader():
+        for row, group in zip(batch.rows, batch.groups.tolist(), strict=True):
+            groups.setdefault(group, set()).add(int(row))
+    found = data.manifest()["source"]
+    assert len(groups) <= found["passages"]
+    assert max(map(len, groups.values())) == 3
+    assert all(max(rows) - min(rows) < 3 for rows in groups.values())
+    assert set(found["pairs"]) == {"title and passage", "neighbouring passages", "spans of a passage"}
+
+
+def test_documents_of_a_few_words_are_refused(tmp_path, tiny_bert):
+    (tmp_path / "short.txt").write_text("a few words\n" * 50)
+    with pytest.raises(InputError, match=r"short\.txt.*no pairs.*data=qa"):
+        as_rank(module(tmp_path / "short.txt", tmp_path, tokenizer=str(tiny_bert)), 0, 1)
