@@ -1,0 +1,104 @@
+"""The recipe ``improve`` from the command line: what is held out, what is made of documents, and that an index by dot
+product goes on working.
+"""
+
+import csv
+import json
+import random
+
+import numpy as np
+import pytest
+
+from files.results import read_results
+
+SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]
+RUN = ["experiment=improve", "backbone=tiny", *(f"tiny.{size}" for size in SIZES)]
+RUN += ["batch_size=8", "max_steps=2", "precision=fp32", "evaluation.precision=fp32"]
+WORDS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass stone wind paper".split()
+
+
+def text(rng, words):
+    return " ".join(rng.choices(WORDS, k=words)) + f" {rng.randrange(10**6)}"
+
+
+@pytest.fixture(scope="module")
+def faq(tmp_path_factory):
+    rng, path = random.Random(1), tmp_path_factory.mktemp("texts") / "faq.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("question", "answer"), *((text(rng, 4), text(rng, 20)) for _ in range(120))])
+    return path
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    rng, folder = random.Random(2), tmp_path_factory.mktemp("texts") / "docs"
+    folder.mkdir()
+    for number in range(20):
+        parts = (f"## Part {part} of {number}\n\n{'. '.join(text(rng, 12) for _ in range(12))}.\n" for part in range(3))
+        (folder / f"{number}.md").write_text(f"# About {text(rng, 2)}\n\n" + "\n".join(parts))
+    return folder
+
+
+def test_pairs_are_scored_on_a_tenth_that_is_not_trained_on(command, faq, tmp_path):
+    done = command(*RUN, f"data.path={faq}", f"output_dir={tmp_path / 'run'}")
+    assert done.status == 0, done.err
+    results = read_results(tmp_path / "run" / "results.json")
+    data, score = results["data"][0], "held_out/cosine/ndcg@10"
+    assert data["source"]["held_out"]["rows"] == 12
+    assert data["kept"] + 12 + data["source"]["held_out"]["near_copies_left_out"] == 120
+    assert score in results["scores"]
+    assert score in results["scores_before"]
+    assert "held_out/tfidf/ndcg@10" in results["baselines"]
+    assert "held out   12 rows" in done.err
+    other = command(*RUN, f"data.path={faq}", "seed=2", f"output_dir={tmp_path / 'other'}")
+    assert other.status == 0, other.err
+    items = [np.load(tmp_path / name / "items.npz") for name in ("run", "other")]
+    digests = [[one[key] for key in one.files if key.startswith("digests/")] for one in items]
+    assert digests[0] == digests[1] != []
+
+
+def test_of_documents_pairs_are_made_and_counted(command, documents, tmp_path):
+    done = command(*RUN, "data=text", f"data.path={documents}", f"output_dir={tmp_path / 'run'}")
+    assert done.status == 0, done.err
+    data = read_results(tmp_path / "run" / "results.json")["data"][0]
+    made = data["source"]["pairs"]
+    assert set(made) == {"title and passage", "neighbouring passages", "spans of a passage"}
+    assert made["title and passage"] == data["source"]["passages"]
+    assert sum(made.values()) == (
+        data["kept"] + data["source"]["held_out"]["rows"] + data["source"]["held_out"]["near_copies_left_out"]
+    )
+    assert f"{made['title and passage']} of title and passage" in done.err
+
+
+def test_queries_of_ones_own_are_scored_in_the_place_of_held_out_rows(command, faq, tmp_path):
+    rows = [{"question": f"what is {number}", "answer": f"it is {number}"} for number in range(20)]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [f"data.path={faq}", f"evaluation.tasks=[{tmp_path / 'own.jsonl'}]"]
+    done = command(*RUN, *words, f"output_dir={tmp_path / 'run'}")
+    assert done.status == 0, done.err
+    results = read_results(tmp_path / "run" / "results.json")
+    assert results["data"][0]["kept"] == 120
+    assert not any(score.startswith("held_out") for score in results["scores"])
+    assert "own/cosine/ndcg@10" in results["scores_before"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data.held_out_share=0.9"], "data.held_out_share: wanted a share of the rows from 0 (none) to 0.5, got 0.9"),
+        (["data.path=nowhere.csv"], "nowhere.csv"),
+        (["data=text", "data.prompts=3"], "data.prompts=3: wanted texts"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(command, faq, tmp_path, words, said):
+    done = command(*RUN, f"data.path={faq}", *words, f"output_dir={tmp_path / 'run'}")
+    assert done.status == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_spans_have_neither_prompts_nor_rows_held_out(command, documents, tmp_path):
+    words = ["model=declutr", "data=text", f"data.path={documents}", "backbone=tiny", "data.held_out_share=0.1"]
+    done = command(*words, f"output_dir={tmp_path / 'run'}")
+    assert done.status == 2
+    assert "experiment=improve" in done.err
