@@ -23,7 +23,8 @@ MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
 PACKAGES = [name for name in PYPROJECT["tool"]["setuptools"]["packages"] if name != "command.configs"]
 # Where it is not the name of the distribution
 IMPORT_NAMES = {
-    "faiss-cpu": "faiss", "hydra-core": "hydra", "pyyaml": "yaml", "scikit-learn": "sklearn", "umap-learn": "umap",
+    "faiss-cpu": "faiss", "hydra-core": "hydra", "markdown-it-py": "markdown_it", "pyyaml": "yaml",
+    "scikit-learn": "sklearn", "umap-learn": "umap",
     "vl-convert-python": "vl_convert",
 }  # fmt: skip
 NEEDED_BY = {

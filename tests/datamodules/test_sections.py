@@ -1,0 +1,77 @@
+"""Passages under their headings; the truth is an outline written by hand, and the tokens of markdown-it."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from datamodules.sections import Section, sections
+
+DOCS = [path for path in sorted((Path(__file__).parents[2] / "docs").glob("*.md")) if path.stat().st_size > 2_000]
+
+
+def test_a_passage_stands_under_the_path_of_its_headings():
+    text = """Above all.
+
+Second paragraph.
+
+# Guide
+
+Welcome *here*.
+
+More.
+
+## Install
+
+### With pip
+
+    pip install it
+
+## Use
+
+- one
+- two
+
+# Appendix
+"""
+    assert sections(text) == [
+        Section((), "Above all."),
+        Section((), "Second paragraph."),
+        Section(("Guide",), "Welcome here.\n\nMore."),
+        Section(("Guide", "Install", "With pip"), "pip install it"),
+        Section(("Guide", "Use"), "one\ntwo"),
+    ]
+
+
+def test_a_heading_ends_those_of_its_level_and_below():
+    text = "### c\n1\n# a\n2\n## b\n3\n#### d\n4\n## b\n5\n"
+    assert sections(text) == [
+        Section(("c",), "1"),
+        Section(("a",), "2"),
+        Section(("a", "b"), "3"),
+        Section(("a", "b", "d"), "4"),
+        Section(("a", "b"), "5"),
+    ]
+
+
+def test_a_plain_text_is_its_paragraphs_and_nothing_in_it_is_a_mark():
+    text = "# no *heading*\r\nsame paragraph\r\n\r\n   \n    indented\n\n\n---\n"
+    assert sections(text, markdown=False) == [
+        Section((), "# no *heading*\nsame paragraph"),
+        Section((), "indented"),
+        Section((), "---"),
+    ]
+    assert sections("", markdown=False) == sections(" \n\n") == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_every_heading_with_text_below_it_has_one_passage(path):
+    """In the flat list of tokens, a heading has text where the next opening behind it is not that of a heading."""
+    text = path.read_text(encoding="utf-8")
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    outer = [token for token in tokens if token.level == 0 and token.nesting >= 0 and token.type != "hr"]
+    titled = sum(one.type == "heading_open" != two.type for one, two in pairwise(outer))
+    found = sections(text)
+    assert len([section for section in found if section.headings]) == titled
+    assert [section for section in found if not section.headings or "\n\n\n" in section.passage] == []
