@@ -143,10 +143,12 @@ class RecordSource:
         )
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
+            mend = "Name those of the texts, in that order: data.columns=[...]"
+            if names is not None:
+                mend = f"Give the column of the label one of the names {', '.join(labels)}"
             raise InputError(
                 f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
-                f"{', '.join(map(repr, first.values))}. Rename columns in the file, or name those of the texts: "
-                "data.columns=[...]."
+                f"{', '.join(map(repr, first.values))}. {mend}."
             )
         return names, label
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from contracts import InputError, RetrievalTask
-from files.listing import form_of, list_files
+from files.listing import count_kinds, form_of, list_files, passed_over
 from files.manifest import describe_files
 from files.rows import BadRow, Row, read_rows, text_in
 
@@ -115,7 +115,8 @@ class Tally:
 class TextSource:
     """Documents in files of every kind, under the name "text", in folders of them, or in several of either.
 
-    A .txt file is a document per line, in a folder a document per file; ``document`` overrides both. Rows with a
+    A .txt file is a document per line, in a folder a document per file; ``document`` overrides both. Markdown, HTML,
+    PDF, Word and Excel are a document per file. Rows with a
     "split" column are taken where it says ``split``.
     """
 
@@ -129,7 +130,8 @@ class TextSource:
     ) -> None:
         if document not in (None, "line", "file"):
             raise InputError(f"data.document: wanted line or file, got {document!r}")
-        self.files = list_files(path)
+        self.files = list_files(path, documents=True)
+        self.passed_over = passed_over(path, self.files)
         self.document = document
         self.tally = Tally(split, on_error)
 
@@ -159,6 +161,8 @@ class TextSource:
         return {
             "kind": "text",
             **describe_files([file.path for file in self.files]),
+            "kinds": count_kinds([file.path for file in self.files]),
+            "passed_over": self.passed_over,
             "document": self.document,
             "split": self.tally.split,
             "blank": self.tally.left_out.get("blank", 0),
