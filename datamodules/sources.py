@@ -130,7 +130,7 @@ class TextSource:
     ) -> None:
         if document not in (None, "line", "file"):
             raise InputError(f"data.document: wanted line or file, got {document!r}")
-        self.files = list_files(path, documents=True)
+        self.files = list_files(path, documents="all")
         self.passed_over = passed_over(path, self.files)
         self.document = document
         self.tally = Tally(split, on_error)

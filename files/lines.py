@@ -10,12 +10,9 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from contracts import InputError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 LINE = "text"  # the name of what a line of a .txt file holds, or a document
 BLOCK = 1 << 18  # bytes read at a time
@@ -144,7 +141,7 @@ class _AsUtf8(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: Any) -> int:
         ended = False
         while not self.ready and not ended:
             data = self.stream.read(BLOCK)

@@ -6,7 +6,7 @@ import glob
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from contracts import InputError
 
@@ -35,25 +35,25 @@ def list_files(
     key: str = "data.path",
     *,
     any_name: bool = False,
-    documents: bool = False,
+    documents: Literal["none", "named", "all"] = "none",
 ) -> list[TextFile]:
     """Return files as given, and those of folders and patterns in sorted order. ``any_name`` allows a given file to end
-    in anything; ``documents`` takes what is one text, besides rows.
+    in anything. ``documents`` takes what is one text, besides rows: where it is named, or in folders, too.
 
-    Of the output folder of a synthesis only the shards count: other tables lie beside and below them. A README above
-    rows describes them, and is no document.
+    Of the output folder of a synthesis only the shards count: other tables lie beside and below them. A README, or what
+    else has a name in capitals, describes the rows that lie beside or below it, and is no document.
 
     Raises:
         InputError: there is nothing to read, or a file that is none of ours; ``key`` names who asked for it.
     """
-    files, forms = list[TextFile](), (*FORMS, *DOCUMENTS) if documents else FORMS
+    files, forms = list[TextFile](), FORMS if documents == "none" else (*FORMS, *DOCUMENTS)
     for path in _given(paths, key):
         matches = _matches(path)
         if not matches:
             raise InputError(_missing(path, key))
         for match in matches:
             if match.is_dir():
-                files += [TextFile(found, True) for found in _walk(match, forms)]
+                files += [TextFile(found, True) for found in _walk(match, forms if documents == "all" else FORMS)]
             elif any_name or form_of(match, forms):
                 files.append(TextFile(match, False))
             else:
@@ -113,10 +113,13 @@ def _walk(folder: Path, forms: Sequence[str]) -> list[Path]:
     visible = _visible(folder)
     found = [path for path in visible if form_of(path, forms) and path.name not in OF_A_FOLDER]
     rows = [path for path in found if form_of(path) not in ("", ".txt")]
-    found = [path for path in found if not (_is_readme(path) and any(one.is_relative_to(path.parent) for one in rows))]
+    found = [path for path in found if not _describes(path, rows)]
     if not found:
         seen = f"{len(visible)} other file(s), e.g. {visible[0].name}" if visible else "an empty folder"
-        raise InputError(f"{folder}: no file to read. Wanted {', '.join(forms)} in this folder or below; got {seen}.")
+        wanted, named = f"Wanted {', '.join(forms)} in this folder or below", ""
+        if not set(DOCUMENTS) <= set(forms) and any(form_of(path, DOCUMENTS) for path in visible):
+            named = f" Documents are read by data=text, and embedded where a pattern names them: '{folder}/**/*.md'."
+        raise InputError(f"{folder}: no file to read. {wanted}; got {seen}.{named}")
     return found
 
 
@@ -125,8 +128,9 @@ def _visible(folder: Path) -> list[Path]:
     return [path for path in everything if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
 
-def _is_readme(path: Path) -> bool:
-    return path.stem.lower() == "readme" and form_of(path, DOCUMENTS) != ""
+def _describes(path: Path, rows: Sequence[Path]) -> bool:
+    named = path.stem.isupper() or path.stem.lower() == "readme"
+    return named and form_of(path, DOCUMENTS) != "" and any(row.is_relative_to(path.parent) for row in rows)
 
 
 def count_kinds(files: Sequence[Path]) -> dict[str, int]:
@@ -150,8 +154,9 @@ def _ending(path: Path) -> str:
 def _unknown(path: Path, forms: Sequence[str]) -> str:
     wanted = f"Wanted one of {', '.join(forms)}, also with .gz behind it; got {path.name!r}."
     if form_of(path, DOCUMENTS):
-        return f"{path}: a document, where rows are read. {wanted} Documents are read by data=text."
-    return f"{path}: cannot tell what this file is by its name. {wanted} Convert it, or unpack it if it is an archive."
+        return f"{path}: a document, where rows are read. {wanted} data=text reads documents."
+    advice = "Convert it to one of these, or unpack it if it is an archive."
+    return f"{path}: cannot tell what this file is by its name. {wanted} {advice}"
 
 
 def _missing(path: Path, key: str) -> str:

@@ -3,7 +3,7 @@
 import csv
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path

@@ -109,7 +109,8 @@ def _counted(found: Mapping[str, Any]) -> str:
 def _files(source: Mapping[str, Any]) -> str:
     """Of a folder of documents, or of several files: how many of each kind."""
     read, passed_over = (
-        ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items()) for key in ("kinds", "passed_over")
+        ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
+        for key in ("kinds", "passed_over")
     )
     if passed_over:
         return f"{read}; passed over: {passed_over}"
