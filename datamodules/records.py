@@ -143,7 +143,9 @@ class RecordSource:
         )
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
-            mend = "Name those of the texts, in that order: data.columns=[...]"
+            wanted = self.kind.columns[0]
+            some = ",".join(first.values) if len(first.values) == len(wanted) else "..."
+            mend = f"Name those of the texts, in the order of {', '.join(wanted)}: data.columns=[{some}]"
             if names is not None:
                 mend = f"Give the column of the label one of the names {', '.join(labels)}"
             raise InputError(

@@ -1,8 +1,11 @@
 """Documents become text: small ones of every kind are made by other libraries, or written as their standards say."""
 
+import base64
 import gzip
 import io
 import logging
+import pickle
+import sys
 import zipfile
 
 import openpyxl
@@ -144,3 +147,71 @@ def test_a_page_without_text_is_blank(tmp_path):
     path.write_bytes(pdf())
     [row] = read_rows(path)
     assert row.values["text"] == ""
+
+
+SECRET = b"secret of this machine"
+WATCHED = ("open", "socket.connect", "socket.getaddrinfo", "subprocess.Popen")
+
+
+class Marks:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return (open, (self.path, "w"))
+
+
+def test_nothing_that_a_pdf_names_is_unpickled(tmp_path):
+    """CVE-2025-64512: the name of an encoding was the path of a pickle."""
+    with gzip.open(tmp_path / "evil.pickle.gz", "wb") as file:
+        file.write(pickle.dumps(Marks(tmp_path / "ran")))
+    named = str(tmp_path / "evil").replace("/", "#2F")
+    font = b"/Subtype /Type1 /BaseFont /Helvetica"
+    evil = f"/Subtype /Type0 /BaseFont /X /Encoding /{named} /DescendantFonts [<< /Type /Font /Subtype /CIDFontType2 "
+    evil += "/BaseFont /X /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> >>]"
+    path = tmp_path / "a.pdf"
+    path.write_bytes(pdf(BODY).replace(font, evil.encode()))
+    list(read_rows(path))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.html", "a.md"])
+def test_a_picture_that_lies_elsewhere_is_not_read(tmp_path, name):
+    """CVE-2025-11849: Word documents had the files that they name in them."""
+    secret = tmp_path / "secret.png"
+    secret.write_bytes(SECRET)
+    opened, listens = list[str](), [True]
+    sys.addaudithook(lambda event, given: opened.append(f"{event} {given}") if listens and event in WATCHED else None)
+    tags = f'<img src="{secret.as_uri()}"><img src="http://127.0.0.1:9/x.png"><link rel="stylesheet" href="{secret}">'
+    path = tmp_path / name
+    path.write_bytes(linked(docx(), secret.as_uri()) if name == "a.docx" else f"{BODY}\n\n{tags}".encode())
+    found = str(markdown_of(path))
+    listens.clear()  # a hook stays as long as the process
+    assert BODY in found
+    assert base64.b64encode(SECRET).decode() not in found
+    assert any(str(path) in one for one in opened), "the hook hears"
+    assert not [one for one in opened if "secret" in one or "127.0.0.1" in one]
+
+
+def linked(document: bytes, target: str) -> bytes:
+    """With a picture that is a link."""
+    drawing = "http://schemas.openxmlformats.org/drawingml/2006"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    picture = (
+        f'<w:p><w:r><w:drawing><wp:inline xmlns:wp="{drawing}/wordprocessingDrawing">'
+        f'<a:graphic xmlns:a="{drawing}/main"><a:graphicData uri="{drawing}/picture">'
+        f'<pic:pic xmlns:pic="{drawing}/picture"><pic:blipFill>'
+        f'<a:blip xmlns:r="{office}" r:link="rId9"/></pic:blipFill></pic:pic></a:graphicData></a:graphic></wp:inline>'
+        "</w:drawing></w:r></w:p>"
+    )
+    link = f'<Relationship Id="rId9" Type="{office}/image" Target="{target}" TargetMode="External"/>'
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(document)) as before, zipfile.ZipFile(made, "w") as after:
+        for name in before.namelist():
+            after.writestr(name, before.read(name).replace(b"</w:body>", f"{picture}</w:body>".encode()))
+        after.writestr(
+            "word/_rels/document.xml.rels", f'<Relationships xmlns="{PACKAGE}/relationships">{link}</Relationships>'
+        )
+    return made.getvalue()

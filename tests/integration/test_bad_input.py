@@ -191,7 +191,7 @@ FILES = {
         [f"latin.md:1: wanted UTF-8, got byte 0xe9 at byte {len(GOOD) + 1}", "iconv"],
     ),
     "odd.txt": (b"\xff\xfeh\0i", ["odd.txt:1: wanted UTF-16", "byte 5 of the file", "write it as UTF-8"]),
-    "half.csv": ("text;n\n1;2;3\n", ["half.csv:2: wanted 2 columns", "got 3", "quoted"]),
+    "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: wanted 2 columns", "got 3", "quoted"]),
     "slides.pptx": ("PK", ["slides.pptx: cannot tell", "Convert it to one of these"]),
 }
 
