@@ -197,7 +197,7 @@ def read(cfg: DictConfig) -> tuple["Pairs", dict[str, Any]]:
     more: list[str] = []
     if cfg.corpus is not None:
         given = cfg.corpus if isinstance(cfg.corpus, str) else list(cfg.corpus)
-        files = [one.path for one in list_files(given, "corpus")]
+        files = [one.path for one in list_files(given, "corpus", documents="named")]
         if cfg.column is not None and all(form_of(file) == ".txt" for file in files):
             raise InputError(f"column={cfg.column}: a text file has lines and no columns; leave column out.")
         windows = read_windows(files, cfg.column or "text", TEXTS_AT_ONCE, lambda _: True, ADVICE)

@@ -143,10 +143,14 @@ class RecordSource:
         )
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
+            wanted = self.kind.columns[0]
+            some = ",".join(first.values) if len(first.values) == len(wanted) else "..."
+            mend = f"Name those of the texts, in the order of {', '.join(wanted)}: data.columns=[{some}]"
+            if names is not None:
+                mend = f"Give the column of the label one of the names {', '.join(labels)}"
             raise InputError(
                 f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
-                f"{', '.join(map(repr, first.values))}. Rename columns in the file, or name those of the texts: "
-                "data.columns=[...]."
+                f"{', '.join(map(repr, first.values))}. {mend}."
             )
         return names, label
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from contracts import InputError, RetrievalTask
-from files.listing import form_of, list_files
+from datamodules.sections import Section, sections
+from files.documents import SOURCE
+from files.listing import DOCUMENTS, count_kinds, form_of, list_files, passed_over
 from files.manifest import describe_files
 from files.rows import BadRow, Row, read_rows, text_in
 
@@ -21,10 +23,12 @@ class Document(NamedTuple):
     text: str
     where: str  # "file:line"
     title: str = ""  # where a row has one
+    markdown: str = ""  # of which the text is what a reader sees
 
-    def sections(self) -> list[tuple[tuple[str, ...], str]]:
-        """Titles and headings above each text, from the outermost on, and the text."""
-        return [((self.title,) if self.title else (), self.text)]
+    def sections(self) -> list[Section]:
+        """Its texts, each with the headings above it; a title is the outermost."""
+        found = sections(self.markdown) if self.markdown else [Section((), self.text)]
+        return [one._replace(headings=(self.title, *one.headings)) for one in found] if self.title else found
 
 
 class DocumentSource(Protocol):
@@ -81,8 +85,10 @@ class Tally:
             else:
                 self.other_splits[str(split)] = self.other_splits.get(str(split), 0) + 1
 
-    def documents(self, rows: Iterable[Row | BadRow], name: str, column: str = "text") -> Iterator[Document]:
-        """Yield the texts of these rows that are not blank."""
+    def documents(
+        self, rows: Iterable[Row | BadRow], name: str, column: str = "text", *, markdown: bool = False
+    ) -> Iterator[Document]:
+        """Yield the texts of these rows that are not blank, with the ``markdown`` that they were made of."""
         for row in self.rows(rows, name):
             text, where = text_in(row, column), f"{name}:{row.line}"
             if isinstance(text, BadRow):
@@ -92,7 +98,8 @@ class Tally:
             else:
                 self.kept += 1
                 title = row.values.get("title")
-                yield Document(text, where, title.strip() if isinstance(title, str) else "")
+                title = title.strip() if isinstance(title, str) else ""
+                yield Document(text, where, title, row.values[SOURCE] if markdown else "")
 
     def leave_out(self, reason: str) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
@@ -121,7 +128,8 @@ class Tally:
 class TextSource:
     """Documents in files of every kind, under the name "text", in folders of them, or in several of either.
 
-    A .txt file is a document per line, in a folder a document per file; ``document`` overrides both. Rows with a
+    A .txt file is a document per line, in a folder a document per file; ``document`` overrides both. Markdown, HTML,
+    PDF, Word and Excel are a document per file. Rows with a
     "split" column are taken where it says ``split``.
     """
 
@@ -135,7 +143,8 @@ class TextSource:
     ) -> None:
         if document not in (None, "line", "file"):
             raise InputError(f"data.document: wanted line or file, got {document!r}")
-        self.files = list_files(path)
+        self.files = list_files(path, documents="all")
+        self.passed_over = passed_over(path, self.files)
         self.document = document
         self.tally = Tally(split, on_error)
 
@@ -146,7 +155,8 @@ class TextSource:
             whole = self.document == "file" or (self.document is None and file.in_folder)
             if whole and form_of(file.path) == ".txt":
                 rows = _as_one(rows)
-            yield from self.tally.documents(rows, str(file.path))
+            markdown = form_of(file.path, DOCUMENTS) != ""
+            yield from self.tally.documents(rows, str(file.path), markdown=markdown)
         self.tally.refuse_nothing(names_of([file.path for file in self.files]), "document in it. Wanted text")
 
     def texts(self) -> Iterator[str]:
@@ -165,6 +175,8 @@ class TextSource:
         return {
             "kind": "text",
             **describe_files([file.path for file in self.files]),
+            "kinds": count_kinds([file.path for file in self.files]),
+            "passed_over": self.passed_over,
             "document": self.document,
             "split": self.tally.split,
             "blank": self.tally.left_out.get("blank", 0),

@@ -49,7 +49,9 @@ def open_texts(path: str | Sequence[str], column: str | None) -> Texts:
     Raises:
         InputError: there is no such file, or a column is asked for where there are lines alone.
     """
-    files = tuple(file.path for file in list_files(path if isinstance(path, str) else list(path), "input"))
+    files = tuple(
+        file.path for file in list_files(path if isinstance(path, str) else list(path), "input", documents="named")
+    )
     if any(form_of(file) != ".txt" for file in files):
         return Texts(files, column or COLUMN)
     if column is not None:

@@ -3,13 +3,16 @@
 import difflib
 import fnmatch
 import glob
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from contracts import InputError
 
 FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz behind it
+MARKDOWN = (".md", ".markdown")
+DOCUMENTS = (*MARKDOWN, ".html", ".htm", ".pdf", ".docx", ".xlsx")  # a file is one text; .gz too
 OF_A_FOLDER = ("manifest.json", "dataset_info.json", "dataset_infos.json", "state.json")  # describe it: no rows
 OF_A_SYNTHESIS = "manifest.json"  # lies beside its shards
 
@@ -21,38 +24,40 @@ class TextFile(NamedTuple):
     in_folder: bool  # found by walking a folder, where a .txt is one document by default
 
 
-def form_of(path: Path) -> str:
-    """Return which of ``FORMS`` the file has by its name; empty if it has none."""
-    form = Path(path.name.lower().removesuffix(".gz")).suffix
-    return form if form in FORMS else ""
+def form_of(path: Path, forms: Container[str] = FORMS) -> str:
+    """Return which of ``forms`` the file has by its name; empty if it has none."""
+    form = _ending(path)
+    return form if form in forms else ""
 
 
 def list_files(
-    paths: str | Path | Sequence[str | Path], key: str = "data.path", *, any_name: bool = False
+    paths: str | Path | Sequence[str | Path],
+    key: str = "data.path",
+    *,
+    any_name: bool = False,
+    documents: Literal["none", "named", "all"] = "none",
 ) -> list[TextFile]:
     """Return files as given, and those of folders and patterns in sorted order. ``any_name`` allows a given file to end
-    in anything.
+    in anything. ``documents`` takes what is one text, besides rows: where it is named, or in folders, too.
 
-    Of the output folder of a synthesis only the shards count: other tables lie beside and below them.
+    Of the output folder of a synthesis only the shards count: other tables lie beside and below them. A README, or what
+    else has a name in capitals, describes the rows that lie beside or below it, and is no document.
 
     Raises:
         InputError: there is nothing to read, or a file that is none of ours; ``key`` names who asked for it.
     """
-    files: list[TextFile] = []
+    files, forms = list[TextFile](), FORMS if documents == "none" else (*FORMS, *DOCUMENTS)
     for path in _given(paths, key):
         matches = _matches(path)
         if not matches:
             raise InputError(_missing(path, key))
         for match in matches:
             if match.is_dir():
-                files += [TextFile(found, True) for found in _walk(match)]
-            elif any_name or form_of(match):
+                files += [TextFile(found, True) for found in _walk(match, forms if documents == "all" else FORMS)]
+            elif any_name or form_of(match, forms):
                 files.append(TextFile(match, False))
             else:
-                raise InputError(
-                    f"{match}: cannot tell what this file is by its name. Wanted one of {', '.join(FORMS)}, also with "
-                    f".gz behind it; got {match.name!r}. Rename or convert it."
-                )
+                raise InputError(_unknown(match, forms))
     if not files:
         raise InputError(f"no data: the list of paths is empty. Pass {key}=FILE_OR_FOLDER.")
     return _only_shards(files)
@@ -104,14 +109,54 @@ def _finds(pattern: Sequence[str], parts: Sequence[str]) -> bool:
     return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _finds(pattern[1:], parts[1:])
 
 
-def _walk(folder: Path) -> list[Path]:
-    everything = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    visible = [path for path in everything if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    found = [path for path in visible if form_of(path) and path.name not in OF_A_FOLDER]
+def _walk(folder: Path, forms: Sequence[str]) -> list[Path]:
+    visible = _visible(folder)
+    found = [path for path in visible if form_of(path, forms) and path.name not in OF_A_FOLDER]
+    rows = [path for path in found if form_of(path) not in ("", ".txt")]
+    found = [path for path in found if not _describes(path, rows)]
     if not found:
         seen = f"{len(visible)} other file(s), e.g. {visible[0].name}" if visible else "an empty folder"
-        raise InputError(f"{folder}: no file to read. Wanted {', '.join(FORMS)} in this folder or below; got {seen}.")
+        wanted, named = f"Wanted {', '.join(forms)} in this folder or below", ""
+        if not set(DOCUMENTS) <= set(forms) and any(form_of(path, DOCUMENTS) for path in visible):
+            named = f" Documents are read by data=text, and embedded where a pattern names them: '{folder}/**/*.md'."
+        raise InputError(f"{folder}: no file to read. {wanted}; got {seen}.{named}")
     return found
+
+
+def _visible(folder: Path) -> list[Path]:
+    everything = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [path for path in everything if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
+def _describes(path: Path, rows: Sequence[Path]) -> bool:
+    named = path.stem.isupper() or path.stem.lower() == "readme"
+    return named and form_of(path, DOCUMENTS) != "" and any(row.is_relative_to(path.parent) for row in rows)
+
+
+def count_kinds(files: Sequence[Path]) -> dict[str, int]:
+    """Count files by how their names end, the most first."""
+    return dict(Counter(_ending(path) or path.name for path in files).most_common())
+
+
+def passed_over(
+    paths: str | Path | Sequence[str | Path], files: Sequence[TextFile], key: str = "data.path"
+) -> dict[str, int]:
+    """Count by kind what lies in the folders of ``paths``, hidden files apart, and is none of the ``files``."""
+    folders = [match for path in _given(paths, key) for match in _matches(path) if match.is_dir()]
+    visible = {path for folder in folders for path in _visible(folder)}
+    return count_kinds(sorted(visible - {file.path for file in files}))
+
+
+def _ending(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _unknown(path: Path, forms: Sequence[str]) -> str:
+    wanted = f"Wanted one of {', '.join(forms)}, also with .gz behind it; got {path.name!r}."
+    if form_of(path, DOCUMENTS):
+        return f"{path}: a document, where rows are read. {wanted} data=text reads documents."
+    advice = "Convert it to one of these, or unpack it if it is an archive."
+    return f"{path}: cannot tell what this file is by its name. {wanted} {advice}"
 
 
 def _missing(path: Path, key: str) -> str:

@@ -19,8 +19,6 @@ HEADING = re.compile("h[1-6]")
 ON_A_LINE = ("br", "li", "td", "th")
 UNSEEN = ("script", "style", "title")
 WITHIN_A_LINE = tuple("a abbr b cite code del em font i img ins kbd mark q s small span strong sub sup u var".split())
-    "a abbr b cite code del em font i img ins kbd mark q s small span strong sub sup u var".split()
-)
 
 
 class Block(NamedTuple):
@@ -130,7 +128,7 @@ class _Html(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.texts.append("" if self.unseen else data)
 
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
         """A browser takes ``<![`` with any word for a comment; the parser asserts that it knows the word."""
         return self.parse_bogus_comment(i, report)
 

@@ -32,6 +32,7 @@ NEEDED_BY = {
     "wandb": "pillow",  # wandb.Image does, and W&B has it in an extra of things that we do not want
 }
 OPTIONAL = (
+    "documents",
     "sentence-transformers",
     "onnx",
     "faiss",

@@ -43,7 +43,10 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
     yield "backbone", f"{run.backbone}, {millions(total)} parameters{some}"
-    yield "data", f"{_name_of(cfg.data)}: {_counted(data.manifest())}"
+    found = data.manifest()
+    yield "data", f"{_name_of(cfg.data)}: {_counted(found)}"
+    if files := _files(found.get("source", {})):
+        yield "files", files
     loader = data.train_dataloader()
     yield "batch", f"{data.batch_size:,} examples{_negatives(model, data, loader, trainer.world_size)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
@@ -101,6 +104,17 @@ def _counted(found: Mapping[str, Any]) -> str:
         return f"{sum(part['used'] for part in parts.values()):,} examples, {counts}"
     of = "" if found["used"] == found["kept"] else f" of {found['kept']:,}"
     return f"{found['used']:,}{of} examples, {found['tokens']:,} tokens"
+
+
+def _files(source: Mapping[str, Any]) -> str:
+    """Of a folder of documents, or of several files: how many of each kind."""
+    read, passed_over = (
+        ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
+        for key in ("kinds", "passed_over")
+    )
+    if passed_over:
+        return f"{read}; passed over: {passed_over}"
+    return read if source.get("number_of_files", 1) > 1 else ""
 
 
 def _device(trainer: Any) -> str:

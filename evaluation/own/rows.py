@@ -85,7 +85,7 @@ def read(files: Sequence[Path], names: Sequence[str], optional: Sequence[str] = 
             if missing := [name for name in names if name not in row.values]:
                 raise InputError(
                     f"{file}:{row.line}: wanted the columns {', '.join(names)}; {', '.join(missing)} missing, there "
-                    f"are {', '.join(map(repr, row.values))}. Rename columns in the file, or name its own: columns."
+                    f"are {', '.join(map(repr, row.values))}. Name its own: columns."
                 )
             rows += 1
             yield Found(f"{file}:{row.line}", row)

@@ -52,6 +52,17 @@ def refused(path, kind, **options):
     return str(caught.value)
 
 
+def test_a_header_between_semicolons_is_named_with_what_mends_it(tmp_path):
+    path = tmp_path / "faq.csv"
+    path.write_text("frage;antwort\nWas?;Das, und das.\n", encoding="utf-8")
+    said = refused(path, QA)
+    assert "the columns are 'frage', 'antwort'. Name those of the texts, in the order of question, answer" in said
+    assert said.endswith("data.columns=[frage,antwort].")
+    assert [record.texts for record in RecordSource(path, QA, columns=["frage", "antwort"])] == [
+        ("Was?", "Das, und das.")
+    ]
+
+
 @pytest.mark.parametrize(
     ("suffix", "names"), [*zip(["jsonl", "csv.gz", "tsv", "parquet", "json"], [*ALIASES, *ALIASES], strict=False)]
 )

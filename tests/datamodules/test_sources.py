@@ -34,6 +34,42 @@ def test_a_file_is_lines_and_a_folder_is_files(tmp_path):
     assert texts(one, document="file") == ["first line\n\n  \nsecond\u2028line"]
 
 
+def docs(folder):
+    """A folder as a project has it."""
+    write(folder / "guide.md", "# Guide\n\nFirst *of all*.\n")
+    write(folder / "more" / "README.md", "More\n====\n\n- [one](two)\n")
+    write(folder / "more" / "page.html", "<h1>Page</h1><p>of text</p>")
+    write(folder / "plain.txt", "two\nlines\n")
+    write(folder / "cut.pdf", "%PDF-1.4\n")
+    write(folder / "logo.png", b"\x89PNG")
+    write(folder / "Makefile", "all:")
+    write(folder / ".git" / "x.md", "hidden")
+    return folder
+
+
+def test_documents_of_a_folder_are_counted_by_kind_with_what_was_passed_over(tmp_path):
+    source = TextSource(docs(tmp_path / "docs"), on_error="skip")
+    assert list(source.texts()) == ["Guide\n\nFirst of all.", "More\n\none", "Page\n\nof text", "two\nlines"]
+    found = source.manifest()
+    assert found["kinds"] == {".md": 2, ".pdf": 1, ".html": 1, ".txt": 1}
+    assert found["passed_over"] == {".png": 1, "Makefile": 1}
+    assert found["skipped"] == 1
+    assert "cut.pdf:1: no sound .pdf file" in found["skipped_where"][0]
+    assert texts(f"{tmp_path}/docs/**/*.md") == ["Guide\n\nFirst of all.", "More\n\none"]
+    assert texts(tmp_path / "docs" / "guide.md", document="line") == ["Guide\n\nFirst of all."], "one document"
+
+
+def test_what_describes_rows_is_no_document(tmp_path):
+    write(tmp_path / "data" / "rows.jsonl", json.dumps({"text": "row"}))
+    for name in ("README.md", "MANIFEST.md", "data/readme.md"):
+        write(tmp_path / name, "# About the rows\n")
+    write(tmp_path / "guide.md", "guide")
+    source = TextSource(tmp_path)
+    assert list(source.texts()) == ["row", "guide"]
+    assert source.manifest()["passed_over"] == {".md": 3}
+    assert texts(tmp_path / "README.md") == ["About the rows"], "where it is named, it is read"
+
+
 def test_blank_lines_are_counted_and_lines_are_named(tmp_path):
     path = write(tmp_path / "a.txt", "\n\ufeffx\n \nlast")
     source = TextSource(path)

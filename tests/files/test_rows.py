@@ -1,5 +1,6 @@
 """Rows come out of every kind of file as they stand there, and whatever a file has wrong with it is named."""
 
+import codecs
 import csv
 import gzip
 import json
@@ -166,7 +167,12 @@ def test_many_rows_take_the_memory_of_a_few(tmp_path, kind):
 GOOD = '{"q": "p", "a": "e"}\n'
 WRONG = {  # name of the file: its content, the line, and words of the message
     "x.txt": (b"good\nbad \xff byte\nmore\n", 2, ["wanted UTF-8, got byte 0xff at byte 5 of the line", "iconv"]),
-    "utf16.txt": ("hello".encode("utf-16"), 1, ["iconv -f UTF-16"]),
+    "odd.txt": (codecs.BOM_UTF16_LE + b"h\0i", 1, ["wanted UTF-16", "at byte 5 of the file", "write it as UTF-8"]),
+    "half.csv": (
+        codecs.BOM_UTF16_BE + "q,a\n1,2\n".encode("utf-16-be") + b"\xdc\0\0q",
+        1,
+        ["wanted UTF-16", "byte 19"],
+    ),
     "empty.txt": (b"", 1, ["the file is empty"]),
     "short.txt.gz": (gzip.compress(os.urandom(9000).hex().encode())[:-800], 1, ["cut short", "gzip -t"]),
     "short.jsonl.gz": (gzip.compress(GOOD.encode() * 5000)[:-60], None, ["the gzip stream ends early"]),
@@ -194,7 +200,6 @@ WRONG = {  # name of the file: its content, the line, and words of the message
     "open.csv": ('q,a\nx,"two\nlines"\n"never,closed\n', 4, ["broken CSV"]),
     "quote.csv": ('q,a\nx,"b"c\n', 2, ["broken CSV", "quotation marks inside doubled"]),
     "byte.csv": (b'q,a\nx,"b\n\xff"\n', 3, ["wanted UTF-8"]),
-    "tabs.csv": ("q\ta\nx,y\tz\n", 1, ["tabs between the columns", "Rename the file to .tsv"]),
     "twice.tsv": ("q\ta\tq\n", 1, ["the header names 'q' twice"]),
     "cells.tsv": ("q\ta\na\tb\tc\n", 2, ["wanted 2 columns as in the header, got 3"]),
     "stsb.csv": (STSB + "a\tb\n", 3, ["wanted 7 columns", "got 2"]),
@@ -286,19 +291,21 @@ def test_what_is_not_there_suggests_its_neighbours(tmp_path):
     written(tmp_path / "corpus.txt", "x")
     (tmp_path / "texts").mkdir()
     written(tmp_path / "notes.docx", "x")
+    written(tmp_path / "texts.zip", "x")
     for path, message in {
         tmp_path / "corpsu.txt": r"no such file or folder.*Did you mean .*corpus\.txt",
         tmp_path / "text" / "deep" / "x.txt": r"text: no such.*Did you mean .*texts",
         tmp_path / "nowhere": r"no such file or folder.*Check input\.",
         tmp_path / "*.tsv": r"\*\.tsv: no file has such a name.*Check input\.",
         tmp_path / "texts": r"texts: no file to read.*an empty folder",
-        tmp_path / "notes.docx": r"notes\.docx: cannot tell.*\.parquet",
+        tmp_path / "notes.docx": r"notes\.docx: a document, where rows are read.*\.parquet.*data=text",
+        tmp_path / "texts.zip": r"texts\.zip: cannot tell.*\.parquet.*[Uu]npack it",
     }.items():
         with pytest.raises(InputError, match=message):
             list_files(path, "input")
     assert listed(tmp_path / "notes.docx", any_name=True) == ["notes.docx"]
     (tmp_path / "corpus.txt").unlink()
-    with pytest.raises(InputError, match=r"no file to read.*notes\.docx"):
+    with pytest.raises(InputError, match=r"no file to read.*notes\.docx\. Documents are read by data=text"):
         list_files(tmp_path)
     with pytest.raises(InputError, match=r"list of paths is empty. Pass input="):
         list_files([], "input")

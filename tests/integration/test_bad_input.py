@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import shutil
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -183,14 +184,30 @@ FILES = {
     "number.jsonl": (json.dumps({"text": 3}), ["number.jsonl:1", "Wanted a text"]),
     "half.jsonl": ('{"text": "', ["half.jsonl:1", "JSON"]),
     "table.csv": ("a,b\n1,2\n", ["table.csv:2", "'a', 'b'"]),
-    "table.xlsx": ("a,b", ["table.xlsx", ".jsonl"]),
+    "table.xlsx": ("a,b", ["table.xlsx:1: no sound .xlsx file", "save it again", "data.on_error=skip"]),
+    "cut.pdf": ("%PDF-1.4\n", ["cut.pdf:1: no sound .pdf file", "save it again", "data.on_error=skip"]),
+    "latin.md": (
+        (GOOD + "é").encode("latin1"),
+        [f"latin.md:1: wanted UTF-8, got byte 0xe9 at byte {len(GOOD) + 1}", "iconv"],
+    ),
+    "odd.txt": (b"\xff\xfeh\0i", ["odd.txt:1: wanted UTF-16", "byte 5 of the file", "write it as UTF-8"]),
+    "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: wanted 2 columns", "got 3", "quoted"]),
+    "slides.pptx": ("PK", ["slides.pptx: cannot tell", "Convert it to one of these"]),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_cannot_be_read(name, refused, tmp_path):
     content, expected = FILES[name]
-    assert not lacking(refused([f"data.path={text_file(tmp_path, content, name)}"]), expected)
+    said = refused([f"data.path={text_file(tmp_path, content, name)}"])
+    assert not lacking(said, expected)
+    assert "ename" not in said, "the name of a file is the user's"
+
+
+def test_a_document_that_wants_the_extra_says_how_to_install_it(refused, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "markitdown", None)
+    said = refused([f"data.path={text_file(tmp_path, GOOD, 'page.html')}"])
+    assert not lacking(said, ["page.html: to read .html", "pip install 'contrastive-encoders[documents]'", "**/*.md"])
 
 
 # ---------------------------------------------------------------------------- backbones and checkpoints
