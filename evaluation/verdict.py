@@ -160,7 +160,7 @@ def _interval(headline: Headline, items: ItemScores) -> list[float] | None:
 
 
 def _permuted(headline: Headline, items: ItemScores) -> float | None:
-    """p, two-sided: without any effect a query's scores before and after are exchangeable, so that its sign is chance."""
+    """p, two-sided: without an effect a query's scores before and after are exchangeable, so its sign is chance."""
     if not (sides := _paired(headline, items.values_before, items.values)):
         return None
     # of the mean over tasks of the means over queries

@@ -17,7 +17,7 @@ FALLING = 0.05  # of what the loss has lost in all: from this on, in the last qu
 
 
 class Facts(NamedTuple):
-    """Of one run; ``None`` and empty: not known."""
+    """Of one run; what is not given is not known."""
 
     examples: int
     steps: int
@@ -27,9 +27,9 @@ class Facts(NamedTuple):
     losses: Sequence[float] = ()  # as they were logged
     scores: Sequence[float] = ()  # the headline before training and at each scoring since; more is better
     length: int | None = None  # that texts were cut at
-    cut: float | None = None  # share of the tokens that lie behind it
-    covering: int | None = None  # length that nearly all texts have at most
-    copies: float | None = None  # share of the examples that are there already
+    cut: float = 0.0  # share of the tokens that lie behind it
+    longer: str = ""  # a length to type that cuts less; empty where the encoder reads no more
+    copies: float = 0.0  # share of the examples that are there already
     before: str = ""  # of a key of a stage: stages.NAME.
 
 
@@ -42,11 +42,10 @@ def to_try(facts: Facts) -> list[str]:
         found.append(
             f"The score fell from the first scoring on: learn more slowly, {key}model.lr={facts.rate / 3:.1e}."
         )
-    if facts.cut is not None and facts.cut >= CUT and facts.length:
-        longer = facts.covering or 2 * facts.length
+    if facts.cut >= CUT and facts.longer:
         found.append(
-            f"{facts.cut:.0%} of the tokens lie behind {facts.length}, where texts are cut: "
-            f"{key}data.max_length={longer}."
+            f"{facts.cut:.0%} of the tokens lie behind token {facts.length}, where texts are cut: read more of them, "
+            f"{key}data.max_length={facts.longer}."
         )
     match end_of(facts.losses):
         case "falling" if not facts.worse:  # else what it learns is not what is scored
@@ -57,7 +56,7 @@ def to_try(facts: Facts) -> list[str]:
                 f"The loss was at its floor for the last half of the {facts.steps:,} steps: fewer, "
                 f"{key}max_steps={max(1, facts.steps // 2)}, or more texts."
             )
-    if facts.copies is not None and facts.copies >= COPIES:
+    if facts.copies >= COPIES:
         found.append(
             f"{facts.copies:.0%} of the examples are copies of others, and copies are each other's negatives: "
             "leave one of each in data.path."
@@ -68,21 +67,29 @@ def to_try(facts: Facts) -> list[str]:
 
 
 def end_of(losses: Sequence[float]) -> str:
-    """``falling`` or ``floor``; empty where the curve is too short, or says neither.
+    """``falling`` or ``floor``; empty where the curve is too short, or rises.
 
-    Means of the last two quarters are compared with their standard error, since the loss of a batch is noisy.
+    Means of the last two quarters are compared by their standard error, since the loss of a batch is noisy.
     """
     if len(losses) < POINTS:
         return ""
     first, _, third, fourth = (np.asarray(part, np.float64) for part in np.array_split(losses, 4))
     fallen, error = third.mean() - fourth.mean(), np.sqrt(sum(part.var(ddof=1) / len(part) for part in (third, fourth)))
-    whole = first.mean() - fourth.mean()
-    if fallen > 2 * error and fallen >= FALLING * whole:
+    if fallen > 2 * error and fallen >= FALLING * (first.mean() - fourth.mean()):
         return "falling"
-    return "floor" if abs(fallen) <= 2 * error or fallen < FALLING * whole else ""
+    return "floor" if fallen >= -2 * error else ""
 
 
 def of_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What the account of the data says that is asked for here; what it lacks is left out."""
-    parts = (manifest.get("parts") or {"": manifest}).values()
-    return {"examples": sum(int(part["used"]) for part in parts)}
+    parts = list((manifest.get("parts") or {"": manifest}).values())
+    found: dict[str, Any] = {"examples": sum(int(part["used"]) for part in parts)}
+    if kept := sum(part.get("kept", 0) for part in parts):
+        found["copies"] = sum(part.get("repeated", 0) for part in parts) / kept
+    cuts = [cut for part in parts for cut in part.get("cuts", ())]
+    if cuts and len(parts) == 1:  # each part of a mixture has a length of its own
+        most = max(cuts, key=lambda cut: cut["share_behind"])
+        found |= {"cut": most["share_behind"], "length": most["max_length"]}
+        if most["wanted"] is None:  # else it is what holds the texts, or all that the encoder reads
+            found["longer"] = "null" if most["of"] == "texts" else str(2 * most["max_length"])
+    return found

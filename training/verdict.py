@@ -44,7 +44,6 @@ def verdict_of(
         rate=cfg.model.get("lr"),
         losses=[float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row],
         scores=[sign * headline.of(one) for one in scored if all(name in one for name in headline.scores)],
-        length=cfg.data.get("max_length"),
         before=f"stages.{stage}." if stage else "",
     )
     verdict["to_try"] = to_try(facts)
