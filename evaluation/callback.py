@@ -87,7 +87,7 @@ def choose_suites(
 class ScoreCallback(pl.Callback):
     """Every rank scores and logs the same numbers, so that ``monitor`` picks the same checkpoint on all of them.
 
-    ``suite`` holds the tasks of the first scoring and of the final one, ``during`` those of every ``every_n_steps``
+    ``suite`` holds the tasks of the first scoring (before training, unless ``at_start`` is False) and of the final one, ``during`` those of every ``every_n_steps``
     optimizer steps (default: the same; 0 or None: none in between) and of the last step: the one of which
     ``is_last_step(trainer)`` says so at its end, or after which somebody calls ``score_step``. ``history`` maps a step
     to its scores. ``neighbours`` are looked for at each scoring. ``progress``: it is said how far the first and the
@@ -99,7 +99,7 @@ class ScoreCallback(pl.Callback):
         suite: Iterable[Scored],
         during: Iterable[Scored] | None = None,
         every_n_steps: int | None = None,
-        at_start: bool = True,
+        at_start: bool | None = None,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
         neighbours: Neighbours | None = None,
         progress: bool = False,
@@ -110,7 +110,7 @@ class ScoreCallback(pl.Callback):
         self.suite = suite_of(suite)
         self.during = self.suite if during is None else suite_of(during)
         self.every_n_steps = every_n_steps or 0
-        self.at_start = at_start
+        self.at_start = at_start is not False
         self.is_last_step = is_last_step
         self.history: dict[int, dict[str, float]] = {}
         self.scores_before: dict[str, float] | None = None

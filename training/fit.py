@@ -62,9 +62,8 @@ def fit(
     scoring = cfg.evaluation
     suites = choose(cfg, model, data)
     neighbours = Neighbours(suites.during.tasks) if cfg.live and scoring.every_n_steps else None
-    at_start = scoring.at_start is not False  # null: what there is to score is scored before training, too
     scorer = ScoreCallback(
-        *suites, scoring.every_n_steps, at_start, is_last_step, neighbours, not cfg.quiet, scoring.precision
+        *suites, scoring.every_n_steps, scoring.at_start, is_last_step, neighbours, not cfg.quiet, scoring.precision
     )
     mode = mode_of(cfg.monitor, cfg.monitor_mode)
     checkpoints = RunCheckpoints(

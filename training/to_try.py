@@ -51,6 +51,11 @@ def to_try(facts: Facts) -> list[str]:
         case "falling" if not facts.worse:  # else what it learns is not what is scored
             epochs = f" {key}max_epochs=null" if facts.epochs_said else ""
             found.append(f"The loss was still falling at the end: {key}max_steps={2 * facts.steps}{epochs}.")
+        case "still":
+            found.append(
+                f"The loss did not move in {facts.steps:,} steps: the encoder knows these texts already, or it learns "
+                f"too slowly{f', {key}model.lr={3 * facts.rate:.1e}' if facts.rate else ''}."
+            )
         case "floor":
             found.append(
                 f"The loss was at its floor for the last half of the {facts.steps:,} steps: fewer, "
@@ -67,17 +72,29 @@ def to_try(facts: Facts) -> list[str]:
 
 
 def end_of(losses: Sequence[float]) -> str:
-    """``falling`` or ``floor``; empty where the curve is too short, or rises.
+    """``falling``, ``floor`` or, of one that never fell, ``still``; empty where the curve is too short, or rises.
 
-    Means of the last two quarters are compared by their standard error, since the loss of a batch is noisy.
+    Means of quarters are compared by their standard error, since the loss of a batch is noisy.
     """
     if len(losses) < POINTS:
         return ""
     first, _, third, fourth = (np.asarray(part, np.float64) for part in np.array_split(losses, 4))
-    fallen, error = third.mean() - fourth.mean(), np.sqrt(sum(part.var(ddof=1) / len(part) for part in (third, fourth)))
-    if fallen > 2 * error and fallen >= FALLING * (first.mean() - fourth.mean()):
+    whole, fallen = _difference(first, fourth), _difference(third, fourth)
+    if fallen.sure > 0 and fallen.mean >= FALLING * whole.mean:
         return "falling"
-    return "floor" if fallen >= -2 * error else ""
+    if fallen.sure < 0 or whole.sure < 0:
+        return ""
+    return "floor" if whole.sure > 0 else "still"
+
+
+class _Difference(NamedTuple):
+    mean: float
+    sure: int  # 1 or -1 where it is larger than chance would have it, else 0
+
+
+def _difference(one: np.ndarray, other: np.ndarray) -> _Difference:
+    mean, error = one.mean() - other.mean(), np.sqrt(sum(part.var(ddof=1) / len(part) for part in (one, other)))
+    return _Difference(float(mean), int(np.sign(mean)) if abs(mean) > 2 * error else 0)
 
 
 def of_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
