@@ -87,11 +87,12 @@ def choose_suites(
 class ScoreCallback(pl.Callback):
     """Every rank scores and logs the same numbers, so that ``monitor`` picks the same checkpoint on all of them.
 
-    ``suite`` holds the tasks of the first scoring (before training, unless ``at_start`` is False) and of the final one, ``during`` those of every ``every_n_steps``
-    optimizer steps (default: the same; 0 or None: none in between) and of the last step: the one of which
-    ``is_last_step(trainer)`` says so at its end, or after which somebody calls ``score_step``. ``history`` maps a step
-    to its scores. ``neighbours`` are looked for at each scoring. ``progress``: it is said how far the first and the
-    final one are, which nobody else says. ``precision`` is that of the products by which texts become vectors.
+    ``suite`` holds the tasks of the first scoring, before training unless ``at_start`` is False, and of the final one;
+    ``during`` those of every ``every_n_steps`` optimizer steps (default: the same; 0 or None: none in between) and of
+    the last step: the one of which ``is_last_step(trainer)`` says so at its end, or after which somebody calls
+    ``score_step``. ``history`` maps a step to its scores. ``neighbours`` are looked for at each scoring. ``progress``:
+    it is said how far the first and the final one are, which nobody else says. ``precision`` is that of the products
+    by which texts become vectors.
     """
 
     def __init__(

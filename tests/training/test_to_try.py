@@ -49,7 +49,7 @@ def test_the_end_of_a_curve(losses, end):
         (
             {"losses": KNOWN, "rate": None},
             "The loss did not move",
-            "knows these texts already, or it learns too slowly.",
+            "already, or it learns too slowly.",
         ),
         ({"copies": 0.12}, "12% of the examples are copies of others", "one of each in data.path."),
         ({"examples": 420}, "420 examples are few: ", " data.path=[FILE,ANOTHER]."),
