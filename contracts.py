@@ -272,6 +272,8 @@ class ItemScores(NamedTuple):
     digests: dict[str, str]  # of texts and gold
     replicates: "dict[str, np.ndarray]"  # score -> (resamples,) float32; resample r is the same items for any encoder
     values: "dict[str, np.ndarray]" = {}  # score of retrieval -> (queries,) float64 in 0..100, whose mean it is
+    replicates_before: "dict[str, np.ndarray]" = {}  # both of the encoder before training, of the same items
+    values_before: "dict[str, np.ndarray]" = {}
 
 
 # ---------------------------------------------------------------------------------- results.json
@@ -321,6 +323,22 @@ class Changes(TypedDict):
     examples: list[Change]  # of these two
 
 
+class Verdict(TypedDict):
+    """What training has done to the headline, judged on the same test items before and after it."""
+
+    headline: str  # in words, e.g. nDCG@10 of faq
+    scores: list[str]  # those whose mean it is
+    outcome: Literal["better", "not told apart", "worse"]
+    before: float
+    after: float
+    interval: list[float] | None  # 95 % of the change, paired over test items; None where none are kept
+    p: float | None  # of a paired permutation test over queries; None where the scores are of no queries
+    items: int | None  # queries or pairs
+    tfidf: float | None  # on the same tasks
+    sentence: str
+    to_try: list[str]  # where it is not better: what this run itself speaks for
+
+
 class Vectors(TypedDict):
     """What an encoder makes of a text."""
 
@@ -344,6 +362,7 @@ class Results(TypedDict):
     intervals: dict[str, list[float]]  # 95 %, same names as scores
     scores_before: NotRequired[dict[str, float]]  # of the untrained encoder
     baselines: NotRequired[dict[str, float]]  # e.g. TF-IDF on the same task
+    verdict: NotRequired[Verdict]  # where there are scores from before
     changes: NotRequired[dict[str, Changes]]  # retrieval task -> what was found before and after
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored

@@ -12,6 +12,7 @@ from comparison.collect import Run, labels_of
 NOT_A_SETTING = {
     "output_dir", "default_root_dir", "seed", "resume", "overwrite", "quiet", "logger", "devices", "num_nodes",
     "next_steps", "cache_dir", "num_workers", "only_stage", "log_every_n_steps", "data_root", "hydra", "live", "_wandb",
+    "at_start",
 }  # fmt: skip
 
 

@@ -18,7 +18,8 @@ UNTRAINED, TFIDF = "untrained", "TF-IDF"
 def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
     """A run of one step at a rate of 0: its scores and test items are those of the encoder that the arm begins from."""
     name = f"{UNTRAINED}-seed{seed}"
-    still = ["max_steps=1", "model.lr=0", "monitor=null", "evaluation.every_n_steps=null", f"seed={seed}", "quiet=true"]
+    still = ["max_steps=1", "model.lr=0", "monitor=null", f"seed={seed}", "quiet=true"]
+    still += ["evaluation.every_n_steps=null", "evaluation.at_start=false"]  # the end says it all
     return Job(name, [*words, *still], runs / name)
 
 
@@ -50,6 +51,6 @@ def _as_run(run: Run, scores: dict[str, float]) -> Run:
         **run.results, "objective": TFIDF, "scores": scores, "spent": nothing, "recipe": {}, "overlap": {},
         "intervals": {}, "best_step": 0,
     }  # fmt: skip
-    for entry in ("stages", "changes", "scores_before", "averages"):
+    for entry in ("stages", "changes", "scores_before", "averages", "verdict"):
         results.pop(entry, None)  # type: ignore[misc]
     return run._replace(results=results, rows=[], items=items, label=TFIDF)

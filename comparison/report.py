@@ -60,7 +60,9 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
         ("ranking", "Ranking", [
             ranked.dots(arms, headline, standings), answers, *tables.seeds_said(arms), one.spent_alike, board,
             tables.left_out(one.left_out)]),
-        ("tests", "Differences", [ranked.differences(arms, headline, standings, found), every if found else None]),
+        ("tests", "Differences", [
+            ranked.differences(arms, headline, standings, found), every if found else None,
+            tables.before_and_after(arms)]),
         ("tasks", "Tasks", [tables.task_scores(arms, headline, standings), tables.subsets(arms, headline)]),
         ("sweep", "Settings", [*settings_figures(arms, headline)]),
         ("training", "Training", [*training(arms)]),

@@ -153,6 +153,31 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
     return Table(heads, rows, "Every two arms, in numbers", note, "contrasts", folded=True)
 
 
+def before_and_after(arms: Sequence[Arm]) -> Table | None:
+    """What each run has said of the encoder that it began from; of runs that were scored before training."""
+    judged = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
+    if not judged:
+        return None
+    marks = {"better": "best", "worse": "warn"}
+    rows = [
+        [
+            arm.label, str(run.seed), one["headline"], one["before"], one["after"], one["after"] - one["before"],
+            span((one["interval"][0], one["interval"][1]) if one["interval"] else None), one["tfidf"],
+            Cell(one["outcome"], mark=marks.get(one["outcome"], "")),
+        ]
+        for arm, run, one in judged
+    ]  # fmt: skip
+    heads = [
+        *columns("arm", "seed", "score"), *columns("before", "after", "change", number=NUMBER),
+        Column("95 % of the change", right=True), Column("TF-IDF", NUMBER), Column("verdict"),
+    ]  # fmt: skip
+    note = (
+        "Each run against the encoder that it began from, on the score by which it judges itself: the interval is of a "
+        "paired bootstrap over test items, and of retrieval a permutation test over queries has to agree."
+    )
+    return Table(heads, rows, "Before and after training", note, "before-after")
+
+
 def conclusions(
     arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
 ) -> list[str]:

@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from contracts import InputError, PairTask, RetrievalTask, Writer
+from contracts import InputError, ItemScores, PairTask, RetrievalTask, Writer
 from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
 from evaluation.neighbours import Neighbours
@@ -87,11 +87,12 @@ def choose_suites(
 class ScoreCallback(pl.Callback):
     """Every rank scores and logs the same numbers, so that ``monitor`` picks the same checkpoint on all of them.
 
-    ``suite`` holds the tasks of the first scoring and of the final one, ``during`` those of every ``every_n_steps``
-    optimizer steps (default: the same; 0 or None: none in between) and of the last step: the one of which
-    ``is_last_step(trainer)`` says so at its end, or after which somebody calls ``score_step``. ``history`` maps a step
-    to its scores. ``neighbours`` are looked for at each scoring. ``progress``: it is said how far the first and the
-    final one are, which nobody else says. ``precision`` is that of the products by which texts become vectors.
+    ``suite`` holds the tasks of the first scoring, before training unless ``at_start`` is False, and of the final one;
+    ``during`` those of every ``every_n_steps`` optimizer steps (default: the same; 0 or None: none in between) and of
+    the last step: the one of which ``is_last_step(trainer)`` says so at its end, or after which somebody calls
+    ``score_step``. ``history`` maps a step to its scores. ``neighbours`` are looked for at each scoring. ``progress``:
+    it is said how far the first and the final one are, which nobody else says. ``precision`` is that of the products
+    by which texts become vectors.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class ScoreCallback(pl.Callback):
         suite: Iterable[Scored],
         during: Iterable[Scored] | None = None,
         every_n_steps: int | None = None,
-        at_start: bool = True,
+        at_start: bool | None = None,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
         neighbours: Neighbours | None = None,
         progress: bool = False,
@@ -110,11 +111,12 @@ class ScoreCallback(pl.Callback):
         self.suite = suite_of(suite)
         self.during = self.suite if during is None else suite_of(during)
         self.every_n_steps = every_n_steps or 0
-        self.at_start = at_start
+        self.at_start = at_start is not False
         self.is_last_step = is_last_step
         self.history: dict[int, dict[str, float]] = {}
         self.scores_before: dict[str, float] | None = None
         self.found_before: dict[str, list[int]] = {}
+        self.items_before: ItemScores | None = None  # by which what is scored at the end is judged
         self._restored = False
         self._last: LastVectors | None = None
 
@@ -130,8 +132,8 @@ class ScoreCallback(pl.Callback):
             # Lightning forgets them; a checkpoint written before the next scoring must still know its score
             _publish(trainer, self.history[latest])
         if self.at_start and trainer.global_step == 0 and self.scores_before is None and len(self.suite):
-            scores = self._score_at(trainer, pl_module, self.suite)
-            self.scores_before, self.found_before = scores.values, scores.found
+            scores = self._score_at(trainer, pl_module, self.suite, intervals=True)
+            self.scores_before, self.found_before, self.items_before = scores.values, scores.found, scores.items
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -149,13 +151,19 @@ class ScoreCallback(pl.Callback):
             _publish(trainer, self._score_at(trainer, pl_module, self.during, self._last).values)
 
     def _score_at(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, suite: Suite, store: LastVectors | None = None
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        suite: Suite,
+        store: LastVectors | None = None,
+        *,
+        intervals: bool = False,
     ) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
         scored = suite.scored_of(pl_module)
         with undisturbed(scored, self.dtype, progress=self.progress and not step):
             taken = self.neighbours.take if self.neighbours else None
-            scores = suite.run(scored, intervals=False, store=store, taken=taken)
+            scores = suite.run(scored, intervals=intervals, store=store, taken=taken)
             if self.neighbours:
                 self.neighbours.record(step, scored)
         self.history[step] = scores.values
@@ -168,12 +176,15 @@ class ScoreCallback(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         state = {"history": self.history, "scores_before": self.scores_before, "found_before": self.found_before}
+        state["items_before"] = _as_tensors(self.items_before) if self.items_before else None
         return state | ({"neighbours": self.neighbours.state_dict()} if self.neighbours else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = dict(state_dict["history"])
         self.scores_before = state_dict["scores_before"]
         self.found_before = state_dict.get("found_before", {})  # checkpoints of before have none
+        kept = state_dict.get("items_before")
+        self.items_before = _from_tensors(kept) if kept else None
         if self.neighbours and "neighbours" in state_dict:
             self.neighbours.load_state_dict(state_dict["neighbours"])
         self._restored = True
@@ -223,6 +234,18 @@ def _same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor
     return weights.keys() == others.keys() and all(
         torch.equal(weight.cpu(), others[name].cpu()) for name, weight in weights.items()
     )
+
+
+def _as_tensors(items: ItemScores) -> dict[str, Any]:
+    """What a verdict wants of them, in types that a checkpoint may hold."""
+    kept = {"replicates": items.replicates, "values": items.values}
+    arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in kept.items()}
+    return {"digests": items.digests, **arrays}
+
+
+def _from_tensors(state: Mapping[str, Any]) -> ItemScores:
+    arrays = {kind: {name: one.numpy() for name, one in state[kind].items()} for kind in ("replicates", "values")}
+    return ItemScores(cosines={}, gold={}, subsets={}, digests=dict(state["digests"]), **arrays)
 
 
 def _publish(trainer: pl.Trainer, scores: dict[str, float]) -> None:

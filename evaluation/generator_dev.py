@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from contracts import HeldOutTexts, Writer
 from evaluation.statistics import Estimate, Scores, mean, ratio_of_sums
-from evaluation.suite import Suite
+from evaluation.suite import Suite, items_of
 
 PERPLEXITY_WEIGHT = 10.0
 
@@ -37,7 +37,8 @@ class GeneratorDev(Suite):
     def run(self, writer: Writer, *, intervals: bool, **_: Any) -> Scores:  # type: ignore[override]
         """The very same scores on every rank; all ranks must call it."""
         found = estimates(writer.held_out_texts(), self.name if intervals else None)
-        return Scores.of(dict(zip(self.score_names(), found, strict=True)))
+        scores = dict(zip(self.score_names(), found, strict=True))
+        return Scores.of(scores, items=items_of([], {}, scores) if intervals else None)
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/{metric}" for metric in ("accuracy", "perplexity", "selection")]

@@ -83,7 +83,7 @@ class Suite:
                 in_order[one.name] = one.estimate
                 members[at_size(one.name, size)] = [at_size(name, size) for name in one.members]
             ordered |= {at_size(name, size): estimate for name, estimate in in_order.items()}
-        items = _items(self.tasks, similarities, ordered) if intervals else None
+        items = items_of(self.tasks, similarities, ordered) if intervals else None
         return Scores.of(ordered, members, items, first)
 
     def scored_of(self, module: nn.Module) -> Any:
@@ -191,7 +191,7 @@ def _score_dealt(
     return found
 
 
-def _items(tasks: Iterable[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
+def items_of(tasks: Iterable[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
     """What single test items came to: comparisons of encoders are made of it, item by item."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
     replicates, values = _of_items(scores)

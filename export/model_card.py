@@ -156,7 +156,9 @@ def _scores(results: Results) -> str:
     heads = [
         Column("score"), Column("value", ".2f"), Column("interval", right=True), Column("before training", ".2f"),
     ]  # fmt: skip
-    parts = [about, *(["\n".join(meanings)] if meanings else []), markdown(Table(heads, rows))]
+    verdict = results.get("verdict")
+    said = [escaped(verdict["sentence"])] if verdict else []
+    parts = [*said, about, *(["\n".join(meanings)] if meanings else []), markdown(Table(heads, rows))]
     if baselines:
         rows_of = [(Cell(name, mark=CODE), score) for name, score in sorted(baselines.items())]
         parts += ["Baselines:", markdown(Table([Column("baseline"), Column("value", ".2f")], rows_of))]

@@ -225,7 +225,8 @@ def test_quickstart_runs(tmp_path):
         done = train(words, tmp_path)
         assert done.returncode == 0, done.stderr
         results = json.loads((folder / "results.json").read_text())
-        assert set(results["scores"]) == {"pydocs/cosine/mrr", "pydocs/cosine/recall@10"}
+        assert set(results["scores"]) == {f"pydocs/cosine/{metric}" for metric in ("mrr", "ndcg@10", "recall@10")}
+        assert results["verdict"]["scores"] == ["pydocs/cosine/ndcg@10"]
         assert results["changes"]["pydocs"]["queries"] == 500
 
 

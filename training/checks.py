@@ -41,7 +41,7 @@ class EvaluationKeys(TypedDict):
     protocol: Literal["default", "fast", "sklearn"]
     during: str | Sequence[str]
     every_n_steps: int | None
-    at_start: bool
+    at_start: bool | None
     precision: Literal["fp32", "bf16"]
 
 

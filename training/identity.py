@@ -36,6 +36,7 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     ),
     **dict.fromkeys(("model.normalize", "evaluation.tasks"), (None, None)),
     "evaluation.precision": ("fp32", None),
+    "evaluation.at_start": (None, False),
     "data.drop_last": (True, None),
     **dict.fromkeys(("early_stopping", "freeze", "model.freeze", "model.layer_decay"), (None, None)),
     "model.frozen_weights": ("fp32", None),

@@ -23,8 +23,9 @@ from files.results import environment, read_results, write_results
 from files.whole import link_whole, whole_folder
 from training.callbacks.checkpoints import BEST
 from training.curve import Reference, draw_curve, is_alike
-from training.fit import Fitted, mode_of
+from training.fit import Fitted
 from training.stages import Stage
+from training.verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
 
 MOST_ROWS = 16  # of the closing table, where it shows all scores
 MOST_SHOWN = 100  # characters of a text that was found
@@ -32,12 +33,15 @@ log = logging.getLogger(__name__)
 MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
 
 
-def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: Fitted) -> None:
-    """What was trained, the curve, and results.json last: its presence says that the run is done."""
-    results = collect_results(cfg, model, data, fitted)
+def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: Fitted, stage: str = "") -> None:
+    """What was trained, the curve, and results.json last: its presence says that the run is done. ``stage``: its name
+    where it is one of several."""
+    results, items = collect_results(cfg, model, data, fitted), items_of(fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
         logger.log_metrics(results["scores"], step=results["best_step"])
     with kept_otherwise(folder / "results.json", results):
+        if verdict := verdict_of(cfg, results, items, fitted.scorer.history, folder, stage):
+            results["verdict"] = verdict
         export_product(folder, model, results)
         curve = Reference(
             results["best_step"],
@@ -53,8 +57,7 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
             log.warning("%s is not written: %s", folder / "curve.png", error)
         if fitted.live:
             fitted.live.finish(curve)
-        if fitted.final.scores.items:
-            items = fitted.scorer.suite.with_baselines(fitted.final.scores.items)
+        if items:
             write_items(items_beside(folder / "results.json"), items)
         write_results(folder / "results.json", results)
     if not cfg.quiet:
@@ -99,7 +102,10 @@ def finish_stages(cfg: DictConfig, stages: Sequence[Stage]) -> bool:
         return False
     folder, folders = Path(cfg.output_dir), [stage.folder for stage in stages]
     parts = {stage.name: read_results(stage.folder / "results.json") for stage in stages}
-    results = whole(parts, backbone=str(stages[0].cfg.backbone))
+    results, last = whole(parts, backbone=str(stages[0].cfg.backbone)), parts[stages[-1].name].get("verdict")
+    items = items_of_all(folders)
+    if verdict := verdict_of_all(results, last, items):
+        results["verdict"] = verdict
     for made in MADE:
         if (folders[-1] / made).is_dir():
             with whole_folder(folder / made) as part:
@@ -108,8 +114,8 @@ def finish_stages(cfg: DictConfig, stages: Sequence[Stage]) -> bool:
         (folder / "encoder" / "README.md").write_text(model_card(results), encoding="utf-8")
     (folder / "checkpoints").mkdir(exist_ok=True)
     link_whole(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
-    if (folders[-1] / ITEMS_FILE).is_file():
-        link_whole(folders[-1] / ITEMS_FILE, folder / ITEMS_FILE)
+    if items:
+        write_items(folder / ITEMS_FILE, items)
     write_results(folder / "results.json", results)
     if not cfg.quiet:
         closing_table(results, folder, cfg.next_steps)
@@ -126,6 +132,7 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
     results["overlap"] = _overlap(stages)
     results.pop("scores_before", None)
     results.pop("changes", None)
+    results.pop("verdict", None)  # on the last stage alone
     if "scores_before" in stages[0]:  # of the untrained encoder
         results["scores_before"] = stages[0]["scores_before"]
     results["stages"] = {
@@ -214,18 +221,6 @@ def headlines(results: Results, names: Sequence[str]) -> list[str]:
     return list(names) if len(names) <= MOST_ROWS or not shown else shown
 
 
-def unbeaten_start(results: Results) -> str:
-    """A sentence where the chosen step scores no better than the encoder before training, empty elsewhere."""
-    recipe, before = results["recipe"], results.get("scores_before", {})
-    monitor = recipe.get("monitor")
-    if monitor not in before or monitor not in results["scores"]:
-        return ""
-    first, last = before[monitor], results["scores"][monitor]
-    if (last < first) if mode_of(monitor, recipe.get("monitor_mode")) == "min" else (last > first):
-        return ""
-    return f"No step beat the untrained encoder: {monitor} was {first:.2f} before, and is {last:.2f}."
-
-
 def closing_table(
     results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
 ) -> None:
@@ -241,8 +236,8 @@ def closing_table(
         )
         if more := len(every) - len(shown):
             console.print(f"{more} other scores are in {folder / 'results.json'}", soft_wrap=True, highlight=False)
-    if unbeaten := unbeaten_start(results):
-        console.print(unbeaten, soft_wrap=True, highlight=False)
+    if verdict := results.get("verdict"):
+        console.print(in_words(verdict), soft_wrap=True, highlight=False, markup=False)
     for task, changes in results.get("changes", {}).items():
         console.print(described(task, changes), soft_wrap=True, highlight=False, markup=False)
     spent = results["spent"]

@@ -138,7 +138,7 @@ def run_stage(stage: Stage, companions: Companions, before: Path | None = None) 
         logger.log_hyperparams(OmegaConf.to_container(asked, resolve=True))
     fitted, status = fit(cfg, model, data, folder, start.checkpoint, loggers, asked.backbone, companions)
     if status == 0 and fitted.trainer.is_global_zero:
-        finish(asked, model, data, folder, fitted)
+        finish(asked, model, data, folder, fitted, stage.name)
     return status
 
 

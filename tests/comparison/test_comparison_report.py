@@ -13,7 +13,8 @@ from comparison.collect import collect
 from comparison.contrasts import choose_headline
 from comparison.report import compare, sections, write_report
 from comparison.upload import upload
-from contracts import InputError
+from contracts import InputError, Verdict
+from files.results import read_results, write_results
 from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
 
@@ -128,6 +129,23 @@ def test_a_sweep_gets_its_map(run_folder, tmp_path):
     write_report(compare(arms, choose_headline(arms, None), left_out), tmp_path / "report")
     assert {"sweep", "parallel"} <= {path.stem for path in (tmp_path / "report" / "pictures").glob("*.png")}
     assert "A=2 tau=0.05" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_what_runs_say_of_what_they_began_from_is_a_table(run_folder, tmp_path):
+    verdict = Verdict(
+        headline="Spearman of stsb", scores=["stsb/cosine/spearman"], outcome="worse", before=70.0, after=62.5,
+        interval=[-9.0, -6.0], p=None, items=150, tfidf=None, sentence="Worse: ...", to_try=[],
+    )  # fmt: skip
+    for name in ("one", "two"):
+        results = run_folder(tmp_path / name, name, 1, 0.2) / "results.json"
+        write_results(results, read_results(results) | ({"verdict": verdict} if name == "two" else {}))
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    written = write_report(compare(arms, choose_headline(arms, None), []), tmp_path / "report")
+    numbers = json.loads(written["comparison.json"].read_text(encoding="utf-8"))["tables"]["before-after"]
+    assert numbers["rows"] == [["two", "1", "Spearman of stsb", 70.0, 62.5, -7.5, -9.0, None, "worse"]]
+    assert "| two | 1 | Spearman of stsb | 70.00 | 62.50 | -7.50 | -9.00 to -6.00 |  | worse |" in (
+        written["report.md"].read_text(encoding="utf-8")
+    )
 
 
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):

@@ -248,4 +248,8 @@ def test_a_continued_run_knows_its_scores(tmp_path):
     assert list(again.history) == list(whole.history)
     assert again.scores_before == whole.scores_before
     assert again.found_before == whole.found_before
+    for name, replicates_R in whole.items_before.replicates.items():
+        assert np.array_equal(again.items_before.replicates[name], replicates_R)
+    assert again.items_before.replicates.keys() == whole.scores_before.keys()
+    assert again.items_before.digests == whole.items_before.digests
     assert len(module.encoder.modes) == 2, "steps 4 and 6 only"

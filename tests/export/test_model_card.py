@@ -71,6 +71,15 @@ def test_scores_of_products_in_16_bits_say_so(results):
     assert "Products were in 16 bits" in model_card(results)
 
 
+def test_the_verdict_is_told_as_it_was_found(results):
+    said = "Worse: nDCG@10 of my_faq 42.1 -> 40.0. Keep what you had."
+    assert "Worse" not in model_card(results)
+    results["verdict"] = {"sentence": said, "to_try": ["Half the rate."]}
+    card = model_card(results)
+    assert "nDCG@10 of my\\_faq 42.1 -\\> 40.0. Keep" in card.partition("## Scores")[2].partition("On a scale")[0]
+    assert "Half the rate" not in card
+
+
 def test_the_hub_reads_the_front_matter(results):
     data = ModelCard(model_card(results)).data
     assert data.library_name == "sentence-transformers"

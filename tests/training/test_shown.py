@@ -135,8 +135,14 @@ def test_of_many_scores_the_averages_and_the_monitored_one_are_shown(tmp_path):
         "sts-avg7/all/spearman", "stsb-dev/cosine/spearman",
     ]  # fmt: skip
     assert "120 other scores are in" in text
-    assert "No step beat the untrained encoder: stsb-dev/cosine/spearman was 72.00 before, and is 71.50." in text
-    assert "No step" not in closing(tmp_path, **given, scores_before={"stsb-dev/cosine/spearman": 71.0})
+
+
+def test_the_verdict_stands_under_the_table_with_what_to_try(tmp_path):
+    verdict = {"sentence": "Worse: nDCG@10 of [faq] 42.1 -> 40.0. Keep what you had.", "to_try": ["Half [the] rate."]}
+    assert f"\n{verdict['sentence']}\nWhat this run shows, and what to try:\n  Half [the] rate.\n" in closing(
+        tmp_path, verdict=verdict
+    )
+    assert closing(tmp_path, verdict=verdict | {"to_try": []}).count(f"{verdict['sentence']}\n200 steps") == 1
 
 
 def test_a_curve_is_drawn_from_a_run(tmp_path):

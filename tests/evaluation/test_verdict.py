@@ -1,0 +1,186 @@
+"""A change is told from chance as SciPy's paired bootstrap and an enumeration tell it; sentences say what was found."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from contracts import ItemScores
+from evaluation.statistics import Estimate, average, mean, spearman
+from evaluation.verdict import Headline, choose_headline, judge, with_before
+
+NDCG, OTHER = "faq/cosine/ndcg@10", "forum/cosine/ndcg@10"
+
+
+def queries(number: int, gain: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """What each query scores before and after, in 0..1."""
+    rng = np.random.default_rng(seed)
+    before = rng.beta(0.7, 0.9, number)
+    return before, np.clip(before + rng.normal(gain, 0.15, number), 0, 1)
+
+
+def of_estimates(estimates: dict[str, Estimate], digests: dict[str, str], **more) -> ItemScores:
+    return ItemScores(
+        cosines={}, gold=more.get("gold", {}), subsets={}, digests=digests,
+        replicates={name: one.replicates_R.float().numpy() for name, one in estimates.items()},
+        values={name: one.values_N.numpy() for name, one in estimates.items() if one.values_N is not None},
+    )  # fmt: skip
+
+
+def retrieval(sides: dict[str, tuple[np.ndarray, np.ndarray]]):
+    """The headline of some tasks, and their scores and items as a suite has them."""
+    both = list[dict[str, Estimate]]()
+    for place in range(2):
+        found = {}
+        for name, side in sides.items():
+            values_N = torch.from_numpy(side[place])
+            found[name] = mean(values_N, name.split("/")[0])._replace(values_N=100 * values_N)
+        both.append(found)
+    digests = {name.split("/")[0]: "0" for name in sides}
+    items = with_before(of_estimates(both[1], digests), of_estimates(both[0], digests))
+    before, after = ({name: one.value for name, one in found.items()} for found in both)
+    return Headline(list(sides)), before, after, items
+
+
+@pytest.mark.parametrize("gain", [0.04, 0.0, -0.05])
+def test_the_interval_over_queries_is_that_of_a_paired_bootstrap(gain):
+    sides = queries(112, gain)
+    found = judge(*retrieval({NDCG: sides}))
+    oracle = stats.bootstrap(
+        sides[::-1], lambda after, before, axis: 100 * (after - before).mean(axis), paired=True, vectorized=True,
+        n_resamples=20_000, method="percentile", rng=np.random.default_rng(1),
+    )  # fmt: skip
+    assert found["interval"] == pytest.approx(list(oracle.confidence_interval), abs=6 * oracle.standard_error / 30)
+    unpaired = 100 * np.sqrt(sum(side.var() / len(side) for side in sides))
+    assert found["interval"][1] - found["interval"][0] < 2 * unpaired, "far narrower than of two groups of queries"
+
+
+def test_tasks_of_different_sizes_weigh_alike():
+    few, many = queries(20, 0.1, 1), queries(300, -0.01, 2)
+    found = judge(*retrieval({NDCG: few, OTHER: many}))
+    gains = [100 * (after - before) for before, after in (few, many)]
+    assert found["after"] - found["before"] == pytest.approx(np.mean([gain.mean() for gain in gains]))
+    rng = np.random.default_rng(0)
+    drawn = [rng.choice(gain, (20_000, len(gain))).mean(1) for gain in gains]
+    assert found["interval"] == pytest.approx(list(np.quantile(np.mean(drawn, 0), [0.025, 0.975])), abs=0.25)
+    assert (found["headline"], found["items"]) == ("nDCG@10, the mean of 2 tasks", 320)
+    assert "nDCG@10, the mean of 2 tasks, " in found["sentence"]
+
+
+def test_p_is_the_share_of_all_signs_that_change_as_much():
+    before, after = queries(9, 0.08, 5)
+    gains = after - before
+    every = np.array(list(itertools.product((1, -1), repeat=9))) @ gains / 9
+    found = judge(*retrieval({NDCG: (before, after)}))
+    assert found["p"] == pytest.approx((np.abs(every) >= abs(gains.mean()) - 1e-12).mean())
+
+
+def test_a_handful_of_queries_is_never_told_apart():
+    before = np.array([0.1, 0.3, 0.0, 0.5, 0.4])
+    found = judge(*retrieval({NDCG: (before, before + np.array([0.2, 0.3, 0.25, 0.2, 0.3]))}))
+    assert found["interval"][0] > 0
+    assert (found["outcome"], found["p"]) == ("not told apart", 2 / 2**5)
+    assert found["sentence"].startswith("Cannot be told apart: nDCG@10 of faq 26.0 -> 51.0 (+25.0, 95 % interval")
+    assert found["sentence"].endswith("p = 0.06 by a permutation test, 5 queries).")
+
+
+def test_correlations_are_of_the_same_pairs_before_and_after():
+    rng = np.random.default_rng(3)
+    gold = rng.uniform(0, 5, 200)
+    cosines = [gold + rng.normal(0, 4, 200), gold + rng.normal(0, 2, 200)]
+    name, digests = "stsb/cosine/spearman", {"stsb": "0"}
+    sides = [{name: spearman(torch.from_numpy(one), torch.from_numpy(gold), "stsb")} for one in cosines]
+    items = [of_estimates(one, digests, gold={"stsb": gold}) for one in sides]
+    scores = [{name: one[name].value} for one in sides]
+    found = judge(Headline([name]), *scores, with_before(items[1], items[0]))
+
+    def change(rated, before, after):
+        return 100 * (stats.spearmanr(after, rated).statistic - stats.spearmanr(before, rated).statistic)
+
+    oracle = stats.bootstrap(
+        (gold, *cosines), change, paired=True, vectorized=False, n_resamples=3000, method="percentile",
+        rng=np.random.default_rng(1),
+    )  # fmt: skip
+    assert found["interval"] == pytest.approx(list(oracle.confidence_interval), abs=0.3 * oracle.standard_error)
+    assert (found["p"], found["items"], found["outcome"]) == (None, 200, "better")
+    assert found["sentence"].startswith("Better: Spearman of stsb ")
+    assert "200 pairs)." in found["sentence"]
+
+
+def test_an_average_of_a_suite_has_an_interval_too():
+    rng = np.random.default_rng(4)
+    sides = list[dict[str, Estimate]]()
+    for noise in (3.0, 3.0):
+        parts = []
+        for task in ("sts12", "sts13"):
+            gold = torch.from_numpy(np.random.default_rng(len(task)).uniform(0, 5, 90))
+            parts.append(spearman(gold + torch.from_numpy(rng.normal(0, noise, 90)), gold, task))
+        sides.append({"sts-avg7/all/spearman": average(parts)})
+    items = [of_estimates(one, {"sts12": "0", "sts13": "0"}) for one in sides]
+    scores = [{name: one.value for name, one in side.items()} for side in sides]
+    found = judge(Headline(["sts-avg7/all/spearman"]), *scores, with_before(items[1], items[0]))
+    assert found["interval"][0] < scores[1]["sts-avg7/all/spearman"] - scores[0]["sts-avg7/all/spearman"]
+    assert found["items"] is None
+
+
+@pytest.mark.parametrize(
+    ("gain", "words", "end"),
+    [
+        (0.05, "Better: nDCG@10 of faq ", " TF-IDF: 12.3."),
+        (0.0, "Cannot be told apart: nDCG@10 of faq ", " TF-IDF: 12.3."),
+        (-0.06, "Worse: nDCG@10 of faq ", " Keep what you had. TF-IDF: 12.3."),
+    ],
+)
+def test_the_sentence_says_what_was_found_and_what_words_alone_find(gain, words, end):
+    found = judge(*retrieval({NDCG: queries(400, gain)}), {"faq/tfidf/ndcg@10": 12.34, "pydocs/tfidf/mrr": 9.0})
+    assert found["sentence"].startswith(words)
+    assert found["sentence"].endswith(f"400 queries).{end}")
+    above = judge(*retrieval({NDCG: queries(400, gain)}), {"faq/tfidf/ndcg@10": 92.0})
+    assert above["sentence"].endswith("TF-IDF: 92.0, above both.")
+
+
+def test_less_perplexity_is_better():
+    name, rng = "generator-dev/perplexity", np.random.default_rng(0)
+    items = ItemScores({}, {}, {}, {}, {name: rng.normal(30, 1, 1000)}, {}, {name: rng.normal(90, 1, 1000)}, {})
+    found = judge(Headline([name], less_is_better=True), {name: 90.0}, {name: 30.0}, items)
+    assert (found["outcome"], found["before"], found["after"]) == ("better", 90.0, 30.0)
+    assert "perplexity of generator-dev 90.0 -> 30.0 (-60.0, " in found["sentence"]
+
+
+def test_other_test_items_than_before_judge_nothing():
+    headline, before, after, items = retrieval({NDCG: queries(400, 0.2)})
+    begun = items._replace(values=items.values_before, replicates=items.replicates_before, digests={"faq": "other"})
+    found = judge(headline, before, after, with_before(items, begun))
+    assert (found["outcome"], found["interval"], found["p"]) == ("not told apart", None, None)
+    assert "no test items to judge it by" in found["sentence"]
+    assert judge(headline, before, after)["outcome"] == "not told apart"
+
+
+RETRIEVAL = ["faq/cosine/mrr", NDCG, OTHER, "faq-dev/cosine/ndcg@10", "faq@64/cosine/ndcg@10"]
+STS = ["sts12/all/spearman", "stsb/cosine/pearson", "stsb/cosine/spearman", "stsb-dev/cosine/spearman"]
+
+
+@pytest.mark.parametrize(
+    ("names", "monitor", "chosen"),
+    [
+        (RETRIEVAL, None, [NDCG, OTHER]),
+        (RETRIEVAL, "faq/cosine/mrr", ["faq/cosine/mrr"]),
+        (RETRIEVAL, "train/loss", [NDCG, OTHER]),
+        ([*STS, NDCG], None, [NDCG]),
+        (STS, None, ["sts12/all/spearman", "stsb/cosine/spearman"]),
+        (["sts-avg7/all/spearman", *STS], None, ["sts-avg7/all/spearman"]),
+        (STS[3:], None, STS[3:]),
+        (["pydocs/cosine/mrr", NDCG], None, [NDCG]),
+        (["pydocs/cosine/mrr", "pydocs/cosine/recall@10"], None, ["pydocs/cosine/mrr"]),
+        (["mr/default/accuracy", "transfer-avg7/default/accuracy"], None, ["transfer-avg7/default/accuracy"]),
+        ([], "faq/cosine/mrr", None),
+    ],
+)
+def test_the_headline_is_what_is_monitored_else_retrieval_else_sts(names, monitor, chosen):
+    scores = dict.fromkeys(names, 1.0)
+    averages = [name for name in names if "-avg" in name]
+    found = choose_headline(scores, scores, averages, monitor)
+    assert (found and found.scores) == chosen
+    assert choose_headline({}, scores, averages, monitor) is None

@@ -1,0 +1,87 @@
+"""What a run, or one in stages, says of its headline at its end: better, worse, or not told apart, and what to try."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from contracts import ITEMS_FILE, ItemScores, Results, Verdict
+from evaluation.verdict import Headline, choose_headline, judge, with_before
+from files.items import read_items
+from files.metrics import read_rows
+from training.fit import Fitted, mode_of
+from training.to_try import Facts, of_manifest, to_try
+
+
+def items_of(fitted: Fitted) -> ItemScores | None:
+    """What test items came to at the end, by TF-IDF, and before training."""
+    if (found := fitted.final.scores.items) is None:
+        return None
+    return with_before(fitted.scorer.suite.with_baselines(found), fitted.scorer.items_before)
+
+
+def verdict_of(
+    cfg: DictConfig,
+    results: Results,
+    items: ItemScores | None,
+    history: Mapping[int, Mapping[str, float]],
+    folder: Path,
+    stage: str = "",
+) -> Verdict | None:
+    """Of the weights that are kept; None where nothing was scored before training. ``history``: step -> scores."""
+    if (headline := headline_of(results)) is None:
+        return None
+    verdict = _judged(headline, results, items)
+    if verdict["outcome"] == "better":
+        return verdict
+    scored = [*(scores for _, scores in sorted(history.items())), results["scores"]]
+    sign = -1 if headline.less_is_better else 1
+    facts = Facts(
+        **of_manifest(results["data"][0]),
+        steps=results["spent"]["steps"],
+        worse=verdict["outcome"] == "worse",
+        epochs_said=cfg.max_epochs is not None,
+        rate=cfg.model.get("lr"),
+        losses=[float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row],
+        scores=[sign * headline.of(one) for one in scored if all(name in one for name in headline.scores)],
+        before=f"stages.{stage}." if stage else "",
+    )
+    verdict["to_try"] = to_try(facts)
+    return verdict
+
+
+def items_of_all(folders: Sequence[Path]) -> ItemScores | None:
+    """Of a run in stages: the last one's, with those from before the first."""
+    first, last = (folder / ITEMS_FILE for folder in (folders[0], folders[-1]))
+    if not last.is_file():
+        return None
+    items, begun = read_items(last), read_items(first) if first.is_file() else None
+    before = begun and begun._replace(replicates=begun.replicates_before, values=begun.values_before)
+    return with_before(items._replace(replicates_before={}, values_before={}), before)
+
+
+def verdict_of_all(results: Results, last: Verdict | None, items: ItemScores | None) -> Verdict | None:
+    """Of a run in stages: its end against what the first began from. What to try is what the last one speaks for."""
+    if (headline := headline_of(results)) is None:
+        return None
+    verdict = _judged(headline, results, items)
+    if last and verdict["outcome"] != "better":
+        verdict["to_try"] = last["to_try"]
+    return verdict
+
+
+def headline_of(results: Results) -> Headline | None:
+    recipe, before = results["recipe"], results.get("scores_before", {})
+    monitor = recipe.get("monitor")
+    less = mode_of(monitor, recipe.get("monitor_mode")) == "min"
+    return choose_headline(before, results["scores"], results.get("averages", {}), monitor, less)
+
+
+def _judged(headline: Headline, results: Results, items: ItemScores | None) -> Verdict:
+    return judge(headline, results["scores_before"], results["scores"], items, results.get("baselines"))
+
+
+def in_words(verdict: Verdict) -> str:
+    """The verdict, and a line for each thing to try."""
+    tries = [f"  {one}" for one in verdict["to_try"]]
+    return "\n".join([verdict["sentence"], *(["What this run shows, and what to try:", *tries] if tries else [])])
