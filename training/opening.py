@@ -14,6 +14,7 @@ from encoders.compiler import check_compiler
 from encoders.optim import planned_steps
 from encoders.sentence_encoder import SentenceEncoder
 from evaluation.callback import ScoreCallback
+from training.account import account_of
 
 log = logging.getLogger("train")
 
@@ -43,7 +44,9 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
     yield "backbone", f"{run.backbone}, {millions(total)} parameters{some}"
-    yield "data", f"{_name_of(cfg.data)}: {_counted(data.manifest())}"
+    found = data.manifest()
+    yield "data", f"{_name_of(cfg.data)}: {_counted(found)}"
+    yield from account_of(found)
     loader = data.train_dataloader()
     yield "batch", f"{data.batch_size:,} examples{_negatives(model, data, loader, trainer.world_size)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))

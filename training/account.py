@@ -1,0 +1,47 @@
+"""What a run's data leave out, say twice and cut, in words: of the account that goes into ``results.json``."""
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+LONGEST_REASON = 160  # characters of why the first row cannot be read
+
+
+def account_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and fact of each line; ``found`` is a data manifest. Of a mixture those of each part."""
+    for name, part in found.get("parts", {}).items():
+        yield from ((fact, f"{name}: {said}") for fact, said in account_of(part))
+    for cut in found.get("cuts", ()):
+        yield "length", _cut(**cut)
+    if out := _left_out(found):
+        yield "left out", out
+    if twice := found.get("repeated"):
+        yield "twice", f"{twice:,} of {found['kept']:,} rows have all texts of an earlier one"
+
+
+def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> str:
+    chosen = ""
+    if wanted is not None:
+        most = f", all that the encoder reads; 99% of them would be whole with {wanted:,}"
+        chosen = ", which hold 99% of them whole" if wanted <= max_length else most
+    behind = f"{_percent(share_behind)} of their tokens lie behind that" if share_behind else "none is longer"
+    return f"{of} of up to {max_length:,} tokens{chosen}; {behind}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.0005 else "less than 0.1%"
+
+
+def _left_out(found: Mapping[str, Any]) -> str:
+    source = found.get("source", {})
+    source = source.get("source", source)  # of pairs that were prepared before they were stored
+    counts = {
+        **source.get("left_out", {"blank": source.get("blank", 0)}),
+        "unreadable": source.get("skipped", 0),
+        "without a token": found.get("without_tokens", 0),
+        "too short": found.get("too_short", 0) + found.get("too_few_tokens", 0),
+        **{f"with split={name!r}": number for name, number in source.get("other_splits", {}).items()},
+    }
+    where = "".join(f"; the first unreadable one is {one}" for one in source.get("skipped_where", [])[:1])
+    said = ", ".join(f"{number:,} {reason}" for reason, number in counts.items() if number)
+    return f"{said}{textwrap.shorten(where, LONGEST_REASON, placeholder=' ...')}"
