@@ -22,10 +22,10 @@ def account_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> str:
     chosen = ""
     if wanted is not None:
-        most = f", all that the encoder reads; 99% of them would be whole with {wanted:,}"
-        chosen = ", which hold 99% of them whole" if wanted <= max_length else most
+        most = f", all that the encoder reads ({wanted:,} would hold 99% of them whole)"
+        chosen = ", which holds 99% of them whole" if wanted <= max_length else most
     behind = f"{_percent(share_behind)} of their tokens lie behind that" if share_behind else "none is longer"
-    return f"{of} of up to {max_length:,} tokens{chosen}; {behind}"
+    return f"{of} are cut at {max_length:,} tokens{chosen}; {behind}"
 
 
 def _percent(share: float) -> str:

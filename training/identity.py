@@ -26,6 +26,7 @@ NOT_IDENTITY_WITHIN = {
 }
 SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older configs say for the same; None: nothing
     "model.max_length": (None, 512),
+    "model.mlm_weight": (None, 1.0),
     **dict.fromkeys(
         ("model.append_end", "model.attention", "model.dropout", "model.attention_dropout", "model.mask_token"),
         (None, None),

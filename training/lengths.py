@@ -69,7 +69,7 @@ def lengths_of_models(cfg: DictConfig) -> dict[str, int]:
     """The lengths that models cut such data at where nobody says one, by their names: what a preview without a model
     cannot know. None where the length is given, or chosen by the texts.
     """
-    defaults = [keys for keys in data_of(cfg).values() if _is_default(keys) and keys.max_length is not None]
+    defaults = [keys for keys in data_of(cfg).values() if keys.get("max_length") is not None and _is_default(keys)]
     if cfg.get("model") or cfg.training_length is not None or not defaults:
         return {}
     yields = {get_object(keys._target_).yields for keys in defaults}

@@ -40,6 +40,8 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
     """Name and fact of each line."""
     cfg = run.cfg
     yield "objective", model.objective
+    for key, became in model.settled.items():
+        yield "settled", f"{key}: {became}"
     weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
