@@ -179,7 +179,8 @@ class NLIGeneration(StoredRows):
         read = [] if before else [("sentences", self.source_length, self.source_length, SENTENCES)]
         written = "texts to write", self.target_length, self.templates.room, [before + 1, before + 2]
         return [
-            Cut(of, longest, self.lengths.share_behind(room, columns)) for of, longest, room, columns in [*read, written]
+            Cut(of, longest, self.lengths.share_behind(room, columns))
+            for of, longest, room, columns in [*read, written]
         ]
 
     def texts(self) -> Iterator[str]:

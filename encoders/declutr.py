@@ -31,8 +31,8 @@ class DeCLUTR(Objective):
     classes of pytorch-metric-learning that take NT-Xent's place.
 
     ``mlm_weight`` null is 1 where the backbone predicts masked tokens, and 0 where it does not: ``settled`` then
-    says so. Of a causal language model that reads both ways MLM is MNTP: a masked token is predicted at the place before it.
-    ``mask_token`` is what the data masks with.
+    says so. Of a causal language model that reads both ways MLM is MNTP: a masked token is predicted at the place
+    before it. ``mask_token`` is what the data masks with.
     """
 
     objective = "declutr"
@@ -85,7 +85,9 @@ class DeCLUTR(Objective):
         except NoMaskedLM as error:
             if self.hparams.contrastive_weight == 0:
                 raise
-            self.settled = {"model.mlm_weight": f"0, as backbone={backbone} {error.why}: no MLM, the contrastive loss alone"}
+            self.settled = {
+                "model.mlm_weight": f"0, as backbone={backbone} {error.why}: no MLM, the contrastive loss alone"
+            }
             return self.make_encoder(lm_head=False), 0.0
 
     def training_step(self, batch: SpanBatch, batch_idx: int) -> StepOutput:

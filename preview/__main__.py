@@ -204,7 +204,7 @@ def of_a_model(cfg: DictConfig) -> list[tuple[str, str]]:
     for name, length in sorted(lengths_of_models(cfg).items()):
         models.setdefault(length, []).append(name)
     said = [f"{length} with model={' or '.join(names)}" for length, names in sorted(models.items())]
-    return [("with a model", f"texts of up to {', '.join(said)}")] if said else []
+    return [("length", f"of a training: {', '.join(said)}")] if said else []
 
 
 def drawn(data: Any, number: int, row: int) -> Document:

@@ -66,18 +66,19 @@ def settle_without_weights(cfg: DictConfig, data: Any) -> None:
 
 
 def lengths_of_models(cfg: DictConfig) -> dict[str, int]:
-    """The lengths that models cut such data at where nobody says one, by their names: what a preview without a model
-    cannot know. None where the length is given, or chosen by the texts.
+    """What a preview without a model cannot know: the models, by their names, that cut such data at another length
+    where nobody says one.
     """
     defaults = [keys for keys in data_of(cfg).values() if keys.get("max_length") is not None and _is_default(keys)]
-    if cfg.get("model") or cfg.training_length is not None or not defaults:
-        return {}
-    yields = {get_object(keys._target_).yields for keys in defaults}
     found = dict[str, int]()
+    if cfg.get("model") or cfg.training_length is not None or not defaults:
+        return found
+    yields, shown = {get_object(keys._target_).yields for keys in defaults}, {keys.max_length for keys in defaults}
     for name in choices("model"):
         keys = OmegaConf.load(CONFIGS / "model" / f"{name}.yaml")
         consumes = get_class(keys.model._target_).consumes
-        if "usual_length" in keys and yields <= set(consumes if isinstance(consumes, tuple) else (consumes,)):
+        fits = yields <= set(consumes if isinstance(consumes, tuple) else (consumes,))
+        if fits and keys.get("usual_length") is not None and keys.usual_length not in shown:
             found[name] = keys.usual_length
     return found
 

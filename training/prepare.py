@@ -195,7 +195,7 @@ def _refuse_lost_head(before: Stage, after: Stage) -> None:
 
 
 def _mlm_weight(stage: Stage) -> float:
-    """0 of a model that knows no MLM, and where the backbone decides between that and 1; unless nothing else is left."""
+    """0 of a model that knows no MLM, and where the backbone decides; unless there is no other loss."""
     weight = stage.cfg.model.get("mlm_weight", 0.0)
     return float(stage.cfg.model.contrastive_weight == 0) if weight is None else float(weight)
 
