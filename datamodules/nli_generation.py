@@ -18,12 +18,14 @@ import torch
 from contracts import InputError, Ragged, Seq2SeqBatch
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import Record, RecordSource
+from datamodules.text_data import Cut
 from datamodules.text_rows import StoredRows
 from datamodules.token_store import Source, TokenStore
 from datamodules.tokenizer import load_config, load_tokenizer
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 
 KINDS = ("entailment", "contradiction", "true", "false")  # of the instances of a row
+SENTENCES = (0, 1, 2)  # columns of a row
 GENERATION, DISCRIMINATION = (0, 1), (2, 3)
 NLI_TRIPLETS = TRIPLETS._replace(columns=tuple(names for names in TRIPLETS.columns if len(names) == 3))
 PROMPTS_EVERY = 50  # rows: how often a tokenizer that is trained on the texts sees the prompts
@@ -170,6 +172,16 @@ class NLIGeneration(StoredRows):
 
     def batch(self, pass_index: int, examples: np.ndarray) -> Seq2SeqBatch:
         return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
+
+    def cuts(self) -> list[Cut]:
+        """Of sentences that were joined with their prompts before they were stored nobody has counted what was cut."""
+        before = self.store.width - len(SENTENCES)  # columns of whole prompts
+        read = [] if before else [("sentences", self.source_length, self.source_length, SENTENCES)]
+        written = "texts to write", self.target_length, self.templates.room, [before + 1, before + 2]
+        return [
+            Cut(of, longest, self.lengths.share_behind(room, columns))
+            for of, longest, room, columns in [*read, written]
+        ]
 
     def texts(self) -> Iterator[str]:
         """Of the rows that are trained on; now and then with the prompts, whose words a vocabulary must have."""

@@ -98,6 +98,17 @@ class SpanBatches:
             predicted=np.flatnonzero(all_labels.numpy() != IGNORED_LABEL),
         )
 
+    def share_behind(self, rows: np.ndarray) -> float:
+        """Of the tokens of the spans of these rows in the first pass, how many are behind the end of a sequence."""
+        drawn = cut = 0
+        if self.rule.max_span > self.content:
+            for row in rows.tolist():
+                rng = np.random.default_rng((self.seed, 0, row, SPANS))
+                spans = sample_spans(len(self.store.text(row)), self.rule, rng)
+                lengths = np.concatenate([spans.anchor_lengths, spans.positive_lengths])
+                drawn, cut = drawn + lengths.sum(), cut + np.maximum(lengths - self.content, 0).sum()
+        return float(cut / max(1, drawn))
+
     def places(self, pass_index: int, row: int) -> tuple[int, Spans]:
         """The tokens of a document, and where its spans lie in this pass."""
         ids = self.store.text(row)

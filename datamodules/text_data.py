@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytorch_lightning as pl
@@ -11,11 +12,21 @@ import pytorch_lightning as pl
 from contracts import RetrievalTask
 from datamodules.order import Order, nested_subset
 from datamodules.overlap import Overlap, find_overlap
+from datamodules.row_counts import TextLengths
 from datamodules.stream import BatchStream, EpochBatches, stream_for
 from datamodules.text_to_ids import Reading
 from datamodules.token_store import Source, TokenStore, build_or_open
 from datamodules.tokenizer import load_tokenizer
 from files.kept_rows import cache_folder
+
+
+class Cut(NamedTuple):
+    """Where texts end that are longer."""
+
+    of: str  # which texts
+    max_length: int  # tokens
+    share_behind: float  # of their tokens, 0..1
+    wanted: int | None = None  # tokens that hold 99 % of the texts whole, where the length was chosen by that
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -64,6 +75,10 @@ class TextData(pl.LightningDataModule, ABC):
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
         """(N,) numbers of examples -> what the class ``yields``."""
 
+    def cuts(self) -> list[Cut]:
+        """Where texts end, and what of them lies behind that; once it is set up."""
+        return []
+
     @abstractmethod
     def texts(self) -> Iterator[str]:
         """The training texts, as the tokenizer is to see them."""
@@ -75,10 +90,13 @@ class TextData(pl.LightningDataModule, ABC):
     def setup(self, stage: str | None = None) -> None:
         """Open the store and fix which rows are drawn from, and how."""
         if self._store is None:
-            store = self.open_store(self.source(), quiet=True)
-            rows = self.ready(store, self.load_tokenizer())
+            rows = self.ready(self._opened, self.load_tokenizer())
             self.subset = nested_subset(rows, self.fraction, self.seed)
-            self._store = store
+            self._store = self._opened
+
+    @cached_property
+    def _opened(self) -> TokenStore:
+        return self.open_store(self.source(), quiet=True)
 
     @property
     def store(self) -> TokenStore:
@@ -86,6 +104,11 @@ class TextData(pl.LightningDataModule, ABC):
         self.setup()
         assert self._store is not None
         return self._store
+
+    @property
+    def lengths(self) -> TextLengths:
+        """How long the texts are."""
+        return self._opened.lengths
 
     @property
     def num_examples(self) -> int:
@@ -120,7 +143,8 @@ class TextData(pl.LightningDataModule, ABC):
 
     def manifest(self) -> dict[str, Any]:
         """The store's account of the source, and what of it is drawn from."""
-        return {**self.store.account, "used": self.num_examples, "fraction": self.fraction}
+        found = {**self.store.account, "used": self.num_examples, "fraction": self.fraction}
+        return found | {"cuts": [cut._asdict() for cut in self.cuts()]}
 
     def held_out(self) -> Sequence[Any]:
         return list[RetrievalTask]()

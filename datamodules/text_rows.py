@@ -14,12 +14,15 @@ from contracts import InputError, NLIBatch, Ragged, RetrievalTask, SentenceBatch
 from datamodules.held_out import AllButHeldOut
 from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
 from datamodules.records import RecordSource
-from datamodules.text_data import TextData
+from datamodules.row_counts import LONGEST_COUNTED
+from datamodules.text_data import Cut, TextData
 from datamodules.text_prompts import Prompted, Prompts, of_columns
 from datamodules.text_to_ids import WholeRows
 from datamodules.token_store import Source, TokenStore
 from datamodules.tokenizer import special_tokens
 from datamodules.word_deletion import WordDeletion
+
+COVERED = 0.99  # of the texts, by the length that is chosen where none is given
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +55,36 @@ class StoredRows(TextData):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TextRows(TextData):
-    """Each row is an example. ``max_length`` is what a text is cut at, in tokens, special tokens included; ``prompts``
-    stand in front of the texts: one for all, or one each, in the order of the columns or by their names.
+    """Each row is an example. ``max_length`` is what a text is cut at, in tokens, special tokens included; null: the
+    fewest that hold 99 % of the texts whole. ``prompts`` stand in front of the texts: one for all, or one each, in the
+    order of the columns or by their names.
     """
 
     kind: ClassVar[RowKind]
 
-    max_length: int
+    max_length: int | None
     prompts: Prompts
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._wanted: int | None = None
+        self._behind = 0
+
+    def settle_length(self, most: int, behind: int = 0) -> int:
+        """``max_length``; where it is null it is chosen now, once, and at most ``most``. The texts must be stored.
+
+        ``behind`` are tokens that the model puts behind every text, and has within that length.
+        """
+        self._behind = behind
+        if self.max_length is None:
+            others = special_tokens(self.load_tokenizer()).number + behind
+            self._wanted = self.lengths.covering(COVERED) + others
+            self.max_length = min(most, self._wanted)
+        return self.max_length
+
+    def cuts(self) -> list[Cut]:
+        room = max(0, self.sequences.room - self._behind)
+        return [Cut("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
 
     def prompts_of(self, width: int) -> list[str]:
         """The prompt of each text of a row."""
@@ -81,7 +106,8 @@ class TextRows(TextData):
         """(N,) rows of the store -> what the class ``yields``."""
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        self.sequences = Sequences(tokenizer, self.max_length)
+        most = min(int(tokenizer.model_max_length), LONGEST_COUNTED)  # where no model says what it reads
+        self.sequences = Sequences(tokenizer, self.settle_length(most, self._behind))
         return len(store)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
@@ -150,7 +176,7 @@ class TripletRows(TextRows):
             self.sequences(store, np.repeat(rows, each), columns) if each else None,
             text_groups(store, rows, 0),
             rows,
-            self.max_length,
+            self.sequences.max_length,
         )
 
 
@@ -189,7 +215,7 @@ class Sequences:
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         specials = special_tokens(tokenizer)
-        self.before, self.after = specials.before, specials.after
+        self.before, self.after, self.max_length = specials.before, specials.after, max_length
         self.room = max_length - specials.number
         self.keeps_end = tokenizer.truncation_side == "left"
         if self.room < 1:

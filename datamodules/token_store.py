@@ -1,13 +1,15 @@
 """Texts are tokenised once, into flat memory-mapped ids and offsets, under a key of all that they depend on.
 
-Built for tens of millions of rows: neither writing nor opening holds anything per row in memory.
+Built for tens of millions of rows: opening holds nothing per row in memory, and writing eight bytes.
 """
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -17,6 +19,7 @@ import numpy as np
 from contracts import InputError
 from datamodules.block_sums import BLOCK, BlockSums, Summing, sums_of
 from datamodules.records import Record
+from datamodules.row_counts import Repeats, TextLengths
 from datamodules.text_to_ids import Reading
 from files.manifest import Damaged, read_record, sha256_of, write_record
 from files.progress import Progress
@@ -28,7 +31,8 @@ AT_ONCE = 1 << 26  # bytes: a store of so many is compared with its sums when it
 OFFSET = np.dtype("<i8")
 LABEL = np.dtype("<f4")
 LABELS = (("labels.bin", LABEL.itemsize),)
-META, SUMS = "meta.json", "sums_of_blocks"
+META, SUMS, LENGTHS = "meta.json", "sums_of_blocks", "text_lengths"
+AT_A_TIME = 1 << 20  # texts whose lengths are counted at once, of a store of an earlier release
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +73,15 @@ class TokenStore:
 
     @property
     def account(self) -> dict[str, Any]:
-        """What a run's results say of it: the manifest without the sums of blocks."""
-        return {name: entry for name, entry in self.manifest.items() if name != SUMS}
+        """What a run's results say of it: the manifest without the sums of blocks and the length of each text."""
+        return {name: entry for name, entry in self.manifest.items() if name not in (SUMS, LENGTHS)}
+
+    @cached_property
+    def lengths(self) -> TextLengths:
+        """How long its texts are."""
+        if LENGTHS in self.manifest:
+            return TextLengths.from_json(self.manifest[LENGTHS])
+        return _counted(self.offsets, self.width)  # of an earlier release, in a folder that cannot be written
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column, or in a
@@ -150,6 +161,7 @@ class StoreWriter:
         self._files = [(folder / name).open("wb") for name in names]
         self._hashes = [hashlib.sha256() for _ in names]
         self._sums = {name: Summing() for name in names}
+        self._lengths = TextLengths(texts_per_row)
         self.kept = self.tokens = 0
         self._put(1, np.zeros(1, OFFSET))
 
@@ -161,6 +173,7 @@ class StoreWriter:
             raise ValueError("ids, lengths and labels are not of the same whole rows")
         self._put(0, ids.astype(self.dtype, copy=False))
         self._put(1, (self.tokens + np.cumsum(lengths)).astype(OFFSET))
+        self._lengths.add(lengths)
         if labels is not None:
             self._put(2, labels.astype(LABEL))
         self.kept += rows
@@ -184,6 +197,7 @@ class StoreWriter:
             "ids_sha256": self._hashes[0].hexdigest(),
             "rows_sha256": together.hexdigest(),
             SUMS: {name: summing.sums() for name, summing in self._sums.items()},
+            LENGTHS: self._lengths.to_json(),
         }
 
     def __enter__(self) -> "StoreWriter":
@@ -222,12 +236,12 @@ def build_or_open(
 
     def build(folder: Path) -> None:
         with StoreWriter(folder, source.width, reading.dtype, reading.labelled) as writer:
-            _write_rows(source, reading, writer, quiet)
+            repeated = _write_rows(source, reading, writer, quiet)
         found = source.manifest()
         if not writer.kept:
             raise InputError(reading.nothing_kept(found))
         log.info("%s", reading.summary(writer.kept, writer.tokens, found))
-        meta = {"source": found, **reading.account(), **writer.totals(), "key": key}
+        meta = {"source": found, **reading.account(), **writer.totals(), "repeated": repeated, "key": key}
         write_record(folder / META, meta)
 
     opened: list[TokenStore] = []
@@ -240,14 +254,17 @@ def build_or_open(
     return opened[0] if opened else TokenStore(directory)
 
 
-def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool) -> None:
-    """Memory: one batch."""
+def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool) -> int:
+    """Return how many of the rows that were kept repeat an earlier one. Memory: one batch, and eight bytes a row."""
+    repeats = Repeats()
     with Progress("tokenising", reading.unit, quiet=quiet) as progress:
         for batch in _batches(records):
             kept = reading.keep(batch)
             labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
             writer.write(kept.ids, kept.lengths, labels)
+            repeats.add(itertools.compress(batch, kept.rows))
             progress.to(writer.kept, f"{writer.tokens:,} tokens")
+    return repeats.count()
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -275,21 +292,43 @@ def _opened(directory: Path, verify: bool) -> list[TokenStore]:
 
 
 def _take_over(directory: Path) -> None:
-    """A store of an earlier release has no sums of blocks: it is compared whole, once, and gets them.
+    """A store of an earlier release has no sums of blocks: it is compared whole, once, and gets them; and the lengths
+    of its texts, where it lacks these.
 
     Raises:
         InputError: it is not what was written.
     """
     try:
         meta = read_record(directory / META)
-        if SUMS in meta:
+        if SUMS in meta and LENGTHS in meta:
             return
-        names = ["ids.bin", "offsets.bin", *(["labels.bin"] if meta["labelled"] else [])]
-        found = hashlib.sha256(b"".join(bytes.fromhex(sha256_of(directory / name)) for name in names))
-        if found.hexdigest() != meta["rows_sha256"]:
-            raise ValueError("its files have changed since they were written")
-        sums = {name: sums_of(directory / name) for name in names}
+        if SUMS not in meta:
+            meta[SUMS] = _sums_of(directory, meta)
+        if LENGTHS not in meta:
+            width = int(meta["texts_per_row"])
+            offsets = _mapped(directory / "offsets.bin", OFFSET, int(meta["kept"]) * width + 1)
+            meta[LENGTHS] = _counted(offsets, width).to_json()
         with contextlib.suppress(OSError):  # a cache that is read alone stays as it is
-            write_record(directory / META, {**meta, SUMS: sums})
+            write_record(directory / META, meta)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{directory}: not a whole token store ({error}).") from error
+
+
+def _sums_of(directory: Path, meta: dict[str, Any]) -> dict[str, list[int]]:
+    """
+    Raises:
+        ValueError: the files are not what was written.
+    """
+    names = ["ids.bin", "offsets.bin", *(["labels.bin"] if meta["labelled"] else [])]
+    found = hashlib.sha256(b"".join(bytes.fromhex(sha256_of(directory / name)) for name in names))
+    if found.hexdigest() != meta["rows_sha256"]:
+        raise ValueError("its files have changed since they were written")
+    return {name: sums_of(directory / name) for name in names}
+
+
+def _counted(offsets: np.ndarray, columns: int) -> TextLengths:
+    """Of (texts + 1,) offsets, some at a time."""
+    found, step = TextLengths(columns), AT_A_TIME // columns * columns
+    for start in range(0, len(offsets) - 1, step):
+        found.add(np.diff(offsets[start : start + step + 1]))
+    return found

@@ -50,6 +50,12 @@ def _read_by(form: str) -> re.Pattern[str]:
 _TEMPLATES = [_read_by(form) for form in (_PLAIN, _JOINING)]
 
 
+def ids_behind(tokenizer: Any, prompt: str) -> list[int]:
+    """Those of a prompt behind a text."""
+    letter, both = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("a", "a" + prompt))
+    return list(both[len(letter) :])
+
+
 class AppendedPrompt:
     """``appended(sequences)``: (N) sequences with special tokens -> the same with the prompt, cut at ``max_length``, or
     at fewer tokens where the call says so. ``escape_end`` turns ends of sequence inside texts into the unknown token.
@@ -73,7 +79,7 @@ class AppendedPrompt:
         whole = self._ids("a")
         at = next(at for at in range(len(whole)) if whole[at : at + len(letter)] == letter)
         self.before, self.after = whole[:at], whole[at + len(letter) :]
-        self.ids = self._plain("a" + prompt)[len(letter) :]
+        self.ids = ids_behind(tokenizer, prompt)
         self.room = self.room_in(max_length)
         self._check_seam()
 

@@ -58,6 +58,14 @@ def load_tokenizer(backbone: str, *, ends: bool = False) -> Tokenizer:
     return tokenizer
 
 
+class NoMaskedLM(InputError):
+    """A backbone that predicts no masked tokens, and why in a few words."""
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
 def load_masked_lm(
     backbone: str,
     *,
@@ -73,8 +81,9 @@ def load_masked_lm(
     the model must read both ways. ``weights`` names a model of the same config that has them.
 
     Raises:
-        InputError: the architecture has no such head, or the checkpoint holds no weights for it (transformers would
-            draw random ones and go on), or nothing can be loaded at all.
+        NoMaskedLM: the architecture has no such head, or the checkpoint holds no weights for it (transformers would
+            draw random ones and go on), or it sees one side alone.
+        InputError: nothing can be loaded at all.
     """
     config = from_pretrained(AutoConfig, backbone)
     config.output_hidden_states = False  # on in some exported folders, for others' sake
@@ -90,9 +99,10 @@ def load_masked_lm(
     model = _with_head(weights, factory, config)
     check_attention(model, attention, backbone)
     if not fills and not reads_ahead(model):
-        raise InputError(
+        raise NoMaskedLM(
             f"backbone={backbone}: model.mlm_weight above 0 fills gaps from both sides, and this causal language model "
-            "sees one alone. Set model.attention=bidirectional, or model.mlm_weight=0."
+            "sees one alone. Set model.attention=bidirectional, or model.mlm_weight=0.",
+            "reads one way; model.attention=bidirectional lets it fill gaps",
         )
     return model
 
@@ -189,11 +199,12 @@ def _without_pooler(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def _no_head(backbone: str, why: str) -> InputError:
-    return InputError(
+def _no_head(backbone: str, why: str) -> NoMaskedLM:
+    return NoMaskedLM(
         f"backbone={backbone} cannot be trained with MLM: no masked-LM head ({why}). "
         "Take a masked LM (RoBERTa, BERT, DistilRoBERTa, ModernBERT, MPNet ...), a causal one with "
-        "model.attention=bidirectional (Llama, Mistral, Qwen ...), or set model.mlm_weight=0."
+        "model.attention=bidirectional (Llama, Mistral, Qwen ...), or set model.mlm_weight=0.",
+        "has no masked-LM head",
     )
 
 

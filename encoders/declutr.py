@@ -12,8 +12,10 @@ from torch import Tensor
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
 from encoders.attention import is_decoder_alone
+from encoders.backbones import NoMaskedLM
 from encoders.chunks import concatenate, on_device
 from encoders.objective import ContrastSettings, Objective, check_choice, check_temperature, contrasted, step_output
+from encoders.sentence_encoder import SentenceEncoder
 from files.models import mask_id
 from losses.contrastive import nt_xent
 from losses.gather import global_mean
@@ -28,8 +30,9 @@ class DeCLUTR(Objective):
     contrastive loss on several processes, 1 / processes of the exact one. ``metric_loss`` and ``metric_miner`` name
     classes of pytorch-metric-learning that take NT-Xent's place.
 
-    Of a causal language model that reads both ways MLM is MNTP: a masked token is predicted at the place before it.
-    ``mask_token`` is what the data masks with.
+    ``mlm_weight`` null is 1 where the backbone predicts masked tokens, and 0 where it does not: ``settled`` then
+    says so. Of a causal language model that reads both ways MLM is MNTP: a masked token is predicted at the place
+    before it. ``mask_token`` is what the data masks with.
     """
 
     objective = "declutr"
@@ -40,7 +43,7 @@ class DeCLUTR(Objective):
         *,
         temperature: float,
         contrastive_weight: float,
-        mlm_weight: float,
+        mlm_weight: float | None,
         mask_anchors_for_contrast: bool,
         mask_token: str | None,
         reduction: str,
@@ -55,7 +58,11 @@ class DeCLUTR(Objective):
         super().__init__()
         self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
         _check(self.hparams)
-        self.encoder = self.make_encoder(lm_head=mlm_weight > 0)
+        if mlm_weight is None:
+            self.encoder, self.hparams.mlm_weight = self._with_head_if_there(settings["backbone"])
+        else:
+            self.encoder = self.make_encoder(lm_head=mlm_weight > 0)
+        mlm_weight = float(self.hparams.mlm_weight)
         if contrastive_weight == 0 and self.encoder.head is not None:
             self.encoder.head.requires_grad_(False)  # no loss reads a vector; DDP waits for each gradient
         if mlm_weight > 0 and mask_id(self.encoder.tokenizer, mask_token) is None:
@@ -66,6 +73,22 @@ class DeCLUTR(Objective):
             )
         self._predicts_next = mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
         self._metric_loss = _named_metric_loss(metric_loss, metric_miner, metric_options or {})
+
+    def _with_head_if_there(self, backbone: str) -> tuple[SentenceEncoder, float]:
+        """The encoder, and the weight of MLM.
+
+        Raises:
+            InputError: no loss is left.
+        """
+        try:
+            return self.make_encoder(lm_head=True), 1.0
+        except NoMaskedLM as error:
+            if self.hparams.contrastive_weight == 0:
+                raise
+            self.settled = {
+                "model.mlm_weight": f"0, as backbone={backbone} {error.why}: no MLM, the contrastive loss alone"
+            }
+            return self.make_encoder(lm_head=False), 0.0
 
     def training_step(self, batch: SpanBatch, batch_idx: int) -> StepOutput:
         if self._predicts_next:
@@ -158,7 +181,7 @@ def _unlabelled(sequences: Ragged) -> Tensor:
 
 def _check(hparams: Any) -> None:
     check_temperature(hparams.temperature)
-    weights = (hparams.contrastive_weight, hparams.mlm_weight)
+    weights = (hparams.contrastive_weight, 1.0 if hparams.mlm_weight is None else hparams.mlm_weight)
     if min(weights) < 0 or max(weights) == 0:
         raise InputError(
             f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and "

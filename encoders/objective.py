@@ -5,7 +5,7 @@ of its config, among them those read here.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypedDict, cast
 
 import pytorch_lightning as pl
@@ -96,6 +96,7 @@ class Objective(pl.LightningModule):
     encoder: SentenceEncoder
     prefixes: Sequence[Prefix] = ()  # of the vectors that are trained, the longest first; none: they as they are
     guide: GuideEncoder | None = None
+    settled: Mapping[str, str] = {}  # a key that was left to the backbone -> what it has become, and why
     gradient_norm: Tensor | None = None  # of the last step, before it was clipped
     hparams: Any  # Lightning's type knows no keys
 

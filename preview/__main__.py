@@ -33,6 +33,7 @@ from contracts import InputError, Seq2SeqBatch, SpanBatch
 from files.claims import check_output_file
 from files.whole import write_whole
 from preview.places import ROLES, Document
+from training.account import account_of
 from training.parts import data_of
 from training.stages import STAGE_WORD, chosen, forced, stages_of
 
@@ -108,18 +109,19 @@ def run(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
         if asked.cfg.backbone == "tiny":
             asked.cfg.backbone = write_tokenizer(asked.cfg, Path(folder) / "backbone")
-        previews = look(asked)
+        previews, facts = look(asked)
     from rich.console import Console
 
-    from preview.show import as_page, show
+    from preview.show import as_page, show, show_facts
 
     console = Console()
     if asked.own.output:
-        page = as_page(previews, f"python -m preview {shlex.join(words)}")
+        page = as_page(previews, facts, f"python -m preview {shlex.join(words)}")
         write_whole(Path(asked.own.output).expanduser(), page)
     if not asked.own.quiet:
         if asked.stage:
             console.print(f"Stage {asked.stage}; only_stage=NAME shows another.", highlight=False)
+        show_facts(facts, console)
         for preview in previews:
             show(preview, console)
         if asked.own.output:
@@ -163,7 +165,8 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
     return str(folder)
 
 
-def look(asked: Asked) -> Any:
+def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
+    """Summaries of the batches, and what is said of the data as a whole."""
     import torch
 
     from datamodules.tokenizer import load_tokenizer
@@ -189,7 +192,19 @@ def look(asked: Asked) -> Any:
         rows = sorted({row for batch in kept for row in batch.documents.tolist()})[:DRAWS]
         return first, [drawn(data, number, row) for number in range(max(1, DRAWS // len(rows))) for row in rows]
 
-    return summaries(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples, chunked, places)
+    found = summaries(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples, chunked, places)
+    return found, [*account_of(data.manifest()), *of_a_model(asked.cfg)]
+
+
+def of_a_model(cfg: DictConfig) -> list[tuple[str, str]]:
+    """What a preview without a model cannot know."""
+    from training.lengths import lengths_of_models
+
+    models: dict[int, list[str]] = {}
+    for name, length in sorted(lengths_of_models(cfg).items()):
+        models.setdefault(length, []).append(name)
+    said = [f"{length} with model={' or '.join(names)}" for length, names in sorted(models.items())]
+    return [("length", f"of a training: {', '.join(said)}")] if said else []
 
 
 def drawn(data: Any, number: int, row: int) -> Document:

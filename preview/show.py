@@ -39,6 +39,11 @@ mark.kept { outline: 1px dashed currentColor; background: none; } mark.random { 
 """
 
 
+def show_facts(facts: Sequence[tuple[str, str]], console: Console) -> None:
+    for name, value in facts:
+        console.print(f"{name:<14}{value}", highlight=False, markup=False, soft_wrap=True)
+
+
 def show(preview: Preview, console: Console) -> None:
     facts = Bars(title=preview.title, title_justify="left", show_header=False)
     for name, value in preview.facts:
@@ -78,9 +83,10 @@ def _counted(one: Histogram) -> list[tuple[str, str, int]]:
     return [(f"{low} to {high - 1}", "█" * round(BAR * count / max(one.counts)), count) for low, high, count in ends]
 
 
-def as_page(previews: Sequence[Preview], command: str) -> str:
-    """One HTML file that needs nothing beside it."""
-    sections = [section for preview in previews for section in _sections(preview)]
+def as_page(previews: Sequence[Preview], facts: Sequence[tuple[str, str]], command: str) -> str:
+    """One HTML file that needs nothing beside it; ``facts`` are of the data as a whole."""
+    of_all = [Section("Data", [Table(columns("of the data", "value"), facts)])] if facts else []
+    sections = of_all + [section for preview in previews for section in _sections(preview)]
     return page("Preview of a batch", sections, [command], style=CSS)
 
 

@@ -1,13 +1,13 @@
 """Objectives and data modules with the values of their configs, where a test does not say otherwise."""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+from command.config_files import CONFIGS  # it brings what configs leave to be found out
+
 # Of a backbone that encoders.tiny writes
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 

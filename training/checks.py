@@ -73,6 +73,7 @@ class TrainKeys(TypedDict):
     monitor_mode: Literal["max", "min"] | None
     early_stopping: int | None
     freeze: str | None
+    training_length: int | None
     checkpoint: CheckpointKeys
     evaluation: EvaluationKeys
     tiny: TinySizes
@@ -80,7 +81,7 @@ class TrainKeys(TypedDict):
 
 AT_LEAST_ONE = (
     "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
-    "early_stopping",
+    "early_stopping", "training_length",
     "model.max_length", "data.max_length", "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads",
     "tiny.intermediate_size", "tiny.max_length", "model.lora.rank",
 )  # fmt: skip

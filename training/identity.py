@@ -17,7 +17,8 @@ from contracts import InputError
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
     "hydra", "output_dir", "verify", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps",
-    "live", "data_licence", "stages", "only_stage", "training_length", "allow_targets",
+    "live", "data_licence", "stages", "only_stage", "training_length", "usual_length",
+    "allow_targets",
 )  # fmt: skip
 NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "verify", "cache_dir", "num_workers"),
@@ -25,6 +26,7 @@ NOT_IDENTITY_WITHIN = {
 }
 SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older configs say for the same; None: nothing
     "model.max_length": (None, 512),
+    "model.mlm_weight": (None, 1.0),
     **dict.fromkeys(
         ("model.append_end", "model.attention", "model.dropout", "model.attention_dropout", "model.mask_token"),
         (None, None),

@@ -90,6 +90,7 @@ def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitte
         "averages": scores.members,
         "baselines": suite.baselines(),
         "changes": suite.changes(fitted.scorer.found_before, scores.found),
+        "settled": dict(model.settled),
         "not_as_published": suite.not_as_published,
         "vectors": model.encoder.vectors if isinstance(getattr(model, "encoder", None), SentenceEncoder) else None,
     }

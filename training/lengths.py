@@ -1,16 +1,19 @@
 """``data.max_length`` is what a training text is cut at, ``model.max_length`` what the encoder reads ever after.
 
-Neither follows the other. Where nobody gave the first, it is the objective's published one, or what the backbone reads
-if that is less.
+Neither follows the other. Where nobody gave the first, it is the objective's published one, or of pairs and triplets
+what covers their texts; and what the backbone reads if that is less.
 """
 
 import logging
 from typing import Any
 
+from hydra.utils import get_class, get_object
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoConfig
 
+from command.config_files import CONFIGS, choices
 from contracts import InputError
+from encoders.appended_prompt import ids_behind
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.lengths import length_to_train, longest_input
 from training.parts import built, data_of
@@ -44,7 +47,8 @@ def settle_lengths(cfg: DictConfig, model: Any, data: Any) -> None:
     """
     encoder = getattr(model, "encoder", None)
     if encoder is not None:  # a model that writes has lengths of its own
-        _settle(cfg, data, encoder.longest, encoder.max_length)
+        behind = 0 if encoder.appended is None else len(encoder.appended.ids)
+        _settle(cfg, data, encoder.longest, encoder.max_length, _kept(cfg, behind))
         for one in built(data).values() if encoder.appended is not None else ():
             encoder.appended.room_in(one.max_length)
 
@@ -55,14 +59,42 @@ def settle_without_weights(cfg: DictConfig, data: Any) -> None:
         return
     config, tokenizer = from_pretrained(AutoConfig, cfg.backbone), load_tokenizer(cfg.backbone)
     longest, asked = longest_input(config), cfg.model.get("max_length") if cfg.get("model") else None
-    _settle(cfg, data, longest, min(longest, length_to_train(asked, config, tokenizer, cfg.backbone)))
+    prompt = (cfg.get("model") or {}).get("prompt")
+    behind = len(ids_behind(tokenizer, prompt)) if prompt else 0
+    read = min(longest, length_to_train(asked, config, tokenizer, cfg.backbone))
+    _settle(cfg, data, longest, read, _kept(cfg, behind))
 
 
-def _settle(cfg: DictConfig, data: Any, longest: int, read: int) -> None:
+def lengths_of_models(cfg: DictConfig) -> dict[str, int]:
+    """What a preview without a model cannot know: the models, by their names, that cut such data at another length
+    where nobody says one.
+    """
+    defaults = [keys for keys in data_of(cfg).values() if keys.get("max_length") is not None and _is_default(keys)]
+    found = dict[str, int]()
+    if cfg.get("model") or cfg.training_length is not None or not defaults:
+        return found
+    yields, shown = {get_object(keys._target_).yields for keys in defaults}, {keys.max_length for keys in defaults}
+    for name in choices("model"):
+        keys = OmegaConf.load(CONFIGS / "model" / f"{name}.yaml")
+        consumes = get_class(keys.model._target_).consumes
+        fits = yields <= set(consumes if isinstance(consumes, tuple) else (consumes,))
+        if fits and keys.get("usual_length") is not None and keys.usual_length not in shown:
+            found[name] = keys.usual_length
+    return found
+
+
+def _kept(cfg: DictConfig, behind: int) -> int:
+    """Tokens of a prompt that no text may take the place of."""
+    return 0 if (cfg.get("model") or {}).get("truncation") == "official" else behind
+
+
+def _settle(cfg: DictConfig, data: Any, longest: int, read: int, behind: int) -> None:
     most = min(longest, read)
     places = data_of(cfg)
     for place, one in built(data).items():
         keys = places[place]
+        if hasattr(one, "settle_length"):  # documents are not cut: spans of them are
+            one.settle_length(most, behind)
         if one.max_length > most and _is_default(keys):
             log.info(
                 "%s.max_length: %d, all that backbone=%s reads (%d otherwise).", place, most, cfg.backbone,

@@ -14,6 +14,7 @@ from encoders.compiler import check_compiler
 from encoders.optim import planned_steps
 from encoders.sentence_encoder import SentenceEncoder
 from evaluation.callback import ScoreCallback
+from training.account import account_of
 
 log = logging.getLogger("train")
 
@@ -39,14 +40,15 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
     """Name and fact of each line."""
     cfg = run.cfg
     yield "objective", model.objective
+    for key, became in model.settled.items():
+        yield "settled", f"{key}: {became}"
     weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
     yield "backbone", f"{run.backbone}, {millions(total)} parameters{some}"
     found = data.manifest()
     yield "data", f"{_name_of(cfg.data)}: {_counted(found)}"
-    if files := _files(found.get("source", {})):
-        yield "files", files
+    yield from account_of(found)
     loader = data.train_dataloader()
     yield "batch", f"{data.batch_size:,} examples{_negatives(model, data, loader, trainer.world_size)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
@@ -104,17 +106,6 @@ def _counted(found: Mapping[str, Any]) -> str:
         return f"{sum(part['used'] for part in parts.values()):,} examples, {counts}"
     of = "" if found["used"] == found["kept"] else f" of {found['kept']:,}"
     return f"{found['used']:,}{of} examples, {found['tokens']:,} tokens"
-
-
-def _files(source: Mapping[str, Any]) -> str:
-    """Of a folder of documents, or of several files: how many of each kind."""
-    read, passed_over = (
-        ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
-        for key in ("kinds", "passed_over")
-    )
-    if passed_over:
-        return f"{read}; passed over: {passed_over}"
-    return read if source.get("number_of_files", 1) > 1 else ""
 
 
 def _device(trainer: Any) -> str:

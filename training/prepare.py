@@ -186,7 +186,7 @@ def _refuse_lost_pooler(before: Stage, after: Stage) -> None:
 def _refuse_lost_head(before: Stage, after: Stage) -> None:
     """A stage without MLM leaves no masked-LM head to one that trains with it."""
     weight = _mlm_weight(after)
-    if weight > 0 and _mlm_weight(before) == 0:
+    if weight > 0 and before.cfg.model.get("mlm_weight", 0.0) == 0:
         raise InputError(
             f"stages.{after.name}.model.mlm_weight={weight:g} trains a masked-LM head, and stage {before.name} is "
             f"trained without one and leaves none. Set stages.{after.name}.model.mlm_weight=0, or let {after.name} "
@@ -195,8 +195,9 @@ def _refuse_lost_head(before: Stage, after: Stage) -> None:
 
 
 def _mlm_weight(stage: Stage) -> float:
-    """0 of a model that knows no MLM."""
-    return float(stage.cfg.model.get("mlm_weight", 0.0))
+    """0 of a model that knows no MLM, and where the backbone decides; unless there is no other loss."""
+    weight = stage.cfg.model.get("mlm_weight", 0.0)
+    return float(stage.cfg.model.contrastive_weight == 0) if weight is None else float(weight)
 
 
 def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: Path) -> None:

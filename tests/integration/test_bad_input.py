@@ -213,14 +213,25 @@ def test_a_document_that_wants_the_extra_says_how_to_install_it(refused, tmp_pat
 # ---------------------------------------------------------------------------- backbones and checkpoints
 
 
-def test_a_backbone_without_a_head_is_refused_unless_there_is_no_mlm(tiny_bert, refused, command, tiny_run, tmp_path):
+def test_a_backbone_without_a_head_is_refused_where_mlm_was_asked_for(tiny_bert, refused, command, tiny_run, tmp_path):
+    """By default it is trained without, as where that was asked for, and the run says so."""
+    from safetensors.torch import load_file
     from transformers import AutoModel
 
     folder = shutil.copytree(tiny_bert, tmp_path / "headless")
     AutoModel.from_pretrained(folder).save_pretrained(folder)
-    assert not lacking(refused([f"backbone={folder}"]), ["no masked-LM head", "model.mlm_weight=0"])
-    outcome = command(*tiny_run, f"backbone={folder}", "model.mlm_weight=0", f"output_dir={tmp_path / 'trunk'}")
-    assert outcome.status == 0, outcome.err
+    for asked in ("model.mlm_weight=1", "model.contrastive_weight=0"):
+        assert not lacking(refused([f"backbone={folder}", asked]), ["no masked-LM head", "model.mlm_weight=0"])
+    settled, weights = list[str](), list[dict]()
+    for name, given in (("default", []), ("trunk", ["model.mlm_weight=0"])):
+        outcome = command(*tiny_run, f"backbone={folder}", *given, f"output_dir={tmp_path / name}")
+        assert outcome.status == 0, outcome.err
+        settled.append(json.loads((tmp_path / name / "results.json").read_text()).get("settled", {}))
+        weights.append(load_file(tmp_path / name / "encoder" / "model.safetensors"))
+        assert ("model.mlm_weight: 0, as backbone=" in outcome.err) == (name == "default")
+    assert settled[0].keys() == {"model.mlm_weight"}
+    assert settled[1] == {}
+    assert all((weights[0][name] == weight).all() for name, weight in weights[1].items())
 
 
 def test_a_tokenizer_without_a_pad_token_is_refused(tiny_bert, refused, tmp_path):

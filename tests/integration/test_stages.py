@@ -316,8 +316,9 @@ def two_stages(tables, corpus_file, command, tmp_path):
     return train
 
 
-def test_mlm_behind_a_stage_that_keeps_no_head_is_refused_before_the_first_trains(two_stages, tmp_path):
-    outcome = two_stages("sentences")
+@pytest.mark.parametrize("asked", ["model.mlm_weight=1", "model.contrastive_weight=0"])
+def test_mlm_behind_a_stage_that_keeps_no_head_is_refused_before_the_first_trains(asked, two_stages, tmp_path):
+    outcome = two_stages("sentences", f"stages.second.{asked}")
     assert outcome.status == 2, outcome.err
     last = outcome.err.strip().splitlines()[-1]
     for part in ("stages.second.model.mlm_weight=1 ", "stage first is trained without one", "mlm_weight=0"):
@@ -326,7 +327,9 @@ def test_mlm_behind_a_stage_that_keeps_no_head_is_refused_before_the_first_train
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["sentences", "stages.second.model.mlm_weight=0"], ["spans"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["sentences"], ["sentences", "stages.second.model.mlm_weight=0"], ["spans"]], ids=" ".join
+)
 def test_a_stage_without_mlm_and_mlm_behind_mlm_are_trained(words, two_stages):
     assert two_stages(*words).status == 0
 
