@@ -87,7 +87,7 @@ def test_queries_of_ones_own_are_scored_in_the_place_of_held_out_rows(command, f
     [
         (["data.held_out_share=0.9"], "data.held_out_share: wanted a share of the rows from 0 (none) to 0.5, got 0.9"),
         (["data.path=nowhere.csv"], "nowhere.csv"),
-        (["data=text", "data.prompts=3"], "data.prompts=3: wanted texts"),
+        (["data=text", "data.prompts=[a]"], "data.prompts=['a']: wanted 2 of them"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(command, faq, tmp_path, words, said):
