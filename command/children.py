@@ -74,7 +74,7 @@ def run_child(command: Sequence[str], folder: Path | None = None, environment: M
 def run_ranks(module: str, number: int, once: Sequence[str] = ()) -> int:
     """This command, ``python -m MODULE WORDS``, as so many processes that each know their rank, without the keys that
     are for this one alone; the exit status of all, 0 or that of the first that failed, which ends the others."""
-    words = [word for word in sys.argv[1:] if word.lstrip("+").partition("=")[0] not in once]
+    words = words_again(once)
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // number)))
     shared = {**os.environ, "WORLD_SIZE": str(number), "OMP_NUM_THREADS": threads}
     with _hearing() as heard:
@@ -87,6 +87,11 @@ def run_ranks(module: str, number: int, once: Sequence[str] = ()) -> int:
             "goes on.", failed, number, -ranks[failed].returncode,
         )  # fmt: skip
     return status
+
+
+def words_again(once: Sequence[str] = ("overwrite",)) -> list[str]:
+    """The words of this command, less the keys that are said once."""
+    return [word for word in sys.argv[1:] if word.lstrip("+").partition("=")[0] not in once]
 
 
 def works_for_another() -> bool:

@@ -170,11 +170,11 @@ def decode_shards(
     generator: Generator | Server,
     ranks: Ranks,
     close: Callable[[Stage], None],
+    watch: Watch,
     *,
     quiet: bool,
-    watch: Watch | None = None,
 ) -> None:
-    """Shards and manifest of texts that a model writes. With ``watch`` it returns when the others are done too."""
+    """Shards and manifest of texts that a model writes."""
 
     def run() -> None:
         decoder: Any = ask if isinstance(generator, Server) else decode
@@ -187,13 +187,13 @@ def decode_shards(
 
 
 def write_shards(
-    data_set: DataSet, run: Callable[[], None], ranks: Ranks, close: Callable[[Any], None], watch: Watch | None = None
+    data_set: DataSet, run: Callable[[], None], ranks: Ranks, close: Callable[[Any], None], watch: Watch
 ) -> None:
-    """``run``, then ``close`` when all is there. Cut short, it leaves the shards that are whole, and a manifest that
-    says so."""
+    """``run``, then ``close`` when the others have written their parts, too. Cut short, it leaves the shards that are
+    whole, and a manifest that says so."""
     try:
         run()
-        close_stage(data_set, close, watch)
+        close_stage(data_set, close, watch if ranks.world > 1 else None)
     except (KeyboardInterrupt, SystemExit):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)

@@ -252,7 +252,7 @@ class Baseline(TripletRecipe):
             about, name = self.about(counts), self.recipe["name"]
             rows = JudgedCandidates(self.home, name, number, self.shard_size, self.identity, about, source, score)
             self.scored = rows
-            write_shards(rows, lambda: rows.write(ranks), ranks, close_scored)
+            write_shards(rows, lambda: rows.write(ranks), ranks, close_scored, watch)
 
 
 def discriminator_of(

@@ -95,6 +95,10 @@ class Started:
             assert time.monotonic() < end, f"it did not come to that: {self._read('err')[-2000:]}"
             time.sleep(0.002)
 
+    def said(self) -> str:
+        """On stderr, until now."""
+        return self._read("err")
+
     def _read(self, name: str) -> str:
         return (self.logs / name).read_text(encoding="utf-8")
 

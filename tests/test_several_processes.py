@@ -1,5 +1,6 @@
 """What is wrong with several processes of a command is told once, and never by nobody; how a test waits for several."""
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,7 @@ from command.children import run_child
 from command.names import COMMANDS
 from command.statuses import exit_statuses
 from contracts import InputError
-from tests.forks import TRAIN, run_command
+from tests.forks import TRAIN, Started, run_command
 from tests.processes import Child, statuses
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -219,6 +220,74 @@ def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, ot
     environment = TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in variables else SLURMEnvironment()
     assert (environment.global_rank(), environment.world_size()) == ranks
     assert (environment.main_address, environment.main_port) == address
+
+
+@pytest.mark.parametrize(
+    ("numbers", "step", "shown"),
+    [
+        ([], 1, ""),
+        ([4], 1, "4"),
+        ([1, 2], 1, "1, 2"),
+        ([0, 1, 2, 5, 7, 8, 9], 1, "0 to 2, 5, 7 to 9"),
+        ([1, 3, 5, 9, 13, 15], 2, "1 to 5 in steps of 2, 9, 13, 15"),
+    ],
+)
+def test_numbers_are_shown_in_short(numbers, step, shown):
+    assert processes.spans(numbers, step) == shown
+
+
+def as_task(rank, **more):
+    """What srun says to one of two tasks."""
+    return {
+        "SLURM_NTASKS": "2", "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_JOB_NAME": "job",
+        "SLURM_JOB_ID": str(os.getpid()), "SLURM_NODELIST": "127.0.0.1", **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_scoring_whose_partner_was_not_started_says_so_and_hears_sigterm(rank, tmp_path, monkeypatch):
+    """It would wait within torch's process group."""
+    monkeypatch.setattr(processes, "SAY_AFTER", 0.2)
+    process = Started("evaluation", ["encoder=x", f"data_root={tmp_path}"], **as_task(rank))
+    process.wait_for(lambda: f"process {rank} of 2 waits for process {1 - rank}" in process.said())
+    process.kill(signal.SIGTERM)
+    assert process.finish(20).status == 143
+
+
+def decide_as_task(task: dict[str, str], seconds: float, folder: Path) -> None:
+    """Leave with what the first of two has decided, which takes it so long."""
+
+    def decide(first: bool) -> list[int]:
+        (folder / "decides").touch()
+        time.sleep(seconds)
+        return [7]
+
+    os.environ.update(task)
+    logging.basicConfig(filename=folder / f"said-{task['SLURM_PROCID']}", force=True)
+    children.begin_process()
+    sys.exit(processes.from_rank_zero(decide)[0])
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "of_the_other"), [(signal.SIGKILL, -9, 1), (signal.SIGTERM, 143, 2), (None, 7, 7)]
+)
+def test_what_waits_for_the_first_process_ends_with_it(number, status, of_the_other, tmp_path):
+    first, other = (
+        multiprocessing.get_context("fork").Process(target=decide_as_task, args=(task, 30 if number else 1, tmp_path))
+        for task in map(as_task, (0, 1))
+    )
+    first.start()
+    other.start()
+    while not (tmp_path / "decides").exists():
+        time.sleep(0.01)
+    if number is not None:
+        time.sleep(1)  # the other meets it
+        os.kill(first.pid, number)
+    other.join(20)
+    first.join(20)
+    assert (first.exitcode, other.exitcode) == (status, of_the_other)
+    said = (tmp_path / "said-1").read_text()
+    assert ("process 1 of 2: process 0, which decides for all, has ended" in said) == (number == signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -168,9 +168,9 @@ class Dino(ModelRecipe):
             if self.has_pairs and ranks.rank == 0:  # cut short now, the folder says already what it will be
                 pairs = self.second_stage(first)
                 pairs.store.write_manifest(pairs.manifest(complete=False))
-            decode_shards(first, generator, ranks, finish, quiet=self.quiet, watch=watch if self.has_pairs else None)
+            decode_shards(first, generator, ranks, finish, watch, quiet=self.quiet)
         if self.has_pairs:
-            decode_shards(self.second_stage(first), generator, ranks, finish, quiet=self.quiet)
+            decode_shards(self.second_stage(first), generator, ranks, finish, watch, quiet=self.quiet)
 
     def first_stage(self) -> "DinoStage":
         spec, number = self.tasks.x1, self.num_x1

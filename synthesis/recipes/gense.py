@@ -68,7 +68,7 @@ class Gense(FromSentences):
             self.max_source_tokens, self.max_pair_tokens, self.judged,
         )  # fmt: skip
         self.scored = stage
-        decode_shards(stage, generator, ranks, close_scored, quiet=self.quiet)
+        decode_shards(stage, generator, ranks, close_scored, watch, quiet=self.quiet)
 
 
 def closing_mark(prompts: Prompts) -> str:

@@ -24,7 +24,7 @@ from synthesis.shards.store import ABOUT, LabelCounts, LeftOut, ShardStore, read
 log = logging.getLogger(__name__)
 
 Decode = Callable[[Any, Iterator[Prompt | None], Decoding, Statistics], Iterator[Sampled]]
-Watch = Callable[[Sequence[int]], None]
+Watch = Callable[[Path, Sequence[int]], None]
 Written = TypeVar("Written", bound="DataSet")
 PATIENCE = 0.5  # seconds between looks whether the other processes have finished
 
@@ -201,21 +201,16 @@ def close_stage(stage: Written, finish: Callable[[Written], None], watch: Watch 
     Of several processes the one that finds the last shard written closes. With ``watch`` the others wait until it has;
     it is told what is missing, and raises where that will not come.
     """
-    logged = time.monotonic()
     while True:
         with stage.lock():
-            if not stage.missing():
+            if not (missing := stage.missing()):
                 if not stage.is_complete():
                     stage.sieve()
                     finish(stage)
                 return
         if watch is None:
             return
-        missing = stage.missing()
-        watch(missing)
-        if time.monotonic() - logged > 60:
-            log.info("%s: waiting for %d shards of other processes", stage.folder, len(missing))
-            logged = time.monotonic()
+        watch(stage.folder, missing)
         time.sleep(PATIENCE)
 
 

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import logging
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
+from command.children import words_again
+from command.processes import SAY_AFTER, spans
 from contracts import InputError
 from files.claims import SignsOfLife, clear, differences, strangers
 from files.manifest import Damaged, read_record, sha256_of, write_record
@@ -51,20 +54,33 @@ class Heartbeat(SignsOfLife):
 
     def __init__(self, folder: Path, rank: int, world: int) -> None:
         super().__init__(folder / ABOUT, rank, world)
+        self.tells_at: float | None = None
 
-    def watch(self, missing: Sequence[int]) -> None:
-        """``missing`` shards are waited for.
+    def watch(self, folder: Path, missing: Sequence[int]) -> None:
+        """The ``missing`` shards of this folder are waited for; whose they are is said soon, and each minute.
 
         Raises:
             SynthesisFailed: a process whose part they are is lost.
         """
-        for rank, silent in self.lost(number % self.world for number in missing):
-            own = sum(number % self.world == rank for number in missing)
+        parts: dict[int, list[int]] = {}
+        for number in missing:
+            parts.setdefault(number % self.world, []).append(number)
+        lost = dict(self.lost(parts))
+        shown = [
+            f"shards {spans(parts[rank], self.world)} of process {rank} of {self.world}"
+            for rank in sorted(lost or parts)
+        ]
+        if lost:
             raise SynthesisFailed(
-                f"process {rank} of {self.world} has given no sign of life for {silent:.0f} seconds, and {own} of "
-                "its shards are missing. What is whole is there; the same command goes on, with any number of "
-                "processes."
+                f"{folder}: {', '.join(shown)} are missing, and no sign of life has come from there for "
+                f"{min(lost.values()):.0f} seconds. What is whole is there; with any number of processes this goes on: "
+                f"python -m synthesis {shlex.join(words_again())}"
             )
+        now = time.monotonic()
+        self.tells_at = self.tells_at or now + SAY_AFTER
+        if now > self.tells_at:
+            log.info("%s: waiting for %s", folder, ", ".join(shown))
+            self.tells_at = now + 60
 
 
 class LabelCounts(TypedDict):

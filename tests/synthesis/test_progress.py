@@ -114,23 +114,23 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
 def test_a_process_that_has_gone_silent_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "EVERY", 0.01)
     with Heartbeat(tmp_path, 0, 3) as ours, Heartbeat(tmp_path, 1, 3):
-        ours.watch([1, 2, 4])  # the wait begins: there is no sign of process 2, but it may come
+        ours.watch(tmp_path, [1, 2, 4])  # the wait begins: there is no sign of process 2, but it may come
         assert (tmp_path / ".shards" / "alive-1").exists()
         ours.waiting_since -= claims.SILENCE + 60
-        ours.watch([1, 4])  # of process 1, which is alive
-        with pytest.raises(SynthesisFailed, match=r"process 2 of 3 .* 2 of its shards are missing"):
-            ours.watch([1, 2, 5])
+        ours.watch(tmp_path, [1, 4])  # of process 1, which is alive
+        with pytest.raises(SynthesisFailed, match=r"shards 2, 5 of process 2 of 3 are missing"):
+            ours.watch(tmp_path, [1, 2, 5])
         silent = tmp_path / ".shards" / "alive-2"
         silent.touch()
-        ours.watch([2])
+        ours.watch(tmp_path, [2])
         before = silent.stat().st_mtime - claims.SILENCE - 60
         os.utime(silent, (before, before))
-        with pytest.raises(SynthesisFailed, match="no sign of life for 24"):
-            ours.watch([2])
+        with pytest.raises(SynthesisFailed, match="no sign of life has come from there for 24"):
+            ours.watch(tmp_path, [2])
     assert not [path for path in (tmp_path / ".shards").iterdir() if path != silent]
 
 
 def test_one_process_waits_for_nobody(tmp_path):
     with Heartbeat(tmp_path, 0, 1) as alone:
-        alone.watch([3])
+        alone.watch(tmp_path, [3])
     assert not list(tmp_path.iterdir())

@@ -1,6 +1,9 @@
 """``python -m synthesis`` as a user runs it: whole, killed, interrupted, on two processes, and with wrong input."""
 
 import json
+import os
+import re
+import shlex
 import signal
 from collections import Counter
 from pathlib import Path
@@ -10,7 +13,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from command import processes
 from contracts import InputError
+from files import claims
 from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.synthesis.commands import by_two, here, rows_of, start
@@ -175,19 +180,78 @@ def test_interrupted_when_the_first_process_is_done_it_leaves_what_is_whole(plac
     many = place / "halves.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(120)))
     words = x2(place, tmp_path, f"input={many}", "shard_size=4")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RANK", "0")
-        patch.setenv("WORLD_SIZE", "2")
-        here(*words)
+    first = start(*words, RANK="0", WORLD_SIZE="2")
+    first.wait_for(lambda: len(shards(tmp_path)) == 15)
+    first.kill(signal.SIGKILL)  # it waits for the other's part
+    first.finish()
     process = start(*words, RANK="1", WORLD_SIZE="2")
-    first = len(shards(tmp_path))
-    process.wait_for(lambda: len(shards(tmp_path)) >= first + 2)
+    process.wait_for(lambda: len(shards(tmp_path)) >= 17)
     process.kill(signal.SIGINT)
     status, _, said = process.finish()
     assert "Traceback" not in said
     assert status == 130
     assert [one["file"] for one in manifest(tmp_path)["shards"]] == list(shards(tmp_path))
     assert "not finished" in (tmp_path / "README.md").read_text()
+
+
+def by_srun(rank, *words):
+    """One of two tasks, which meet on this machine."""
+    slurm = {"SLURM_NTASKS": "2", "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_JOB_NAME": "job"}
+    return start(*words, **slurm, SLURM_NODELIST="127.0.0.1", SLURM_JOB_ID=str(os.getpid()))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_whose_partner_was_not_started_says_so_and_hears_signals(
+    rank, number, status, place, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(processes, "SAY_AFTER", 0.2)
+    process = by_srun(rank, *x2(place, tmp_path / "out"))
+    process.wait_for(lambda: f"process {rank} of 2 waits for process {1 - rank}, to meet at 127" in process.said())
+    process.kill(number)
+    left, _, said = process.finish(20)
+    assert left == status
+    assert f"SLURM_PROCID={1 - rank} in front of the same command" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_whose_partner_was_not_started_gives_up(rank, place, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "TO_MEET", 0.5)
+    status, _, said = by_srun(rank, *x2(place, tmp_path / "out")).finish(60)
+    assert status == 2
+    (line,) = [line for line in said.splitlines() if line.startswith("synthesis: ")]
+    assert f"process {rank} of 2 waits for process {1 - rank}" in line
+    assert line.endswith("seconds were in vain.")
+    assert "Traceback" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_process_that_outlives_its_partner_names_the_missing_shards_and_the_command_that_goes_on(
+    place, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(claims, "EVERY", 0.2)
+    monkeypatch.setattr(claims, "SILENCE", 2.0)
+    many = place / "to-outlive.txt"
+    many.write_text("".join(f"sentence {n}\n" for n in range(40)))
+    words = x2(place, tmp_path / "out", f"input={many}", "shard_size=2", "max_new_tokens=6", "overwrite=true")
+    survivor, partner = (by_srun(rank, *words) for rank in (0, 1))
+    partner.wait_for(lambda: (tmp_path / "out" / "shard-00003.jsonl").exists())
+    partner.kill(signal.SIGKILL)
+    partner.finish()
+    status, _, said = survivor.finish()
+    assert status == 1, said
+    missing = [number for number in range(20) if not (tmp_path / f"out/shard-{number:05}.jsonl").exists()]
+    assert len(missing) > 2
+    assert all(number % 2 for number in missing)
+    line = said.splitlines()[-1]
+    parts = re.search(r"shards (.*) of process 1 of 2 are missing", line)[1].replace(" in steps of 2", "").split(", ")
+    ends = [[int(end) for end in part.split(" to ")] for part in parts]
+    assert [number for one in ends for number in range(one[0], one[-1] + 1, 2)] == missing
+    command = shlex.split(re.search("this goes on: python -m synthesis (.*)", line)[1])
+    assert command == [word for word in words if word != "overwrite=true"]
+    here(*command)
+    assert manifest(tmp_path / "out")["complete"]
 
 
 def test_two_processes_write_what_one_does(place, straight, tmp_path):
