@@ -75,8 +75,9 @@ def lengths_of_models(cfg: DictConfig) -> dict[str, int]:
         return found
     yields, shown = {get_object(keys._target_).yields for keys in defaults}, {keys.max_length for keys in defaults}
     for name in choices("model"):
-        keys = OmegaConf.load(CONFIGS / "model" / f"{name}.yaml")
-        consumes = get_class(keys.model._target_).consumes
+        keys: Any = OmegaConf.load(CONFIGS / "model" / f"{name}.yaml")
+        model: Any = get_class(keys.model._target_)
+        consumes = model.consumes
         fits = yields <= set(consumes if isinstance(consumes, tuple) else (consumes,))
         if fits and keys.get("usual_length") is not None and keys.usual_length not in shown:
             found[name] = keys.usual_length
