@@ -2,9 +2,9 @@
 
     SHARED_DATA=FOLDER python -m benchmarks.improve [--quick] [--seeds 3] [--sets cisi cranfield qa]
 
-Documents: the texts of a collection alone, scored on its queries (FOLDER/eval/retrieval, as BEIR has them). Pairs: 3,000 of
-the shared questions and answers, scored on its validation part. TF-IDF is of the same run. Settings are the defaults
-of the recipe. Each run is one command, in a folder of its own under --runs, where it goes on if it is there.
+Documents: the texts of a collection alone, scored on its queries (FOLDER/eval/retrieval, as BEIR has them). Pairs:
+3,000 of the shared questions and answers, scored on the validation part. TF-IDF is of the same run. Settings are the
+defaults of the recipe. Each run is one command, in a folder of its own under --runs, where it goes on if it is there.
 """
 
 import gzip

@@ -42,7 +42,6 @@ class SpanKeys(TextData):
     mlm_probability: float
     mask_how: MaskHow | None
     mask_token: str | None
-    max_length: int
     equalise_spans_to: int | None
 
 
@@ -62,6 +61,8 @@ class DocumentSpans(SpanKeys):
 
     yields = SpanBatch
     content_sum = "ids_sha256"
+
+    max_length: int
 
     def __post_init__(self) -> None:
         super().__post_init__()

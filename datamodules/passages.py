@@ -95,8 +95,9 @@ class RowsOfPassages:
             self.passages += len(passages)
         if not self.made:
             raise InputError(
-                f"{names_of([file.path for file in self.documents.files])}: no pairs of texts can be made: no document has a title or {2 * SHORTEST} "
-                "words. Give longer documents, or pairs of your own: data=qa data.path=FILE."
+                f"{names_of([file.path for file in self.documents.files])}: no pairs of texts can be made: no document "
+                f"has a title or {2 * SHORTEST} words. Give longer documents, or pairs of your own: data=qa "
+                "data.path=FILE."
             )
 
     def fingerprint(self) -> dict[str, Any]:

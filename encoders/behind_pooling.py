@@ -24,7 +24,8 @@ def pooling_of(backbone: str) -> str:
     found = behind_pooling(folder_of(backbone))
     if found.pools and found.pooling is None:
         raise InputError(
-            f"backbone={backbone}: its way of pooling is none of ours. Choose one: model.pooling={' or '.join(POOLERS)}."
+            f"backbone={backbone}: its way of pooling is none of ours. Choose one, model.pooling=NAME: "
+            f"{', '.join(POOLERS)}."
         )
     return found.pooling or "mean"
 

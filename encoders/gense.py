@@ -16,6 +16,7 @@ from transformers import AutoConfig
 from contracts import Ragged, StepOutput, TripletBatch
 from encoders.attention import is_decoder_alone
 from encoders.backbones import from_pretrained
+from encoders.behind_pooling import pooling_of
 from encoders.chunks import concatenate
 from encoders.objective import (
     ContrastSettings,
@@ -62,7 +63,8 @@ class GenSE(Objective):
         check_temperature(temperature)
         check_choice("truncation", truncation, ("keep_prompt", "official"))
         check_choice("optimizer", optimizer, get_args(T5Optimizer))
-        self.hparams.pooling = state_of_an_answer(settings["pooling"], settings["backbone"])
+        pooling = settings["pooling"] or pooling_of(settings["backbone"])
+        self.hparams.pooling = state_of_an_answer(pooling, settings["backbone"])
         self.encoder = self.make_encoder()
 
     def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:

@@ -54,7 +54,7 @@ class SimCSE(Objective):
         self.save_hyperparameters(logger=False)
         check_temperature(temperature)
         kept_out = {"cls_before_pooler": "leaves the MLP out of the encoder", "pooler_output": "has a layer of its own"}
-        if mlp and not mlp_only_train and (why := kept_out.get(settings["pooling"])):
+        if mlp and not mlp_only_train and (why := kept_out.get(settings["pooling"] or "")):
             raise InputError(
                 f"model.pooling={settings['pooling']} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
                 "model.pooling=cls, or model.mlp_only_train=true."

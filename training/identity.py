@@ -46,6 +46,7 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     "model.compile": (False, None),
     "model.trained_weights": ("fp32", None),
     "data.held_out_part": (0, None),
+    "data.held_out_share": (0.0, None),
 }
 OFF = {"model.lora": "rank"}  # groups that say nothing while this key of theirs is null
 FORMER_TARGETS = {  # class path -> that of the time when folders were named by the former rule

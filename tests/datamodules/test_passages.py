@@ -15,10 +15,14 @@ from tests.objectives import settings
 
 def sentences(number, seed=0, words=(3, 30)):
     rng = random.Random(seed)
-    return " ".join(" ".join(f"w{rng.randrange(10**6)}" for _ in range(rng.randint(*words))) + "." for _ in range(number))
+    return " ".join(
+        " ".join(f"w{rng.randrange(10**6)}" for _ in range(rng.randint(*words))) + "." for _ in range(number)
+    )
 
 
-@pytest.mark.parametrize("text", [sentences(1), sentences(40), sentences(3, words=(300, 400)), sentences(200, 5, (1, 3))])
+@pytest.mark.parametrize(
+    "text", [sentences(1), sentences(40), sentences(3, words=(300, 400)), sentences(200, 5, (1, 3))]
+)
 def test_passages_have_every_word_of_the_document_in_order(text):
     passages = passages_of(Document(text.replace(". ", ".\n\n"), "a:1"))
     assert " ".join(one.text for one in passages) == text

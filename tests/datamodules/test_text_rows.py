@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 from hydra.utils import get_class
+from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 
 from contracts import InputError, NLIBatch, SentenceBatch, TripletBatch
@@ -30,7 +31,8 @@ def sentence(number):
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "data").glob("*.yaml")))
 def test_a_key_has_its_default_in_yaml_alone(name):
     config = yaml.safe_load((CONFIGS / "data" / f"{name}.yaml").read_text())
-    parameters = inspect.signature(get_class(config.pop("_target_"))).parameters
+    parameters = inspect.signature(get_class(OmegaConf.create(config)._target_)).parameters
+    del config["_target_"]
     assert set(config) == set(parameters)
     assert {parameter.default for parameter in parameters.values()} == {inspect.Parameter.empty}
 
