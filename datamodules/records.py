@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from contracts import InputError
 from datamodules.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
 from datamodules.sources import Tally, identity_of, names_of
-from files.listing import form_of, list_files
+from files.listing import form_of, list_files, local
 from files.manifest import Damaged, describe_files, read_record
 from files.rows import LONGEST_QUOTE, BadRow, Row, read_rows, text_in
 
@@ -42,7 +42,9 @@ class RecordSource:
         self.tally = Tally(split, on_error)
         self.files = [file.path for file in list_files(paths)]
         self.paths = [str(one) for one in paths]
-        self.folders = [folder for folder in map(Path, self.paths) if (folder / "manifest.json").is_file()]
+        self.folders = [
+            folder for folder in (local(one, "data.path") for one in self.paths) if (folder / "manifest.json").is_file()
+        ]
         self.split, self.on_error = split, on_error
         self.columns = {file: self._columns(file) for file in self.files}
         self.width = self._agreed_width()

@@ -1,4 +1,5 @@
-"""Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, or several of them."""
+"""Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, or several of them, here
+or at an address."""
 
 import difflib
 import fnmatch
@@ -7,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts import InputError
+from contracts import InputError, is_address
+from files.addresses import fetched
 
 FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz behind it
 OF_A_FOLDER = ("manifest.json", "dataset_info.json", "dataset_infos.json", "state.json")  # describe it: no rows
@@ -39,7 +41,8 @@ def list_files(
         InputError: there is nothing to read, or a file that is none of ours; ``key`` names who asked for it.
     """
     files: list[TextFile] = []
-    for path in _given(paths, key):
+    for given in _given(paths, key):
+        path = local(given, key)
         matches = _matches(path)
         if not matches:
             raise InputError(_missing(path, key))
@@ -64,7 +67,7 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
     Raises:
         InputError: one of them lies in a folder of ``paths``, or a pattern of them finds it.
     """
-    for path in _given(paths, key):
+    for path in (Path(given).expanduser() for given in _given(paths, key) if not is_address(given)):
         there, rest = _there(path)
         for output in outputs:
             whole, folder = output.expanduser().resolve(), there.resolve()
@@ -74,11 +77,20 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
                 )
 
 
-def _given(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[Path]:
+def local(path: str | Path, key: str) -> Path:
+    """Where a path of the user's lies on this machine; what is at an address is fetched.
+
+    Raises:
+        InputError: there is nothing at the address, or it cannot be had.
+    """
+    return fetched(str(path).strip(), key, form_of) if is_address(path) else Path(path).expanduser()
+
+
+def _given(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[str | Path]:
     for given in [paths] if isinstance(paths, str | Path) else paths:
         if not str(given).strip():
             raise InputError(f"{key} is empty: wanted a name. Pass {key}=FILE_OR_FOLDER.")
-        yield Path(given).expanduser()
+        yield given
 
 
 def _there(path: Path) -> tuple[Path, tuple[str, ...]]:
