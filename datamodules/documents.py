@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from contracts import InputError, RetrievalTask, SpanBatch
+from datamodules.hub_sets import HubKeys
 from datamodules.pydocs import PydocsSource
 from datamodules.records import Record
-from datamodules.sources import DocumentSource, HubSource, TextSource
+from datamodules.sources import DocumentSource, TextSource
 from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, MaskHow, SpanBatches, choose_max_span
 from datamodules.spans import Positive, SpanRule, Window
 from datamodules.text_data import TextData
@@ -197,40 +198,28 @@ class RowsOfDocuments:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TextDocuments(DocumentSpans):
-    """Of files and folders."""
+    """Of files, folders and data sets of the hub, of which the last four keys speak. ``columns`` names the text's."""
 
     path: str | Sequence[str]
+    columns: Sequence[str] | None
     document: Literal["line", "file"] | None
     on_error: Literal["fail", "skip"]
     split: str
-
-    def open_documents(self) -> DocumentSource:
-        return TextSource(self.path, document=self.document, on_error=self.on_error, split=self.split)
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class HubDocuments(DocumentSpans):
-    """Of a data set of the Hugging Face hub."""
-
-    id: str
-    split: str
+    name: str | None = field()  # Lightning's class has an attribute of this name, which is no default
     revision: str | None
     data_files: str | Sequence[str] | None
-    text_column: str
-    name: str | None = field()  # Lightning's class has an attribute of this name, which is no default
-    streaming: bool
-    on_error: Literal["fail", "skip"]
+    streaming: bool | None
 
     def open_documents(self) -> DocumentSource:
-        return HubSource(
-            self.id,
-            split=self.split,
-            revision=self.revision,
-            data_files=self.data_files,
-            text_column=self.text_column,
-            name=self.name,
-            streaming=self.streaming,
+        if self.columns is not None and len(self.columns) != 1:
+            raise InputError(f"data.columns={list(self.columns)}: wanted one name, that of the column of the text.")
+        return TextSource(
+            self.path,
+            document=self.document,
             on_error=self.on_error,
+            split=self.split,
+            column=self.columns[0] if self.columns else "text",
+            hub=HubKeys(self.name, self.revision, self.data_files, self.streaming),
         )
 
 

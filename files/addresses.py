@@ -1,6 +1,6 @@
 """Files at an address, such as ``s3://BUCKET/FILE``: each version is fetched once into the cache, and read from there.
 
-CACHE/addresses/DIGEST/BUCKET/FILE is a file as it was at one time, with ``address.json``, which says where it came from;
+CACHE/addresses/DIGEST/BUCKET/FILE is a file as it was at one time, with ``address.json``, which says of which;
 of a folder or a pattern there is such a folder of links. An address is looked up once a process, so that all of a
 command reads the same; where its server is out of reach, what was found there last is taken, with a warning.
 """
@@ -37,7 +37,9 @@ ACCESS = {  # what to do where an address is not shown to us
     "gs": "say who you are: `gcloud auth application-default login`; FSSPEC_GS_TOKEN=anon reads a public bucket",
     "hf": "say who you are: `hf auth login`, or HF_TOKEN",
 }
-UNREACHED = re.compile(r"connect|network|time[ds]? ?out|name or service|resolve host|unreachable|offline", re.IGNORECASE)
+UNREACHED = re.compile(
+    r"connect|network|time[ds]? ?out|name or service|resolve host|unreachable|offline", re.IGNORECASE
+)
 UNKNOWN = ("NoCredentialsError", "PartialCredentialsError", "PermissionError", "GatedRepoError", "RefreshError")
 
 log = logging.getLogger(__name__)
@@ -127,7 +129,9 @@ def _together(address: str, files: tuple[Found, ...], copies: list[Path], home: 
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(os.path.relpath(copy, (directory / _local_name(file.address)).parent))
 
-    build_once(directory, lambda there: all((there / _local_name(one.address)).exists() for one in files), build, key=CACHE)
+    build_once(
+        directory, lambda there: all((there / _local_name(one.address)).exists() for one in files), build, key=CACHE
+    )
     return directory / _local_name(address)
 
 
@@ -159,9 +163,15 @@ def _found(address: str, memory: Path) -> tuple[Found, ...]:
         try:
             files = tuple(Found(*one) for one in read_record(memory / FOUND)["files"])
         except (OSError, Damaged, KeyError):
-            raise error from None
-        log.warning("%s: no answer (%s). What was found there before is read.", plain(address), _first_line(error))
+            raise NotReached(_first_line(_behind(error))) from error
+        log.warning("%s: no answer (%s). What was there before is read.", plain(address), _first_line(_behind(error)))
         return files
+    if not all(file.version for file in files):
+        log.warning(
+            "%s: its server names no version, so that no change of the file is seen. What is fetched once is read "
+            "until %s is deleted.",
+            *(plain(address), memory.parent),
+        )
     write_record(memory / FOUND, {"files": files})
     return files
 
@@ -203,18 +213,22 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-# --------------------------------------------------------------------------------------------------------- what is wrong
+# -------------------------------------------------------------------------------------------------------- what is wrong
+
+
+def _behind(error: BaseException) -> BaseException:
+    """What the web's client found, which says of everything that there is no such file."""
+    return error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
 
 
 def _is_unreached(error: BaseException) -> bool:
-    """Whether nobody answered; what the web's client found lies behind what it raises."""
+    """Whether nobody answered; each library has its own words for it."""
+    error = _behind(error)
     if isinstance(error, NotReached | ConnectionError | TimeoutError):
         return True
-    if isinstance(error, FileNotFoundError | PermissionError) and error.__cause__ is None:
-        return False
-    behind = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
-    names = " ".join(cls.__name__ for cls in type(behind).__mro__)
-    return bool(UNREACHED.search(f"{names} {behind}")) and not _status(behind)
+    names = " ".join(cls.__name__ for cls in type(error).__mro__)
+    known = isinstance(error, FileNotFoundError | PermissionError | InputError) or _status(error)
+    return not known and UNREACHED.search(f"{names} {error}") is not None
 
 
 def _status(error: BaseException | None) -> int | None:
@@ -227,23 +241,25 @@ def _status(error: BaseException | None) -> int | None:
 def _explained(address: str, key: str, error: Exception) -> InputError | None:
     """What to do about it; None: it says so itself, or is a mistake of ours."""
     protocol, where = address.partition(":")[0], f"{key}={plain(address)}"
-    if isinstance(error, InputError) or isinstance(error, RuntimeError) and type(error).__module__ == "contracts":
+    if isinstance(error, InputError) or (isinstance(error, RuntimeError) and type(error).__module__ == "contracts"):
         return None
     package, extra = EXTRAS.get(protocol, ("", ""))
     if isinstance(error, ImportError) and package and importlib.util.find_spec(package) is None:
-        return InputError(f"{where}: {protocol}:// needs {package}. Install it: pip install 'contrastive-encoders[{extra}]'.")
+        return InputError(
+            f"{where}: {protocol}:// needs {package}. Install it: pip install 'contrastive-encoders[{extra}]'."
+        )
     if _is_unreached(error):
         return InputError(
             f"{where}: no answer ({_first_line(error)}). Check the network, or copy the file to this machine and name "
             "its path."
         )
-    behind = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ is not None else error
+    behind = _behind(error)
     if type(behind).__name__ in UNKNOWN or _status(behind) in (401, 403):
         access = ACCESS.get(protocol, "give an address that is open, or copy the file to this machine")
         return InputError(f"{where}: it is not shown to us ({_first_line(behind)}). Where it is yours, {access}.")
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and _status(behind) in (None, 404):
         return InputError(f"{where}: {_missing(address)}")
-    return InputError(f"{where}: cannot be read ({type(error).__name__}: {_first_line(error)}). Check the address.")
+    return InputError(f"{where}: cannot be read ({type(behind).__name__}: {_first_line(behind)}). Check the address.")
 
 
 def _first_line(error: BaseException) -> str:
@@ -265,7 +281,9 @@ def _missing(address: str) -> str:
         except (OSError, ValueError):
             continue
         close = difflib.get_close_matches(parts[size], names, n=3)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(sorted(names)[:5]) or 'none'}."
+        hint = (
+            f"Did you mean {' or '.join(close)}?" if close else f"There are {', '.join(sorted(names)[:5]) or 'none'}."
+        )
         return f"there is no {parts[size]} in {protocol}://{parent}. {hint}"
     if protocol == "hf":
         return (

@@ -1,5 +1,5 @@
-"""Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, or several of them, here
-or at an address."""
+"""Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, here or at an address,
+or several of them."""
 
 import difflib
 import fnmatch
