@@ -19,7 +19,17 @@ from command.processes import find_ranks, local_rank
 from command.statuses import exit_statuses
 from command.words import check_outputs, check_words
 
-CHATTY = ("httpx", "httpx2", "huggingface_hub", "urllib3", "filelock", "fsspec", "faiss")  # too many lines
+CHATTY = (
+    "httpx",
+    "httpx2",
+    "huggingface_hub",
+    "urllib3",
+    "filelock",
+    "fsspec",
+    "botocore",
+    "aiobotocore",
+    "faiss",
+)  # too many lines
 OURS = ("command", "datamodules", "encoders", "evaluation", "export", "files", "losses", "train", "training")  # loggers
 # Words of a command that are called like a group of configs/, of which they would choose a file, and the keys they mean
 AS_A_KEY = {"synthesis": {"prompts": "+prompts.file", "model": "generator"}}

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from contracts import InputError, RetrievalTask, SpanBatch
+from datamodules.hub_sets import HubKeys
 from datamodules.pydocs import PydocsSource
 from datamodules.records import Record
-from datamodules.sources import DocumentSource, HubSource, TextSource
+from datamodules.sources import DocumentSource, TextSource
 from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, MaskHow, SpanBatches, choose_max_span
 from datamodules.spans import Positive, SpanRule, Window
 from datamodules.text_data import Cut, TextData
@@ -209,15 +210,40 @@ class RowsOfDocuments:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TextDocuments(DocumentSpans):
-    """Of files and folders."""
+class DocumentFiles(TextData):
+    """Files, folders and data sets of the hub, of which the last four keys speak. ``columns`` names the text's column;
+    ``held_out_share`` is the share of the documents that is kept from training and scored.
+    """
 
     path: str | Sequence[str]
+    columns: Sequence[str] | None
     document: Literal["line", "file"] | None
     on_error: Literal["fail", "skip"]
     split: str
-    prompts: Prompts
     held_out_share: float
+    name: str | None = field()  # Lightning's class has an attribute of this name, which is no default
+    revision: str | None
+    data_files: str | Sequence[str] | None
+    streaming: bool | None
+
+    def text_source(self) -> TextSource:
+        if self.columns is not None and len(self.columns) != 1:
+            raise InputError(f"data.columns={list(self.columns)}: wanted one name, that of the column of the text.")
+        return TextSource(
+            self.path,
+            document=self.document,
+            on_error=self.on_error,
+            split=self.split,
+            column=self.columns[0] if self.columns else "text",
+            hub=HubKeys(self.name, self.revision, self.data_files, self.streaming),
+        )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TextDocuments(DocumentSpans, DocumentFiles):
+    """Spans of the user's own documents."""
+
+    prompts: Prompts
 
     def open_documents(self) -> DocumentSource:
         for key in ("prompts", "held_out_share"):
@@ -226,33 +252,7 @@ class TextDocuments(DocumentSpans):
                     f"data.{key}={value}: spans have none. Leave it out, or take pairs of the documents: "
                     "experiment=improve data=text."
                 )
-        return TextSource(self.path, document=self.document, on_error=self.on_error, split=self.split)
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class HubDocuments(DocumentSpans):
-    """Of a data set of the Hugging Face hub."""
-
-    id: str
-    split: str
-    revision: str | None
-    data_files: str | Sequence[str] | None
-    text_column: str
-    name: str | None = field()  # Lightning's class has an attribute of this name, which is no default
-    streaming: bool
-    on_error: Literal["fail", "skip"]
-
-    def open_documents(self) -> DocumentSource:
-        return HubSource(
-            self.id,
-            split=self.split,
-            revision=self.revision,
-            data_files=self.data_files,
-            text_column=self.text_column,
-            name=self.name,
-            streaming=self.streaming,
-            on_error=self.on_error,
-        )
+        return self.text_source()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

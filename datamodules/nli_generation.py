@@ -234,8 +234,7 @@ class NLIGeneration(StoredRows):
         """Where the held-out rows are read, and which share of its premises they are."""
         if self._held_out_source is None:
             ours = self.records
-            path = self.dev_path or ours.paths
-            records = RecordSource(path, self.kind, columns=self.columns, split=self.dev_split, on_error=ours.on_error)
+            records = ours.of_split(self.dev_split, self.kind, self.dev_path)
             if self.dev_path is not None or records.names_split():
                 self._held_out_source = records, None
             else:

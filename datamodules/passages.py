@@ -9,17 +9,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from contracts import InputError, RetrievalTask, TripletBatch
-from datamodules.documents import SpanKeys
+from datamodules.documents import DocumentFiles, SpanKeys
 from datamodules.held_out import AllButHeldOut
+from datamodules.hub_sets import names_of
 from datamodules.record_kinds import QA
 from datamodules.records import Record
-from datamodules.sources import Document, TextSource, names_of
+from datamodules.sources import Document, TextSource
 from datamodules.spans import SpanRule, sample_spans
 from datamodules.text_rows import TripletRows
 from datamodules.text_to_ids import WholeRows
@@ -40,24 +41,14 @@ class Passage(NamedTuple):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PassagePairs(SpanKeys, TripletRows):
-    """Of files and folders of documents, for objectives that learn from pairs; the keys of spans do not count.
-
-    ``held_out_share`` is the share of the documents that is kept from training and scored.
-    """
+class PassagePairs(SpanKeys, DocumentFiles, TripletRows):
+    """Of the user's own documents, for objectives that learn from pairs; the keys of spans do not count."""
 
     kind = QA
 
-    path: str | Sequence[str]
-    document: Literal["line", "file"] | None
-    on_error: Literal["fail", "skip"]
-    split: str
-    held_out_share: float
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        documents = TextSource(self.path, document=self.document, on_error=self.on_error, split=self.split)
-        self.rows = RowsOfPassages(documents)
+        self.rows = RowsOfPassages(self.text_source())
         self.apart = AllButHeldOut.of(self.rows, self.held_out_share, self.cache, columns=(1,))
 
     def source(self) -> Source:
@@ -95,7 +86,7 @@ class RowsOfPassages:
             self.passages += len(passages)
         if not self.made:
             raise InputError(
-                f"{names_of([file.path for file in self.documents.files])}: no pairs of texts can be made: no document "
+                f"{names_of(self.documents.places())}: no pairs of texts can be made: no document "
                 f"has a title or {2 * SHORTEST} words. Give longer documents, or pairs of your own: data=qa "
                 "data.path=FILE."
             )

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from contracts import InputError
+from datamodules.hub_sets import MAIN, HubKeys, HubSet, Rows, find_rows, identity_of, names_of, rows_in, what_was_read
 from datamodules.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
-from datamodules.sources import Tally, identity_of, names_of
-from files.listing import form_of, list_files
-from files.manifest import Damaged, describe_files, read_record
-from files.rows import LONGEST_QUOTE, BadRow, Row, read_rows, text_in
+from datamodules.sources import Tally
+from files.listing import form_of, local
+from files.manifest import Damaged, read_record
+from files.rows import LONGEST_QUOTE, BadRow, Row, text_in, top_level
 
 
 class Record(NamedTuple):
@@ -21,7 +22,8 @@ class Record(NamedTuple):
 
 
 class RecordSource:
-    """The rows of a file, of several, or of all files of a folder; of a synthesis output, its shards.
+    """The rows of a file, of several, or of all files of a folder; of a synthesis output, its shards; of a data set of
+    the hub.
 
     Rows with a "split" are taken where it says ``split``. ``columns`` names the texts where the names are not ours.
     """
@@ -34,16 +36,20 @@ class RecordSource:
         columns: Sequence[str] | None,
         split: str,
         on_error: Literal["fail", "skip"],
+        hub: HubKeys = MAIN,
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
-        self.kind = kind
+        self.kind, self.own_columns = kind, columns
         if columns is not None:
             self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=())
         self.tally = Tally(split, on_error)
-        self.files = [file.path for file in list_files(paths)]
+        found = find_rows(paths, split, hub)
+        self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
         self.paths = [str(one) for one in paths]
-        self.folders = [folder for folder in map(Path, self.paths) if (folder / "manifest.json").is_file()]
-        self.split, self.on_error = split, on_error
+        self.folders = [
+            folder for folder in (local(one, "data.path") for one in self.paths) if (folder / "manifest.json").is_file()
+        ]
+        self.split, self.on_error, self.hub = split, on_error, hub
         self.columns = {file: self._columns(file) for file in self.files}
         self.width = self._agreed_width()
 
@@ -86,14 +92,22 @@ class RecordSource:
 
     def names_split(self) -> bool:
         """Whether a row says that it is of this split; reads until the first that does."""
-        rows = (row for file in self.files for row in self._rows(file))
+        if any(isinstance(file, HubSet) and self.split in file.splits for file in self.files):
+            return True
+        rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
         return any(isinstance(row, Row) and row.values.get("split") == self.split for row in rows)
+
+    def of_split(self, split: str, kind: RowKind, path: str | None = None) -> "RecordSource":
+        """The rows of another split, or of another path, as this kind."""
+        return RecordSource(
+            path or self.paths, kind, columns=self.own_columns, split=split, on_error=self.on_error, hub=self.hub
+        )
 
     def manifest(self) -> dict[str, Any]:
         """Provenance with sha256, and the counts of the last reading."""
         found = {
             "kind": self.kind.name,
-            **describe_files(self.files),
+            **what_was_read(self.files),
             "split": self.split,
             "rows": self.tally.kept,
             "left_out": self.tally.left_out,
@@ -103,18 +117,18 @@ class RecordSource:
             found["synthesis"] = [_synthesis(folder / "manifest.json") for folder in self.folders]
         return found
 
-    def _rows(self, file: Path) -> Iterator[Row | BadRow]:
+    def _rows(self, file: Rows) -> Iterator[Row | BadRow]:
         names, label = self.columns[file]
-        return read_rows(file, [*names, *([label] if label else []), "split"])
+        return rows_in(file, [*names, *([label] if label else []), "split"])
 
-    def _record(self, row: Row, file: Path, names: Sequence[str], of_label: str | None) -> Record | NoExample | BadRow:
+    def _record(self, row: Row, file: Rows, names: Sequence[str], of_label: str | None) -> Record | NoExample | BadRow:
         texts = list[str]()
         for name in names:
             text = text_in(row, name)
             if isinstance(text, BadRow):
                 return text
             if not text.strip():
-                if form_of(file) == ".txt":
+                if isinstance(file, Path) and form_of(file) == ".txt":
                     return NoExample("blank")
                 if self.kind.drop_blank:
                     return NoExample("with an empty text")
@@ -131,15 +145,15 @@ class RecordSource:
             return BadRow(f"{of_label} is {quoted}: {error}. Correct it or delete the row", row.line)
         return label if isinstance(label, NoExample) else Record(tuple(texts), label, where)
 
-    def _columns(self, file: Path) -> tuple[tuple[str, ...], str | None]:
+    def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:
         """The names under which this file has the texts and the label, by its first row that can be read."""
-        first = next((row for row in read_rows(file) if isinstance(row, Row) and row.values), None)
+        first = next((row for row in rows_in(file) if isinstance(row, Row) and row.values), None)
         if first is None:
             return (), None
         labels = self.kind.label.columns if self.kind.label else ()
-        present = first.values.keys()
+        present = list(first.values)
         names = numbered_columns(self.kind, present) or next(
-            (names for names in self.kind.columns if set(names) <= present), None
+            (names for names in self.kind.columns if all(top_level([name], present) for name in names)), None
         )
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
@@ -150,7 +164,7 @@ class RecordSource:
                 mend = f"Give the column of the label one of the names {', '.join(labels)}"
             raise InputError(
                 f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
-                f"{', '.join(map(repr, first.values))}. {mend}."
+                f"{', '.join(map(repr, first.values))}. {mend}; what stands inside of another is OUTER.INNER."
             )
         return names, label
 
@@ -159,7 +173,7 @@ class RecordSource:
 
     def _agreed_width(self) -> int:
         """Texts per row, in which all files must agree."""
-        widths: dict[int, Path] = {}
+        widths: dict[int, Rows] = {}
         for file, (names, _) in self.columns.items():
             if names:
                 widths.setdefault(len(names), file)

@@ -146,9 +146,7 @@ class ScoredPairs(TextRows, StoredRows):
         leave_sums(folder)
 
     def _valid(self) -> RecordSource:
-        records = self.records
-        columns = None if records.kind == PAIRS else records.kind.columns[0]
-        return RecordSource(records.paths, PAIRS, columns=columns, split=VALID, on_error=records.on_error)
+        return self.records.of_split(VALID, PAIRS)
 
 
 class PreparedPairs:

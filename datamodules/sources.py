@@ -1,4 +1,4 @@
-"""Where raw documents come from: text files here and on the hub; `pydocs.py` has the third source.
+"""Where raw documents come from: files and data sets of the hub; `pydocs.py` has the other source.
 
 A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
 """
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from contracts import InputError, RetrievalTask
+from datamodules.hub_sets import MAIN, HubKeys, HubSet, find_rows, identity_of, names_of, rows_in, what_was_read
 from datamodules.sections import Section, sections
 from files.documents import SOURCE
-from files.listing import DOCUMENTS, count_kinds, form_of, list_files, passed_over
-from files.manifest import describe_files
-from files.rows import BadRow, Row, read_rows, text_in
+from files.listing import DOCUMENTS, count_kinds, form_of, passed_over
+from files.rows import LINE, BadRow, Row, text_in
 
 MOST_LISTED = 20  # skipped rows whose place is listed; all are counted
 
@@ -126,11 +126,11 @@ class Tally:
 
 
 class TextSource:
-    """Documents in files of every kind, under the name "text", in folders of them, or in several of either.
+    """Documents in files of every kind, in folders of them, in data sets of the hub, or in several of these.
 
-    A .txt file is a document per line, in a folder a document per file; ``document`` overrides both. Markdown, HTML,
-    PDF, Word and Excel are a document per file. Rows with a
-    "split" column are taken where it says ``split``.
+    They stand under the name ``column``. A .txt file is a document per line, in a folder a document per file;
+    ``document`` overrides both. Markdown, HTML, PDF, Word and Excel are a document per file. Rows with a "split" column
+    are taken where it says ``split``.
     """
 
     def __init__(
@@ -140,24 +140,32 @@ class TextSource:
         document: Literal["line", "file"] | None,
         on_error: Literal["fail", "skip"],
         split: str,
+        column: str = "text",
+        hub: HubKeys = MAIN,
     ) -> None:
         if document not in (None, "line", "file"):
             raise InputError(f"data.document: wanted line or file, got {document!r}")
-        self.files = list_files(path, documents="all")
-        self.passed_over = passed_over(path, self.files)
-        self.document = document
+        self.files = find_rows(path, split, hub, documents="all")
+        self.passed_over = passed_over(path, [file for file in self.files if not isinstance(file, HubSet)])
+        self.document, self.column = document, column
         self.tally = Tally(split, on_error)
 
     def documents(self) -> Iterator[Document]:
         self.tally = self.tally.anew()
         for file in self.files:
-            rows = read_rows(file.path, ("text", "split", "title"))
-            whole = self.document == "file" or (self.document is None and file.in_folder)
-            if whole and form_of(file.path) == ".txt":
+            if isinstance(file, HubSet):
+                yield from self.tally.documents(file.rows([self.column, "title"]), str(file), self.column)
+                continue
+            lines, is_one = form_of(file.path) == ".txt", form_of(file.path, DOCUMENTS) != ""
+            rows = rows_in(file.path, (self.column, "split", "title"))
+            if lines and (self.document == "file" or (self.document is None and file.in_folder)):
                 rows = _as_one(rows)
-            markdown = form_of(file.path, DOCUMENTS) != ""
-            yield from self.tally.documents(rows, str(file.path), markdown=markdown)
-        self.tally.refuse_nothing(names_of([file.path for file in self.files]), "document in it. Wanted text")
+            column = LINE if lines or is_one else self.column
+            yield from self.tally.documents(rows, str(file.path), column, markdown=is_one)
+        self.tally.refuse_nothing(names_of(self.places()), "document in it. Wanted text")
+
+    def places(self) -> list[Path | HubSet]:
+        return [file if isinstance(file, HubSet) else file.path for file in self.files]
 
     def texts(self) -> Iterator[str]:
         return (document.text for document in self.documents())
@@ -165,17 +173,21 @@ class TextSource:
     def fingerprint(self) -> dict[str, Any]:
         return {
             "kind": "text",
-            "files": [[*identity_of(file.path), file.in_folder] for file in self.files],
+            "files": [
+                identity_of(file) if isinstance(file, HubSet) else [*identity_of(file.path), file.in_folder]
+                for file in self.files
+            ],
             "document": self.document,
             "split": self.tally.split,
             "on_error": self.tally.on_error,
+            **({} if self.column == "text" else {"column": self.column}),
         }
 
     def manifest(self) -> dict[str, Any]:
         return {
             "kind": "text",
-            **describe_files([file.path for file in self.files]),
-            "kinds": count_kinds([file.path for file in self.files]),
+            **what_was_read(self.places()),
+            "kinds": count_kinds([file.path for file in self.files if not isinstance(file, HubSet)]),
             "passed_over": self.passed_over,
             "document": self.document,
             "split": self.tally.split,
@@ -195,97 +207,3 @@ def _as_one(lines: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
             return
         texts.append(line.values["text"])
     yield Row({"text": "\n".join(texts)}, 1)
-
-
-def identity_of(path: Path) -> list[str | int]:
-    """The change time besides: rsync and tar set the modification time back, to what an older content may have had."""
-    path, stat = path.resolve(), path.stat()
-    return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-
-
-def names_of(files: Sequence[Path]) -> str:
-    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more file(s)"
-
-
-class HubSource:
-    """A data set of the Hugging Face hub, or a local folder in the same layout.
-
-    ``streaming`` reads the remote files as they come and keeps no second copy of them on the disk. Name a
-    ``revision``: without it the fingerprint cannot see that the data set has moved on.
-    """
-
-    def __init__(
-        self,
-        id: str,
-        *,
-        split: str,
-        revision: str | None,
-        data_files: str | Sequence[str] | None,
-        text_column: str,
-        name: str | None,
-        streaming: bool,
-        on_error: Literal["fail", "skip"],
-    ) -> None:
-        self.asked: dict[str, Any] = {
-            "id": id,
-            "name": name,
-            "split": split,
-            "revision": revision,
-            "data_files": data_files if data_files is None or isinstance(data_files, str) else list(data_files),
-        }
-        self.text_column = text_column
-        self.streaming = streaming
-        self.tally = Tally(None, on_error)
-
-    def documents(self) -> Iterator[Document]:
-        self.tally = self.tally.anew()
-        name = f"{self.asked['id']}[{self.asked['split']}]"
-        yield from self.tally.documents(self._rows(), name, self.text_column)
-        self.tally.refuse_nothing(name, "document in it. Wanted text")
-
-    def _rows(self) -> Iterator[Row]:
-        dataset = self._load()
-        columns = dataset.column_names
-        if columns is not None and self.text_column not in columns:
-            raise InputError(
-                f"{self.asked['id']}: no column {self.text_column!r}; the columns are {', '.join(map(repr, columns))}. "
-                "Pass data.text_column=NAME."
-            )
-        only_text = dataset.select_columns([self.text_column])
-        for line, record in enumerate(only_text, start=1):
-            yield Row(dict(record), line)
-
-    def _load(self) -> Any:
-        import datasets
-
-        arguments = dict(self.asked)
-        id = arguments.pop("id")
-        try:
-            return datasets.load_dataset(id, streaming=self.streaming, **arguments)
-        except (OSError, ValueError, RuntimeError) as error:  # the hub's own errors are OSErrors
-            raise InputError(
-                f"{id}: the data set could not be loaded ({type(error).__name__}: {error}). If the hub cannot be "
-                "reached from here, download it elsewhere and pass the folder: data.id=FOLDER (the same layout), or "
-                "data=text data.path=FILE_OR_FOLDER."
-            ) from error
-
-    def fingerprint(self) -> dict[str, Any]:
-        folder = Path(self.asked["id"])
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()] if folder.is_dir() else []
-        return {
-            "kind": "hub",
-            **self.asked,
-            "text_column": self.text_column,
-            "files": [identity_of(path) for path in files],
-        }
-
-    def manifest(self) -> dict[str, Any]:
-        """The hub has no cheap sha256 of a data set; the token store adds that of the texts it read."""
-        blank = self.tally.left_out.get("blank", 0)
-        return {"kind": "hub", **self.asked, "text_column": self.text_column, "blank": blank, **self.tally.counts()}
-
-    def texts(self) -> Iterator[str]:
-        return (document.text for document in self.documents())
-
-    def held_out(self) -> list[RetrievalTask]:
-        return []

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 from contracts import InputError, NLIBatch, Ragged, RetrievalTask, SentenceBatch, TripletBatch
 from datamodules.held_out import AllButHeldOut
+from datamodules.hub_sets import HubKeys
 from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
 from datamodules.records import RecordSource
 from datamodules.row_counts import LONGEST_COUNTED
@@ -29,8 +30,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class StoredRows(TextData):
-    """Rows of files. ``path`` is a file, several, or a folder. ``columns`` names the columns of the texts where the
-    names are not known.
+    """Rows of files. ``path`` is a file, several, or a folder, or a data set of the hub, of which the last four keys
+    speak. ``columns`` names the columns of the texts where the names are not known.
     """
 
     kind: ClassVar[RowKind]
@@ -39,11 +40,16 @@ class StoredRows(TextData):
     columns: Sequence[str] | None
     split: str
     on_error: Literal["fail", "skip"]
+    name: str | None = field()  # Lightning's class has an attribute of this name, which is no default
+    revision: str | None
+    data_files: str | Sequence[str] | None
+    streaming: bool | None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        hub = HubKeys(self.name, self.revision, self.data_files, self.streaming)
         self.records = RecordSource(
-            self.path, self.kind, columns=self.columns, split=self.split, on_error=self.on_error
+            self.path, self.kind, columns=self.columns, split=self.split, on_error=self.on_error, hub=hub
         )
 
     def source(self) -> Source:

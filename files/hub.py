@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: it is asked once for each, and what is here already is read from the disk.
+"""Models and data sets of the Hugging Face hub: it is asked once for each, and what is here is read from the disk.
 
 Its own client would ask for every file of a model at every start, and try for a minute where there is no hub.
 """
@@ -33,7 +33,7 @@ FOR_OTHERS = re.compile(r"(onnx|openvino|original|coreml|tf|flax|gguf|runs|logs|
 
 
 class Answer(NamedTuple):
-    """What the hub says of a model; no commit where it has none, or shows none to us."""
+    """What the hub says of a model or a data set; no commit where it has none, or shows none to us."""
 
     reached: bool
     commit: str = ""
@@ -46,20 +46,29 @@ def only_local(name: str, *, weights: bool = True, gguf_file: str | None = None)
     """
     if Path(name).is_dir() or constants.HF_HUB_OFFLINE:
         return True
-    answer = asked(os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/"), name)
+    answer = asked(_endpoint(), name)
     if not answer.commit:
         return not answer.reached  # where it was, transformers says what the hub said
     return _fetched(name, answer, weights, gguf_file)
 
 
+def hub_answers(kind: str, name: str, revision: str | None = None) -> bool:
+    """Whether there is a hub to ask for one of its ``models`` or ``datasets``, of which it may know nothing."""
+    return not constants.HF_HUB_OFFLINE and asked(_endpoint(), name, kind, revision or "main").reached
+
+
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+
+
 @functools.cache
-def asked(endpoint: str, name: str) -> Answer:
+def asked(endpoint: str, name: str, kind: str = "models", revision: str = "main") -> Answer:
     """One request, within a few seconds; none where this endpoint has not answered before."""
     if endpoint in _silent:
         return Answer(False)
     token = get_token()
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    url = f"{endpoint}/api/models/{urllib.parse.quote(name)}/revision/main"
+    url = f"{endpoint}/api/{kind}/{urllib.parse.quote(name)}/revision/{urllib.parse.quote(revision, safe='')}"
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SECONDS) as response:
             found = json.load(response)
@@ -69,7 +78,9 @@ def asked(endpoint: str, name: str) -> Answer:
     except OSError as error:
         if isinstance(getattr(error, "reason", error), ssl.SSLError):
             return Answer(True)  # a certificate that we doubt, and its client may not
-        log.warning("%s is out of reach (%s); models come from the cache on this disk only.", endpoint, error)
+        log.warning(
+            "%s is out of reach (%s); models and data sets come from the cache on this disk only.", endpoint, error
+        )
         _silent.add(endpoint)
         return Answer(False)
     except (ValueError, KeyError, TypeError, http.client.HTTPException):  # something else answers there

@@ -1,14 +1,17 @@
-"""Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, or several of them."""
+"""Which files a path of the user's means: a file, a folder, a pattern such as ``texts/*.jsonl``, here or at an address,
+or several of them."""
 
 import difflib
 import fnmatch
 import glob
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from contracts import InputError
+from contracts import InputError, is_address
+from files.addresses import fetched
 
 FORMS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")  # each also with .gz behind it
 MARKDOWN = (".md", ".markdown")
@@ -47,7 +50,8 @@ def list_files(
         InputError: there is nothing to read, or a file that is none of ours; ``key`` names who asked for it.
     """
     files, forms = list[TextFile](), FORMS if documents == "none" else (*FORMS, *DOCUMENTS)
-    for path in _given(paths, key):
+    for given in _given(paths, key):
+        path = local(given, key, forms)
         matches = _matches(path)
         if not matches:
             raise InputError(_missing(path, key))
@@ -69,7 +73,7 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
     Raises:
         InputError: one of them lies in a folder of ``paths``, or a pattern of them finds it.
     """
-    for path in _given(paths, key):
+    for path in (Path(given).expanduser() for given in _given(paths, key) if not is_address(given)):
         there, rest = _there(path)
         for output in outputs:
             whole, folder = output.expanduser().resolve(), there.resolve()
@@ -79,11 +83,22 @@ def check_output_apart(paths: str | Path | Sequence[str | Path], *outputs: Path,
                 )
 
 
-def _given(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[Path]:
+def local(path: str | Path, key: str, forms: Container[str] = FORMS) -> Path:
+    """Where a path of the user's lies on this machine; what is at an address is fetched.
+
+    Raises:
+        InputError: there is nothing at the address, or it cannot be had.
+    """
+    return (
+        fetched(str(path).strip(), key, partial(form_of, forms=forms)) if is_address(path) else Path(path).expanduser()
+    )
+
+
+def _given(paths: str | Path | Sequence[str | Path], key: str) -> Iterator[str | Path]:
     for given in [paths] if isinstance(paths, str | Path) else paths:
         if not str(given).strip():
             raise InputError(f"{key} is empty: wanted a name. Pass {key}=FILE_OR_FOLDER.")
-        yield Path(given).expanduser()
+        yield given
 
 
 def _there(path: Path) -> tuple[Path, tuple[str, ...]]:
@@ -142,7 +157,8 @@ def passed_over(
     paths: str | Path | Sequence[str | Path], files: Sequence[TextFile], key: str = "data.path"
 ) -> dict[str, int]:
     """Count by kind what lies in the folders of ``paths``, hidden files apart, and is none of the ``files``."""
-    folders = [match for path in _given(paths, key) for match in _matches(path) if match.is_dir()]
+    here = (Path(given).expanduser() for given in _given(paths, key) if not is_address(given))
+    folders = [match for path in here for match in _matches(path) if match.is_dir()]
     visible = {path for folder in folders for path in _visible(folder)}
     return count_kinds(sorted(visible - {file.path for file in files}))
 

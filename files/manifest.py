@@ -13,6 +13,8 @@ from files.whole import write_whole
 
 MOST_FILES_LISTED = 100  # one by one; the sum is over all
 SUMS = "sums.json"  # in a folder: those of its files
+ADDRESSES = "addresses"  # of the cache: what was fetched from some
+ORIGIN = "address.json"  # above what was fetched from an address
 CHECKSUM = "checksum"  # the entry of a record that is over all others
 
 
@@ -118,9 +120,25 @@ def sha256_of_all(sums: Sequence[str]) -> str:
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
+def leave_origin(folder: Path, address: str, size: int, version: str) -> None:
+    """Write down where the file below came from."""
+    write_record(folder / ORIGIN, {"path": address, "bytes": size, "version": version})
+
+
+def origin_of(path: Path) -> dict[str, Any]:
+    """Address, size and version of a file that was fetched; empty of others."""
+    folder = next((one for one in path.resolve().parents if (one / ORIGIN).is_file()), None)
+    try:
+        return read_record(folder / ORIGIN) if folder and folder.parent.name == ADDRESSES else {}
+    except (OSError, Damaged):
+        return {}
+
+
 def describe_files(paths: Sequence[Path]) -> dict[str, Any]:
-    """The entries of a manifest that say which files were read; reads all of them."""
-    files = [{"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths]
+    """The entries of a manifest that say which files were read, at which address; reads all of them."""
+    files = [
+        {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)} | origin_of(path) for path in paths
+    ]
     return {
         "number_of_files": len(files),
         "files": files[:MOST_FILES_LISTED],

@@ -71,11 +71,41 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = ()) -> int:
     return sum(1 for _ in _filled(paths, columns))
 
 
+def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Those of a table's columns in which the wanted ones stand; none, which is all, where it lacks the first."""
+    wanted = {one if one in there else one.partition(".")[0] for one in columns}
+    first = columns[0] if columns else ""
+    return [name for name in there if name in wanted] if {first, first.partition(".")[0]} & set(there) else []
+
+
+def value_in(values: Any, name: str) -> Any:
+    """What stands under a name; ``answers.text.0`` is the first of the texts of the answers.
+
+    Raises:
+        LookupError: nothing does.
+    """
+    if isinstance(values, dict) and name in values:
+        return values[name]
+    first, dot, rest = name.partition(".")
+    if isinstance(values, list) and first.isdecimal():
+        inside = values[int(first)]
+    elif isinstance(values, dict) and dot:
+        inside = values[first]
+    else:
+        raise LookupError(name)
+    return value_in(inside, rest) if dot else inside
+
+
 def text_in(row: Row, name: str) -> str | BadRow:
     """Return the text under this name, or say why there is none that UTF-8 can hold."""
-    text = row.values.get(name)
+    try:
+        text = value_in(row.values, name)
+    except LookupError:
+        text, missing = None, True
+    else:
+        missing = False
     if not isinstance(text, str):
-        if name not in row.values:
+        if missing:
             names = ", ".join(map(repr, row.values)) or "none"
             return BadRow(f"{name} is missing; the columns are {names}. Wanted a text", row.line)
         return BadRow(f"{name} is {'null' if text is None else repr(text)[:LONGEST_QUOTE]}. Wanted a text", row.line)
@@ -194,8 +224,7 @@ class Parquet(Form):
         try:
             with _seekable(self.path) as stream, pyarrow.parquet.ParquetFile(stream) as file:
                 there = file.schema_arrow.names
-                some = bool(self.columns) and self.columns[0] in there
-                columns = [name for name in there if name in self.columns] if some else there
+                columns = top_level(self.columns, there) or there
                 for batch in file.iter_batches(ROWS_OF_PARQUET, columns=columns):
                     rows = _Batch(batch, columns)
                     for place in range(len(batch)):

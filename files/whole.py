@@ -77,8 +77,11 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             raise
 
 
-def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callable[[Path], None]) -> None:
+def build_once(
+    directory: Path, is_whole: Callable[[Path], bool], build: Callable[[Path], None], key: str = "data.cache_dir"
+) -> None:
     """Has ``build`` fill a fresh folder that becomes ``directory``, unless a whole one is there; others wait meanwhile.
+    ``key`` says where such folders lie.
 
     Raises:
         NotWritten: the disk is full.
@@ -98,9 +101,9 @@ def build_once(directory: Path, is_whole: Callable[[Path], bool], build: Callabl
     except OSError as error:
         reason = f"{directory}: cannot write here ({error.strerror})."
         if error.errno in NO_ROOM:
-            raise NotWritten(f"{reason} Make room, or pass data.cache_dir=FOLDER on a disk that has some.") from error
+            raise NotWritten(f"{reason} Make room, or pass {key}=FOLDER on a disk that has some.") from error
         if error.errno in CANNOT_WRITE:
-            raise InputError(f"{reason} Pass data.cache_dir=FOLDER where files can be made.") from error
+            raise InputError(f"{reason} Pass {key}=FOLDER where files can be made.") from error
         raise
 
 

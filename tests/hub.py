@@ -1,4 +1,4 @@
-"""A server that answers as the Hugging Face hub does, for one model that lies in a folder, and keeps what is asked."""
+"""A server that answers as the Hugging Face hub does, for a model or data set in a folder, and keeps what is asked."""
 
 import hashlib
 import http.server
@@ -12,8 +12,8 @@ class Hub:
     """``asked`` has the requests, method and path, since it was last cleared. The server dies in the middle of files
     whose names end with ``breaks_off``, and falls silent in the middle of those that end with ``stalls``."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
+    def __init__(self, name: str, folder: Path, kind: str = "models") -> None:
+        self.name, self.folder, self.kind = name, folder, kind
         self.commit = "1" * 40
         self.asked: list[str] = []
         self.breaks_off = self.stalls = ("none",)
@@ -38,10 +38,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.asked.append(f"{self.command} {path}")
-        api, files = f"/api/models/{self.hub.name}", f"/{self.hub.name}/resolve/"
+        api = f"/api/{self.hub.kind}/{self.hub.name}"
+        files = f"{'' if self.hub.kind == 'models' else f'/{self.hub.kind}'}/{self.hub.name}/resolve/"
         if path.startswith(f"{api}/tree/"):
-            self._json([self._entry(name) for name in self.hub.files()])
-        elif path in (api, f"{api}/revision/main"):
+            self._tree(path.removeprefix(f"{api}/tree/").partition("/")[2])
+        elif path in (api, f"{api}/revision/main", f"{api}/revision/{self.hub.commit}"):
             self._json(
                 {
                     "id": self.hub.name,
@@ -58,14 +59,35 @@ class Handler(http.server.BaseHTTPRequestHandler):
             data = found.read_bytes()
             self._send(data, ETag=f'"{_sum(data)}"', **{"X-Repo-Commit": self.hub.commit})
         else:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "EntryNotFound" if path.startswith(files) else "RepoNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self._missing("EntryNotFound" if path.startswith(files) else "RepoNotFound")
 
     do_HEAD = do_GET
 
+    def do_POST(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.asked.append(f"{self.command} {path}")
+        wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["paths"]
+        self._json([self._entry(name) for name in wanted if (self.hub.folder / name).exists()])
+
+    def _tree(self, folder: str) -> None:
+        """What lies in a folder, or anywhere below it."""
+        below = self.hub.folder / folder
+        if not below.is_dir():
+            self._missing("EntryNotFound")
+            return
+        inside = sorted(below.rglob("*") if "recursive=True" in self.path else below.iterdir())
+        names = [str(one.relative_to(self.hub.folder)) for one in inside]
+        self._json([self._entry(name) for name in names])
+
+    def _missing(self, code: str) -> None:
+        self.send_response(404)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
     def _entry(self, name: str) -> dict[str, object]:
+        if (self.hub.folder / name).is_dir():
+            return {"type": "directory", "path": name, "oid": _sum(name.encode())}
         data = (self.hub.folder / name).read_bytes()
         return {"type": "file", "path": name, "size": len(data), "oid": _sum(data)}
 
