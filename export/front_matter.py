@@ -33,8 +33,7 @@ def front_matter(library: str, *, tags: tuple[str, ...] = (), base_model: str = 
 
 def of_run(results: Results, library: str) -> str:
     """With base model, data sets and scores of a run."""
-    from_hub = (source["id"] for data in results["data"] for source in sources(data) if source.get("kind") == "hub")
-    hub_data = [name for name in dict.fromkeys(from_hub) if is_hub_id(name)]
+    hub_data = list(dict.fromkeys(name for data in results["data"] for name in hub_sets(data)))
     scores = list(_eval_results(results["scores"]))
     return front_matter(
         library,
@@ -53,6 +52,13 @@ def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from sources(part)
     else:
         yield manifest.get("source", manifest)
+
+
+def hub_sets(manifest: Mapping[str, Any]) -> list[str]:
+    """The names of the data sets of the hub among them; runs of before have one as a source."""
+    found = [one for source in sources(manifest) for one in source.get("hub", [])]
+    found += [source for source in sources(manifest) if source.get("kind") == "hub"]
+    return [one["id"] for one in found if is_hub_id(one["id"])]
 
 
 def is_hub_id(name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from contracts import Results, Vectors
-from export.front_matter import front_matter, of_run, sources
+from export.front_matter import front_matter, hub_sets, of_run
 from export.learnt_prompts import learnt_prompts
 from files.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
 
@@ -200,8 +200,7 @@ def _licence(manifest: Mapping[str, Any]) -> str:
     known = manifest.get("licence") or manifest.get("license")
     if known:
         return f"Licence: {_text(known)}."
-    hub = [source["id"] for source in sources(manifest) if source.get("kind") == "hub"]
-    where = "".join(f" See https://huggingface.co/datasets/{name}." for name in dict.fromkeys(hub))
+    where = "".join(f" See https://huggingface.co/datasets/{name}." for name in dict.fromkeys(hub_sets(manifest)))
     return f"Licence: not recorded by the run. Find it out before you publish this encoder.{where}"
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from contracts import InputError
+from files.listing import local
 
 X1 = "<X1>"
 STOP = '"'
@@ -120,7 +121,7 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
     Raises:
         InputError: no such file, not UTF-8, or neither YAML nor JSON of a mapping.
     """
-    path = Path(path)
+    path = local(path, key)
     try:
         text = path.read_text(encoding="utf-8")
         found = (

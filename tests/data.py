@@ -30,7 +30,6 @@ def with_defaults(reader: Callable[..., Any], config: str, *given: Any, **keys: 
 Options = partial(with_defaults, task.Options, "evaluation")
 TextSource = partial(with_defaults, sources.TextSource, "data/text")
 RecordSource = partial(with_defaults, records.RecordSource, "data/triplets")
-HubSource = partial(with_defaults, sources.HubSource, "data/openwebtext", revision=None, data_files=None)
 
 
 def data_module(name: str, **keys: Any) -> Any:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from command.children import lone_environment, run_child
 from command.config_files import ROOT
 from command.keys import check_types, declared, of_defaults
-from contracts import InputError
+from contracts import InputError, is_address
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
 from evaluation.task import Options
@@ -114,7 +114,7 @@ def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
     given = {
         "recipe": "gense",
         "generator": _absolute(domain.generator),
-        "input": [str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
+        "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
         "output": str(folder / TRIPLETS),
         "sentences": {"without": str(folder / HELD_OUT)},
         "quiet": bool(cfg.quiet),

@@ -36,6 +36,7 @@ SAID_BEFORE: dict[str, tuple[Any, Any]] = {  # a value of now: what older config
     **dict.fromkeys(
         ("data.append_end", "data.deletion", "data.mask_how", "data.mask_token", "data.prompts"), (None, None)
     ),
+    **dict.fromkeys(("data.name", "data.revision", "data.data_files", "data.streaming"), (None, None)),
     **dict.fromkeys(("model.normalize", "evaluation.tasks"), (None, None)),
     "evaluation.precision": ("fp32", None),
     "evaluation.at_start": (None, False),
@@ -138,7 +139,21 @@ def _deciding(cfg: DictConfig) -> dict[str, Any]:
             if name in there and there[name] == now:
                 del there[name]
                 there |= {} if before is None else {name: before}
+    for keys in _of_group(kept, "data"):
+        if str(keys.get("_target_")).endswith(".TextDocuments"):
+            _say_as_before(keys)
     return kept
+
+
+def _say_as_before(keys: dict[str, Any]) -> None:
+    """Documents had no columns, but for those of the hub, which were a class of their own."""
+    columns = keys.pop("columns", None)
+    if "revision" in keys:
+        del keys["document"]
+        keys |= {"_target_": "datamodules.documents.HubDocuments", "id": keys.pop("path"), "name": keys.get("name")}
+        keys["text_column"] = columns[0] if columns else "text"
+    elif columns is not None:
+        keys["columns"] = columns
 
 
 def _of_group(kept: dict[str, Any], group: str) -> list[dict[str, Any]]:

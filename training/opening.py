@@ -93,7 +93,7 @@ def _when(cfg: DictConfig, scorer: ScoreCallback) -> str:
 
 
 def _name_of(data: DictConfig) -> str:
-    named = data.get("path") or data.get("id")
+    named = data.get("path")
     if named is None:
         return str(data._target_).rpartition(".")[2]
     first, *more = [named] if isinstance(named, str) else [str(one) for one in named]

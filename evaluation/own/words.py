@@ -16,11 +16,11 @@ import yaml
 
 from command.config_files import CONFIGS
 from command.keys import settings
-from contracts import InputError
+from contracts import InputError, is_address
 from evaluation.catalogue import SUITES, is_task
 from evaluation.own.kinds import KINDS, SETS, OwnTask, kind_of
 from evaluation.task import Options, Task
-from files.listing import form_of
+from files.listing import form_of, local
 from files.manifest import describe_files
 
 YAML = (".yaml", ".yml")
@@ -69,15 +69,16 @@ def own_tasks(words: Words, key: str = "tasks") -> list[Own]:
     return found
 
 
-def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Path]]:
-    """Name, keys and the folder that paths are seen from, of each task of a word."""
+def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
+    """Name, keys and the folder or address that paths are seen from, of each task of a word."""
     if isinstance(word, Mapping):
         yield from _of_mapping(word, key, Path())
         return
-    path = Path(word).expanduser()
+    given, path = word, local(word, key)
     beside = next((one for ending in YAML if (one := Path(f"{path}{ending}")).is_file()), None)
     if path.suffix in YAML or (beside and not path.exists()):
-        yield from _of_mapping(_read_yaml(path if path.suffix in YAML else beside or path), str(path), path.parent)
+        base = given.rpartition("/")[0] if is_address(given) else path.parent
+        yield from _of_mapping(_read_yaml(path if path.suffix in YAML else beside or path), str(path), base)
         return
     if is_task(word) or word in SUITES:
         raise InputError(
@@ -91,7 +92,7 @@ def _described(word: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any], Pa
     yield re.sub(r"[^\w.+-]+", "-", name).strip("-") or "own", {"path": str(path)}, Path()
 
 
-def _of_mapping(tasks: Any, where: str, base: Path) -> Iterator[tuple[str, Mapping[str, Any], Path]]:
+def _of_mapping(tasks: Any, where: str, base: Path | str) -> Iterator[tuple[str, Mapping[str, Any], Path | str]]:
     if not isinstance(tasks, Mapping) or not all(isinstance(given, Mapping) for given in tasks.values()):
         raise InputError(
             f"{where}: wanted NAME: {{kind: KIND, path: FILE}} for each task, with KIND of {', '.join(KINDS)}."
@@ -111,14 +112,14 @@ def _read_yaml(path: Path) -> Any:
         raise InputError(f"{path}: no YAML ({' '.join(str(error).split())}). Correct it.") from error
 
 
-def _own(name: str, given: Mapping[str, Any], base: Path) -> Own:
+def _own(name: str, given: Mapping[str, Any], base: Path | str) -> Own:
     keys = {str(key): value for key, value in given.items()}
     for one in PATHS:
         if (value := keys.get(one)) is not None:
             several = [value] if isinstance(value, str) else value
             if not isinstance(several, list) or not all(isinstance(path, str) for path in several):
                 raise InputError(f"{one}={value}: wanted the path of a file or folder.")
-            seen = [str(base / Path(path).expanduser()) for path in several]
+            seen = [str(_seen_from(base, path, one)) for path in several]
             keys[one] = seen[0] if isinstance(value, str) else seen
     kind = keys.pop("kind", None)
     if kind is None:
@@ -127,6 +128,12 @@ def _own(name: str, given: Mapping[str, Any], base: Path) -> Own:
         raise InputError(f"kind={kind}: wanted one of {', '.join(KINDS)}.")
     defaults = yaml.safe_load((CONFIGS / "task" / f"{kind}.yaml").read_text(encoding="utf-8"))
     return Own(name, kind, settings(KINDS[kind], {**defaults, **keys}, f"{kind}."))
+
+
+def _seen_from(base: Path | str, path: str, key: str) -> Path:
+    if isinstance(base, str) and not is_address(path) and not Path(path).is_absolute():
+        path = f"{base}/{path}"
+    return local(path, key) if is_address(path) else Path(base) / Path(path).expanduser()
 
 
 @contextmanager

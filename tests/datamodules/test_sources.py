@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from contracts import InputError
-from tests.data import HubSource, TextSource
+from tests.data import TextSource
 
 
 def texts(*args, **kwargs):
@@ -193,15 +193,14 @@ def test_fingerprint_follows_the_file_and_the_manifest_its_content(tmp_path):
     assert source.fingerprint() != before
 
 
-@pytest.mark.parametrize("make", [lambda path: TextSource(path), lambda path: HubSource(str(path.parent))])
-def test_fingerprint_sees_a_content_that_came_with_the_old_size_and_time(make, tmp_path):
+def test_fingerprint_sees_a_content_that_came_with_the_old_size_and_time(tmp_path):
     path = write(tmp_path / "a.txt", "one\n")
-    before, stat = make(path).fingerprint(), path.stat()
+    before, stat = TextSource(path).fingerprint(), path.stat()
     time.sleep(0.02)  # more than a tick of the clock that stamps files
     path.write_text("two\n")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
-    assert make(path).fingerprint() != before
+    assert TextSource(path).fingerprint() != before
 
 
 def test_fingerprint_does_not_read_the_file(tmp_path, monkeypatch):
@@ -209,42 +208,3 @@ def test_fingerprint_does_not_read_the_file(tmp_path, monkeypatch):
     source = TextSource(path)
     monkeypatch.setattr("pathlib.Path.open", lambda *_: pytest.fail("the file was opened"))
     assert source.fingerprint()["files"][0][:2] == [str(path.resolve()), 4]
-
-
-@pytest.fixture
-def hub_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf" / "datasets")
-    folder = tmp_path / "set"
-    folder.mkdir()
-    pa.parquet.write_table(pa.table({"text": ["one", " ", "two"], "url": ["a", "b", "c"]}), folder / "train-0.parquet")
-    pa.parquet.write_table(pa.table({"text": ["three"], "url": ["d"]}), folder / "validation-0.parquet")
-    return folder
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_hub_source_reads_a_local_folder(hub_folder, streaming):
-    source = HubSource(str(hub_folder), streaming=streaming)
-    assert list(source.texts()) == ["one", "two"]
-    assert source.manifest()["blank"] == 1
-    assert list(HubSource(str(hub_folder), split="validation", streaming=streaming).texts()) == ["three"]
-    assert list(HubSource(str(hub_folder), text_column="url", data_files="train-*", streaming=streaming).texts()) == [
-        *("a", "b", "c")
-    ]
-    with pytest.raises(InputError, match=r"no column 'body'; the columns are 'text', 'url'.*data\.text_column"):
-        list(HubSource(str(hub_folder), text_column="body", streaming=streaming).texts())
-    with pytest.raises(InputError, match=r"set.*could not be loaded.*test"):
-        list(HubSource(str(hub_folder), split="test", streaming=streaming).texts())
-
-
-def test_hub_out_of_reach_names_the_id_and_the_way_out(monkeypatch):
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=r"nobody/nothing.*could not be loaded.*data\.id=FOLDER.*data\.path="):
-        list(HubSource("nobody/nothing", revision="main").texts())
-
-
-def test_hub_fingerprint_needs_no_hub(hub_folder):
-    assert HubSource("a/b", revision="1").fingerprint() != HubSource("a/b", revision="2").fingerprint()
-    before = HubSource(str(hub_folder)).fingerprint()
-    pa.parquet.write_table(pa.table({"text": ["new"]}), hub_folder / "train-1.parquet")
-    assert HubSource(str(hub_folder)).fingerprint() != before
