@@ -67,13 +67,17 @@ def test_a_killed_and_continued_run_equals_the_whole_one(words, whole, start, co
 
 def test_it_is_scored_every_n_steps_and_the_best_is_exported(whole):
     scored = {int(row["step"]): float(row[SELECTION]) for row in read_rows(whole / "metrics.csv") if SELECTION in row}
-    assert sorted(scored) == [3, 6, 9]
+    assert sorted(scored) == [0, 3, 6, 9]
+    del scored[0]  # before training: never the best of a run
     results = json.loads((whole / "results.json").read_text())
     assert results["best_step"] == max(scored, key=lambda step: (scored[step], -step))
     assert results["scores"][SELECTION] == pytest.approx(max(scored.values()), rel=1e-5)
     accuracy, perplexity = (results["scores"][f"generator-dev/{name}"] for name in ("accuracy", "perplexity"))
     assert results["scores"][SELECTION] == pytest.approx(accuracy - 10 * perplexity)
     assert set(results["intervals"]) == set(results["scores"])
+    assert results["verdict"]["scores"] == [SELECTION]
+    low, high = results["verdict"]["interval"]
+    assert low <= results["verdict"]["after"] - results["verdict"]["before"] <= high
     assert results["data"][0]["held_out"]["used"] == 4
     assert results["data"][0]["prompt_assembly"] == "pieces"
 
