@@ -63,7 +63,7 @@ def hub(tmp_path_factory):
         pa.parquet.write_table(pa.Table.from_pylist(rows), folder / "triplet" / f"{split}-00000-of-00001.parquet")
     write_rows(folder / "nested.jsonl", NESTED)
     features = {"label": {"names": ["neutral", "entailment"], "_type": "ClassLabel"}}
-    features |= dict.fromkeys(("premise", "hypothesis"), {"dtype": "string", "_type": "Value"})
+    features |= {name: {"dtype": "string", "_type": "Value"} for name in ("premise", "hypothesis")}
     table = pa.table({"premise": ["p", "q"], "hypothesis": ["h", "i"], "label": [0, 1]})
     about = {"huggingface": json.dumps({"info": {"features": features}})}
     pa.parquet.write_table(table.replace_schema_metadata(about), folder / "nli.parquet")
