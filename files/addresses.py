@@ -38,7 +38,7 @@ ACCESS = {  # what to do where an address is not shown to us
     "hf": "say who you are: `hf auth login`, or HF_TOKEN",
 }
 UNREACHED = re.compile(
-    r"connect|network|time[ds]? ?out|name or service|resolve host|unreachable|offline", re.IGNORECASE
+    r"connect|network|time[ds]? ?out|name or service|resolve host|unreachable|offline|payload", re.IGNORECASE
 )
 UNKNOWN = ("NoCredentialsError", "PartialCredentialsError", "PermissionError", "GatedRepoError", "RefreshError")
 

@@ -18,7 +18,7 @@ configs:
 - config_name: triplet
   data_files: [{split: train, path: triplet/train*}, {split: dev, path: triplet/dev*}]
 - config_name: nested
-  data_files: [{split: train, path: nested.jsonl}]
+  data_files: [{split: train, path: nested.parquet}]
 - config_name: nli
   data_files: [{split: train, path: nli.parquet}]
 ---
@@ -61,7 +61,7 @@ def hub(tmp_path_factory):
     (folder / "triplet").mkdir()
     for split, rows in (("train", TRIPLETS), ("dev", TRIPLETS[:2])):
         pa.parquet.write_table(pa.Table.from_pylist(rows), folder / "triplet" / f"{split}-00000-of-00001.parquet")
-    write_rows(folder / "nested.jsonl", NESTED)
+    pa.parquet.write_table(pa.Table.from_pylist(NESTED), folder / "nested.parquet")
     features = {"label": {"names": ["neutral", "entailment"], "_type": "ClassLabel"}}
     features |= {name: {"dtype": "string", "_type": "Value"} for name in ("premise", "hypothesis")}
     table = pa.table({"premise": ["p", "q"], "hypothesis": ["h", "i"], "label": [0, 1]})
