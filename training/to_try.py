@@ -51,7 +51,7 @@ def to_try(facts: Facts) -> list[str]:
         case "falling" if not facts.worse:  # else what it learns is not what is scored
             epochs = f" {key}max_epochs=null" if facts.epochs_said else ""
             found.append(f"The loss was still falling at the end: {key}max_steps={2 * facts.steps}{epochs}.")
-        case "still":
+        case "still" if not (facts.worse or fell):  # else it did learn, and too fast
             found.append(
                 f"The loss did not move in {facts.steps:,} steps: the encoder knows these texts already, or it learns "
                 f"too slowly{f', {key}model.lr={3 * facts.rate:.1e}' if facts.rate else ''}."

@@ -71,6 +71,7 @@ def test_each_reason_is_a_number_of_the_run_with_the_words_to_type(shown, fact, 
         {"cut": 0.31, "length": 256},  # all that the encoder reads
         {"cut": 0.01, "length": 32, "longer": "64"},
         {"losses": LEARNT[:10], "worse": True},  # what it learns is not what is scored
+        {"losses": TOO_SLOW, "worse": True},  # its weights moved
         {"copies": 0.01},
     ],
 )
