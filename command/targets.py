@@ -19,8 +19,8 @@ def found_at(target: str) -> Any:
         return None
 
 
-def check_importable(key: str, target: str) -> None:
-    """Import what a config names by its path, a class or function of a module, or an attribute of a class.
+def imported(key: str, target: str) -> Any:
+    """What a config names by its path: a class or function of a module, or an attribute of a class.
 
     Raises:
         InputError: there is no such module, importing it fails, or it has no such name.
@@ -39,7 +39,7 @@ def check_importable(key: str, target: str) -> None:
             if number == 1 or (hasattr(found, "__path__") and not hasattr(found, parts[number - 1])):
                 raise _missing(key, target, module) from error
             break  # a class, whose attribute is meant
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script without "if __name__" ends us
             raise _fails(key, target, module, error) from error
     for name in names:
         if not hasattr(found, name):
@@ -51,6 +51,7 @@ def check_importable(key: str, target: str) -> None:
                 f"{advice}"
             )
         found = getattr(found, name)
+    return found
 
 
 def _missing(key: str, target: str, module: str) -> InputError:
@@ -62,7 +63,7 @@ def _missing(key: str, target: str, module: str) -> InputError:
     )
 
 
-def _fails(key: str, target: str, module: str, error: Exception) -> InputError:
+def _fails(key: str, target: str, module: str, error: BaseException) -> InputError:
     """Python's words and the last line of the module's own code that was run."""
     if isinstance(error, SyntaxError):
         place = f"{error.filename}, line {error.lineno}: {error.msg}"

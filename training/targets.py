@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
 from command.keys import check_types, resolved
-from command.targets import check_importable, found_at
+from command.targets import found_at, imported
 from contracts import InputError
 
 OURS = ("datamodules", "encoders", "evaluation", "training")
@@ -27,6 +27,11 @@ KINDS = {  # where it stands: what it is one of
     "logger": Logger,
     "trainer": pl.Trainer,
     "trainer.strategy": Strategy,
+}
+NEEDS = {  # of a class of somebody's own: what it is made from, and what is asked of it before it is built
+    "model": ("encoders.objective.Objective", ("objective", "consumes", "tiny_backbone")),
+    "data": ("datamodules.text_data.TextData", ("yields",)),
+    "data.parts.*": ("datamodules.text_data.TextData", ("yields",)),
 }
 BUILT = {key.partition(".")[0] for key in KINDS}
 MAKERS = ("training.wandb_login.wandb_logger",)  # functions of ours that make one
@@ -66,7 +71,10 @@ def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 def _check(key: str, place: Sequence[str], target: Any, allowed: Sequence[str]) -> None:
     if isinstance(target, str) and any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed):
-        check_importable(f"{key}._target_", target)
+        found = imported(f"{key}._target_", target)
+        base, needs = NEEDS.get(key, NEEDS.get(f"{'.'.join(place[:-1])}.*", ("", ())))
+        if lacking := [name for name in needs if not hasattr(found, name)]:
+            raise InputError(f"{key}._target_={target} has no {lacking[0]!r}. Make it a subclass of {base}.")
         return
     said = f"{key}._target_={target}"
     advice = "Take a class of this project or of Lightning; of others say allow_targets=[PREFIX], if you trust them."

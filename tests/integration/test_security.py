@@ -24,7 +24,7 @@ from files.checkpoint import load_checkpoint
 from files.items import read_items
 from files.manifest import Damaged
 from files.page import Section, page
-from tests.forks import run_command
+from tests.forks import TRAIN, run_command
 from tests.test_architecture import SOURCES
 from training.targets import check_targets
 
@@ -150,6 +150,7 @@ OWN = {  # what stands in the module: the target, what is said of it
     "raises": ("x = 1\n\nx / 0", "mine.callbacks.Own", ["ZeroDivisionError", "callbacks.py, line 3"]),
     "imports": ("import not_there", "mine.callbacks.Own", ["'not_there'", "callbacks.py, line 1"]),
     "module": ("class Own: ...", "mine.calbacks.Own", ["'mine.calbacks'"]),
+    "exits": ("import sys\n\nsys.exit(3)", "mine.callbacks.Own", ["SystemExit", "callbacks.py, line 3"]),
 }
 
 
@@ -166,6 +167,21 @@ def test_a_module_of_ones_own_that_cannot_be_imported_is_refused_in_a_sentence(c
     assert done.status == 2
     assert "Traceback" not in done.err
     assert [part for part in said if part not in done.err] == []
+
+
+@pytest.mark.parametrize(("group", "lacks"), [("model", "objective"), ("data", "yields")])
+@pytest.mark.parametrize("target", [TRAIN, "preview"])
+def test_a_class_of_ones_own_that_is_no_objective_or_data_is_refused(target, group, lacks, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("class Own: ...")
+    (tmp_path / "texts.txt").write_text("one\ntwo\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["model=simcse", "data=sentences", f"data.path={tmp_path / 'texts.txt'}", "allow_targets=[mine]"]
+    done = run_command(
+        [*(["-m"] if target == "preview" else []), target, *words, f"{group}._target_=mine.Own"], tmp_path
+    )
+    assert done.returncode == 2
+    assert f"{group}._target_=mine.Own has no {lacks!r}" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_path, monkeypatch):
