@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple, cast
 from contracts import InputError
 from files.json_list import BrokenList, items_of
 from files.listing import form_of
+from files.nested import MISSING, top_level, value_in
 
 LINE = "text"  # the name of what a line of a .txt file holds
 STSB = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")  # columns of STS-B's files, without a header
@@ -116,41 +117,11 @@ def sound(row: Row | BadRow, path: Path) -> Row:
     return row
 
 
-def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Those of a table's columns in which the wanted ones stand; none, which is all, where it lacks the first."""
-    wanted = {one if one in there else one.partition(".")[0] for one in columns}
-    first = columns[0] if columns else ""
-    return [name for name in there if name in wanted] if {first, first.partition(".")[0]} & set(there) else []
-
-
-def value_in(values: Any, name: str) -> Any:
-    """What stands under a name; ``answers.text.0`` is the first of the texts of the answers.
-
-    Raises:
-        LookupError: nothing does.
-    """
-    if isinstance(values, dict) and name in values:
-        return values[name]
-    first, dot, rest = name.partition(".")
-    if isinstance(values, list) and first.isdecimal():
-        inside = values[int(first)]
-    elif isinstance(values, dict) and dot:
-        inside = values[first]
-    else:
-        raise LookupError(name)
-    return value_in(inside, rest) if dot else inside
-
-
 def text_in(row: Row, name: str) -> str | BadRow:
     """Return the text under this name, or say why there is none that UTF-8 can hold."""
-    try:
-        text = value_in(row.values, name)
-    except LookupError:
-        text, missing = None, True
-    else:
-        missing = False
+    text = value_in(row.values, name)
     if not isinstance(text, str):
-        if missing:
+        if text is MISSING:
             names = ", ".join(map(repr, row.values)) or "none"
             return BadRow(f"{name} is missing; the columns are {names}. Wanted a text", row.line)
         return BadRow(f"{name} is {'null' if text is None else repr(text)[:LONGEST_QUOTE]}. Wanted a text", row.line)
