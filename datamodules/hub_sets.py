@@ -13,7 +13,8 @@ from datamodules.record_kinds import RELATIONS
 from files.hub import hub_answers
 from files.listing import DOCUMENTS, FORMS, TextFile, form_of, list_files
 from files.manifest import describe_files
-from files.rows import BadRow, Row, read_rows, top_level
+from files.nested import top_level
+from files.rows import BadRow, Row, read_rows
 
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
 LARGE = 10 * 2**30  # bytes: sets from here on are read as they come, without a copy on the disk

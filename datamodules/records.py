@@ -10,7 +10,8 @@ from datamodules.record_kinds import NoExample, RowKind, described, numbered_col
 from datamodules.sources import Tally
 from files.listing import form_of, local
 from files.manifest import Damaged, read_record
-from files.rows import LONGEST_QUOTE, BadRow, Row, text_in, top_level
+from files.nested import top_level
+from files.rows import LONGEST_QUOTE, BadRow, Row, text_in
 
 
 class Record(NamedTuple):

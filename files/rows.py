@@ -20,6 +20,7 @@ from files.documents import Document
 from files.json_list import BrokenList, items_of
 from files.lines import BLOCK, EMPTY, LINE, UNREADABLE, BadRow, Form, Lines, Piece, Row, broken, decoded, opened, sound
 from files.listing import DOCUMENTS, form_of
+from files.nested import MISSING, top_level, value_in
 from files.separated import CommaTable, TabTable
 
 LONGEST_QUOTE = 60  # characters of a bad line shown in a message
@@ -98,14 +99,9 @@ def value_in(values: Any, name: str) -> Any:
 
 def text_in(row: Row, name: str) -> str | BadRow:
     """Return the text under this name, or say why there is none that UTF-8 can hold."""
-    try:
-        text = value_in(row.values, name)
-    except LookupError:
-        text, missing = None, True
-    else:
-        missing = False
+    text = value_in(row.values, name)
     if not isinstance(text, str):
-        if missing:
+        if text is MISSING:
             names = ", ".join(map(repr, row.values)) or "none"
             return BadRow(f"{name} is missing; the columns are {names}. Wanted a text", row.line)
         return BadRow(f"{name} is {'null' if text is None else repr(text)[:LONGEST_QUOTE]}. Wanted a text", row.line)

@@ -25,7 +25,7 @@ def with_defaults(reader: Callable[..., Any], config: str, *given: Any, **keys: 
     """What the reader makes of the keys of a file in ``configs/``, but for those that are given."""
     wanted = list(inspect.signature(reader).parameters)[len(given) :]
     defaults = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
-    return reader(*given, **{name: defaults[name] for name in wanted if name not in keys} | keys)
+    return reader(*given, **{name: defaults[name] for name in wanted if name in defaults and name not in keys} | keys)
 
 
 Options = partial(with_defaults, task.Options, "evaluation")
