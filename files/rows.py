@@ -72,31 +72,6 @@ def count_rows(paths: Iterable[Path], columns: Sequence[str] = ()) -> int:
     return sum(1 for _ in _filled(paths, columns))
 
 
-def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Those of a table's columns in which the wanted ones stand; none, which is all, where it lacks the first."""
-    wanted = {one if one in there else one.partition(".")[0] for one in columns}
-    first = columns[0] if columns else ""
-    return [name for name in there if name in wanted] if {first, first.partition(".")[0]} & set(there) else []
-
-
-def value_in(values: Any, name: str) -> Any:
-    """What stands under a name; ``answers.text.0`` is the first of the texts of the answers.
-
-    Raises:
-        LookupError: nothing does.
-    """
-    if isinstance(values, dict) and name in values:
-        return values[name]
-    first, dot, rest = name.partition(".")
-    if isinstance(values, list) and first.isdecimal():
-        inside = values[int(first)]
-    elif isinstance(values, dict) and dot:
-        inside = values[first]
-    else:
-        raise LookupError(name)
-    return value_in(inside, rest) if dot else inside
-
-
 def text_in(row: Row, name: str) -> str | BadRow:
     """Return the text under this name, or say why there is none that UTF-8 can hold."""
     text = value_in(row.values, name)
