@@ -160,7 +160,8 @@ class RecordSource:
         if names is None or (labels and label is None):
             wanted = self.kind.columns[0]
             some = ",".join(first.values) if len(first.values) == len(wanted) else "..."
-            mend = f"Name those of the texts, in the order of {', '.join(wanted)}: data.columns=[{some}]"
+            order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
+            mend = f"Name those of the texts{order}: data.columns=[{some}]"
             if names is not None:
                 mend = f"Give the column of the label one of the names {', '.join(labels)}"
             raise InputError(
