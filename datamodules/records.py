@@ -162,11 +162,13 @@ class RecordSource:
             some = ",".join(first.values) if len(first.values) == len(wanted) else "..."
             order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
             mend = f"Name those of the texts{order}: data.columns=[{some}]"
+            inside = any(isinstance(value, dict | list) for value in first.values.values())
+            nested = "; what stands inside of another is OUTER.INNER" if inside else ""
             if names is not None:
                 mend = f"Give the column of the label one of the names {', '.join(labels)}"
             raise InputError(
                 f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
-                f"{', '.join(map(repr, first.values))}. {mend}; what stands inside of another is OUTER.INNER."
+                f"{', '.join(map(repr, first.values))}. {mend}{nested}."
             )
         return names, label
 
