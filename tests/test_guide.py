@@ -145,7 +145,7 @@ def write_texts(path: Path, column: str) -> None:
     elif path.suffix == ".gz":
         path.write_bytes(gzip.compress("".join(json.dumps({column: text}) + "\n" for text in texts).encode()))
     else:
-        path.write_text("\n".join(texts))
+        path.write_text("\n".join([column, *texts] if path.suffix == ".csv" else texts))
 
 
 def test_the_python_of_the_page_runs(tiny_mlm, tmp_path, monkeypatch):
