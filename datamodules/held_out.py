@@ -32,8 +32,9 @@ class AllButHeldOut:
 
     Rows are of one group if they come from the same place (a document), or if they have an equal text in one of
     ``columns``; upper case and punctuation do not count. Groups are held out as a whole, in an order that depends on
-    their texts alone, so runs with other seeds have the same task. Where texts are shared by so many rows that no
-    groups make up half of the share, as the answers of questions often are, equal anchors alone make a group.
+    their texts alone, so runs with other seeds have the same task. Where no groups make up half of the share, as of one
+    long document, a place no longer counts; and where texts are shared by that many rows, as the answers of questions
+    often are, equal anchors alone make a group.
     """
 
     @classmethod
@@ -63,8 +64,10 @@ class AllButHeldOut:
         counts = json.loads((self.directory / "counts.json").read_text(encoding="utf-8"))
         return {**self.source.manifest(), NAME: counts}
 
-    def task(self, prompts: Sequence[str]) -> RetrievalTask:
-        """Every anchor that is held out against every other text; a prompt for each column goes in front."""
+    def tasks(self, prompts: Sequence[str]) -> list[RetrievalTask]:
+        """Every anchor that is held out against every other text; a prompt for each column goes in front. None of a few
+        rows.
+        """
         self._prepare()
         rows = json.loads((self.directory / "rows.json").read_text(encoding="utf-8"))
         queries, documents = dict[str, dict[int, float]](), dict[str, int]()
@@ -75,7 +78,7 @@ class AllButHeldOut:
                 documents.setdefault(prompt + negative, len(documents))
         gains = list(queries.values())
         one_each = len(documents) == len(gains) and all(set(gain) == {row} for row, gain in enumerate(gains))
-        return RetrievalTask(NAME, list(queries), list(documents), None if one_each else gains)
+        return [RetrievalTask(NAME, list(queries), list(documents), None if one_each else gains)] if queries else []
 
     def _prepare(self) -> None:
         build_once(self.directory, lambda folder: is_as_left(folder, "counts.json"), self._build)
@@ -109,16 +112,17 @@ class AllButHeldOut:
 
     def _chosen(self) -> tuple[set[int], tuple[int, ...]]:
         """The rows of the task, and the columns by whose texts they were grouped."""
-        chosen = list[int]()
-        for columns in dict.fromkeys((self.columns, (0,))):
+        chosen, columns = list[int](), self.columns
+        for columns, of_places in ((self.columns, True), ((0, 1), False), ((0,), False)):
             groups = Groups()
-            for row, record in enumerate(islice(self.source, MOST_GROUPED)):
-                groups.add(row, [PLACES + _hashed(record.where), *_keys(record.texts, columns)])
+            for record in islice(self.source, MOST_GROUPED):
+                place = [PLACES + _hashed(record.where)] if of_places else []
+                groups.add([*place, *_keys(record.texts, columns)])
             wanted = min(MOST_QUERIES, round(self.share * groups.rows))
             chosen = groups.up_to(wanted)
             if 2 * len(chosen) >= wanted:
-                return set(chosen), columns
-        return set(chosen), (0,)
+                break
+        return set(chosen), columns
 
 
 class Groups:
@@ -129,7 +133,7 @@ class Groups:
         self.parents = dict[int, int]()  # key -> another one of its group, itself at the root
         self.key_of = list[int]()
 
-    def add(self, row: int, keys: Sequence[int]) -> None:
+    def add(self, keys: Sequence[int]) -> None:
         roots = sorted({self._root(key) for key in keys})
         for root in roots:
             self.parents[root] = roots[0]

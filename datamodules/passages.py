@@ -63,7 +63,7 @@ class PassagePairs(SpanKeys, DocumentFiles, TripletRows):
         return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        return [self.apart.task(self.prompts_of(2))] if self.apart else []
+        return self.apart.tasks(self.prompts_of(2)) if self.apart else []
 
 
 class RowsOfPassages:

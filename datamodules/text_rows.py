@@ -202,7 +202,7 @@ class Triplets(TripletRows, StoredRows):
         return self.apart or self.records
 
     def held_out(self) -> Sequence[RetrievalTask]:
-        return [self.apart.task(self.prompts_of(self.records.width))] if self.apart else []
+        return self.apart.tasks(self.prompts_of(self.records.width)) if self.apart else []
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         if store.width == 2 and len(self.kind.columns[0]) == 3:

@@ -56,7 +56,7 @@ def questions(number=600, seed=1):
 def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, share):
     rows = questions()
     source = AllButHeldOut(Rows(rows), share, tmp_path)
-    task, trained = source.task(["", ""]), [record.texts for record in source]
+    task, trained = source.tasks(["", ""])[0], [record.texts for record in source]
     asked, found = ({one.lower().strip("!") for one in side} for side in (task.queries, task.documents))
     assert not asked & {question.lower() for question, _ in trained}
     assert not found & {answer.lower().strip("!") for _, answer in trained}
@@ -75,7 +75,7 @@ def test_no_training_row_has_or_nearly_repeats_a_text_of_the_task(tmp_path, shar
 
 def test_each_query_has_the_documents_of_its_rows(tmp_path):
     rows = [*questions(), *((question, f"{answer} once more") for question, answer in questions(60, seed=9))]
-    task = AllButHeldOut(Rows(rows), 0.2, tmp_path).task(["ask: ", "text: "])
+    task = AllButHeldOut(Rows(rows), 0.2, tmp_path).tasks(["ask: ", "text: "])[0]
     belong = {(f"ask: {question}", f"text: {answer}") for question, answer in rows}
     gains = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
     found = {(query, task.documents[place]) for query, gain in zip(task.queries, gains, strict=True) for place in gain}
@@ -85,11 +85,13 @@ def test_each_query_has_the_documents_of_its_rows(tmp_path):
 
 
 def test_the_task_depends_on_the_texts_alone(tmp_path):
-    one, other = (AllButHeldOut(Rows(questions(), name), 0.1, tmp_path).task(["", ""]) for name in ("here", "there"))
+    one, other = (
+        AllButHeldOut(Rows(questions(), name), 0.1, tmp_path).tasks(["", ""])[0] for name in ("here", "there")
+    )
     assert one == other
     assert one.queries
     shuffled = random.Random(2).sample(questions(), 600)
-    again = AllButHeldOut(Rows(shuffled), 0.1, tmp_path).task(["", ""])
+    again = AllButHeldOut(Rows(shuffled), 0.1, tmp_path).tasks(["", ""])[0]
     assert {one.lower() for one in again.queries} == {two.lower() for two in one.queries}
 
 
@@ -99,7 +101,9 @@ def test_rows_of_one_place_stay_together(tmp_path):
     document_of = {texts: row // 8 for row, texts in enumerate(rows)}
     source = AllButHeldOut(Rows(rows, where=lambda row: row // 8), 0.2, tmp_path, columns=(1,))
     trained = {document_of[record.texts] for record in source}
-    asked = {document_of[question, answer] for question, answer in rows if question in source.task(["", ""]).queries}
+    asked = {
+        document_of[question, answer] for question, answer in rows if question in source.tasks(["", ""])[0].queries
+    }
     assert len(asked) == 10  # of 50 documents
     assert trained == set(range(50)) - asked
 
@@ -109,7 +113,7 @@ def test_answers_that_many_questions_share_are_in_the_task_and_in_training(tmp_p
     answers = [text(rng, 20) for _ in range(4)]
     rows = [(text(rng, 6), answers[row % 4]) for row in range(400)]
     source = AllButHeldOut(Rows(rows), 0.1, tmp_path)
-    task, trained = source.task(["", ""]), [record.texts for record in source]
+    task, trained = source.tasks(["", ""])[0], [record.texts for record in source]
     assert (len(task.queries), len(trained)) == (40, 360)
     assert not set(task.queries) & {question for question, _ in trained}
     assert set(task.documents) == set(answers)
@@ -119,14 +123,30 @@ def test_answers_that_many_questions_share_are_in_the_task_and_in_training(tmp_p
 def test_a_task_has_so_many_rows_and_no_more(tmp_path):
     rng = random.Random(5)
     rows = [(text(rng, 5), text(rng, 10)) for _ in range(11 * MOST_QUERIES)]
-    assert len(AllButHeldOut(Rows(rows), 0.1, tmp_path).task(["", ""]).queries) == MOST_QUERIES
+    assert len(AllButHeldOut(Rows(rows), 0.1, tmp_path).tasks(["", ""])[0].queries) == MOST_QUERIES
 
 
 def test_hard_negatives_of_the_task_are_documents_that_belong_to_nothing(tmp_path):
     rng = random.Random(6)
     rows = Rows([(text(rng, 5), text(rng, 10), text(rng, 10)) for _ in range(100)])
     rows.width = 3
-    task = AllButHeldOut(rows, 0.1, tmp_path).task(["", "", "not: "])
+    task = AllButHeldOut(rows, 0.1, tmp_path).tasks(["", "", "not: "])[0]
     assert len(task.documents) == 2 * len(task.queries) == 20
     relevant = {place for gain in task.relevant for place in gain}
     assert all(task.documents[place].startswith("not: ") == (place not in relevant) for place in range(20))
+
+
+def test_of_one_long_document_its_sections_are_kept_apart(tmp_path):
+    rng = random.Random(7)
+    passages = [text(rng, 30) for _ in range(300)]
+    rows = [(f"section {number // 3} of it", passage) for number, passage in enumerate(passages)]
+    source = AllButHeldOut(Rows(rows, where=lambda row: 0), 0.1, tmp_path, columns=(1,))
+    (task,), trained = source.tasks(["", ""]), [record.texts for record in source]
+    assert (len(task.queries), len(task.documents), len(trained)) == (10, 30, 270)
+    assert not set(task.queries) & {title for title, _ in trained}
+
+
+def test_of_a_few_rows_none_is_held_out(tmp_path):
+    source = AllButHeldOut(Rows([("a question", "an answer"), ("another", "one more")]), 0.1, tmp_path)
+    assert source.tasks(["", ""]) == []
+    assert len(list(source)) == 2
