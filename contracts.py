@@ -271,7 +271,7 @@ class ItemScores(NamedTuple):
     subsets: "dict[str, np.ndarray]"  # (pairs,) names
     digests: dict[str, str]  # of texts and gold
     replicates: "dict[str, np.ndarray]"  # score -> (resamples,) float32; resample r is the same items for any encoder
-    values: "dict[str, np.ndarray]" = {}  # score of retrieval -> (queries,) float64 in 0..100, whose mean it is
+    values: "dict[str, np.ndarray]" = {}  # score of retrieval -> (queries,) float64, whose mean it is
     replicates_before: "dict[str, np.ndarray]" = {}  # both of the encoder before training, of the same items
     values_before: "dict[str, np.ndarray]" = {}
 

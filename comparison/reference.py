@@ -1,6 +1,7 @@
 """What the arms of a race are held against: the encoder before training, and TF-IDF on the retrieval tasks."""
 
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,14 +14,20 @@ from contracts import Results, Spent
 log = logging.getLogger(__name__)
 
 UNTRAINED, TFIDF = "untrained", "TF-IDF"
+OF_A_STAGE = re.compile(r"\+{0,2}stages\.[^.=]+\.([^=]+)=")
 
 
 def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
-    """A run of one step at a rate of 0: its scores and test items are those of the encoder that the arm begins from."""
+    """A run of one step at a rate of 0: its scores and test items are those of the encoder that the arm begins from.
+
+    A stage's own words would stand behind these.
+    """
     name = f"{UNTRAINED}-seed{seed}"
-    still = ["max_steps=1", "model.lr=0", "monitor=null", f"seed={seed}", "quiet=true"]
-    still += ["evaluation.every_n_steps=null", "evaluation.at_start=false"]  # the end says it all
-    return Job(name, [*words, *still], runs / name)
+    still = {"max_steps": "1", "model.lr": "0", "monitor": "null", "early_stopping": "null",
+             "evaluation.every_n_steps": "null", "evaluation.at_start": "false",  # the end says it all
+             "seed": str(seed), "quiet": "true"}  # fmt: skip
+    own = [word for word in words if (said := OF_A_STAGE.match(word)) is None or said[1] not in still]
+    return Job(name, [*own, *(f"{key}={value}" for key, value in still.items())], runs / name)
 
 
 def tfidf_arm(arms: Sequence[Arm], headline: Headline) -> Arm | None:

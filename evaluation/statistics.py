@@ -58,7 +58,7 @@ class Estimate(NamedTuple):
 
     value: float
     replicates_R: Tensor | None = None
-    values_N: Tensor | None = None  # of each query of a retrieval task, whose mean the value is
+    values_N: Tensor | None = None  # of each query of retrieval, in the unit of the score; their mean is the value
 
     def interval(self) -> list[float] | None:
         """[2.5 %, 97.5 %] of the replicates."""
@@ -194,8 +194,13 @@ def _no_correlation(key: str | None) -> Estimate:
     return Estimate(0.0, torch.zeros(RESAMPLES) if key else None)
 
 
+def mean_of_queries(values_N: Tensor, key: str | None = None) -> Estimate:
+    """`mean`, with what each query scores beside the replicates."""
+    return mean(values_N, key)._replace(values_N=100 * values_N.double().cpu() if key else None)
+
+
 def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> Estimate:
-    """Weighted mean of scores of independent test sets."""
+    """Weighted mean of scores of independent test sets; of retrieval, also the queries of all, each as it counts."""
     shares = np.array(weights if weights is not None else [1.0] * len(estimates), dtype=np.float64)
     shares = shares / shares.sum()
     value = sum(float(share) * one.value for share, one in zip(shares, estimates, strict=True))
@@ -203,7 +208,12 @@ def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = Non
     if any(one is None for one in replicates):
         return Estimate(value)
     weighted = [float(share) * one for share, one in zip(shares, replicates, strict=True) if one is not None]
-    return Estimate(value, torch.stack(weighted).sum(0))
+    values = [one.values_N for one in estimates if one.values_N is not None]
+    if len(values) < len(estimates):
+        return Estimate(value, torch.stack(weighted).sum(0))
+    number = sum(map(len, values))
+    counted = [float(share) * number / max(1, len(one)) * one for share, one in zip(shares, values, strict=True)]
+    return Estimate(value, torch.stack(weighted).sum(0), torch.cat(counted))
 
 
 def is_constant(values_N: Tensor) -> bool:

@@ -191,17 +191,23 @@ def _score_dealt(
     return found
 
 
-def items_of(tasks: Iterable[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
+def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
     """What single test items came to: comparisons of encoders are made of it, item by item."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
     replicates, values = _of_items(scores)
     retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, Retrieval)}
+    several = dict[str, str]()  # of forums, of images
+    for task in tasks:
+        if task.name not in pairs.keys() | retrieval.keys():
+            names = {name.split("/")[0] for name in task.score_names() if name in values}
+            several |= dict.fromkeys(names, _digest_of_texts(task)) if names else {}
     return ItemScores(
         cosines={name: values_N.numpy() for name, values_N in similarities.items()},
         gold={name: np.asarray(task.gold, np.float64) for name, task in pairs.items()},
         subsets={name: np.array(task.subsets) for name, task in pairs.items()},
         digests={name: _digest(task) for name, task in pairs.items()}
-        | {name: _digest_of_retrieval(task) for name, task in retrieval.items()},
+        | {name: _digest_of_retrieval(task) for name, task in retrieval.items()}
+        | several,
         replicates=replicates,
         values=values,
     )
@@ -221,6 +227,14 @@ def _digest_of_retrieval(task: RetrievalTask) -> str:
     relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
     for part in (*task.queries, "", *task.documents, "", repr(relevant)):
         found.update(f"{part}\0".encode("utf-8", "surrogatepass"))
+    return found.hexdigest()[:16]
+
+
+def _digest_of_texts(task: Task) -> str:
+    """Sixteen hex digits of all texts, side by side."""
+    found = hashlib.sha256()
+    for texts in task.texts():
+        found.update("\0".join([*texts, "\0"]).encode("utf-8", "surrogatepass"))
     return found.hexdigest()[:16]
 
 

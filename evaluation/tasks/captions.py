@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import linear, normalize
 
 from contracts import InputError
-from evaluation.statistics import Estimate, average, mean
+from evaluation.statistics import Estimate, average, mean_of_queries
 from evaluation.task import Entry, How, Options
 from evaluation.tasks.probe_steps import initial_layer
 from evaluation.tsv import read_columns, read_text, table
@@ -245,11 +245,13 @@ def _recalls(ranks: Ranks, key: str | None) -> dict[str, Estimate]:
     """Resampled by images, together with their captions."""
     recalls = {}
     for cutoff in CUTOFFS:
-        recalls[f"recall@{cutoff}-i2t"] = mean((ranks.of_images_I < cutoff).double(), key)
+        recalls[f"recall@{cutoff}-i2t"] = mean_of_queries((ranks.of_images_I < cutoff).double(), key)
         found_IC = (ranks.of_captions_C < cutoff).double().view(-1, CAPTIONS)
-        recalls[f"recall@{cutoff}-t2i"] = mean(found_IC.mean(1), key)
-    # all of them from the same resamples, so that their average is that of each resample
-    recalls["recall"] = average(list(recalls.values()))
+        recalls[f"recall@{cutoff}-t2i"] = mean_of_queries(found_IC.mean(1), key)
+    # all of them from the same resamples and images, so that their average is that of each of these
+    of_images = [one.values_N for one in recalls.values() if one.values_N is not None]
+    values_I = torch.stack(of_images).mean(0) if of_images else None
+    recalls["recall"] = average(list(recalls.values()))._replace(values_N=values_I)
     return recalls
 
 

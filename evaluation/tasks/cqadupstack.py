@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from contracts import InputError
-from evaluation.statistics import Estimate, average, mean
+from evaluation.statistics import Estimate, average, mean_of_queries
 from evaluation.task import EMPTY, Entry, How, Options
 from evaluation.tsv import read_columns, table
 from evaluation.vectors import DIGITS, Pool, unit_rows
@@ -69,8 +69,8 @@ class ForumRetrieval:
             ap_Q, ndcg_Q = self._per_query(forum, pool, how.device)
             asked_Q = torch.tensor(forum.duplicates) > 0  # useb leaves the others out of nDCG, and not of MAP
             key = self._task(forum) if how.intervals else None
-            parts[METRICS[0]].append(mean(ap_Q, key))
-            parts[METRICS[1]].append(mean(ndcg_Q[asked_Q], key))
+            parts[METRICS[0]].append(mean_of_queries(ap_Q, key))
+            parts[METRICS[1]].append(mean_of_queries(ndcg_Q[asked_Q], key))
         found = {f"{self.name}/cosine/{metric}": average(estimates) for metric, estimates in parts.items()}
         for i, forum in enumerate(self.forums):
             found |= {f"{self._task(forum)}/cosine/{metric}": parts[metric][i] for metric in METRICS}

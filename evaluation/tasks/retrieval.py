@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from contracts import Change, Changes, InputError, RetrievalTask
-from evaluation.statistics import Estimate, mean
+from evaluation.statistics import Estimate, mean_of_queries
 from evaluation.task import Entry, How, Options
 from evaluation.tsv import read_columns, read_text, table
 from evaluation.vectors import DIGITS, Pool, Prompted, unit_rows
@@ -117,9 +117,7 @@ class Retrieval:
         ranked = _ranked(self.texts_to_match, similarities)
         found = dict[str, Estimate]()
         for metric in self.metrics:
-            values_N = measure(metric, ranked)
-            estimate = mean(values_N, key)
-            found[f"{self.name}/{protocol}/{metric}"] = estimate._replace(values_N=100 * values_N if key else None)
+            found[f"{self.name}/{protocol}/{metric}"] = mean_of_queries(measure(metric, ranked), key)
         return found
 
 

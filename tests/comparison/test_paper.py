@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import sys
 
 import numpy as np
@@ -19,6 +20,7 @@ from comparison.statistics import sign_test
 from comparison.sweep import read_words
 from contracts import InputError, RetrievalTask
 from evaluation.suite import Suite
+from evaluation.tasks.cqadupstack import Forum, ForumRetrieval
 from files.items import write_items
 from files.results import read_results, write_results
 
@@ -79,6 +81,42 @@ def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
     [found] = contrasts(arms, headline)
     assert arms[1].values(headline.name)[0] == pytest.approx(100)
     assert (found.distinguishable, found.p < 0.001, found.over_items[1] < 0) == (True, True, True)
+
+
+def test_a_mean_over_sets_of_queries_is_tested_over_all_queries(run_folder, tmp_path):
+    """Every way of exchanging two encoders on twelve queries, of which the nine of one forum count a third of the three
+    of the other."""
+    forums = [
+        Forum(name, [f"{name} {place}" for place in range(size)], [f"{name} answer {place}" for place in range(40)],
+              [[place] for place in range(size)], [1] * size)
+        for name, size in (("android", 9), ("tex", 3))
+    ]  # fmt: skip
+    suite, score = Suite([ForumRetrieval("cqadupstack", forums)]), "cqadupstack/cosine/map@100"
+
+    class Drawn:
+        def __init__(self, seed):
+            self.seed = seed
+
+        def embed(self, texts, **_):
+            return torch.randn(len(texts), 8, generator=torch.Generator().manual_seed(self.seed))
+
+    by_forum = []
+    for seed, name in enumerate("ab"):
+        scores = suite.run(Drawn(seed), intervals=True)
+        folder = run_folder(tmp_path / name, name, 1, 0.2)
+        write_items(folder / "items.npz", scores.items)
+        write_results(folder / "results.json", read_results(folder / "results.json") | {"scores": scores.values})
+        by_forum.append([scores.items.values[f"cqadupstack-{one.name}/cosine/map@100"] for one in forums])
+    differences = [one - other for one, other in zip(*by_forum, strict=True)]
+    means = [
+        np.mean([(np.array(signs) * one).mean() for signs, one in zip((both[:9], both[9:]), differences, strict=True)])
+        for both in itertools.product((1, -1), repeat=12)
+    ]
+    exact = np.mean(np.abs(means) >= abs(means[0]) - 1e-9)
+    arms = arms_of(collect([str(tmp_path / "*")])[0])
+    [found] = contrasts(arms, choose_headline(arms, score))
+    assert abs(found.difference) == pytest.approx(abs(means[0]))
+    assert found.p == pytest.approx(exact, abs=0.02)
 
 
 def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):

@@ -243,6 +243,7 @@ def test_scores_of_files(coco, bag_of_words):
     recalls = [one.value for name, one in scores.items() if name.startswith("coco/default/recall@")]
     assert len(recalls) == 6
     assert scores["coco/default/recall"].value == pytest.approx(np.mean(recalls))
+    assert float(scores["coco/default/recall"].values_N.mean()) == pytest.approx(np.mean(recalls))
     chance = np.mean(
         [1 - np.prod([(60 - 5 - j) / (60 - j) for j in range(k)]) for k in (1, 5, 10)] + [1 / 12, 5 / 12, 10 / 12]
     )

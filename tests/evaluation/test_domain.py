@@ -163,6 +163,13 @@ def test_forums_are_scored_as_by_a_slow_loop_and_averaged_plainly(forums):
     assert found["cqadupstack/cosine/ndcg@10"] == pytest.approx(means[1], rel=1e-9)
 
 
+def test_what_each_query_scores_is_kept_and_its_mean_is_the_score(forums):
+    found = forums.score(forum_pool(forums), How())
+    for name, one in found.items():
+        assert float(one.values_N.mean()) == pytest.approx(one.value, rel=1e-9), name
+    assert len(found["cqadupstack/cosine/map@100"].values_N) == 23 + 7
+
+
 def test_average_precision_is_normalised_by_what_the_100_nearest_hold():
     """Two duplicates: one is the nearest, the other comes after 150 documents."""
     angles = {"q": 0.0, **{f"d{i}": 0.001 * (i + 1) for i in range(152)}}
