@@ -31,6 +31,8 @@ def sentence(number):
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "data").glob("*.yaml")))
 def test_a_key_has_its_default_in_yaml_alone(name):
     config = yaml.safe_load((CONFIGS / "data" / f"{name}.yaml").read_text())
+    for base in config.pop("defaults", ["_self_"])[:-1]:
+        config = yaml.safe_load((CONFIGS / "data" / f"{base}.yaml").read_text()) | config
     parameters = inspect.signature(get_class(OmegaConf.create(config)._target_)).parameters
     del config["_target_"]
     assert set(config) == set(parameters)

@@ -85,7 +85,7 @@ def test_recomputed_chunks_repeat_their_own_dropout(tiny_mlm_with_dropout):
     expected, first = gradients(kept, sequences, labels)
     found, second = gradients(again, sequences, labels)
     assert torch.equal(first.vectors, second.vectors)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+    assert (found - expected).norm() <= 1e-6 * expected.norm()  # chunks add up in another order
     other, _ = gradients(kept, sequences, labels, seed=4)
     assert (other - expected).norm() > 0.01 * expected.norm()  # dropout was on at all
 

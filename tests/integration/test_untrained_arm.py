@@ -37,4 +37,4 @@ def test_the_untrained_arm_has_the_scores_before_training(
     # the other measures of twelve pairs from random weights turn on the last digit of a cosine
     name = "stsb/cosine/pearson"
     assert untrained["scores"][name] == pytest.approx(trained["scores_before"][name], abs=1e-3)
-    assert abs(trained["scores"][name] - untrained["scores"][name]) > 0.1, "it was trained"
+    assert abs(trained["scores"][name] - untrained["scores"][name]) > 0.01, "it was trained"
