@@ -95,7 +95,7 @@ class RowsOfPassages:
         return {**self.documents.fingerprint(), "pairs": VERSION}
 
     def manifest(self) -> dict[str, Any]:
-        return {**self.documents.manifest(), "passages": self.passages, "pairs": dict(self.made)}
+        return {**self.documents.manifest(), "passages": self.passages, "pairs_by_kind": dict(self.made)}
 
 
 def passages_of(document: Document) -> list[Passage]:

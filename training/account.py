@@ -14,7 +14,7 @@ def account_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     source = found.get("source", {})
     if files := _files(source):
         yield "files", files
-    if made := source.get("pairs"):
+    if made := source.get("pairs_by_kind"):
         yield "pairs", ", ".join(f"{number:,} of {kind}" for kind, number in made.items())
     if held := source.get("held_out"):
         yield "held out", _held_out(**held)

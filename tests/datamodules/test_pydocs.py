@@ -14,6 +14,7 @@ from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary
 from datamodules.record_kinds import QA
 from tests.damage import flip
 from tests.data import RecordSource, batches, data_module, sequences_of
+from training.account import account_of
 
 SOURCE = '''
 """Module text.
@@ -185,6 +186,7 @@ def test_pairs_are_summaries_and_what_follows_them(site, tmp_path, tiny_bert):
     assert {(tuple(anchor), tuple(positive)) for anchor, positive in drawn} <= known
     assert first.negatives is None
     assert len(data.held_out()[0].queries) > 0
+    assert [name for name, _ in account_of(data.manifest())] == ["length"]
 
 
 def test_as_files_they_are_what_the_data_module_has(site, tmp_path, monkeypatch):
