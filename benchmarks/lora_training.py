@@ -131,11 +131,16 @@ def compare(work: Work, rounds: int, frozen: Sequence[str]) -> list[Line]:
     about = {"fp32": agreed, "bf16": "frozen weights in bf16"}
     return [
         Line(
-            "P14", f"contrastive {work.precision}, {BATCH} pairs, {about[side]}", "pairs/s", rate[side], rate["theirs"],
-            median_ratio(seconds["theirs"], seconds[side]), ">= 1.5x",
+            "P14",
+            f"contrastive {work.precision}, {BATCH} pairs, {about[side]}",
+            "pairs/s",
+            rate[side],
+            rate["theirs"],
+            median_ratio(seconds["theirs"], seconds[side]),
+            ">= 1.5x",
         )
         for side in sides
-    ]  # fmt: skip
+    ]
 
 
 # ---------------------------------------------------------------------------- memory and checkpoints, ours against ours
@@ -146,8 +151,11 @@ def grown(folder: Path, what: str, precision: str) -> tuple[int, int]:
     words = ["--grow", str(folder), what, "--precisions", precision]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.lora_training", *words],
-        check=True, capture_output=True, text=True, cwd=texts.ROOT,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=texts.ROOT,
+    )
     peak, size = done.stdout.split()[-2:]
     return int(peak), int(size)
 

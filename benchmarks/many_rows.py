@@ -61,9 +61,18 @@ def write_few(folder: Path) -> None:
             texts = [" ".join(rng.choice(words, 5)) for _ in range(3)]
             file.write(json.dumps(dict(zip(("anchor", "positive", "negative"), texts, strict=True))) + "\n")
     write_tiny_masked_lm(
-        folder / "backbone", iter(words), seed=1, vocab_size=2_000, hidden_size=64, layers=1, heads=2,
-        intermediate_size=128, max_length=64, dropout=0.1, lowercase=True,
-    )  # fmt: skip
+        folder / "backbone",
+        iter(words),
+        seed=1,
+        vocab_size=2_000,
+        hidden_size=64,
+        layers=1,
+        heads=2,
+        intermediate_size=128,
+        max_length=64,
+        dropout=0.1,
+        lowercase=True,
+    )
     triplets(folder).prepare_data()
 
 
@@ -139,10 +148,19 @@ def report(folder: Path) -> None:
 def trained(data: Path, folder: Path) -> tuple[tuple[float, float], int]:
     """Seconds to the second step, and of a second command that goes on there; the most anonymous bytes of both."""
     words = [
-        "model=simcse", "data=triplets", f"data.path={data}/triplets.jsonl", f"data.cache_dir={data}/cache",
-        f"backbone={data}/backbone", f"max_steps={STEPS}", "batch_size=64", "checkpoint.every_n_steps=1",
-        "log_every_n_steps=1", "quiet=true", "trainer.accelerator=cpu", f"output_dir={folder}",
-    ]  # fmt: skip
+        "model=simcse",
+        "data=triplets",
+        f"data.path={data}/triplets.jsonl",
+        f"data.cache_dir={data}/cache",
+        f"backbone={data}/backbone",
+        f"max_steps={STEPS}",
+        "batch_size=64",
+        "checkpoint.every_n_steps=1",
+        "log_every_n_steps=1",
+        "quiet=true",
+        "trainer.accelerator=cpu",
+        f"output_dir={folder}",
+    ]
     seconds, most = list[float](), 0
     for kill in (True, False):
         began = time.perf_counter()

@@ -24,8 +24,12 @@ from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, r
 from datamodules.documents import DocumentSpans
 
 SETTINGS: dict[str, Any] = {
-    "attention": "bidirectional", "lr": 5e-5, "weight_decay": 0.0, "lr_schedule": "constant", "token_budget": 2048,
-}  # fmt: skip
+    "attention": "bidirectional",
+    "lr": 5e-5,
+    "weight_decay": 0.0,
+    "lr_schedule": "constant",
+    "token_budget": 2048,
+}
 ONE_RUN = {"contrastive_weight": 1.0, "mlm_weight": 1.0}
 FIRST, SECOND = ({"contrastive_weight": 0.0, "mlm_weight": 1.0}, {"contrastive_weight": 1.0, "mlm_weight": 0.0})
 

@@ -86,9 +86,16 @@ def random_model(name: str, options: argparse.Namespace, corpus: list[str]) -> G
 
 def published(rows: int | None) -> Decoding:
     return Decoding(
-        max_new_tokens=STEPS, top_p=0.9, top_k=5, temperature=1.0, ban_eos=True, stop='"', seed=42, rows=rows,
+        max_new_tokens=STEPS,
+        top_p=0.9,
+        top_k=5,
+        temperature=1.0,
+        ban_eos=True,
+        stop='"',
+        seed=42,
+        rows=rows,
         token_budget=32_768,
-    )  # fmt: skip
+    )
 
 
 def prompts(inputs: list[str]) -> Iterator[Prompt]:

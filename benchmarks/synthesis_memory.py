@@ -25,9 +25,16 @@ from encoders.tiny import write_tiny_t5
 
 SHORT = {  # texts, which all are kept
     "dino_x2": ["per_label=1", "max_new_tokens=4", "filters.keep_unclosed=true", "filters.allow_newlines=true"],
-    "gense": ["max_new_tokens=4", "sentences.min_words=1", "rules.agree=false", "rules.threshold=null",
-              "rules.min_premise_words=0", "rules.min_hypothesis_words=0", "rules.drop_near_copies=false"],
-}  # fmt: skip
+    "gense": [
+        "max_new_tokens=4",
+        "sentences.min_words=1",
+        "rules.agree=false",
+        "rules.threshold=null",
+        "rules.min_premise_words=0",
+        "rules.min_hypothesis_words=0",
+        "rules.drop_near_copies=false",
+    ],
+}
 
 
 def write_generator(recipe: str, folder: Path, corpus: Sequence[str]) -> Path:

@@ -84,8 +84,11 @@ def run_ranks(module: str, number: int, once: Sequence[str] = ()) -> int:
     if failed is not None and ranks[failed].returncode < 0:
         log.error(
             "process %d of %d was ended by signal %d, and so were the others. What is whole is there; the same command "
-            "goes on.", failed, number, -ranks[failed].returncode,
-        )  # fmt: skip
+            "goes on.",
+            failed,
+            number,
+            -ranks[failed].returncode,
+        )
     return status
 
 

@@ -29,8 +29,12 @@ Kind = TypeVar("Kind")
 LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
 MOST_SHOWN = 200  # characters of a value
 NAMES = {
-    int: "a whole number", float: "a number", str: "a text", bool: "true or false", Mapping: "keys with their values"
-}  # fmt: skip
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    Mapping: "keys with their values",
+}
 SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 
 

@@ -30,9 +30,22 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 CLIENTS = {"httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp", "wandb"}
 MOST_SAID = 2_400  # characters of a message
 UNUSABLE = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
-    errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.ENOTSUP, errno.ENOTEMPTY, errno.EBUSY,
-)  # fmt: skip
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EINVAL,
+    errno.ENXIO,
+    errno.ENODEV,
+    errno.ENOTSUP,
+    errno.ENOTEMPTY,
+    errno.EBUSY,
+)
 FOR_RANK_ZERO = 10.0  # seconds to say what is wrong
 FULL_ERROR = "HYDRA_FULL_ERROR"
 _USERS_FULL_ERROR = os.environ.get(FULL_ERROR, "0")

@@ -10,10 +10,26 @@ from comparison.collect import Run, labels_of
 
 # What does not change the result of a run, or must differ between any two
 NOT_A_SETTING = {
-    "output_dir", "default_root_dir", "seed", "resume", "overwrite", "quiet", "logger", "devices", "num_nodes",
-    "next_steps", "cache_dir", "num_workers", "only_stage", "log_every_n_steps", "data_root", "hydra", "live", "_wandb",
+    "output_dir",
+    "default_root_dir",
+    "seed",
+    "resume",
+    "overwrite",
+    "quiet",
+    "logger",
+    "devices",
+    "num_nodes",
+    "next_steps",
+    "cache_dir",
+    "num_workers",
+    "only_stage",
+    "log_every_n_steps",
+    "data_root",
+    "hydra",
+    "live",
+    "_wandb",
     "at_start",
-}  # fmt: skip
+}
 
 
 NOT_IN_A_LABEL = {"output"}  # of an evaluation: where its file lies

@@ -10,10 +10,15 @@ from comparison.statistics import interval, spread
 from comparison.tables import rank
 
 SPECIAL = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-}  # fmt: skip
+}
 
 
 def in_latex(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], command: str = "") -> str:
@@ -47,9 +52,15 @@ def in_latex(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standi
         "items.",
     ]
     lines = [
-        *(f"% {line}" for line in said), rf"\begin{{tabular}}{{ll{'r' * len(scores)}}}", r"\toprule", rf"{heads} \\",
-        r"\midrule", *rows, r"\bottomrule", r"\end{tabular}",
-    ]  # fmt: skip
+        *(f"% {line}" for line in said),
+        rf"\begin{{tabular}}{{ll{'r' * len(scores)}}}",
+        r"\toprule",
+        rf"{heads} \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -79,8 +79,11 @@ class Running:
             process = start(
                 # a page of each is for nobody to look at, and takes seconds that a race counts; its words may want it
                 [sys.executable, str(TRAIN), *options, "live=false", *words, f"output_dir={job.folder}"],
-                {**_importing_alike(), **place}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )  # fmt: skip
+                {**_importing_alike(), **place},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
             self._processes.append(process)
             return process
 

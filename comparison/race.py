@@ -153,9 +153,16 @@ def _steps(label: str, words: list[str], race: Race, output: Path) -> list[str]:
     if kind == "steps":
         return [f"max_steps={round(amount)}"]
     folder = output / "pilots" / label
-    pilot = [f"max_steps={PILOT_STEPS[kind]}", f"log_every_n_steps={PILOT_LOGS}", f"seed={race.seeds[0]}", "quiet=true",
-             "evaluation.data_root=null", "evaluation.every_n_steps=null", "evaluation.at_start=false",
-             "monitor=null"]  # fmt: skip
+    pilot = [
+        f"max_steps={PILOT_STEPS[kind]}",
+        f"log_every_n_steps={PILOT_LOGS}",
+        f"seed={race.seeds[0]}",
+        "quiet=true",
+        "evaluation.data_root=null",
+        "evaluation.every_n_steps=null",
+        "evaluation.at_start=false",
+        "monitor=null",
+    ]
     [done] = run_all([Job(f"pilot of {label}", [*words, *pilot], folder)], output / "runs.jsonl")
     if not done.finished:
         raise InputError(f"race: arm {label} cannot be trained. {done.said}")

@@ -33,8 +33,10 @@ def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing])
         if found.deviation is not None:
             row["below"], row["above"] = found.mean - found.deviation, found.mean + found.deviation
         rows.append(row)
-        seeds += [{"arm": arm.label, "value": float(value), "seed": run.seed}
-                  for run, value in zip(arm.runs, values, strict=True)]  # fmt: skip
+        seeds += [
+            {"arm": arm.label, "value": float(value), "seed": run.seed}
+            for run, value in zip(arm.runs, values, strict=True)
+        ]
     order = [row["arm"] for row in rows]
     y = {
         "field": "arm",
@@ -44,26 +46,62 @@ def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing])
         "axis": {"domain": False, "ticks": False, "labelExpr": NAMED},
     }
     colour, opacity = coloured(key) | {"legend": None}, faded
-    tooltip = [{"field": name, "title": title} for name, title in (
-        ("arm", "arm"), ("rank", "rank"), ("mean", headline.name), ("items", "95 % over test items"),
-        ("sd", "sd over seeds"), ("seeds", "seeds"))]  # fmt: skip
+    tooltip = [
+        {"field": name, "title": title}
+        for name, title in (
+            ("arm", "arm"),
+            ("rank", "rank"),
+            ("mean", headline.name),
+            ("items", "95 % over test items"),
+            ("sd", "sd over seeds"),
+            ("seeds", "seeds"),
+        )
+    ]
     tooltip[2]["format"] = ".2f"
 
     def x(field: str) -> dict[str, Any]:
         return {"field": field, "type": "quantitative", "scale": {"zero": False, "nice": True}, "title": headline.name}
 
     layers = [
-        {"mark": {"type": "rule", "strokeWidth": 9, "strokeCap": "round"},
-         "transform": [{"filter": "isValid(datum.low)"}],
-         "encoding": {"y": y, "x": x("low"), "x2": {"field": "high"}, "color": colour, "opacity": opacity(0.28, 0.05)}},
-        {"mark": {"type": "rule", "strokeWidth": 2}, "transform": [{"filter": "isValid(datum.below)"}],
-         "encoding": {"y": y, "x": x("below"), "x2": {"field": "above"}, "color": colour, "opacity": opacity(1, 0.1)}},
-        {"mark": {"type": "tick", "thickness": 1.5, "height": 13, "color": "@ink"}, "data": {"values": seeds},
-         "encoding": {"y": y, "x": x("value"), "opacity": opacity(0.75, 0.08)}},
-        {"mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-         "encoding": {"y": y, "x": x("mean"), "color": colour, "shape": shaped(key) | {"legend": None},
-                      "opacity": opacity(), "tooltip": tooltip}},
-    ]  # fmt: skip
+        {
+            "mark": {"type": "rule", "strokeWidth": 9, "strokeCap": "round"},
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "encoding": {
+                "y": y,
+                "x": x("low"),
+                "x2": {"field": "high"},
+                "color": colour,
+                "opacity": opacity(0.28, 0.05),
+            },
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 2},
+            "transform": [{"filter": "isValid(datum.below)"}],
+            "encoding": {
+                "y": y,
+                "x": x("below"),
+                "x2": {"field": "above"},
+                "color": colour,
+                "opacity": opacity(1, 0.1),
+            },
+        },
+        {
+            "mark": {"type": "tick", "thickness": 1.5, "height": 13, "color": "@ink"},
+            "data": {"values": seeds},
+            "encoding": {"y": y, "x": x("value"), "opacity": opacity(0.75, 0.08)},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+            "encoding": {
+                "y": y,
+                "x": x("mean"),
+                "color": colour,
+                "shape": shaped(key) | {"legend": None},
+                "opacity": opacity(),
+                "tooltip": tooltip,
+            },
+        },
+    ]
     caption = (
         "Mean over seeds (mark), each seed (stroke), mean ± standard deviation over seeds (thin line), 95 % interval "
         "over test items for these seeds (broad line)."
@@ -94,13 +132,22 @@ def differences(
             continue
         for row, column, sign in ((one.first, one.second, 1), (one.second, one.first, -1)):
             bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
-            cells.append({
-                "row": places[row], "column": places[column], "arm": arms[row].label, "minus": arms[column].label,
-                "score": one.score, "value": sign * one.difference, "size": abs(one.difference),
-                "items": f"{bounds[0]:z.2f} to {bounds[1]:z.2f}" if bounds else "", "p": p_value(one.p_holm).text,
-                "sign": "above" if sign * one.difference > 0 else "below", "told": one.distinguishable,
-                "says": "distinguishable" if one.distinguishable else "not distinguishable",
-            })  # fmt: skip
+            cells.append(
+                {
+                    "row": places[row],
+                    "column": places[column],
+                    "arm": arms[row].label,
+                    "minus": arms[column].label,
+                    "score": one.score,
+                    "value": sign * one.difference,
+                    "size": abs(one.difference),
+                    "items": f"{bounds[0]:z.2f} to {bounds[1]:z.2f}" if bounds else "",
+                    "p": p_value(one.p_holm).text,
+                    "sign": "above" if sign * one.difference > 0 else "below",
+                    "told": one.distinguishable,
+                    "says": "distinguishable" if one.distinguishable else "not distinguishable",
+                }
+            )
     few = len(arms) <= READABLE
     panel = _matrix(len(standings), cells, few=few)
     caption = (
@@ -123,31 +170,64 @@ def _matrix(arms: int, cells: list[dict[str, Any]], *, few: bool) -> dict[str, A
             "ticks": False,
         }
     }
-    x = names | {"field": "column", "axis": {
-        "orient": "top", "labelAngle": 0, "domain": False, "ticks": False, "labelOverlap": "parity"}}  # fmt: skip
+    x = names | {
+        "field": "column",
+        "axis": {"orient": "top", "labelAngle": 0, "domain": False, "ticks": False, "labelOverlap": "parity"},
+    }
     tooltip = [
-        {"field": "arm", "title": "arm"}, {"field": "minus", "title": "minus"}, {"field": "score", "title": "score"},
+        {"field": "arm", "title": "arm"},
+        {"field": "minus", "title": "minus"},
+        {"field": "score", "title": "score"},
         {"field": "value", "title": "difference", "format": "+.2f"},
         {"field": "items", "title": "95 % over test items"},
-        {"field": "p", "title": "p, Holm"}, {"field": "says", "title": "for these seeds"},
-    ]  # fmt: skip
+        {"field": "p", "title": "p, Holm"},
+        {"field": "says", "title": "for these seeds"},
+    ]
     layers: list[dict[str, Any]] = [
-        {"mark": {"type": "rect", "cornerRadius": 3 if few else 0, "stroke": "@line"}, "encoding": {
-            "color": {"field": "sign", "type": "nominal", "legend": None,
-                      "scale": {"domain": ["above", "below"], "range": ["@c1", "@c2"]}},
-            "fillOpacity": {"field": "size", "type": "quantitative", "legend": None,
-                            "scale": {"domainMin": 0, "range": [0.04, 0.75]}},
-            "tooltip": tooltip}},
-        {"transform": [{"filter": "datum.told"}], "mark": {
-            "type": "point", "filled": True, "color": "@ink", "opacity": 1, "size": 22 if few else 14,
-            "yOffset": 13 if few else 0, "tooltip": None}, "encoding": {}},
-    ]  # fmt: skip
+        {
+            "mark": {"type": "rect", "cornerRadius": 3 if few else 0, "stroke": "@line"},
+            "encoding": {
+                "color": {
+                    "field": "sign",
+                    "type": "nominal",
+                    "legend": None,
+                    "scale": {"domain": ["above", "below"], "range": ["@c1", "@c2"]},
+                },
+                "fillOpacity": {
+                    "field": "size",
+                    "type": "quantitative",
+                    "legend": None,
+                    "scale": {"domainMin": 0, "range": [0.04, 0.75]},
+                },
+                "tooltip": tooltip,
+            },
+        },
+        {
+            "transform": [{"filter": "datum.told"}],
+            "mark": {
+                "type": "point",
+                "filled": True,
+                "color": "@ink",
+                "opacity": 1,
+                "size": 22 if few else 14,
+                "yOffset": 13 if few else 0,
+                "tooltip": None,
+            },
+            "encoding": {},
+        },
+    ]
     if few:
-        layers.append({"mark": {"type": "text", "dy": -2, "tooltip": None},
-                       "encoding": {"text": {"field": "value", "type": "quantitative", "format": "+.1f"}}})  # fmt: skip
+        layers.append(
+            {
+                "mark": {"type": "text", "dy": -2, "tooltip": None},
+                "encoding": {"text": {"field": "value", "type": "quantitative", "format": "+.1f"}},
+            }
+        )
     return {
         "width": {"step": 62 if few else max(11, min(20, 1000 // arms))},
         "height": {"step": 44 if few else max(11, min(20, 1000 // arms))},
-        "data": {"values": cells}, "transform": [{"filter": "datum.score == score"}],
-        "encoding": {"x": x, "y": y}, "layer": layers,
-    }  # fmt: skip
+        "data": {"values": cells},
+        "transform": [{"filter": "datum.score == score"}],
+        "encoding": {"x": x, "y": y},
+        "layer": layers,
+    }

@@ -23,9 +23,16 @@ def untrained_job(words: Sequence[str], seed: int, runs: Path) -> Job:
     A stage's own words would stand behind these.
     """
     name = f"{UNTRAINED}-seed{seed}"
-    still = {"max_steps": "1", "model.lr": "0", "monitor": "null", "early_stopping": "null",
-             "evaluation.every_n_steps": "null", "evaluation.at_start": "false",  # the end says it all
-             "seed": str(seed), "quiet": "true"}  # fmt: skip
+    still = {
+        "max_steps": "1",
+        "model.lr": "0",
+        "monitor": "null",
+        "early_stopping": "null",
+        "evaluation.every_n_steps": "null",
+        "evaluation.at_start": "false",  # the end says it all
+        "seed": str(seed),
+        "quiet": "true",
+    }
     own = [word for word in words if (said := OF_A_STAGE.match(word)) is None or said[1] not in still]
     return Job(name, [*own, *(f"{key}={value}" for key, value in still.items())], runs / name)
 
@@ -51,13 +58,17 @@ def _as_run(run: Run, scores: dict[str, float]) -> Run:
         replicates={_of_cosine(name): one for name, one in run.items.replicates.items() if "/tfidf/" in name},
         values={_of_cosine(name): one for name, one in run.items.values.items() if "/tfidf/" in name},
     )
-    nothing = Spent(
-        steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0
-    )  # fmt: skip
+    nothing = Spent(steps=0, examples=0, real_tokens=0, padded_tokens=0, wall_seconds=0.0, peak_memory_bytes=0)
     results: Results = {
-        **run.results, "objective": TFIDF, "scores": scores, "spent": nothing, "recipe": {}, "overlap": {},
-        "intervals": {}, "best_step": 0,
-    }  # fmt: skip
+        **run.results,
+        "objective": TFIDF,
+        "scores": scores,
+        "spent": nothing,
+        "recipe": {},
+        "overlap": {},
+        "intervals": {},
+        "best_step": 0,
+    }
     for entry in ("stages", "changes", "scores_before", "averages", "verdict"):
         results.pop(entry, None)  # type: ignore[misc]
     return run._replace(results=results, rows=[], items=items, label=TFIDF)

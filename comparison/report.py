@@ -57,22 +57,44 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
     every = tables.all_contrasts(arms, found)
     shown = shown_of(probes)
     parts: list[tuple[str, str, list[Any]]] = [
-        ("ranking", "Ranking", [
-            ranked.dots(arms, headline, standings), answers, *tables.seeds_said(arms), one.spent_alike, board,
-            tables.left_out(one.left_out)]),
-        ("tests", "Differences", [
-            ranked.differences(arms, headline, standings, found), every if found else None,
-            tables.before_and_after(arms)]),
+        (
+            "ranking",
+            "Ranking",
+            [
+                ranked.dots(arms, headline, standings),
+                answers,
+                *tables.seeds_said(arms),
+                one.spent_alike,
+                board,
+                tables.left_out(one.left_out),
+            ],
+        ),
+        (
+            "tests",
+            "Differences",
+            [
+                ranked.differences(arms, headline, standings, found),
+                every if found else None,
+                tables.before_and_after(arms),
+            ],
+        ),
         ("tasks", "Tasks", [tables.task_scores(arms, headline, standings), tables.subsets(arms, headline)]),
         ("sweep", "Settings", [*settings_figures(arms, headline)]),
         ("training", "Training", [*training(arms)]),
-        ("space", "Space", [
-            space.plane(arms, headline, probes), space.similarities(arms, headline),
-            space.sentence_map(probes, one.projection, shown), Markup('<div id="explorer"></div>') if shown else None,
-            neighbours(probes, neighbours_of)]),
+        (
+            "space",
+            "Space",
+            [
+                space.plane(arms, headline, probes),
+                space.similarities(arms, headline),
+                space.sentence_map(probes, one.projection, shown),
+                Markup('<div id="explorer"></div>') if shown else None,
+                neighbours(probes, neighbours_of),
+            ],
+        ),
         ("leaks", "Leaks", [tables.leaks(arms)]),
         ("configs", "Configs", [*tables.configs(arms)]),
-    ]  # fmt: skip
+    ]
     whole = [Section(title, [part for part in held if part], name) for name, title, held in parts]
     return [section for section in whole if section.parts]
 
@@ -98,10 +120,14 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command:
         write_whole(written[name].with_suffix(".pdf"), found.pdf, sync=False)
     when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
     html = page.page(
-        TITLE, [_of_page(section) for section in whole], [*lead(one), when], drawn=drawn,
-        style=(HERE / "explore.css").read_text(encoding="utf-8"), key=[arm.label for arm in one.arms],
+        TITLE,
+        [_of_page(section) for section in whole],
+        [*lead(one), when],
+        drawn=drawn,
+        style=(HERE / "explore.css").read_text(encoding="utf-8"),
+        key=[arm.label for arm in one.arms],
         **_scripts(one, figures=drawn.keys()),
-    )  # fmt: skip
+    )
     for name, text in (
         (PAGE, html),
         (MARKDOWN, page.in_markdown(TITLE, [_of_markdown(section) for section in whole], lead(one))),

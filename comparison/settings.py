@@ -62,36 +62,62 @@ def _heat_map(
         return None  # the settings were not crossed
     of_paper = list(rows) == [ANCHORS, POSITIVES]
     names = {
-        row: "A/P " + "/".join(map(str, row)) if of_paper
+        row: "A/P " + "/".join(map(str, row))
+        if of_paper
         else ", ".join(f"{short(key)}={_shown(value)}" for key, value in zip(rows, row, strict=True))
         for row in down
-    }  # fmt: skip
+    }
     cells = [
-        {"row": names[row], "column": _shown(column), "score": float(np.mean(values)), "runs": len(values),
-         "lowest": float(min(values)), "highest": float(max(values))}
+        {
+            "row": names[row],
+            "column": _shown(column),
+            "score": float(np.mean(values)),
+            "runs": len(values),
+            "lowest": float(min(values)),
+            "highest": float(max(values)),
+        }
         for (row, column), values in means.items()
-    ]  # fmt: skip
+    ]
     scores = [float(np.mean(values)) for values in means.values()]
     middle = min(scores) + 0.55 * (max(scores) - min(scores))
-    x = {"field": "column", "type": "ordinal", "sort": [_shown(one) for one in wide], "title": short(across),
-         "axis": {"labelAngle": 0, "domain": False, "ticks": False}}  # fmt: skip
-    y = {"field": "row", "type": "ordinal", "sort": list(names.values()), "title": None,
-         "axis": {"domain": False, "ticks": False}}  # fmt: skip
-    tooltip = [{"field": "row", "title": "setting"}, {"field": "column", "title": short(across)}] + [
-        {"field": one, "title": title, "format": ".2f"}
-        for one, title in (("score", headline.name), ("lowest", "lowest run"), ("highest", "highest run"))
-    ] + [{"field": "runs", "title": "runs"}]  # fmt: skip
+    x = {
+        "field": "column",
+        "type": "ordinal",
+        "sort": [_shown(one) for one in wide],
+        "title": short(across),
+        "axis": {"labelAngle": 0, "domain": False, "ticks": False},
+    }
+    y = {
+        "field": "row",
+        "type": "ordinal",
+        "sort": list(names.values()),
+        "title": None,
+        "axis": {"domain": False, "ticks": False},
+    }
+    tooltip = (
+        [{"field": "row", "title": "setting"}, {"field": "column", "title": short(across)}]
+        + [
+            {"field": one, "title": title, "format": ".2f"}
+            for one, title in (("score", headline.name), ("lowest", "lowest run"), ("highest", "highest run"))
+        ]
+        + [{"field": "runs", "title": "runs"}]
+    )
     colour = {"field": "score", "type": "quantitative", "scale": SCORE_COLOUR | {"zero": False}, "legend": None}
     ink = {"condition": {"test": f"datum.score > {middle}", "value": "#ffffff"}, "value": "#16181d"}
     layers = [
         {"mark": {"type": "rect", "cornerRadius": 3}, "encoding": {"color": colour, "tooltip": tooltip}},
-        {"mark": {"type": "text", "tooltip": None}, "encoding": {
-            "text": {"field": "score", "type": "quantitative", "format": ".2f"}, "color": ink}},
-    ]  # fmt: skip
+        {
+            "mark": {"type": "text", "tooltip": None},
+            "encoding": {"text": {"field": "score", "type": "quantitative", "format": ".2f"}, "color": ink},
+        },
+    ]
     panel = {
-        "width": {"step": 78}, "height": {"step": 34}, "data": {"values": cells},
-        "encoding": {"x": x, "y": y}, "layer": layers,
-    }  # fmt: skip
+        "width": {"step": 78},
+        "height": {"step": 34},
+        "data": {"values": cells},
+        "encoding": {"x": x, "y": y},
+        "layer": layers,
+    }
     over = f" and over {', '.join(others)}" if others else ""
     caption = f"{headline.name}, mean over seeds{over}; the darker, the higher."
     heads = [Column("setting"), *columns(*map(_shown, wide), number=NUMBER)]
@@ -108,21 +134,34 @@ def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Fi
     """A point for each setting, over the one with the most values."""
     values = sorted({_plain(arm.settings[by]) for arm in arms}, key=_order)
     rows = [
-        {"x": float(arm.settings[across]), "score": spread(values_of(arm, headline, headline.name)).mean,
-         "by": f"{short(by)} {_shown(_plain(arm.settings[by]))}", "arm": arm.label}
+        {
+            "x": float(arm.settings[across]),
+            "score": spread(values_of(arm, headline, headline.name)).mean,
+            "by": f"{short(by)} {_shown(_plain(arm.settings[by]))}",
+            "arm": arm.label,
+        }
         for arm in arms
-    ]  # fmt: skip
+    ]
     known = [float(arm.settings[across]) for arm in arms]
     log = min(known) > 0 and max(known) > 10 * min(known)
     encoding: dict[str, Any] = {
-        "x": {"field": "x", "type": "quantitative", "title": short(across),
-              "scale": {"type": "log" if log else "linear", "zero": False}},
+        "x": {
+            "field": "x",
+            "type": "quantitative",
+            "title": short(across),
+            "scale": {"type": "log" if log else "linear", "zero": False},
+        },
         "y": {"field": "score", "type": "quantitative", "title": headline.name, "scale": {"zero": False}},
         "tooltip": [{"field": "arm", "title": "arm"}, {"field": "score", "title": headline.name, "format": ".2f"}],
-    }  # fmt: skip
+    }
     if len(values) <= len(COLOURS):
-        appearance = {"field": "by", "type": "nominal", "title": None, "legend": {"orient": "top"},
-                      "sort": [f"{short(by)} {_shown(value)}" for value in values]}  # fmt: skip
+        appearance = {
+            "field": "by",
+            "type": "nominal",
+            "title": None,
+            "legend": {"orient": "top"},
+            "sort": [f"{short(by)} {_shown(value)}" for value in values],
+        }
         encoding |= {"color": appearance, "shape": appearance}
     mark = {"type": "point", "filled": True, "size": 70, "opacity": 1}
     panel = {"height": 320, "data": {"values": rows}, "mark": mark, "encoding": encoding}
@@ -153,8 +192,10 @@ def _parallel(arms: Sequence[Arm], headline: Headline, keys: Sequence[str]) -> F
     ]
     controls = list[Control]()
     for place, key in enumerate(keys):
-        values = sorted({_shown(_plain(arm.settings[key])): _plain(arm.settings[key]) for arm in arms}.items(),
-                        key=lambda one: _order(one[1]))  # fmt: skip
+        values = sorted(
+            {_shown(_plain(arm.settings[key])): _plain(arm.settings[key]) for arm in arms}.items(),
+            key=lambda one: _order(one[1]),
+        )
         for row in rows:
             row[f"value{place}"] = next(_shown(_plain(arm.settings[key])) for arm in arms if arm.label == row["arm"])
         controls.append(Control(f"only{place}", short(key), [ALL, *(text for text, _ in values)]))
@@ -175,12 +216,19 @@ def _lines(
     rows: list[dict[str, Any]], labels: list[dict[str, Any]], axes: Sequence[str], headline: Headline, settings: int
 ) -> dict[str, Any]:
     kept = " && ".join(f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(settings))
-    x = {"field": "axis", "type": "ordinal", "scale": {"domain": list(axes), "padding": 0.3}, "title": None,
-         "axis": {"labelAngle": 0, "orient": "top", "grid": True, "domain": False, "ticks": False}}  # fmt: skip
+    x = {
+        "field": "axis",
+        "type": "ordinal",
+        "scale": {"domain": list(axes), "padding": 0.3},
+        "title": None,
+        "axis": {"labelAngle": 0, "orient": "top", "grid": True, "domain": False, "ticks": False},
+    }
     y = {"field": "height", "type": "quantitative", "axis": None}
     tooltip = [{"field": "arm", "title": "setting"}, {"field": "score", "title": headline.name, "format": ".2f"}]
-    followed = {"name": "followed", "select": {
-        "type": "point", "fields": ["arm"], "on": "pointerover", "clear": "pointerout"}}  # fmt: skip
+    followed = {
+        "name": "followed",
+        "select": {"type": "point", "fields": ["arm"], "on": "pointerover", "clear": "pointerout"},
+    }
     strength = {
         "field": "score",
         "type": "quantitative",
@@ -189,11 +237,20 @@ def _lines(
     }
     width = {"condition": {"param": "followed", "empty": False, "value": 6}, "value": 2.2}
     layers: list[dict[str, Any]] = [
-        {"params": [followed], "transform": [{"filter": kept}],
-         "mark": {"type": "line", "strokeCap": "round", "color": "@c1"},
-         "encoding": {"x": x, "y": y, "opacity": strength, "detail": {"field": "arm"}, "strokeWidth": width,
-                      "tooltip": tooltip}},
-    ]  # fmt: skip
+        {
+            "params": [followed],
+            "transform": [{"filter": kept}],
+            "mark": {"type": "line", "strokeCap": "round", "color": "@c1"},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "opacity": strength,
+                "detail": {"field": "arm"},
+                "strokeWidth": width,
+                "tooltip": tooltip,
+            },
+        },
+    ]
     halo: dict[str, Any] = {"stroke": "@paper", "strokeWidth": 4}
     for last, around in ((False, halo), (False, {}), (True, halo), (True, {})):
         mark = {"type": "text", "align": ("right", "left")[last], "dx": (-8, 8)[last], "tooltip": None, **around}

@@ -71,16 +71,22 @@ def _boxes(label: str, task: str, cosines: np.ndarray, gold: np.ndarray) -> dict
             "axis": {"tickCount": 5},
         }
 
-    tooltip = [{"field": one, "title": title, "format": ".2f"} for one, title in (
-        ("high", "95 %"), ("upper", "75 %"), ("median", "median"), ("lower", "25 %"), ("low", "5 %"))]  # fmt: skip
+    tooltip = [
+        {"field": one, "title": title, "format": ".2f"}
+        for one, title in (("high", "95 %"), ("upper", "75 %"), ("median", "median"), ("lower", "25 %"), ("low", "5 %"))
+    ]
     tooltip = [{"field": "rating", "title": "rating"}, {"field": "pairs", "title": "pairs"}, *tooltip]
     layers = [
         {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, "y": y("low"), "y2": {"field": "high"}}},
-        {"mark": {"type": "bar", "size": 22, "color": "@c1", "cornerRadius": 3},
-         "encoding": {"x": x, "y": y("lower"), "y2": {"field": "upper"}, "tooltip": tooltip}},
-        {"mark": {"type": "tick", "color": "@paper", "thickness": 2.5, "size": 22, "tooltip": None},
-         "encoding": {"x": x, "y": y("median")}},
-    ]  # fmt: skip
+        {
+            "mark": {"type": "bar", "size": 22, "color": "@c1", "cornerRadius": 3},
+            "encoding": {"x": x, "y": y("lower"), "y2": {"field": "upper"}, "tooltip": tooltip},
+        },
+        {
+            "mark": {"type": "tick", "color": "@paper", "thickness": 2.5, "size": 22, "tooltip": None},
+            "encoding": {"x": x, "y": y("median")},
+        },
+    ]
     return {"height": 210, "title": {"text": label, "limit": PANEL}, "data": {"values": rows}, "layer": layers}
 
 
@@ -104,16 +110,33 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> F
         scale = {"zero": False, "nice": True, "padding": 24}
         return {"field": field, "type": "quantitative", "scale": scale, "title": f"{field} (lower: {says})"}
 
-    tooltip = [{"field": "arm", "title": "arm"}, {"field": "score", "title": headline.name, "format": ".2f"},
-               {"field": "alignment", "format": ".3f"}, {"field": "uniformity", "format": ".3f"}]  # fmt: skip
+    tooltip = [
+        {"field": "arm", "title": "arm"},
+        {"field": "score", "title": headline.name, "format": ".2f"},
+        {"field": "alignment", "format": ".3f"},
+        {"field": "uniformity", "format": ".3f"},
+    ]
     x, y = axis("uniformity", "spread out"), axis("alignment", "pairs close")
     layers: list[dict[str, Any]] = [
-        {"mark": {"type": "point", "filled": True, "size": 130, "opacity": 1},
-         "encoding": {"x": x, "y": y, "color": coloured(key), "shape": shaped(key), "opacity": faded(),
-                      "tooltip": tooltip}}]  # fmt: skip
+        {
+            "mark": {"type": "point", "filled": True, "size": 130, "opacity": 1},
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": coloured(key),
+                "shape": shaped(key),
+                "opacity": faded(),
+                "tooltip": tooltip,
+            },
+        }
+    ]
     if len(known) <= NAMED:
-        layers.append({"mark": {"type": "text", "dy": -14, "limit": 220, "tooltip": None},
-                       "encoding": {"x": x, "y": y, "text": {"field": "arm"}, "opacity": faded()}})  # fmt: skip
+        layers.append(
+            {
+                "mark": {"type": "text", "dy": -14, "limit": 220, "tooltip": None},
+                "encoding": {"x": x, "y": y, "text": {"field": "arm"}, "opacity": faded()},
+            }
+        )
     caption = "Wang and Isola's plane, of each arm's first run: towards the lower left is better."
     panel: dict[str, Any] = {"height": 340, "data": {"values": values}, "layer": layers}
     return Figure("plane", "Alignment and uniformity", caption, [panel], table, width=560)
@@ -148,13 +171,20 @@ def _map(place: int, probe: Probe, shown: Sequence[int], shades: np.ndarray) -> 
     at = {"x": axis("x"), "y": axis("y"), "color": shade, "tooltip": tooltip}
     size = {"condition": {"test": "datum.sentence === chosen", "value": 190}, "value": 80}
     layers = [
-        {"mark": {"type": "point", "filled": True, "size": 26},
-         "encoding": {**at, "opacity": {"condition": {"test": "chosen < 0", "value": 0.85}, "value": 0.25}}},
-        {"transform": [{"filter": lit}],
-         "mark": {"type": "point", "filled": True, "opacity": 1, "stroke": "@ink", "strokeWidth": 1.5},
-         "encoding": {**at, "size": size}},
-    ]  # fmt: skip
+        {
+            "mark": {"type": "point", "filled": True, "size": 26},
+            "encoding": {**at, "opacity": {"condition": {"test": "chosen < 0", "value": 0.85}, "value": 0.25}},
+        },
+        {
+            "transform": [{"filter": lit}],
+            "mark": {"type": "point", "filled": True, "opacity": 1, "stroke": "@ink", "strokeWidth": 1.5},
+            "encoding": {**at, "size": size},
+        },
+    ]
     return {
-        "height": 250, "title": {"text": probe.arm.label, "limit": PANEL}, "data": {"values": values}, "layer": layers,
+        "height": 250,
+        "title": {"text": probe.arm.label, "limit": PANEL},
+        "data": {"values": values},
+        "layer": layers,
         "view": {"stroke": "@line"},
-    }  # fmt: skip
+    }

@@ -144,9 +144,12 @@ def seeds_test(first: np.ndarray, second: np.ndarray) -> float | None:
     if np.ptp(np.concatenate([first, second])) == 0:
         return 1.0
     found = stats.permutation_test(
-        (first, second), lambda x, y, axis: x.mean(axis) - y.mean(axis), n_resamples=SWAPS, vectorized=True,
+        (first, second),
+        lambda x, y, axis: x.mean(axis) - y.mean(axis),
+        n_resamples=SWAPS,
+        vectorized=True,
         rng=generator("seeds"),
-    )  # fmt: skip
+    )
     return float(found.pvalue)
 
 

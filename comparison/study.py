@@ -231,8 +231,11 @@ class Trials:
             advice = f" The nearest is {near}." if near else ""
             log.warning(
                 "%s: metric.name %s is not among the scores of %s, so there is no best.%s",
-                self.sweep.path, self.sweep.metric, job.name, advice,
-            )  # fmt: skip
+                self.sweep.path,
+                self.sweep.metric,
+                job.name,
+                advice,
+            )
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def finished(self) -> int:
@@ -281,11 +284,14 @@ def _open(sweep: Sweep, output: Path, name: str, storage: str) -> "Study":
             path = path.resolve()  # the link that is Optuna's lock must lead there, or one that a kill left stays
             _cut_a_torn_line(path)
         return optuna.create_study(
-            storage=RDBStorage(f"sqlite:///{path}") if storage == "sqlite"
+            storage=RDBStorage(f"sqlite:///{path}")
+            if storage == "sqlite"
             else JournalStorage(JournalFileBackend(str(path))),
-            study_name=name, load_if_exists=True, pruner=pruner,
+            study_name=name,
+            load_if_exists=True,
+            pruner=pruner,
             direction="maximize" if sweep.maximize else "minimize",
-        )  # fmt: skip
+        )
 
 
 def _cut_a_torn_line(journal: Path) -> None:

@@ -77,9 +77,15 @@ def read_words(arguments: Sequence[str]) -> Asked:
     output = Path(given.pop("output")).expanduser()
     words = [f"{key}={value}" for key, value in given.items()]
     return Asked(
-        read_sweep(Path(files[0])), output, numbers["trials"], numbers["seed"] or 1, numbers["parallel"] or 1, storage,
-        words, [f"--config-dir={folder}" for folder in folders],
-    )  # fmt: skip
+        read_sweep(Path(files[0])),
+        output,
+        numbers["trials"],
+        numbers["seed"] or 1,
+        numbers["parallel"] or 1,
+        storage,
+        words,
+        [f"--config-dir={folder}" for folder in folders],
+    )
 
 
 def _without_folders(arguments: Sequence[str]) -> list[str]:

@@ -90,9 +90,15 @@ def read_sweep(path: Path) -> Sweep:
         asking = "method bayes" if early is None else "early_terminate"
         raise InputError(f"{path}: {asking} wants metric.name, the score that trials are judged by.")
     return Sweep(
-        path, method, str(metric.get("name") or ""), goal == "maximize", found["parameters"], words,
-        None if early is None else rungs_of(early, path), found.get("run_cap"),
-    )  # fmt: skip
+        path,
+        method,
+        str(metric.get("name") or ""),
+        goal == "maximize",
+        found["parameters"],
+        words,
+        None if early is None else rungs_of(early, path),
+        found.get("run_cap"),
+    )
 
 
 def rungs_of(early_terminate: Any, where: Path) -> Rungs:

@@ -45,23 +45,32 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
         kept = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
         spent = [run.results["spent"] for run in arm.runs]
         mean = {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}  # type: ignore[literal-required]
-        rows.append([
-            arm.label,
-            rank(standing),
-            seeds.mean,
-            Cell("one seed", -1.0) if seeds.deviation is None else seeds.deviation,
-            Cell(str(seeds.seeds), seeds.seeds),
-            span(None if kept is None else interval(kept)),
-            mean["steps"], mean["examples"], mean["real_tokens"], mean["wall_seconds"],
-            mean["peak_memory_bytes"] / 2**20,
-            Cell(", ".join(run.path.name for run in arm.runs),
-                 links=tuple((run.path.name, relative(run.path, output)) for run in arm.runs)),
-        ])  # fmt: skip
+        rows.append(
+            [
+                arm.label,
+                rank(standing),
+                seeds.mean,
+                Cell("one seed", -1.0) if seeds.deviation is None else seeds.deviation,
+                Cell(str(seeds.seeds), seeds.seeds),
+                span(None if kept is None else interval(kept)),
+                mean["steps"],
+                mean["examples"],
+                mean["real_tokens"],
+                mean["wall_seconds"],
+                mean["peak_memory_bytes"] / 2**20,
+                Cell(
+                    ", ".join(run.path.name for run in arm.runs),
+                    links=tuple((run.path.name, relative(run.path, output)) for run in arm.runs),
+                ),
+            ]
+        )
     heads = [
-        *columns("arm", "rank"), *columns(headline.name, "sd over seeds", number=NUMBER),
+        *columns("arm", "rank"),
+        *columns(headline.name, "sd over seeds", number=NUMBER),
         *columns("seeds", "95 % over test items", right=True),
-        *columns("steps", "examples", "real tokens", "seconds", "peak MiB", number="z,.0f"), Column("runs"),
-    ]  # fmt: skip
+        *columns("steps", "examples", "real tokens", "seconds", "peak MiB", number="z,.0f"),
+        Column("runs"),
+    ]
     note = (
         "Means over seeds. The interval resamples test items for these seeds, the deviation is over seeds: two "
         "sources of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
@@ -105,8 +114,15 @@ def subsets(arms: Sequence[Arm], headline: Headline) -> Table | None:
     rows = []
     for name in names:
         means = [float(np.mean(found[name])) for found in columns_of]
-        rows.append([name, *(Cell(f"{mean:.1f}", mean, "best" if mean == max(means) else "", shade=shade(mean, means))
-                             for mean in means)])  # fmt: skip
+        rows.append(
+            [
+                name,
+                *(
+                    Cell(f"{mean:.1f}", mean, "best" if mean == max(means) else "", shade=shade(mean, means))
+                    for mean in means
+                ),
+            ]
+        )
     heads = [Column("subset"), *columns(*(arm.label for arm in arms), right=True)]
     note = "Spearman x 100 of each subset, mean over seeds; the darker, the higher in its row."
     return Table(heads, rows, "Subset by subset", note, "subsets", folded=True)
@@ -128,22 +144,25 @@ def _subsets_of(arm: Arm, tasks: Sequence[str]) -> dict[str, list[float]]:
 def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
     rows = []
     for one in found:
-        rows.append([
-            f"{arms[one.first].label} - {arms[one.second].label}",
-            one.score,
-            one.difference,
-            span(one.over_items),
-            span(one.over_tasks),
-            p_value(one.p),
-            p_value(one.p_holm),
-            p_value(one.p_seeds, TOO_FEW),
-            "distinguishable" if one.distinguishable else Cell("not distinguishable", mark="warn"),
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"{arms[one.first].label} - {arms[one.second].label}",
+                one.score,
+                one.difference,
+                span(one.over_items),
+                span(one.over_tasks),
+                p_value(one.p),
+                p_value(one.p_holm),
+                p_value(one.p_seeds, TOO_FEW),
+                "distinguishable" if one.distinguishable else Cell("not distinguishable", mark="warn"),
+            ]
+        )
     heads = [
-        *columns("difference", "score"), Column("value", NUMBER),
+        *columns("difference", "score"),
+        Column("value", NUMBER),
         *columns("95 % over test items", "95 % over tasks, too", "p", "p, Holm", "p over seeds", right=True),
         Column("for these seeds"),
-    ]  # fmt: skip
+    ]
     note = (
         "p is of a paired permutation test over test pairs, for these seeds: what the seeds of the two arms say of a "
         "pair is swapped. Holm's correction is over all pairs of arms, of the average and, apart from it, of all "
@@ -161,16 +180,25 @@ def before_and_after(arms: Sequence[Arm]) -> Table | None:
     marks = {"better": "best", "worse": "warn"}
     rows = [
         [
-            arm.label, str(run.seed), one["headline"], one["before"], one["after"], one["after"] - one["before"],
-            span((one["interval"][0], one["interval"][1]) if one["interval"] else None), one["tfidf"],
+            arm.label,
+            str(run.seed),
+            one["headline"],
+            one["before"],
+            one["after"],
+            one["after"] - one["before"],
+            span((one["interval"][0], one["interval"][1]) if one["interval"] else None),
+            one["tfidf"],
             Cell(one["outcome"], mark=marks.get(one["outcome"], "")),
         ]
         for arm, run, one in judged
-    ]  # fmt: skip
+    ]
     heads = [
-        *columns("arm", "seed", "score"), *columns("before", "after", "change", number=NUMBER),
-        Column("95 % of the change", right=True), Column("TF-IDF", NUMBER), Column("verdict"),
-    ]  # fmt: skip
+        *columns("arm", "seed", "score"),
+        *columns("before", "after", "change", number=NUMBER),
+        Column("95 % of the change", right=True),
+        Column("TF-IDF", NUMBER),
+        Column("verdict"),
+    ]
     note = (
         "Each run against the encoder that it began from, on the score by which it judges itself: the interval is of a "
         "paired bootstrap over test items, and of retrieval a permutation test over queries has to agree."
@@ -245,13 +273,23 @@ def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing
             float(np.mean([one[key] for one in spent])) for key in ("real_tokens", "wall_seconds", "peak_memory_bytes")
         )
         score = f"{seeds.mean:.2f}" + ("" if seeds.deviation is None else f" ± {seeds.deviation:.2f}")
-        rows.append([
-            arm.label, rank(standing), Cell(score, seeds.mean), sentence,
-            Cell(short_number(tokens), tokens), Cell(duration(seconds), seconds),
-            Cell(f"{memory / 2**20:,.0f} MiB", memory),
-        ])  # fmt: skip
-    heads = [*columns("arm", "rank"), Column(headline.name, right=True), Column("what follows"),
-             *columns("tokens", "time", "memory", right=True)]  # fmt: skip
+        rows.append(
+            [
+                arm.label,
+                rank(standing),
+                Cell(score, seeds.mean),
+                sentence,
+                Cell(short_number(tokens), tokens),
+                Cell(duration(seconds), seconds),
+                Cell(f"{memory / 2**20:,.0f} MiB", memory),
+            ]
+        )
+    heads = [
+        *columns("arm", "rank"),
+        Column(headline.name, right=True),
+        Column("what follows"),
+        *columns("tokens", "time", "memory", right=True),
+    ]
     return Table(heads, rows, "In words", f"{IN_BRACKETS} Scores and costs are means of an arm's runs.", "answer")
 
 

@@ -79,7 +79,11 @@ def _progress(runs: Sequence[Curves], name: str) -> Table:
             best = max(range(len(values)), key=values.__getitem__)
             rows.append([run.name, run.run, values[0], values[best], steps[best], values[-1], steps[-1]])
     heads = [
-        *columns("arm", "run"), Column("first", ".4g"), Column("highest", ".4g"), Column("at step", ",.0f"),
-        Column("last", ".4g"), Column("steps", ",.0f"),
-    ]  # fmt: skip
+        *columns("arm", "run"),
+        Column("first", ".4g"),
+        Column("highest", ".4g"),
+        Column("at step", ",.0f"),
+        Column("last", ".4g"),
+        Column("steps", ",.0f"),
+    ]
     return Table(heads, rows, f"{name} of each run", name="progress")

@@ -25,9 +25,13 @@ def upload(
 
     headline, folder = found.headline, written["report.html"].parent
     run = wandb.init(
-        project=project, name=name, job_type="comparison", dir=str(folder), mode="offline" if offline else None,
+        project=project,
+        name=name,
+        job_type="comparison",
+        dir=str(folder),
+        mode="offline" if offline else None,
         config={"headline": headline.name, "tasks": headline.tasks, "arms": [arm.label for arm in found.arms]},
-    )  # fmt: skip
+    )
     content = dict[str, object]()
     for section in whole:
         for table in section.tables:

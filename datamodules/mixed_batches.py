@@ -69,9 +69,15 @@ class OfAllParts(MixedBatches):
     """Rows of every part, those of a part side by side; ``rows`` says how many of each a pass over it draws."""
 
     def __init__(
-        self, parts: Mapping[str, TextData], quotas: Iterable[int], rank: int, world: int, *, rows: Iterable[int],
+        self,
+        parts: Mapping[str, TextData],
+        quotas: Iterable[int],
+        rank: int,
+        world: int,
+        *,
+        rows: Iterable[int],
         **keys: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(parts, quotas, **keys)
         self.rank, self.world, self.batch_size, self.rows = rank, world, keys["batch_size"], list(rows)
         examples = len(self.interleaving)
@@ -135,10 +141,6 @@ def check_alike(samples: Mapping[str, Any]) -> None:
 def _described(batch: Any) -> str:
     """What must be the same: the kind, how many texts of each role a row has, and what they are cut at."""
     rows = len(batch.documents if hasattr(batch, "documents") else batch.rows)
-    roles = [
-        f"{len(one.lengths) // rows} {role}"
-        for role, one in batch._asdict().items()
-        if isinstance(one, Ragged)
-    ]  # fmt: skip
+    roles = [f"{len(one.lengths) // rows} {role}" for role, one in batch._asdict().items() if isinstance(one, Ragged)]
     length = f", cut at {batch.max_length} tokens" if getattr(batch, "max_length", None) else ""
     return f"a {type(batch).__name__} ({', '.join(roles)}{length})"

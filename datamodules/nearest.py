@@ -78,8 +78,10 @@ class Indexed:
 
     def __call__(self, rows_BD: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
         _, found = self.index.search(rows_BD.cpu().numpy(), wanted)
-        parts = [self._again(rows_BD.cpu()[at : at + AGAIN_AT_ONCE], found[at : at + AGAIN_AT_ONCE])
-                 for at in range(0, len(found), AGAIN_AT_ONCE)]  # fmt: skip
+        parts = [
+            self._again(rows_BD.cpu()[at : at + AGAIN_AT_ONCE], found[at : at + AGAIN_AT_ONCE])
+            for at in range(0, len(found), AGAIN_AT_ONCE)
+        ]
         scores, places = (torch.cat(one) for one in zip(*parts, strict=True))
         return scores, places
 

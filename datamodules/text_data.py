@@ -128,9 +128,13 @@ class TextData(pl.LightningDataModule, ABC):
         """
         self.setup()
         order = Order(
-            self.num_examples, self.batch_size * self.passes, seed=self.seed, rank=rank, world=world,
+            self.num_examples,
+            self.batch_size * self.passes,
+            seed=self.seed,
+            rank=rank,
+            world=world,
             drop_last=self.drop_last,
-        )  # fmt: skip
+        )
         return EpochBatches(self.batch, order, self.passes)
 
     def train_dataloader(self) -> BatchStream:

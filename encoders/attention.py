@@ -21,9 +21,19 @@ NOTHING = 1e-6
 # As families call their dropout: of attention, and of what is added to the states and of embeddings
 OF_ATTENTION = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
 OF_STATES = (
-    "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate", "resid_pdrop", "resid_dropout", "mlp_dropout",
-    "residual_dropout", "embd_pdrop", "embed_dropout", "embedding_dropout", "emb_pdrop",
-)  # fmt: skip
+    "hidden_dropout_prob",
+    "hidden_dropout",
+    "dropout",
+    "dropout_rate",
+    "resid_pdrop",
+    "resid_dropout",
+    "mlp_dropout",
+    "residual_dropout",
+    "embd_pdrop",
+    "embed_dropout",
+    "embedding_dropout",
+    "emb_pdrop",
+)
 
 
 def set_attention(config: Any, attention: str | None, name: str, *, setting: str = "backbone") -> None:
@@ -61,8 +71,9 @@ def set_dropout(config: Any, everywhere: float | None, in_attention: float | Non
         InputError: one is no probability below 1, or the family has no such dropout.
     """
     for key, probability, known in (
-        ("dropout", everywhere, OF_ATTENTION + OF_STATES), ("attention_dropout", in_attention, OF_ATTENTION),
-    ):  # fmt: skip
+        ("dropout", everywhere, OF_ATTENTION + OF_STATES),
+        ("attention_dropout", in_attention, OF_ATTENTION),
+    ):
         if probability is None:
             continue
         if not 0 <= probability < 1:

@@ -35,12 +35,30 @@ MODES = {  # as versions before 6 spell them
     "pooling_mode_lasttoken": "lasttoken",
 }
 OUR_NAME = {"lasttoken": "last", "weightedmean": "weighted_mean"}
-OPTIONS = (*(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
-           "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json")  # fmt: skip
+OPTIONS = (
+    *(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
 # Options of the transformer that change no vector, or that we follow
-FOLLOWED = {"max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name",
-            "model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs",
-            "processing_kwargs", "unpad_inputs", "query_length", "document_length", "query_expansion"}  # fmt: skip
+FOLLOWED = {
+    "max_seq_length",
+    "do_lower_case",
+    "transformer_task",
+    "modality_config",
+    "module_output_name",
+    "model_args",
+    "tokenizer_args",
+    "config_args",
+    "model_kwargs",
+    "processor_kwargs",
+    "config_kwargs",
+    "processing_kwargs",
+    "unpad_inputs",
+    "query_length",
+    "document_length",
+    "query_expansion",
+}
 DECODER_TASK, DECODER_STATES = "sequence-classification", ["decoder_hidden_states", -1]  # how a T5's decoder is read
 TEMPLATE_FILE = "chat_template.jinja"
 IF_THERE = "_raise_exceptions_for_missing_entries"  # of cached_file

@@ -16,9 +16,7 @@ from encoders.embedding import LoadedEncoder, described_config, described_tokeni
 from encoders.sentence_encoder import precision_of
 from files.hub import only_local
 
-LOADING_ERRORS = (
-    OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError, UnpicklingError
-)  # fmt: skip
+LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError, UnpicklingError)
 
 
 class LibraryEncoder(LoadedEncoder):

@@ -13,9 +13,14 @@ from contracts import InputError
 Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
 T5Optimizer = Literal["adafactor", "adafactor_scaled", "adamw"]
 ScheduleName = Literal[
-    "slanted_triangular", "paper_literal", "official_code_bug", "linear", "linear_from_zero", "linear_constant",
+    "slanted_triangular",
+    "paper_literal",
+    "official_code_bug",
+    "linear",
+    "linear_from_zero",
+    "linear_constant",
     "constant",
-]  # fmt: skip
+]
 
 
 def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:

@@ -168,9 +168,14 @@ def _permuted(headline: Headline, items: ItemScores) -> float | None:
     if not parts_N.any():
         return 1.0
     found = stats.permutation_test(
-        (parts_N,), np.sum, permutation_type="samples", n_resamples=SWAPS, vectorized=True,
-        batch=max(1, BLOCK // len(parts_N)), rng=np.random.default_rng(0),
-    )  # fmt: skip
+        (parts_N,),
+        np.sum,
+        permutation_type="samples",
+        n_resamples=SWAPS,
+        vectorized=True,
+        batch=max(1, BLOCK // len(parts_N)),
+        rng=np.random.default_rng(0),
+    )
     return float(found.pvalue)
 
 

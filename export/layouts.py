@@ -30,8 +30,12 @@ TEXT_ONLY = {
     "module_output_name": "token_embeddings",
 }
 MODE_OF: dict[Callable[..., Any], str] = {
-    cls: "cls", maximum: "max", mean: "mean", last: "lasttoken", weighted_mean: "weightedmean"
-}  # fmt: skip
+    cls: "cls",
+    maximum: "max",
+    mean: "mean",
+    last: "lasttoken",
+    weighted_mean: "weightedmean",
+}
 
 
 def check_compat(compat: int | None) -> None:

@@ -52,10 +52,24 @@ PROTOCOLS = {
 # What a reader is told of a data set and of a recipe; the rest is folded away
 OF_DATA = ("kind", "id", "config", "split", "rows", "documents", "kept", "used", "tokens", "generator")
 OF_A_RECIPE = (
-    "data.path", "batch_size", "max_epochs", "precision", "seed", "monitor", "data.max_length", "model.max_length",
-    "data.anchors_per_document", "data.positives_per_anchor", "data.postprocess", "model.pooling", "model.attention",
-    "model.temperature", "model.lr", "model.lr_schedule", "model.lora.rank",
-)  # fmt: skip
+    "data.path",
+    "batch_size",
+    "max_epochs",
+    "precision",
+    "seed",
+    "monitor",
+    "data.max_length",
+    "model.max_length",
+    "data.anchors_per_document",
+    "data.positives_per_anchor",
+    "data.postprocess",
+    "model.pooling",
+    "model.attention",
+    "model.temperature",
+    "model.lr",
+    "model.lr_schedule",
+    "model.lora.rank",
+)
 
 
 def model_card(results: Results, *, use: str | None = None, library: str = "sentence-transformers") -> str:
@@ -154,8 +168,11 @@ def _scores(results: Results) -> str:
     protocols = {name.split("/")[1] for name in results["scores"] if name.count("/") == 2}
     meanings = [f"- {code(name)}: {meaning}" for name, meaning in PROTOCOLS.items() if name in protocols]
     heads = [
-        Column("score"), Column("value", ".2f"), Column("interval", right=True), Column("before training", ".2f"),
-    ]  # fmt: skip
+        Column("score"),
+        Column("value", ".2f"),
+        Column("interval", right=True),
+        Column("before training", ".2f"),
+    ]
     verdict = results.get("verdict")
     said = [escaped(verdict["sentence"])] if verdict else []
     parts = [*said, about, *(["\n".join(meanings)] if meanings else []), markdown(Table(heads, rows))]

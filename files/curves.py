@@ -68,9 +68,10 @@ def figure(runs: Sequence[Curves], metric: str, key: Sequence[str], name: str, t
     """All lines, to choose from; ``metric`` is shown first. ``key``: the names of the page's."""
     over, metrics = _over(runs), sorted({one for run in runs for one in run.lines} - {metric})
     controls = [
-        Control("metric", "Show", [metric, *metrics]), Control("over", "over", over),
+        Control("metric", "Show", [metric, *metrics]),
+        Control("over", "over", over),
         Control("smoothing", "smoothing", most=0.99),
-    ]  # fmt: skip
+    ]
     panels = [_panel(_points(runs, metric, STEP), key, {"expr": "metric + ' over ' + over"}, hover=True)]
     signals = {"metric": metric, "over": STEP, "smoothing": 0}
     pictures = picture(runs, metric, key, name, caption).on_paper
@@ -91,38 +92,68 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
     x: dict[str, Any] = {"field": "x", "type": "quantitative", "title": None, "axis": {"tickCount": 6, "grid": False}}
     y: dict[str, Any] = {"field": "y", "type": "quantitative", "title": None, "scale": {"zero": False}}
     together = {
-        "aggregate": [{"op": op, "field": field, "as": into} for op, field, into in
-                      (("mean", "x", "x"), ("mean", "y", "y"), ("min", "y", "low"), ("max", "y", "high"))],
+        "aggregate": [
+            {"op": op, "field": field, "as": into}
+            for op, field, into in (("mean", "x", "x"), ("mean", "y", "y"), ("min", "y", "low"), ("max", "y", "high"))
+        ],
         "groupby": ["arm", "step"],
-    }  # fmt: skip
+    }
     colour = coloured(key)
     tooltip = [
-        {"field": "arm", "title": "arm"}, {"field": "step", "title": STEP, "format": ",.0f"},
-        {"field": "y", "title": "mean", "format": ".4~r"}, {"field": "low", "title": "lowest run", "format": ".4~r"},
+        {"field": "arm", "title": "arm"},
+        {"field": "step", "title": STEP, "format": ",.0f"},
+        {"field": "y", "title": "mean", "format": ".4~r"},
+        {"field": "low", "title": "lowest run", "format": ".4~r"},
         {"field": "high", "title": "highest run", "format": ".4~r"},
-    ]  # fmt: skip
-    nearest = {"name": "nearest", "select": {
-        "type": "point", "fields": ["arm", "step"], "nearest": True, "on": "pointerover",
-        "clear": "pointerout"}}  # fmt: skip
+    ]
+    nearest = {
+        "name": "nearest",
+        "select": {
+            "type": "point",
+            "fields": ["arm", "step"],
+            "nearest": True,
+            "on": "pointerover",
+            "clear": "pointerout",
+        },
+    }
     shown = {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0}
     layers: list[dict[str, Any]] = [
-        {"transform": [together], "mark": {"type": "area"}, "encoding": {
-            "x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour,
-            "opacity": faded(0.18, 0.02) if len(key) <= len(COLOURS) else faded(0.05, 0)}},
-        {"mark": {"type": "line", "strokeWidth": 0.8}, "encoding": {
-            "x": x, "y": y, "color": colour, "detail": {"field": "run"}, "opacity": faded(0.45, 0.04)}},
-        {"transform": [together], "mark": {"type": "line", "strokeWidth": 2.2, "point": _few(points)}, "encoding": {
-            "x": x, "y": y, "color": colour, "opacity": faded()}},
-    ]  # fmt: skip
+        {
+            "transform": [together],
+            "mark": {"type": "area"},
+            "encoding": {
+                "x": x,
+                "y": {**y, "field": "low"},
+                "y2": {"field": "high"},
+                "color": colour,
+                "opacity": faded(0.18, 0.02) if len(key) <= len(COLOURS) else faded(0.05, 0),
+            },
+        },
+        {
+            "mark": {"type": "line", "strokeWidth": 0.8},
+            "encoding": {"x": x, "y": y, "color": colour, "detail": {"field": "run"}, "opacity": faded(0.45, 0.04)},
+        },
+        {
+            "transform": [together],
+            "mark": {"type": "line", "strokeWidth": 2.2, "point": _few(points)},
+            "encoding": {"x": x, "y": y, "color": colour, "opacity": faded()},
+        },
+    ]
     if hover:
         layers.append(
-            {"transform": [together], "params": [nearest], "mark": {"type": "point", "filled": True, "size": 90},
-             "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip, "opacity": shown}})  # fmt: skip
+            {
+                "transform": [together],
+                "params": [nearest],
+                "mark": {"type": "point", "filled": True, "size": 90},
+                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip, "opacity": shown},
+            }
+        )
     return {
-        "height": HEIGHT if hover else 200, "layer": layers,
+        "height": HEIGHT if hover else 200,
+        "layer": layers,
         "data": {"values": points} | ({"name": "points"} if hover else {}),
         "title": {"text": title, "fontWeight": "normal", "limit": 600 if hover else 300},
-    }  # fmt: skip
+    }
 
 
 def _few(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | bool:

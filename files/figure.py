@@ -163,8 +163,14 @@ def _theme(colours: Sequence[str]) -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": texts
         | {
-            "titleFontWeight": "normal", "titleColor": "@soft", "gridColor": "@line", "domainColor": "@line",
-            "tickColor": "@line", "labelLimit": 260, "titlePadding": 8, "labelPadding": 6,
+            "titleFontWeight": "normal",
+            "titleColor": "@soft",
+            "gridColor": "@line",
+            "domainColor": "@line",
+            "tickColor": "@line",
+            "labelLimit": 260,
+            "titlePadding": 8,
+            "labelPadding": 6,
         },
         "axisQuantitative": {"tickCount": 6},
         "legend": texts | {"titleFontWeight": "normal", "symbolStrokeWidth": 2},
@@ -172,7 +178,7 @@ def _theme(colours: Sequence[str]) -> dict[str, Any]:
         "text": {"color": "@ink", "fontSize": 12},
         "rule": {"color": "@ink"},
         "range": {"category": list(colours)},
-    }  # fmt: skip
+    }
 
 
 def _resolved(value: Any, colours: Mapping[str, str], *, with_key: bool) -> Any:
@@ -200,9 +206,13 @@ def _rendered(asked: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> list[
     seconds = SECONDS + SECONDS_EACH * len(asked)
     try:
         done = subprocess.run(
-            [sys.executable, "-P", str(program)], input=text, capture_output=True, encoding="utf-8", timeout=seconds,
+            [sys.executable, "-P", str(program)],
+            input=text,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=seconds,
             check=False,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         raise NotDrawn(f"drawing the figures took longer than {seconds} seconds, and was ended") from None
     if done.returncode:

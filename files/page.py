@@ -14,10 +14,15 @@ from files.figure import Drawn, Figure, draw, library, shape_of
 from files.tables import Table, code, escaped, fenced, markdown
 
 OUTLINES = {  # of a shape of the key, around 0
-    "circle": "M5,0A5,5,0,1,1,-5,0A5,5,0,1,1,5,0Z", "square": "M-5,-5H5V5H-5Z", "diamond": "M0,-6L5,0L0,6L-5,0Z",
-    "triangle-up": "M0,-5L5,5H-5Z", "cross": "M-6,-2H-2V-6H2V-2H6V2H2V6H-2V2H-6Z", "triangle-down": "M0,5L5,-5H-5Z",
-    "triangle-right": "M5,0L-5,5V-5Z", "triangle-left": "M-5,0L5,5V-5Z",
-}  # fmt: skip
+    "circle": "M5,0A5,5,0,1,1,-5,0A5,5,0,1,1,5,0Z",
+    "square": "M-5,-5H5V5H-5Z",
+    "diamond": "M0,-6L5,0L0,6L-5,0Z",
+    "triangle-up": "M0,-5L5,5H-5Z",
+    "cross": "M-6,-2H-2V-6H2V-2H6V2H2V6H-2V2H-6Z",
+    "triangle-down": "M0,5L5,-5H-5Z",
+    "triangle-right": "M5,0L-5,5V-5Z",
+    "triangle-left": "M-5,0L5,5V-5Z",
+}
 SIGNS = (b'content="contrastive-encoders"', b"--ink: #16181d")  # of a page of ours; the latter of earlier releases
 
 
@@ -64,12 +69,20 @@ def page(
         drawn = draw(figures, pictures=False)
     whole = {"figures": {figure.name: drawn[figure.name].vega for figure in figures}, **(data or {})}
     template = environment(here).get_template("page.html.j2")
-    return template.render(
-        title=title, sections=sections, lead=lead, style=style, key=key, data=whole,
-        outlines=[OUTLINES[shape_of(place)] for place in range(len(key))],
-        css=(here / "page.css").read_text(encoding="utf-8"),
-        scripts=[*([library()] if figures else []), (here / "page.js").read_text(encoding="utf-8"), *scripts],
-    ) + "\n"  # fmt: skip
+    return (
+        template.render(
+            title=title,
+            sections=sections,
+            lead=lead,
+            style=style,
+            key=key,
+            data=whole,
+            outlines=[OUTLINES[shape_of(place)] for place in range(len(key))],
+            css=(here / "page.css").read_text(encoding="utf-8"),
+            scripts=[*([library()] if figures else []), (here / "page.js").read_text(encoding="utf-8"), *scripts],
+        )
+        + "\n"
+    )
 
 
 def is_page(path: Path) -> bool:

@@ -147,8 +147,12 @@ def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
     for anchor in range(min(number, len(anchors))):
         document = anchor // each
         own = range(anchor * around, (anchor + 1) * around)
-        near = [p for other in range(document * each, (document + 1) * each) if other != anchor
-                for p in range(other * around, (other + 1) * around)]  # fmt: skip
+        near = [
+            p
+            for other in range(document * each, (document + 1) * each)
+            if other != anchor
+            for p in range(other * around, (other + 1) * around)
+        ]
         far = [p for p in range(len(positives)) if p // (each * around) != document][:: max(1, each * around)]
         parts = [
             Part("anchor", pieces_of(anchors[anchor], masked[anchor], labels[anchor], tokenizer), len(anchors[anchor]))

@@ -37,51 +37,96 @@ def coverage(documents: Sequence[Document], role: str) -> np.ndarray:
 def figures(batch: Sequence[Document], draws: Sequence[Document]) -> list[Figure]:
     """``batch`` as it is, a document a row; ``draws`` as a density."""
     colour = {
-        "field": "role", "type": "nominal", "legend": {"orient": "top", "title": None},
+        "field": "role",
+        "type": "nominal",
+        "legend": {"orient": "top", "title": None},
         "scale": {"domain": list(ROLES), "range": ["@c1", "@c2"]},
-    }  # fmt: skip
+    }
     spans = [
-        {"document": f"document {document.row}", "role": role, "from": start, "to": start + tokens,
-         "tokens": tokens, "of": document.tokens, "lane": 0 if role == ROLES[0] else 1}
-        for document in batch[:SHOWN] for role, start, tokens in document.spans
-    ]  # fmt: skip
+        {
+            "document": f"document {document.row}",
+            "role": role,
+            "from": start,
+            "to": start + tokens,
+            "tokens": tokens,
+            "of": document.tokens,
+            "lane": 0 if role == ROLES[0] else 1,
+        }
+        for document in batch[:SHOWN]
+        for role, start, tokens in document.spans
+    ]
     whole = [{"document": f"document {one.row}", "from": 0, "to": one.tokens} for one in batch[:SHOWN]]
     x = {"field": "from", "type": "quantitative", "title": "token of the document", "axis": {"grid": False}}
     y = {"field": "document", "type": "nominal", "title": None, "sort": None}
     tooltip = [
-        {"field": name, "title": title} for name, title in
-        (("document", "document"), ("role", "role"), ("from", "first token"), ("tokens", "tokens"), ("of", "of"))
-    ]  # fmt: skip
+        {"field": name, "title": title}
+        for name, title in (
+            ("document", "document"),
+            ("role", "role"),
+            ("from", "first token"),
+            ("tokens", "tokens"),
+            ("of", "of"),
+        )
+    ]
     drawn = {
         "height": {"step": ROW, "for": "position"},
         "layer": [
-            {"data": {"values": whole}, "mark": {"type": "rule", "color": "@line", "strokeWidth": 3},
-             "encoding": {"x": x, "x2": {"field": "to"}, "y": y}},
-            {"data": {"values": spans}, "mark": {"type": "bar", "height": 8, "opacity": 0.75, "cornerRadius": 2},
-             "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "color": colour, "tooltip": tooltip,
-                          "yOffset": {"field": "lane", "type": "nominal", "scale": {"range": [0, ROW]}}}},
+            {
+                "data": {"values": whole},
+                "mark": {"type": "rule", "color": "@line", "strokeWidth": 3},
+                "encoding": {"x": x, "x2": {"field": "to"}, "y": y},
+            },
+            {
+                "data": {"values": spans},
+                "mark": {"type": "bar", "height": 8, "opacity": 0.75, "cornerRadius": 2},
+                "encoding": {
+                    "x": x,
+                    "x2": {"field": "to"},
+                    "y": y,
+                    "color": colour,
+                    "tooltip": tooltip,
+                    "yOffset": {"field": "lane", "type": "nominal", "scale": {"range": [0, ROW]}},
+                },
+            },
         ],
-    }  # fmt: skip
+    }
     lines = [
         {"role": role, "at": (place + 0.5) / BINS, "share": float(value)}
-        for role in ROLES for place, value in enumerate(coverage(draws, role))
-    ]  # fmt: skip
+        for role in ROLES
+        for place, value in enumerate(coverage(draws, role))
+    ]
     density = {
-        "height": 220, "data": {"values": lines}, "mark": {"type": "line", "strokeWidth": 2, "tooltip": True},
+        "height": 220,
+        "data": {"values": lines},
+        "mark": {"type": "line", "strokeWidth": 2, "tooltip": True},
         "encoding": {
-            "x": {"field": "at", "type": "quantitative", "title": "place in the document",
-                  "axis": {"format": ".0%", "grid": False}},
-            "y": {"field": "share", "type": "quantitative", "title": "spans over a token"}, "color": colour,
-            "strokeDash": {"field": "role", "type": "nominal", "legend": None}},
-    }  # fmt: skip
+            "x": {
+                "field": "at",
+                "type": "quantitative",
+                "title": "place in the document",
+                "axis": {"format": ".0%", "grid": False},
+            },
+            "y": {"field": "share", "type": "quantitative", "title": "spans over a token"},
+            "color": colour,
+            "strokeDash": {"field": "role", "type": "nominal", "legend": None},
+        },
+    }
     more = f" The first {SHOWN} of {len(batch)} documents." if len(batch) > SHOWN else ""
     return [
-        Figure("places", "Where the spans of a batch lie",
-               f"The first batch: a line is a document, a bar a span, anchors above positives.{more}", [drawn]),
-        Figure("density", "Where spans lie over many draws",
-               f"How many anchors and positives of a document cover a token, by its place; {len(draws):,} draws.",
-               [density], _table(draws)),
-    ]  # fmt: skip
+        Figure(
+            "places",
+            "Where the spans of a batch lie",
+            f"The first batch: a line is a document, a bar a span, anchors above positives.{more}",
+            [drawn],
+        ),
+        Figure(
+            "density",
+            "Where spans lie over many draws",
+            f"How many anchors and positives of a document cover a token, by its place; {len(draws):,} draws.",
+            [density],
+            _table(draws),
+        ),
+    ]
 
 
 def _table(draws: Sequence[Document]) -> Table:

@@ -16,10 +16,18 @@ from preview.places import figures as figures_of_places
 from preview.summary import Histogram, Preview
 
 STYLES = {
-    "anchor": "bold cyan", "positive": "green", "hard negative": "red", "easy negative": "yellow",
-    "sentence": "bold cyan", "left": "bold cyan", "right": "green", "premise": "bold cyan", "hypothesis": "green",
-    "source": "bold cyan", "target": "green",
-}  # fmt: skip
+    "anchor": "bold cyan",
+    "positive": "green",
+    "hard negative": "red",
+    "easy negative": "yellow",
+    "sentence": "bold cyan",
+    "left": "bold cyan",
+    "right": "green",
+    "premise": "bold cyan",
+    "hypothesis": "green",
+    "source": "bold cyan",
+    "target": "green",
+}
 FATES = {"mask": "reverse", "random": "underline", "kept": "dim reverse"}
 BAR = 40
 CLIPPED = 240  # characters of a text on a terminal; the page has all
@@ -94,9 +102,11 @@ def _sections(preview: Preview) -> list[Section]:
     facts = Table(columns("of a batch", "value"), preview.facts, preview.title)
     places = figures_of_places(preview.first, preview.draws) if preview.draws else []
     twice = Table(
-        [Column("text"), Column("times in a batch", ",")], preview.repeated, "Texts that a batch has more than once",
+        [Column("text"), Column("times in a batch", ",")],
+        preview.repeated,
+        "Texts that a batch has more than once",
         "Whatever their roles. Where such a text is another row's negative, it is pushed away from itself.",
-    )  # fmt: skip
+    )
     examples = environment(Path(__file__).parent).get_template("examples.html.j2").render(preview=preview)
     of, name = (f" of {preview.part}", f"-{preview.part}") if preview.part else ("", "")
     drawn = [_lengths_drawn(preview), _padding_drawn(preview)]
@@ -108,7 +118,7 @@ def _sections(preview: Preview) -> list[Section]:
         *([Section(f"Masks{of}", [one._replace(name=one.name + name) for one in masks])] if masks else []),
         Section(f"Duplicates{of}", [twice] if preview.repeated else ["No text stands in a batch twice."]),
         Section(f"Examples{of}", [_markup(examples)]),
-    ]  # fmt: skip
+    ]
 
 
 def _lengths_drawn(preview: Preview) -> Figure:
@@ -119,14 +129,20 @@ def _lengths_drawn(preview: Preview) -> Figure:
             for low, high, count in zip(one.edges, one.edges[1:], one.counts, strict=False)
         ]
         x = {"type": "quantitative", "title": "tokens", "scale": {"zero": False}, "axis": {"grid": False}}
-        panels.append({
-            "height": 180, "data": {"values": bars}, "title": {"text": _lengths(one), "fontWeight": "normal"},
-            "mark": {"type": "bar", "color": "@c1", "binSpacing": 1},
-            "encoding": {
-                "x": {**x, "field": "from", "bin": "binned"}, "x2": {"field": "to"},
-                "y": {"field": "count", "type": "quantitative", "title": None},
-                "tooltip": [{"field": "tokens"}, {"field": "count", "format": ","}]},
-        })  # fmt: skip
+        panels.append(
+            {
+                "height": 180,
+                "data": {"values": bars},
+                "title": {"text": _lengths(one), "fontWeight": "normal"},
+                "mark": {"type": "bar", "color": "@c1", "binSpacing": 1},
+                "encoding": {
+                    "x": {**x, "field": "from", "bin": "binned"},
+                    "x2": {"field": "to"},
+                    "y": {"field": "count", "type": "quantitative", "title": None},
+                    "tooltip": [{"field": "tokens"}, {"field": "count", "format": ","}],
+                },
+            }
+        )
     rows = [[one.role, name, count] for one in preview.histograms for name, _, count in _counted(one)]
     table = Table([*columns("role", "tokens"), Column("count", ",")], rows)
     return Figure("lengths", "Lengths", f"Of {preview.batches} batches, special tokens counted.", panels, table)
@@ -137,8 +153,9 @@ def _padding_drawn(preview: Preview) -> Figure:
     ways = (("padded to its longest", whole), ("in chunks", chunks))
     parts = [
         {"way": way, "what": what, "tokens": tokens, "share": tokens / all_of_it}
-        for way, all_of_it in ways for what, tokens in (("real tokens", real), ("padding", all_of_it - real))
-    ]  # fmt: skip
+        for way, all_of_it in ways
+        for what, tokens in (("real tokens", real), ("padding", all_of_it - real))
+    ]
     caption = (
         "Tokens of a batch that are computed, on average. Chunks are of sequences of like length, as on this device."
     )
@@ -162,14 +179,17 @@ def _stacked(parts: list[dict[str, Any]], field: str, form: str = ",.0f") -> dic
     parts = [{**part, "place": whats.index(part["what"])} for part in parts]
     colours = {"domain": whats, "range": ["@c1", "@c2", "@c3", "@c4"][: len(whats)]}
     return {
-        "height": {"step": 38}, "data": {"values": parts}, "mark": {"type": "bar", "cornerRadius": 2},
+        "height": {"step": 38},
+        "data": {"values": parts},
+        "mark": {"type": "bar", "cornerRadius": 2},
         "encoding": {
             "y": {"field": field, "type": "nominal", "title": None, "sort": None},
             "x": {"field": "tokens", "type": "quantitative", "title": None, "axis": {"format": form, "grid": False}},
             "order": {"field": "place", "type": "quantitative"},
             "color": {"field": "what", "type": "nominal", "scale": colours, "legend": {"orient": "top", "title": None}},
-            "tooltip": [{"field": "what"}, {"field": "tokens", "format": form}, {"field": "share", "format": ".1%"}]},
-    }  # fmt: skip
+            "tooltip": [{"field": "what"}, {"field": "tokens", "format": form}, {"field": "share", "format": ".1%"}],
+        },
+    }
 
 
 def _markup(source: str) -> str:

@@ -188,8 +188,12 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
     counts, rows = manifest["counts"], method_of(manifest).rows
     log.info(
         "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",
-        folder, f"{counts['accepted']:,}", rows, f"{counts['samples']:,}", 100 * counts["yield"],
-    )  # fmt: skip
+        folder,
+        f"{counts['accepted']:,}",
+        rows,
+        f"{counts['samples']:,}",
+        100 * counts["yield"],
+    )
     if not counts["accepted"]:
         log.warning("%s: nothing was accepted. report.md says which rules they broke.", folder)
 

@@ -31,14 +31,19 @@ FAMILIES = {
     "gemma3": lambda **ids: transformers.Gemma3TextConfig(**ROTARY, sliding_window=4, **ids),
     "phi": lambda **ids: transformers.PhiConfig(**SIZES, max_position_embeddings=64, **ids),
     "opt": lambda **ids: transformers.OPTConfig(
-        hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, word_embed_proj_dim=32,
-        max_position_embeddings=64, **ids,
+        hidden_size=32,
+        ffn_dim=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        word_embed_proj_dim=32,
+        max_position_embeddings=64,
+        **ids,
     ),
     "gpt2": lambda **ids: transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, **NO_DROPOUT, **ids),
     "gpt_neo": lambda **ids: transformers.GPTNeoConfig(
         hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global"], 2]], max_position_embeddings=64, **ids
     ),
-}  # fmt: skip
+}
 BEGIN, END = 1, 2
 
 

@@ -114,15 +114,25 @@ def run_command(
     target = rest.pop(0) if first == "-m" else first
     if target == "torch.distributed.run":
         place = rest.index("--nproc-per-node") + 1
-        return _as_ranks(int(rest[place]), [word for word in rest[place + 1 :] if word not in ("-m", "--standalone")],
-                         cwd, timeout, env)  # fmt: skip
+        return _as_ranks(
+            int(rest[place]),
+            [word for word in rest[place + 1 :] if word not in ("-m", "--standalone")],
+            cwd,
+            timeout,
+            env,
+        )
     if target == TRAIN or (first == "-m" and (ROOT / target.partition(".")[0]).is_dir()):
         outcome = Started(target, rest, cwd, **env).finish(timeout)
         return subprocess.CompletedProcess([target, *rest], *outcome)
     return subprocess.run(
-        [sys.executable, *map(str, words)], cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-        timeout=timeout, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def _as_ranks(

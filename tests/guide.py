@@ -27,11 +27,20 @@ from training.checks import check_choice, check_values
 from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parent.parent
-GUIDE = ("README", *(f"docs/{name}" for name in """start improve your-text train make-data evaluate comparison export
-    scale""".split()))  # fmt: skip
+GUIDE = (
+    "README",
+    *(
+        f"docs/{name}"
+        for name in """start improve your-text train make-data evaluate comparison export
+    scale""".split()
+    ),
+)
 REFERENCE = tuple(f"docs/{name}" for name in "papers recipes evaluation".split())
-RECORDS = tuple(f"docs/{name}" for name in """results results/dino/README results/head_to_head/README
-    results/real/README results/tau_ap/README""".split())  # fmt: skip
+RECORDS = tuple(
+    f"docs/{name}"
+    for name in """results results/dino/README results/head_to_head/README
+    results/real/README results/tau_ap/README""".split()
+)
 LAUNCHED = re.compile(r"(?:torchrun --nproc-per-node \d+|srun python|python) (?:-m )?(?P<target>[\w.]+)(?P<words>.*)")
 
 

@@ -30,17 +30,37 @@ SECONDS = 60  # for one of them
 MEMORY = 12 << 30  # of addresses beyond what is there: a bound on what one may ask for
 SIZES = "vocab_size=400 hidden_size=16 layers=1 heads=2 intermediate_size=32 max_length=32".split()
 COMMANDS = {  # module, config, words that make it work
-    "train": ("train", ["model=simcse", "data=sentences", "data.path={texts}", "backbone=tiny", "batch_size=4",
-              "max_steps=1", "output_dir={out}", "data.cache_dir={cache}", "quiet=true",
-              *(f"tiny.{size}" for size in SIZES)]),
+    "train": (
+        "train",
+        [
+            "model=simcse",
+            "data=sentences",
+            "data.path={texts}",
+            "backbone=tiny",
+            "batch_size=4",
+            "max_steps=1",
+            "output_dir={out}",
+            "data.cache_dir={cache}",
+            "quiet=true",
+            *(f"tiny.{size}" for size in SIZES),
+        ],
+    ),
     "evaluation.__main__": ("evaluation", ["encoder={texts}", "data_root={out}", "suite=[stsb]"]),
     "export.__main__": ("export", ["run={texts}", "output={out}"]),
     "export.embed": ("export.embed", ["encoder={texts}", "input={texts}", "output={out}.npy"]),
     "synthesis.__main__": ("synthesis", ["recipe=dino_x2", "generator={out}", "input={texts}", "output={out}"]),
     "comparison.__main__": ("comparison", ["runs=[{out}]", "output={out}"]),
-    "preview.__main__": ("train", ["data=sentences", "data.path={texts}", "data.cache_dir={cache}", "quiet=true",
-                         *(f"tiny.{size}" for size in SIZES)]),
-}  # fmt: skip
+    "preview.__main__": (
+        "train",
+        [
+            "data=sentences",
+            "data.path={texts}",
+            "data.cache_dir={cache}",
+            "quiet=true",
+            *(f"tiny.{size}" for size in SIZES),
+        ],
+    ),
+}
 STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "workers", "parallel")  # when they are accepted
 # They start ldconfig, or a compiler, when they are first imported
 WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
@@ -48,12 +68,50 @@ WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.m
     sklearn.linear_model scipy.stats optuna pyarrow.parquet datamodules.documents datamodules.text_rows
     datamodules.scored_pairs encoders.load export.onnx_graph comparison.report training.run""".split()
 VALUES = [
-    -1, 0, 1, 2, 10**9, -(10**9), 10**17, 10**20, 0.5, -0.5, 1e300, float("nan"), float("inf"), float("-inf"), True,
-    None, "", " ", "x", "null", "1", "-1", "../x", "/", "/proc/x", "/dev/null", "a\tb", "数据", "ĐŞ‮", "a'b",
-    "${oc.env:NOPE}", "${nothing}", "os.system", "a" * 100_000, [], [1], ["x"], [[]], {}, {"x": 1},
+    -1,
+    0,
+    1,
+    2,
+    10**9,
+    -(10**9),
+    10**17,
+    10**20,
+    0.5,
+    -0.5,
+    1e300,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    True,
+    None,
+    "",
+    " ",
+    "x",
+    "null",
+    "1",
+    "-1",
+    "../x",
+    "/",
+    "/proc/x",
+    "/dev/null",
+    "a\tb",
+    "数据",
+    "ĐŞ‮",
+    "a'b",
+    "${oc.env:NOPE}",
+    "${nothing}",
+    "os.system",
+    "a" * 100_000,
+    [],
+    [1],
+    ["x"],
+    [[]],
+    {},
+    {"x": 1},
     {"_target_": "os.system"},
-    [float("nan")], "{file}",
-]  # fmt: skip
+    [float("nan")],
+    "{file}",
+]
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +120,14 @@ def places(tmp_path_factory):
     (folder / "texts.txt").write_text("".join(f"The ferry is in harbour {n}.\n" for n in range(40)))
     (folder / "file").write_bytes(random.Random(SEED).randbytes(1 << 20))
     (folder / "home").mkdir()
-    return {"texts": folder / "texts.txt", "out": folder / "out", "cache": folder / "cache", "file": folder / "file",
-            "home": folder / "home", "folder": folder}  # fmt: skip
+    return {
+        "texts": folder / "texts.txt",
+        "out": folder / "out",
+        "cache": folder / "cache",
+        "file": folder / "file",
+        "home": folder / "home",
+        "folder": folder,
+    }
 
 
 def cases(seed, number):
@@ -119,8 +183,13 @@ def wrong(status, said):
     if "Traceback" in said:
         return f"a traceback: {lines[-1][:300]}"
     if status == 2:
-        about = [line for line in lines if line.startswith(("train.py: ", "evaluation: ", "export: ", "embed.py: ",
-                 "synthesis: ", "comparison: ", "preview: "))]  # fmt: skip
+        about = [
+            line
+            for line in lines
+            if line.startswith(
+                ("train.py: ", "evaluation: ", "export: ", "embed.py: ", "synthesis: ", "comparison: ", "preview: ")
+            )
+        ]
         return "" if len(about) == 1 and len(about[0]) < 3000 else f"{len(about)} lines: {said[-300:]}"
     return "" if status == 0 else f"status {status}: {said[-300:]}"
 

@@ -35,8 +35,12 @@ def help_of(command: str) -> str:
     module = COMMANDS[command][0].removesuffix(".__main__")
     done = subprocess.run(
         [sys.executable, "-c", CODE, "train.py" if command == "train" else module],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
     assert (done.returncode, done.stderr) == (0, ""), "it imports what takes seconds"
     return done.stdout
 

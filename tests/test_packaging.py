@@ -23,10 +23,14 @@ MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
 PACKAGES = [name for name in PYPROJECT["tool"]["setuptools"]["packages"] if name != "command.configs"]
 # Where it is not the name of the distribution
 IMPORT_NAMES = {
-    "faiss-cpu": "faiss", "hydra-core": "hydra", "markdown-it-py": "markdown_it", "pyyaml": "yaml",
-    "scikit-learn": "sklearn", "umap-learn": "umap",
+    "faiss-cpu": "faiss",
+    "hydra-core": "hydra",
+    "markdown-it-py": "markdown_it",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "umap-learn": "umap",
     "vl-convert-python": "vl_convert",
-}  # fmt: skip
+}
 NEEDED_BY = {
     "pytorch_lightning.loggers.WandbLogger": "wandb",  # Lightning imports it when the logger is made
     "wandb": "pillow",  # wandb.Image does, and W&B has it in an extra of things that we do not want

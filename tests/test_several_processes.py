@@ -239,9 +239,14 @@ def test_numbers_are_shown_in_short(numbers, step, shown):
 def as_task(rank, **more):
     """What srun says to one of two tasks."""
     return {
-        "SLURM_NTASKS": "2", "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_JOB_NAME": "job",
-        "SLURM_JOB_ID": str(os.getpid()), "SLURM_NODELIST": "127.0.0.1", **more,
-    }  # fmt: skip
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_JOB_NAME": "job",
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_NODELIST": "127.0.0.1",
+        **more,
+    }
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -23,9 +23,13 @@ from training.callbacks.checkpoints import unreadable
 from training.parts import data_of, with_parts
 
 LOGGED_BY_EVERY_RUN = (
-    "train/loss", "train/lr", "throughput/documents_per_s", "throughput/real_tokens_per_s", "throughput/padding_share",
+    "train/loss",
+    "train/lr",
+    "throughput/documents_per_s",
+    "throughput/real_tokens_per_s",
+    "throughput/padding_share",
     "time/elapsed_s",
-)  # fmt: skip
+)
 OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
 
 
@@ -80,17 +84,38 @@ class TrainKeys(TypedDict):
 
 
 AT_LEAST_ONE = (
-    "batch_size", "token_budget", "max_epochs", "num_nodes", "log_every_n_steps", "checkpoint.every_n_steps",
-    "early_stopping", "training_length",
-    "model.max_length", "data.max_length", "tiny.vocab_size", "tiny.hidden_size", "tiny.layers", "tiny.heads",
-    "tiny.intermediate_size", "tiny.max_length", "model.lora.rank",
-)  # fmt: skip
+    "batch_size",
+    "token_budget",
+    "max_epochs",
+    "num_nodes",
+    "log_every_n_steps",
+    "checkpoint.every_n_steps",
+    "early_stopping",
+    "training_length",
+    "model.max_length",
+    "data.max_length",
+    "tiny.vocab_size",
+    "tiny.hidden_size",
+    "tiny.layers",
+    "tiny.heads",
+    "tiny.intermediate_size",
+    "tiny.max_length",
+    "model.lora.rank",
+)
 FROM_ZERO = {  # up to this
-    "model.lr": math.inf, "model.weight_decay": math.inf, "model.eps": math.inf, "model.cut_fraction": 1,
-    "data.num_workers": 4096, "checkpoint.every_n_minutes": math.inf, "evaluation.every_n_steps": math.inf,
-    "tiny.dropout": 1, "model.guide_absolute_margin": 2, "model.guide_relative_margin": 1,
-    "model.lora.dropout": 1, "model.lora.alpha": math.inf,
-}  # fmt: skip
+    "model.lr": math.inf,
+    "model.weight_decay": math.inf,
+    "model.eps": math.inf,
+    "model.cut_fraction": 1,
+    "data.num_workers": 4096,
+    "checkpoint.every_n_minutes": math.inf,
+    "evaluation.every_n_steps": math.inf,
+    "tiny.dropout": 1,
+    "model.guide_absolute_margin": 2,
+    "model.guide_relative_margin": 1,
+    "model.lora.dropout": 1,
+    "model.lora.alpha": math.inf,
+}
 OF_THE_OPTIMIZER = {"freeze": None, "layer_decay": None, "trained_weights": "fp32"}  # and what older checkpoints mean
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 

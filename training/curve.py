@@ -90,17 +90,32 @@ def score_panel(
     panel = curve_panel(run, name, height, hover=hover)
     panel["encoding"] = {"x": x, "y": y}
     panel["layer"] += [
-        {"data": {"name": "lines", "values": rules},
-         "mark": {"type": "rule", "strokeDash": [6, 4], "color": "@soft"}, "encoding": {"x": None, "y": y}},
-        {"data": {"name": "lines", "values": rules},
-         "mark": {"type": "text", "align": "left", "baseline": "bottom", "color": "@soft"},
-         "encoding": {"x": {"value": 4}, "xOffset": {"field": "place", "type": "nominal", "scale": {"range": [0, 260]}},
-                      "y": y, "text": {"field": "name"}}},
-        {"data": {"name": "best", "values": marked}, "mark": {"type": "rule", "color": "@c2"},
-         "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-        {"data": {"name": "best", "values": marked},
-         "mark": {"type": "point", "color": "@c2", "size": 160, "strokeWidth": 2.5}, "encoding": {"x": x, "y": y}},
-    ]  # fmt: skip
+        {
+            "data": {"name": "lines", "values": rules},
+            "mark": {"type": "rule", "strokeDash": [6, 4], "color": "@soft"},
+            "encoding": {"x": None, "y": y},
+        },
+        {
+            "data": {"name": "lines", "values": rules},
+            "mark": {"type": "text", "align": "left", "baseline": "bottom", "color": "@soft"},
+            "encoding": {
+                "x": {"value": 4},
+                "xOffset": {"field": "place", "type": "nominal", "scale": {"range": [0, 260]}},
+                "y": y,
+                "text": {"field": "name"},
+            },
+        },
+        {
+            "data": {"name": "best", "values": marked},
+            "mark": {"type": "rule", "color": "@c2"},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "data": {"name": "best", "values": marked},
+            "mark": {"type": "point", "color": "@c2", "size": 160, "strokeWidth": 2.5},
+            "encoding": {"x": x, "y": y},
+        },
+    ]
     return panel, bounds
 
 
@@ -112,15 +127,21 @@ def curve_panel(run: Curves, name: str, height: int, *, hover: bool = True) -> d
         {"step": at, "value": value} for at, value in zip(short["steps"][0], short["lines"][name][1], strict=True)
     ]
     tooltip = [{"field": "step", "title": STEP, "format": ",.0f"}, {"field": "value", "title": name, "format": ".5~g"}]
-    nearest = {"name": "nearest", "select": {
-        "type": "point", "fields": ["step"], "nearest": True, "on": "pointerover", "clear": "pointerout"}}  # fmt: skip
+    nearest = {
+        "name": "nearest",
+        "select": {"type": "point", "fields": ["step"], "nearest": True, "on": "pointerover", "clear": "pointerout"},
+    }
     shown = {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0}
     dots = {"size": 24} if len(points) < 30 else False
     layers: list[dict[str, Any]] = [{"mark": {"type": "line", "color": "@c1", "strokeWidth": 2, "point": dots}}]
     if hover:
         layers.append(
-            {"params": [nearest], "mark": {"type": "point", "filled": True, "size": 80, "color": "@c1"},
-             "encoding": {"opacity": shown, "tooltip": tooltip}})  # fmt: skip
+            {
+                "params": [nearest],
+                "mark": {"type": "point", "filled": True, "size": 80, "color": "@c1"},
+                "encoding": {"opacity": shown, "tooltip": tooltip},
+            }
+        )
     data = {"name": "points", "values": points} if hover else {"values": points}  # which a picture has several of
     return {"height": height, "data": data, "encoding": {"x": x, "y": y}, "layer": layers}
 
@@ -162,7 +183,11 @@ def _axes(values: Sequence[float]) -> tuple[dict[str, Any], dict[str, Any]]:
     number = {"type": "quantitative", "title": None}
     scale = {"type": "log"} if spans_decades(values) else {"zero": False}
     return {**number, "field": "step", "axis": {"grid": False, "tickCount": 5}}, {
-        **number, "field": "value", "scale": scale, "axis": {"tickCount": 5, "labelExpr": NUMBER}}  # fmt: skip
+        **number,
+        "field": "value",
+        "scale": scale,
+        "axis": {"tickCount": 5, "labelExpr": NUMBER},
+    }
 
 
 def is_alike(baseline: str, name: str) -> bool:

@@ -16,10 +16,24 @@ from contracts import InputError
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
-    "hydra", "output_dir", "verify", "devices", "num_nodes", "logger", "resume", "overwrite", "quiet", "next_steps",
-    "live", "data_licence", "stages", "only_stage", "training_length", "usual_length",
+    "hydra",
+    "output_dir",
+    "verify",
+    "devices",
+    "num_nodes",
+    "logger",
+    "resume",
+    "overwrite",
+    "quiet",
+    "next_steps",
+    "live",
+    "data_licence",
+    "stages",
+    "only_stage",
+    "training_length",
+    "usual_length",
     "allow_targets",
-)  # fmt: skip
+)
 NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "verify", "cache_dir", "num_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),

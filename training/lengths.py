@@ -98,9 +98,12 @@ def _settle(cfg: DictConfig, data: Any, longest: int, read: int, behind: int) ->
             one.settle_length(most, behind)
         if one.max_length > most and _is_default(keys):
             log.info(
-                "%s.max_length: %d, all that backbone=%s reads (%d otherwise).", place, most, cfg.backbone,
+                "%s.max_length: %d, all that backbone=%s reads (%d otherwise).",
+                place,
+                most,
+                cfg.backbone,
                 one.max_length,
-            )  # fmt: skip
+            )
             one.max_length = most
         _refuse_longer(one.max_length, longest, place, f"backbone={cfg.backbone}, which takes {longest} tokens")
         _refuse_longer(one.max_length, read, place, f"the {read} tokens that the encoder reads")

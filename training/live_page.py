@@ -80,9 +80,14 @@ class LivePage:
             live["neighbours"] = {"sentences": neighbours.sentences, "steps": sorted(neighbours.history.items())}
         scripts = [*([script()] if figures else []), Path(__file__).with_name("live.js").read_text(encoding="utf-8")]
         html = page(
-            name, [Section("Now", [_state(state)]), *sections], [], style=CSS, scripts=scripts,
-            drawn=self._with_numbers(figures), data={"curves": data, "live": live},
-        )  # fmt: skip
+            name,
+            [Section("Now", [_state(state)]), *sections],
+            [],
+            style=CSS,
+            scripts=scripts,
+            drawn=self._with_numbers(figures),
+            data={"curves": data, "live": live},
+        )
         write_whole(self.folder / PAGE, html, sync=False)
 
     def _with_numbers(self, figures: Sequence[Figure]) -> dict[str, Drawn]:
@@ -167,9 +172,12 @@ def _state(state: State) -> Any:
         reload = Markup('<label><input type="checkbox" id="reloads" checked> reload this page by itself</label>')
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('{}<p id="state"><strong>{}</strong> {}\n{} {} <span id="age" role="status"></span></p>').format(
-        bar, state.words, f"Step {state.step:,}{of}, {clock(state.elapsed)}{left}.", f"Written {written}.",
+        bar,
+        state.words,
+        f"Step {state.step:,}{of}, {clock(state.elapsed)}{left}.",
+        f"Written {written}.",
         reload,
-    )  # fmt: skip
+    )
 
 
 NEAREST_TABLE = """

@@ -85,8 +85,10 @@ class MetricsCSV(Logger):
             lost = kept["rows"] - len(rows)
             log.warning(
                 "%s was cut short: its row of step %s is put back from the checkpoint%s.",
-                self.path, kept["last"]["step"], f", {lost} before it are lost" if lost else "",
-            )  # fmt: skip
+                self.path,
+                kept["last"]["step"],
+                f", {lost} before it are lost" if lost else "",
+            )
         self._rewrite(rows)
         self._opened = True
 

@@ -34,9 +34,21 @@ PART_WORD = re.compile(r"\+{0,2}data\.parts\.(?P<name>[^.=@/]+)\.data=(?P<kind>.
 QUOTES = "'\""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes, which live through all of it
-    "output_dir", "resume", "overwrite", "only_stage", "stages", "experiment", "devices", "num_nodes", "trainer",
-    "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.accelerator", "tiny",
-)  # fmt: skip
+    "output_dir",
+    "resume",
+    "overwrite",
+    "only_stage",
+    "stages",
+    "experiment",
+    "devices",
+    "num_nodes",
+    "trainer",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
+    "trainer.accelerator",
+    "tiny",
+)
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 

@@ -27,12 +27,18 @@ from files.listing import form_of
 PAIRS: tuple[Names, ...] = (("sentence1", "sentence2"), ("text_a", "text_b"), ("text1", "text2"))
 RATINGS: tuple[Names, ...] = (("score",), ("label",), ("scores",), ("labels",), ("similarity",))
 ANSWERS: tuple[Names, ...] = (
-    ("query", "document"), ("query", "passage"), ("query", "positive"), ("question", "answer"), ("anchor", "positive")
-)  # fmt: skip
+    ("query", "document"),
+    ("query", "passage"),
+    ("query", "positive"),
+    ("question", "answer"),
+    ("anchor", "positive"),
+)
 TRIPLETS: tuple[Names, ...] = (
-    ("anchor", "positive", "negative"), ("query", "positive", "negative"), ("sent0", "sent1", "hard_neg"),
+    ("anchor", "positive", "negative"),
+    ("query", "positive", "negative"),
+    ("sent0", "sent1", "hard_neg"),
     ("premise", "entailment", "contradiction"),
-)  # fmt: skip
+)
 TEXTS: tuple[Names, ...] = (("text",), ("sentence",))
 LABELS: tuple[Names, ...] = (("label",), ("labels",), ("label_text",))
 OF_DOCUMENTS = ("document", "passage", "corpus")  # what a folder may call their prompt

@@ -60,9 +60,15 @@ class Geometry:
     def score_names(self) -> list[str]:
         above = "" if self.threshold == THRESHOLD else f">{self.threshold:g}"
         metrics = (
-            f"alignment{above}", "uniformity", "uniformity-distinct", "anisotropy",
-            "effective-rank", "effective-rank-centred", "norm", "norm-std",
-        )  # fmt: skip
+            f"alignment{above}",
+            "uniformity",
+            "uniformity-distinct",
+            "anisotropy",
+            "effective-rank",
+            "effective-rank-centred",
+            "norm",
+            "norm-std",
+        )
         return [f"{self.pairs.name}/geometry/{metric}" for metric in metrics]
 
     def score(self, pool: Pool, how: How) -> dict[str, Estimate]:

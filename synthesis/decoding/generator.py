@@ -108,9 +108,7 @@ class Generator:
         written = [self._as_chat(text) for text in plain] if self.chat_template else plain
         # A chat template writes the special tokens itself
         rows = self.tokenizer(written, add_special_tokens=not self.chat_template)["input_ids"] if written else []
-        of = {
-            text: self._unended(list(ids), one) for text, one, ids in zip(plain, written, rows, strict=True)
-        }  # fmt: skip
+        of = {text: self._unended(list(ids), one) for text, one, ids in zip(plain, written, rows, strict=True)}
         return [of[text] if isinstance(text, str) else list(text) for text in texts]
 
     def decode(self, before: int, ids: Sequence[int]) -> str:

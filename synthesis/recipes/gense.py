@@ -63,10 +63,20 @@ class Gense(FromSentences):
         if (self.chat_template or self.served) and (mark := closing_mark(self.judge.prompts)):
             how = replace(how, stop=mark, abandon="\n")
         stage = GenseStage(
-            self.home, self.recipe["name"], sentences.number, self.shard_size, self.identity,
-            self.about(sentences.counts), how, self.judge.prompts, sentences, self.candidates,
-            self.max_source_tokens, self.max_pair_tokens, self.judged,
-        )  # fmt: skip
+            self.home,
+            self.recipe["name"],
+            sentences.number,
+            self.shard_size,
+            self.identity,
+            self.about(sentences.counts),
+            how,
+            self.judge.prompts,
+            sentences,
+            self.candidates,
+            self.max_source_tokens,
+            self.max_pair_tokens,
+            self.judged,
+        )
         self.scored = stage
         decode_shards(stage, generator, ranks, close_scored, watch, quiet=self.quiet)
 

@@ -137,15 +137,16 @@ class Translator:
         for some in by_length({text: one[:most] for text, one in ids.items()}):
             batch = self.tokenizer(
                 [self.language.prefix + text for text in some],
-                padding=True, truncation=True, max_length=most, return_tensors="pt",
-            ).to(self.model.device)  # fmt: skip
+                padding=True,
+                truncation=True,
+                max_length=most,
+                return_tensors="pt",
+            ).to(self.model.device)
             inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
             # Empty ones grow with the decoder; what generate makes has as many layers as the encoder
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
             ids_RT = self.model.generate(**inputs, do_sample=False, past_key_values=cache, **self.options).cpu()
-            written = self.tokenizer.batch_decode(
-                ids_RT, skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )  # fmt: skip
+            written = self.tokenizer.batch_decode(ids_RT, skip_special_tokens=True, clean_up_tokenization_spaces=False)
             for text, other, ids_T in zip(some, written, ids_RT[:, 1:].tolist(), strict=True):
                 found[text] = Translation(
                     " ".join(other.split()), len(ids[text]) <= most and bool(self.ends & {*ids_T})

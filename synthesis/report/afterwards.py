@@ -102,8 +102,10 @@ def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], 
     sheet, allowed = write_sheet(folder, number, labels_of(folder), seed, as_trained)
     log.info(
         "%s is written: fill in its column label with one of %s, then say annotations=%s.",
-        sheet, ", ".join(allowed), sheet,
-    )  # fmt: skip
+        sheet,
+        ", ".join(allowed),
+        sheet,
+    )
 
 
 def take_back(folder: Path, sheet: Path) -> str:

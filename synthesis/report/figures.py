@@ -41,17 +41,28 @@ def fates(counts: Mapping[str, Any], labels: Sequence[str]) -> Figure:
     ]
     legend = {"orient": "top", "title": None, "columns": 2, "labelLimit": 300}
     panel = {
-        "height": {"step": 38}, "data": {"values": parts}, "mark": {"type": "bar", "cornerRadius": 2},
+        "height": {"step": 38},
+        "data": {"values": parts},
+        "mark": {"type": "bar", "cornerRadius": 2},
         "encoding": {
             "y": {"field": "label", "type": "nominal", "title": None, "sort": list(labels)},
             "x": {"field": "texts", "type": "quantitative", "title": "sampled texts", "axis": {"grid": False}},
             "order": {"field": "place", "type": "quantitative"},
-            "color": {"field": "fate", "type": "nominal", "legend": legend,
-                      "scale": {"domain": reasons, "range": [FATES[place % 8] for place in range(len(reasons))]}},
+            "color": {
+                "field": "fate",
+                "type": "nominal",
+                "legend": legend,
+                "scale": {"domain": reasons, "range": [FATES[place % 8] for place in range(len(reasons))]},
+            },
             "opacity": faded(field="label"),
-            "tooltip": [{"field": "label"}, {"field": "fate"}, {"field": "texts", "format": ","},
-                        {"field": "share", "format": ".1%"}]},
-    }  # fmt: skip
+            "tooltip": [
+                {"field": "label"},
+                {"field": "fate"},
+                {"field": "texts", "format": ","},
+                {"field": "share", "format": ".1%"},
+            ],
+        },
+    }
     return Figure("fates", "What became of the sampled texts", "By the first reason that applied.", [panel])
 
 
@@ -72,19 +83,25 @@ def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure |
             counts = [one["labels"].get(label, none) for one in group]
             samples, accepted = sum(one["samples"] for one in counts), sum(one["accepted"] for one in counts)
             so_far[label] += accepted
-            points.append({
-                "label": label, "after": after, "accepted": so_far[label],
-                "yield": accepted / samples if samples else None,
-            })  # fmt: skip
+            points.append(
+                {
+                    "label": label,
+                    "after": after,
+                    "accepted": so_far[label],
+                    "yield": accepted / samples if samples else None,
+                }
+            )
     rows = [[one["label"], one["after"], one["accepted"], one["yield"]] for one in points]
     caption = f"A point is {size:,} shard{'s' if size > 1 else ''}, at the time when they were written."
     x = {"field": "after", "type": "quantitative", "title": f"{unit} after the first shard"}
     share = {"field": "yield", "type": "quantitative", "title": "accepted of what was sampled", "axis": {"format": "%"}}
     total = {"field": "accepted", "type": "quantitative", "title": "accepted so far"}
     tooltip = [
-        {"field": "label"}, {"field": "after", "title": unit, "format": ".1f"}, {"field": "accepted", "format": ","},
+        {"field": "label"},
+        {"field": "after", "title": unit, "format": ".1f"},
+        {"field": "accepted", "format": ","},
         {"field": "yield", "format": ".1%"},
-    ]  # fmt: skip
+    ]
     table = Table([Column("label"), Column(unit, ".1f"), Column("accepted so far", ","), Column("yield", ".1%")], rows)
     panels = [_lines(points, labels, x, y, tooltip) for y in (share, total)]
     return Figure("over-time", "Yield over time", caption, panels, table, width=380)
@@ -127,8 +144,11 @@ def answers(found: Mapping[str, Sequence[int]]) -> Figure:
         "half the discriminator disagrees. Of each sentence the candidate that stands for it, whatever other rules say."
     )
     figure = _shares("answers", "What the discriminator said", caption, "probability of the wanted answer", curves)
-    rule = {"data": {"values": [{"half": 0.5}]}, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@soft"},
-            "encoding": {"x": {"field": "half", "type": "quantitative"}}}  # fmt: skip
+    rule = {
+        "data": {"values": [{"half": 0.5}]},
+        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@soft"},
+        "encoding": {"x": {"field": "half", "type": "quantitative"}},
+    }
     panel = {**figure.panels[0], "layer": [*figure.panels[0]["layer"], rule]}
     return figure._replace(panels=[panel])
 
@@ -137,13 +157,19 @@ def thresholds(curve: Mapping[str, int], rows: int) -> Figure:
     """Sentences whose triplet is accepted at other thresholds. ``curve`` is a manifest's."""
     points = [{"threshold": float(one), "share": count / max(rows, 1), "n": count} for one, count in curve.items()]
     panel = {
-        "height": 240, "data": {"values": points}, "mark": {"type": "line", "point": True, "color": "@ink"},
+        "height": 240,
+        "data": {"values": points},
+        "mark": {"type": "line", "point": True, "color": "@ink"},
         "encoding": {
             "x": {"field": "threshold", "type": "quantitative", "scale": {"zero": False}},
             "y": {"field": "share", "type": "quantitative", "title": "share of the sentences", "axis": {"format": "%"}},
-            "tooltip": [{"field": "threshold"}, {"field": "n", "format": ",", "title": "triplets"},
-                        {"field": "share", "format": ".1%"}]},
-    }  # fmt: skip
+            "tooltip": [
+                {"field": "threshold"},
+                {"field": "n", "format": ",", "title": "triplets"},
+                {"field": "share", "format": ".1%"},
+            ],
+        },
+    }
     return Figure("thresholds", "Accepted at other thresholds", "The other rules as they are.", [panel])
 
 
@@ -151,14 +177,24 @@ def rules(broken: Mapping[str, int], rows: int) -> Figure:
     """``broken`` is a manifest's: each rule as if it were the only one."""
     bars = [{"rule": rule, "n": number, "share": number / max(rows, 1)} for rule, number in broken.items()]
     panel = {
-        "height": {"step": 30}, "data": {"values": bars}, "mark": {"type": "bar", "color": "@soft", "cornerRadius": 2},
+        "height": {"step": 30},
+        "data": {"values": bars},
+        "mark": {"type": "bar", "color": "@soft", "cornerRadius": 2},
         "encoding": {
             "y": {"field": "rule", "type": "nominal", "title": None, "sort": None},
-            "x": {"field": "share", "type": "quantitative", "title": "share of the sentences that break it",
-                  "axis": {"format": "%"}},
-            "tooltip": [{"field": "rule"}, {"field": "n", "format": ",", "title": "sentences"},
-                        {"field": "share", "format": ".1%"}]},
-    }  # fmt: skip
+            "x": {
+                "field": "share",
+                "type": "quantitative",
+                "title": "share of the sentences that break it",
+                "axis": {"format": "%"},
+            },
+            "tooltip": [
+                {"field": "rule"},
+                {"field": "n", "format": ",", "title": "sentences"},
+                {"field": "share", "format": ".1%"},
+            ],
+        },
+    }
     return Figure("rules", "Rules", "Each as if it were the only one.", [panel])
 
 
@@ -178,26 +214,35 @@ def _shares(name: str, title: str, caption: str, x_title: str, curves: Sequence[
     x = {"field": "x", "type": "quantitative", "title": x_title, "scale": {"zero": False, "nice": False}}
     y = {"field": "share", "type": "quantitative", "title": "share of the texts", "axis": {"format": "%"}}
     tooltip = [
-        {"field": "label"}, {"field": "x", "title": x_title, "format": form}, {"field": "texts", "format": ","},
+        {"field": "label"},
+        {"field": "x", "title": x_title, "format": form},
+        {"field": "texts", "format": ","},
         {"field": "share", "format": ".1%"},
-    ]  # fmt: skip
+    ]
     rows = [[format(x, form), *(one.counts[place] for one in curves)] for place, x in enumerate(curves[0].xs)]
     table = Table([Column(x_title), *columns(*labels, number=",")], rows)
     return Figure(name, title, caption, [_lines(points, labels, x, y, tooltip)], table)
 
 
 def _lines(
-    points: Sequence[Mapping[str, Any]], labels: Sequence[str], x: Mapping[str, Any], y: Mapping[str, Any],
+    points: Sequence[Mapping[str, Any]],
+    labels: Sequence[str],
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
     tooltip: Sequence[Mapping[str, str]],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     several = len(labels) > 1
     alike = {"color": coloured(labels, "label"), "opacity": faded(field="label")} if several else {}
     drawn = {} if several else {"color": "@c1"}
     return {
-        "height": 240, "data": {"values": list(points)}, "encoding": {"x": x, "y": y},
+        "height": 240,
+        "data": {"values": list(points)},
+        "encoding": {"x": x, "y": y},
         "layer": [
             {"mark": {"type": "line", "strokeWidth": 1.6, **drawn}, "encoding": alike},
-            {"mark": {"type": "point", "filled": True, "size": 36, **drawn},
-             "encoding": {**alike, "shape": shaped(labels, "label"), "tooltip": list(tooltip)}},
+            {
+                "mark": {"type": "point", "filled": True, "size": 36, **drawn},
+                "encoding": {**alike, "shape": shaped(labels, "label"), "tooltip": list(tooltip)},
+            },
         ],
-    }  # fmt: skip
+    }

@@ -40,18 +40,22 @@ def write_triplet_report(folder: Path, manifest: dict[str, Any], encoder: Encode
     if encoder is not None:
         shown = wall.with_cosines(shown, encoder.embed)
     sections = [
-        _sentences(manifest), _rules(manifest, [figures.over_time(records, [LABEL])]),
+        _sentences(manifest),
+        _rules(manifest, [figures.over_time(records, [LABEL])]),
         *([_curve(manifest["accepted_at_threshold"], counts)] if judge else []),
         *_disagreed(manifest.get("answers", {}), shown),
         _texts(measured, shown, distributions(measured, shown, encoder, pairs=True)),
         doubles_section(_as_shown(triplets)),
-    ]  # fmt: skip
+    ]
     texts = len(method.directions)  # of a row
     write_both(
-        folder, method.rows.capitalize(), _lead(manifest, method), sections,
+        folder,
+        method.rows.capitalize(),
+        _lead(manifest, method),
+        sections,
         Wall(shown, method.directions, counts["accepted"] * texts, wall.counted(counts) * texts),
         draw_examples(entries, method.directions, EXAMPLES, SEED),
-    )  # fmt: skip
+    )
     if encoder is None:  # a report that is written again leaves the card, in which somebody may have written
         write_triplet_card(folder, manifest)
     return {"measures": as_json(measured)}
@@ -142,16 +146,25 @@ def _disagreed(answers: Mapping[str, Sequence[int]], shown: Sequence[Shown]) -> 
 def _texts(measured: Mapping[str, Measured], shown: Sequence[Shown], drawn: Sequence[Figure]) -> Section:
     cosines = wall.cosines_of(shown)
     rows = [
-        (direction, one.texts, one.mean_words, one.distinct_1, one.distinct_2, one.overlap,
-         *([mean(cosines.get(direction, ()))] if cosines else []))
+        (
+            direction,
+            one.texts,
+            one.mean_words,
+            one.distinct_1,
+            one.distinct_2,
+            one.overlap,
+            *([mean(cosines.get(direction, ()))] if cosines else []),
+        )
         for direction, one in measured.items()
-    ]  # fmt: skip
+    ]
     note = (
         f"Of accepted texts, {MEASURED:,} at most. distinct-n: different n-grams of words over all of them, of the "
         "first 20,000 texts. Overlap: mean Jaccard of the words of premise and text, case and punctuation left out."
     )
     heads = [
-        Column(""), Column("texts", ","), Column("words", ".1f"),
+        Column(""),
+        Column("texts", ","),
+        Column("words", ".1f"),
         *columns("distinct-1", "distinct-2", "overlap", *(["similarity"] if cosines else []), number=".3f"),
-    ]  # fmt: skip
+    ]
     return Section("Texts", [note, Table(heads, rows), *drawn])

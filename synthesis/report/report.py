@@ -99,9 +99,15 @@ def write_both(
     write_whole(folder / "report.md", in_markdown(title, [*sections, some], [lead]))
     first = wall.wall_section(on.shown, on.accepted, on.left_out) if on.shown else some
     html = page(
-        title, [first, *sections], [lead], drawn=drawn, key=on.labels, style=wall.style(), scripts=[wall.script()],
+        title,
+        [first, *sections],
+        [lead],
+        drawn=drawn,
+        key=on.labels,
+        style=wall.style(),
+        scripts=[wall.script()],
         data={"wall": wall.data_of(on.shown, on.labels)},
-    )  # fmt: skip
+    )
     write_whole(folder / "report.html", html)
 
 
@@ -117,20 +123,31 @@ def _yields(counts: dict[str, Any], labels: Sequence[str], drawn: Sequence[Figur
 def _measures(measured: dict[str, Measured], shown: Sequence[Shown], drawn: Sequence[Figure]) -> Section:
     cosines = wall.cosines_of(shown)
     rows = [
-        (label, one.mean_words, one.distinct_1, one.distinct_2, one.copies, one.folded_copies, one.overlap,
-         *([mean(cosines.get(label, ()))] if cosines else []))
+        (
+            label,
+            one.mean_words,
+            one.distinct_1,
+            one.distinct_2,
+            one.copies,
+            one.folded_copies,
+            one.overlap,
+            *([mean(cosines.get(label, ()))] if cosines else []),
+        )
         for label, one in measured.items()
-    ]  # fmt: skip
+    ]
     note = (
         "Of the accepted texts. distinct-n: different n-grams of words over all of them, of the first 20,000 texts. "
         "Folded copies equal x1 but for case and punctuation, which n-grams and overlap leave out too. "
         "Overlap: mean Jaccard of the words of x1 and x2."
     )
     heads = [
-        Column("label"), Column("words", ".1f"), *columns("distinct-1", "distinct-2", number=".3f"),
-        *columns("copies", "folded copies", number=".1%"), Column("overlap", ".3f"),
+        Column("label"),
+        Column("words", ".1f"),
+        *columns("distinct-1", "distinct-2", number=".3f"),
+        *columns("copies", "folded copies", number=".1%"),
+        Column("overlap", ".3f"),
         *([Column("similarity", ".3f")] if cosines else []),
-    ]  # fmt: skip
+    ]
     return Section("Texts", [note, Table(heads, rows), *drawn])
 
 

@@ -124,10 +124,18 @@ def data_of(wall: Sequence[Shown], labels: Sequence[str]) -> dict[str, Any]:
         return None if value is None else round(value, 4)
 
     items = [
-        [one.x1 and beginning(one.x1), beginning(one.text), labels.index(one.label), fates.index(one.fate), one.words,
-         rounded(one.overlap), rounded(one.cosine), rounded(one.p)]
+        [
+            one.x1 and beginning(one.x1),
+            beginning(one.text),
+            labels.index(one.label),
+            fates.index(one.fate),
+            one.words,
+            rounded(one.overlap),
+            rounded(one.cosine),
+            rounded(one.p),
+        ]
         for one in wall
-    ]  # fmt: skip
+    ]
     return {"labels": list(labels), "fates": fates, "items": items}
 
 

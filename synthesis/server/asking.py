@@ -111,8 +111,11 @@ class ServedDiscriminator:
             log.warning(
                 "%s: neither %s was among the likeliest answers for %d of %d pairs: they stay undecided, which breaks "
                 "rules.agree and rules.threshold.",
-                self.server.name, " nor ".join(self.answers.values()), undecided, len(found),
-            )  # fmt: skip
+                self.server.name,
+                " nor ".join(self.answers.values()),
+                undecided,
+                len(found),
+            )
         of = {pair: None if p is None else round(p, DIGITS) for pair, p in zip(wanted, found, strict=True)}
         return [of[pair] for pair in pairs]
 

@@ -88,8 +88,14 @@ class Lines(Tally):
         left = tqdm.format_interval((self.total - done) * seconds / done) if done else "unknown"
         log.info(
             "%s%s: %.0f %%, %s of %s prompts, %s, time left %s",
-            self.name, self.who, 100 * done / self.total, f"{done:,}", f"{self.total:,}", self.rates(seconds), left,
-        )  # fmt: skip
+            self.name,
+            self.who,
+            100 * done / self.total,
+            f"{done:,}",
+            f"{self.total:,}",
+            self.rates(seconds),
+            left,
+        )
 
 
 def choose_progress(ranks: Ranks, *, quiet: bool) -> Progress:

@@ -179,9 +179,12 @@ def run_stage(
     def write(shards: Iterator[Shard]) -> None:
         for shard in shards:
             about = {
-                "first": shard.first, "inputs": shard.units, "tokens": shard.tokens, "labels": shard.counts(),
+                "first": shard.first,
+                "inputs": shard.units,
+                "tokens": shard.tokens,
+                "labels": shard.counts(),
                 "left_out": some_left_out(shard.left_out()),
-            }  # fmt: skip
+            }
             stage.store.write(shard.number, shard.entries(), about)
             progress.wrote(shard)
 
@@ -225,8 +228,11 @@ def finish(stage: Stage) -> None:
         return
     log.info(
         "%s: %s of %s texts accepted (%.1f %%); report.html says how good they are.",
-        stage.folder, f"{counts['accepted']:,}", f"{counts['samples']:,}", 100 * counts["yield"],
-    )  # fmt: skip
+        stage.folder,
+        f"{counts['accepted']:,}",
+        f"{counts['samples']:,}",
+        100 * counts["yield"],
+    )
 
 
 def leave_unfinished(stage: DataSet) -> None:

@@ -129,10 +129,14 @@ def test_flops_against_a_count_by_hand():
 
     model = RobertaForMaskedLM(
         RobertaConfig(
-            vocab_size=11, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+            vocab_size=11,
+            hidden_size=4,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            intermediate_size=8,
             max_position_embeddings=20,
         )
-    )  # fmt: skip
+    )
     anchors, positives = (Ragged(torch.zeros(5, dtype=torch.int64), np.array([2, 3])) for _ in range(2))
     labels = torch.tensor([-100, 7, -100, -100, 3])
     batch = SpanBatch(anchors, anchors.ids, labels, positives, np.array([0]))

@@ -36,8 +36,10 @@ def test_what_failed_is_tried_again_and_what_is_done_is_passed_over(tmp_path, ca
     assert "no_such_key" in found[unknown]["not_there"]
     assert "error" in found["gpu_step --no-such-option"]
     assert [row.split("|")[3].strip()[:9] for row in (tmp_path / "gpu.md").read_text().splitlines()[4:]] == [
-        "as it was", "gpu\\_step", "gpu\\_step",
-    ]  # fmt: skip
+        "as it was",
+        "gpu\\_step",
+        "gpu\\_step",
+    ]
     monkeypatch.setitem(gpu.JOBS, "step", [unknown, "sts_speed"])
     assert gpu.main(words) == 0
     assert gpu.main([*CPU[:1], *words[2:]]) == 2  # full sizes are another machine's, so to speak

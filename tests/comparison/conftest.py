@@ -29,26 +29,44 @@ def make_run(folder: Path, objective: str, seed: int, noise: float, **recipe) ->
         scores[name] = estimates[name].value
     subsets = {"sts12": np.array(["news"] * 100 + ["forum"] * 50), "stsb": np.array(["stsb"] * PAIRS)}
     folder.mkdir(parents=True)
-    write_items(folder / "items.npz", ItemScores(
-        cosines, gold, subsets, dict.fromkeys(TASKS, "0123456789abcdef"),
-        {name: one.replicates_R.numpy() for name, one in estimates.items()},
-    ))  # fmt: skip
+    write_items(
+        folder / "items.npz",
+        ItemScores(
+            cosines,
+            gold,
+            subsets,
+            dict.fromkeys(TASKS, "0123456789abcdef"),
+            {name: one.replicates_R.numpy() for name, one in estimates.items()},
+        ),
+    )
     assert average(list(estimates.values())).value > 0
     lines = ["step,stsb-dev/cosine/spearman,time/elapsed_s,train/loss"]
     lines += [
         f"{step},{scores['stsb/cosine/spearman'] * step / 30},{step / 10},{3 - step / 20}" for step in (10, 20, 30)
     ]
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    write_results(folder / "results.json", Results(
-        version=RESULTS_VERSION, objective=objective, backbone="tiny",
-        recipe={"seed": seed, "output_dir": str(folder), "batch_size": 8, "model": {"lr": 0.001}, **recipe},
-        scores=scores, intervals={}, best_step=30,
-        spent=Spent(
-            steps=30, examples=240, real_tokens=3000, padded_tokens=10, wall_seconds=3.0, peak_memory_bytes=2**26
+    write_results(
+        folder / "results.json",
+        Results(
+            version=RESULTS_VERSION,
+            objective=objective,
+            backbone="tiny",
+            recipe={"seed": seed, "output_dir": str(folder), "batch_size": 8, "model": {"lr": 0.001}, **recipe},
+            scores=scores,
+            intervals={},
+            best_step=30,
+            spent=Spent(
+                steps=30, examples=240, real_tokens=3000, padded_tokens=10, wall_seconds=3.0, peak_memory_bytes=2**26
+            ),
+            seeds=[seed],
+            versions={},
+            device="cpu",
+            processes=1,
+            git_commit=None,
+            data=[],
+            overlap={"sts12": {"checked": 50, "found": 3 if objective == "leaky" else 0}},
         ),
-        seeds=[seed], versions={}, device="cpu", processes=1, git_commit=None, data=[],
-        overlap={"sts12": {"checked": 50, "found": 3 if objective == "leaky" else 0}},
-    ))  # fmt: skip
+    )
     return folder
 
 

@@ -133,9 +133,18 @@ def test_a_sweep_gets_its_map(run_folder, tmp_path):
 
 def test_what_runs_say_of_what_they_began_from_is_a_table(run_folder, tmp_path):
     verdict = Verdict(
-        headline="Spearman of stsb", scores=["stsb/cosine/spearman"], outcome="worse", before=70.0, after=62.5,
-        interval=[-9.0, -6.0], p=None, items=150, tfidf=None, sentence="Worse: ...", to_try=[],
-    )  # fmt: skip
+        headline="Spearman of stsb",
+        scores=["stsb/cosine/spearman"],
+        outcome="worse",
+        before=70.0,
+        after=62.5,
+        interval=[-9.0, -6.0],
+        p=None,
+        items=150,
+        tfidf=None,
+        sentence="Worse: ...",
+        to_try=[],
+    )
     for name in ("one", "two"):
         results = run_folder(tmp_path / name, name, 1, 0.2) / "results.json"
         write_results(results, read_results(results) | ({"verdict": verdict} if name == "two" else {}))

@@ -86,10 +86,12 @@ def test_all_seeds_of_unequal_arms_are_tested(seeds):
     couples, target = list(itertools.product(*ranks)), stats.rankdata(gold)
 
     def difference(swapped):
-        return np.mean([
-            np.corrcoef(np.where(swapped, b, a), target)[0, 1] - np.corrcoef(np.where(swapped, a, b), target)[0, 1]
-            for a, b in couples
-        ])  # fmt: skip
+        return np.mean(
+            [
+                np.corrcoef(np.where(swapped, b, a), target)[0, 1] - np.corrcoef(np.where(swapped, a, b), target)[0, 1]
+                for a, b in couples
+            ]
+        )
 
     found = contrast_of(sides, gold)
     observed = difference(np.zeros(60, bool))
@@ -162,8 +164,17 @@ def test_arms_that_differ_in_one_pair_are_a_tie():
 
 
 def one_contrast(**more) -> Contrast:
-    given = {"first": 0, "second": 1, "score": "s", "difference": 1.0, "over_items": (0.5, 1.5), "over_tasks": None,
-             "p": 0.001, "p_holm": 0.001, "p_seeds": None}  # fmt: skip
+    given = {
+        "first": 0,
+        "second": 1,
+        "score": "s",
+        "difference": 1.0,
+        "over_items": (0.5, 1.5),
+        "over_tasks": None,
+        "p": 0.001,
+        "p_holm": 0.001,
+        "p_seeds": None,
+    }
     return Contrast(**{**given, **more})
 
 

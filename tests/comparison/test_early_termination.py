@@ -47,9 +47,12 @@ def judged(tmp_path):
 
     def make(goal: str = "maximize", **early):
         content = {
-            "method": "grid", "metric": {"name": METRIC, "goal": goal}, "command": ["${args_no_hyphens}"],
-            "early_terminate": {"type": "hyperband", **early}, "parameters": {"model.lr": {"values": [*"abcd"]}},
-        }  # fmt: skip
+            "method": "grid",
+            "metric": {"name": METRIC, "goal": goal},
+            "command": ["${args_no_hyphens}"],
+            "early_terminate": {"type": "hyperband", **early},
+            "parameters": {"model.lr": {"values": [*"abcd"]}},
+        }
         (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
         trials = Trials(read_sweep(tmp_path / "sweep.yaml"), tmp_path, [], None, 1, "sqlite")
         jobs = list(trials.jobs())
@@ -111,10 +114,13 @@ def words(tmp_path, monkeypatch) -> list[str]:
     monkeypatch.setattr(processes, "TRAIN", scorer)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     content = {
-        "program": "train.py", "method": "grid", "metric": {"name": METRIC, "goal": "maximize"},
+        "program": "train.py",
+        "method": "grid",
+        "metric": {"name": METRIC, "goal": "maximize"},
         "early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 2},
-        "command": ["${program}", "${args_no_hyphens}"], "parameters": {"model.lr": {"values": [3, 4, 1, 5]}},
-    }  # fmt: skip
+        "command": ["${program}", "${args_no_hyphens}"],
+        "parameters": {"model.lr": {"values": [3, 4, 1, 5]}},
+    }
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     return [str(path), f"output={tmp_path / 'out'}"]
@@ -159,8 +165,9 @@ def started(folder: Path) -> subprocess.Popen:
     """Until its run waits for a signal."""
     sweeper = subprocess.Popen(
         [sys.executable, "-c", SWEEPER, folder / "scorer.py", folder / "a", folder / "record"],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     while not (folder / "a" / "metrics.csv").exists():
         assert sweeper.poll() is None
     return sweeper

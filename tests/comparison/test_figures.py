@@ -142,8 +142,10 @@ def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
     arms, _ = many
     vectors = np.random.default_rng(0).standard_normal((30, 2)) * [3, 1]
     turn = np.array([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]]) @ np.diag([1, -1])
-    first, second = (probe(arm, [f"{n}" for n in range(30)], one, "pca") for arm, one in
-                     zip(arms[:2], (vectors, vectors @ turn), strict=True))  # fmt: skip
+    first, second = (
+        probe(arm, [f"{n}" for n in range(30)], one, "pca")
+        for arm, one in zip(arms[:2], (vectors, vectors @ turn), strict=True)
+    )
     flipped = second._replace(places=second.places @ turn)
     on_it = turned([first, flipped])
     np.testing.assert_allclose(on_it[0].places, on_it[1].places, atol=1e-6)
@@ -181,9 +183,10 @@ def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
         run_folder(tmp_path / f"{name}-{tau}", "one", 1, 0.2, data=data, model={"temperature": tau, "lr": rate})
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     assert [arm.label for arm in arms] == [
-        "one Of_a path=a.jsonl lr=0.1 tau=0.05", "one Of_b path=b.jsonl lr=0.2 tau=0.05",
+        "one Of_a path=a.jsonl lr=0.1 tau=0.05",
+        "one Of_b path=b.jsonl lr=0.2 tau=0.05",
         "one Of_b path=b.jsonl lr=0.2 tau=0.5",
-    ]  # fmt: skip
+    ]
     assert [figure.name for figure in settings_figures(arms, choose_headline(arms, None))] == [
         "parallel"
     ]  # they were not crossed

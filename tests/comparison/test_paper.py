@@ -30,8 +30,9 @@ def test_a_label_names_all_that_differs(run_folder, tmp_path):
     run_folder(tmp_path / "b", "m", 1, 0.3, precision="fp32", data={"max_length": 64})
     arms = arms_of(collect([str(tmp_path / "*")])[0])
     assert [set(arm.label.split()) for arm in arms] == [
-        {"m", "precision=bf16", "max_length=32"}, {"m", "precision=fp32", "max_length=64"},
-    ]  # fmt: skip
+        {"m", "precision=bf16", "max_length=32"},
+        {"m", "precision=fp32", "max_length=64"},
+    ]
 
 
 def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
@@ -87,10 +88,15 @@ def test_a_mean_over_sets_of_queries_is_tested_over_all_queries(run_folder, tmp_
     """Every way of exchanging two encoders on twelve queries, of which the nine of one forum count a third of the three
     of the other."""
     forums = [
-        Forum(name, [f"{name} {place}" for place in range(size)], [f"{name} answer {place}" for place in range(40)],
-              [[place] for place in range(size)], [1] * size)
+        Forum(
+            name,
+            [f"{name} {place}" for place in range(size)],
+            [f"{name} answer {place}" for place in range(40)],
+            [[place] for place in range(size)],
+            [1] * size,
+        )
         for name, size in (("android", 9), ("tex", 3))
-    ]  # fmt: skip
+    ]
     suite, score = Suite([ForumRetrieval("cqadupstack", forums)]), "cqadupstack/cosine/map@100"
 
     class Drawn:

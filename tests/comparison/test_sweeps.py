@@ -138,8 +138,11 @@ def test_a_grid_keeps_its_order(tmp_path):
     path = sweep_file(tmp_path, parameters={"b": {"values": [2, 1]}, "a": {"values": ["x", [3, None]]}})
     jobs = list(trials_of(path, tmp_path).jobs())
     assert [words_of(job)[-2:] for job in jobs] == [
-        ["b=2", "a=x"], ["b=2", "a=[3, None]"], ["b=1", "a=x"], ["b=1", "a=[3, None]"],
-    ]  # fmt: skip
+        ["b=2", "a=x"],
+        ["b=2", "a=[3, None]"],
+        ["b=1", "a=x"],
+        ["b=1", "a=[3, None]"],
+    ]
 
 
 def test_a_random_trial_does_not_depend_on_how_many_are_drawn(tmp_path):
@@ -158,10 +161,13 @@ def test_a_random_trial_does_not_depend_on_how_many_are_drawn(tmp_path):
 
 def sweep_file(folder: Path, **more) -> Path:
     content = {
-        "program": "train.py", "method": "grid", "metric": {"name": "stsb/cosine/spearman", "goal": "maximize"},
+        "program": "train.py",
+        "method": "grid",
+        "metric": {"name": "stsb/cosine/spearman", "goal": "maximize"},
         "command": ["${env}", "${interpreter}", "${program}", "model=m", "${args_no_hyphens}"],
-        "parameters": {"model.lr": {"values": [1, 2, 3]}}, **more,
-    }  # fmt: skip
+        "parameters": {"model.lr": {"values": [1, 2, 3]}},
+        **more,
+    }
     path = folder / "sweep.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path
@@ -355,11 +361,18 @@ def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
     """As long as the first one lives."""
     words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}"]
     holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys; from pathlib import Path; from files.claims import hold\n"
-         "assert hold(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()",
-         tmp_path / "out" / ".sweep.held"],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from files.claims import hold\n"
+            "assert hold(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()",
+            tmp_path / "out" / ".sweep.held",
+        ],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

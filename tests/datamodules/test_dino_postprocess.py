@@ -46,12 +46,15 @@ def slowly(rows, limit, normalise=False):
 
 def test_a_case_by_hand():
     rows = [
-        Pair("a", "x", 1.0), Pair("a", "x", 1.0),  # twice
+        Pair("a", "x", 1.0),
+        Pair("a", "x", 1.0),  # twice
         Pair("a", "a", 1.0),  # identical
         Pair("a", " A", 1.0),  # only after stripping and case folding
-        Pair("a", "y", 1.0), Pair("a", "z", 1.0),  # the third of (a, 1) but for normalise
-        Pair("a", "x", 0.0), Pair("b", "x", 0.5),
-    ]  # fmt: skip
+        Pair("a", "y", 1.0),
+        Pair("a", "z", 1.0),  # the third of (a, 1) but for normalise
+        Pair("a", "x", 0.0),
+        Pair("b", "x", 0.5),
+    ]
     found, reports = postprocess(rows, PUBLISHED._replace(steps=DETERMINISTIC))
     assert found == [("a", "x", 0.9), ("a", " A", 0.9), ("a", "x", 0.1), ("b", "x", 0.5)]
     assert [report.dropped for report in reports] == [1, 1, 0, 2]

@@ -70,9 +70,14 @@ def test_they_are_the_library_s(encoder, tmp_path, corpus, rules):
     rows = datasets.Dataset.from_dict({"anchor": [a for a, _ in PAIRS], "positive": [b for _, b in PAIRS]})
     options = {"num_negatives" if key == "negatives" else key: value for key, value in rules.items()}
     wanted = mine_hard_negatives(
-        rows, library.SentenceTransformer(str(encoder), device="cpu"), corpus=corpus or None, **options,
-        output_format="n-tuple", output_scores=True, verbose=False,
-    )  # fmt: skip
+        rows,
+        library.SentenceTransformer(str(encoder), device="cpu"),
+        corpus=corpus or None,
+        **options,
+        output_format="n-tuple",
+        output_scores=True,
+        verbose=False,
+    )
     path = write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
     words = [f"encoder={encoder}", f"input={path}", f"output={tmp_path / 'mined.jsonl'}", "device=cpu"]
     if corpus:
@@ -87,8 +92,13 @@ def test_they_are_the_library_s(encoder, tmp_path, corpus, rules):
         assert ours == theirs
     account = json.loads((tmp_path / "mined.jsonl.json").read_text())
     assert (account["rows"], account["rows"] + account["too_few"]) == (len(expected), account["pairs"])
-    batch = next(iter(data_module("triplets", path=tmp_path / "mined.jsonl", tokenizer=encoder, cache_dir=tmp_path,
-                                  batch_size=2).train_dataloader()))  # fmt: skip
+    batch = next(
+        iter(
+            data_module(
+                "triplets", path=tmp_path / "mined.jsonl", tokenizer=encoder, cache_dir=tmp_path, batch_size=2
+            ).train_dataloader()
+        )
+    )
     assert len(batch.negatives.lengths) == 2 * rules["negatives"]
 
 

@@ -147,8 +147,10 @@ def test_shares_are_by_weight_or_by_a_root_of_the_size():
 @pytest.mark.parametrize("homogeneous", [True, False])
 def test_by_size_no_part_is_too_small(homogeneous, part, tmp_path):
     rows = {"one": 4, "other": 4 * 35, "third": 4 * 53}  # a share of one of 89, which is less than one in floats
-    paths = {name: write_rows(tmp_path / f"{name}.jsonl", [{"anchor": "a b", "positive": f"b {i}"} for i in range(n)])
-             for name, n in rows.items()}  # fmt: skip
+    paths = {
+        name: write_rows(tmp_path / f"{name}.jsonl", [{"anchor": "a b", "positive": f"b {i}"} for i in range(n)])
+        for name, n in rows.items()
+    }
     parts = {name: part(path) for name, path in paths.items()}
     data = as_rank(data_module("mixture", parts=parts, batch_size=4, homogeneous=homogeneous), 0, 1)
     assert list(data.drawn.drawn.values()) == [n // (4 if homogeneous else 1) for n in rows.values()]

@@ -79,7 +79,7 @@ def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
     assert len(groups) <= found["passages"]
     assert max(map(len, groups.values())) == 3
     assert all(max(rows) - min(rows) < 3 for rows in groups.values())
-    assert set(found["pairs"]) == {"title and passage", "neighbouring passages", "spans of a passage"}
+    assert set(found["pairs_by_kind"]) == {"title and passage", "neighbouring passages", "spans of a passage"}
 
 
 def test_documents_of_a_few_words_are_refused(tmp_path, tiny_bert):

@@ -156,8 +156,13 @@ def test_wrong_words_are_told(words, says, tmp_path, monkeypatch):
 def test_the_table_has_published_numbers_and_public_addresses():
     pieces = [piece for corpus in CORPORA.values() for piece in corpus.pieces]
     assert {piece.name: piece.rows for piece in pieces if piece.rows} == {
-        NLI: 275_601, WIKI: 1_000_000, "nli": 942_069, "gooaq": 3_012_496, "eli5": 325_475, "yahoo": 681_164,
-    }  # fmt: skip
+        NLI: 275_601,
+        WIKI: 1_000_000,
+        "nli": 942_069,
+        "gooaq": 3_012_496,
+        "eli5": 325_475,
+        "yahoo": 681_164,
+    }
     assert all(piece.file.url.startswith("https://") for piece in pieces)
     assert isinstance(pieces[0], Piece)
     assert corpora.HUB == "https://huggingface.co"

@@ -75,9 +75,11 @@ CASES = {
     "decoder": ("simcse", DECODER, pairs),
     "decoder adapter": ("simcse", DECODER | {"lora": LORA}, triplets),
     "decoder adapter in 16 bits, recomputed": (
-        "simcse", DECODER | {"lora": LORA, "frozen_weights": "bf16", "token_budget": 20, "recompute": "on"}, pairs,
+        "simcse",
+        DECODER | {"lora": LORA, "frozen_weights": "bf16", "token_budget": 20, "recompute": "on"},
+        pairs,
     ),
-}  # fmt: skip
+}
 
 
 def every_case(rank: int, world: int, encoder: str, decoder: str) -> dict:

@@ -85,8 +85,14 @@ def test_a_folder_with_layers_is_our_own_encoder(tiny_bert, tmp_path, activation
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("normalize", [None, False])
 def test_every_objective_keeps_what_stands_behind_the_pooling(folder, tmp_path, name, normalize):
-    model = built(name, folder, **MEAN, **OBJECTIVES[name], **({"mlm_weight": 0.0} if name == "declutr" else {}),
-                  normalize=normalize)  # fmt: skip
+    model = built(
+        name,
+        folder,
+        **MEAN,
+        **OBJECTIVES[name],
+        **({"mlm_weight": 0.0} if name == "declutr" else {}),
+        normalize=normalize,
+    )
     layers = dict(model.encoder.head.named_parameters())
     assert {tuple(weight.shape) for weight in layers.values()} == {(24, 32), (24,), (12, 24)}
     assert all(weight.requires_grad for weight in layers.values())

@@ -98,8 +98,13 @@ def test_equal_texts_are_no_negatives_whatever_their_last_digit():
     of_guide = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     of_positives = of_guide + 0.5
     of_positives[3] = of_positives[2] * (1 + 1e-7)  # the positive of row 2 once more
-    found = info_nce(anchors[2:3], positives[2:3], positives[3:], temperature=0.1,
-                     guide=Guide([of_guide[2:3], of_positives[2:3], of_positives[3:]]))  # fmt: skip
+    found = info_nce(
+        anchors[2:3],
+        positives[2:3],
+        positives[3:],
+        temperature=0.1,
+        guide=Guide([of_guide[2:3], of_positives[2:3], of_positives[3:]]),
+    )
     assert found.loss == 0
     assert found.left_out == 1
 

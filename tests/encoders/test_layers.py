@@ -17,32 +17,48 @@ BERT = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "in
 T5 = {"d_model": 32, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 2, "d_ff": 48, "d_kv": 16, "vocab_size": 90}
 NAMES = {  # family -> config, number of layers, what embeddings are called, and a layer with its number
     "BertForMaskedLM": (
-        transformers.BertConfig(**BERT), 3, r"bert\.embeddings|cls.*decoder\.weight", r"encoder\.layer\.(\d)"
+        transformers.BertConfig(**BERT),
+        3,
+        r"bert\.embeddings|cls.*decoder\.weight",
+        r"encoder\.layer\.(\d)",
     ),
     "DistilBertModel": (
-        transformers.DistilBertConfig(dim=32, n_layers=3, n_heads=2, hidden_dim=48, vocab_size=90), 3,
-        r"embeddings\.", r"transformer\.layer\.(\d)",
+        transformers.DistilBertConfig(dim=32, n_layers=3, n_heads=2, hidden_dim=48, vocab_size=90),
+        3,
+        r"embeddings\.",
+        r"transformer\.layer\.(\d)",
     ),
     "ElectraModel": (
-        transformers.ElectraConfig(embedding_size=16, **BERT), 3, r"embeddings\.|embeddings_project", r"layer\.(\d)"
+        transformers.ElectraConfig(embedding_size=16, **BERT),
+        3,
+        r"embeddings\.|embeddings_project",
+        r"layer\.(\d)",
     ),
     "DebertaV2Model": (
-        transformers.DebertaV2Config(relative_attention=True, position_buckets=8, **BERT), 3,
-        r"^embeddings\.|rel_embeddings", r"encoder\.layer\.(\d)",
+        transformers.DebertaV2Config(relative_attention=True, position_buckets=8, **BERT),
+        3,
+        r"^embeddings\.|rel_embeddings",
+        r"encoder\.layer\.(\d)",
     ),
     "MPNetModel": (
-        transformers.MPNetConfig(**BERT), 3, r"^embeddings\.|relative_attention_bias", r"encoder\.layer\.(\d)"
+        transformers.MPNetConfig(**BERT),
+        3,
+        r"^embeddings\.|relative_attention_bias",
+        r"encoder\.layer\.(\d)",
     ),
-    "ModernBertModel": (
-        transformers.ModernBertConfig(pad_token_id=0, **BERT), 3, r"^embeddings\.", r"^layers\.(\d)"
-    ),
+    "ModernBertModel": (transformers.ModernBertConfig(pad_token_id=0, **BERT), 3, r"^embeddings\.", r"^layers\.(\d)"),
     "XLNetModel": (
-        transformers.XLNetConfig(d_model=32, n_layer=3, n_head=2, d_inner=48, vocab_size=90), 3,
-        r"word_embedding|mask_emb", r"^layer\.(\d)",
+        transformers.XLNetConfig(d_model=32, n_layer=3, n_head=2, d_inner=48, vocab_size=90),
+        3,
+        r"word_embedding|mask_emb",
+        r"^layer\.(\d)",
     ),
     "T5EncoderModel": (transformers.T5Config(**T5), 3, r"shared|embed_tokens", r"encoder\.block\.(\d)"),
     "T5ForConditionalGeneration": (
-        transformers.T5Config(**T5), 5, r"^shared|embed_tokens|lm_head", r"(?:encoder|(decoder))\.block\.(\d)"
+        transformers.T5Config(**T5),
+        5,
+        r"^shared|embed_tokens|lm_head",
+        r"(?:encoder|(decoder))\.block\.(\d)",
     ),
     **{
         f"{kind}Model": (FAMILIES[family](vocab_size=90), 2, embeddings, layer)
@@ -52,7 +68,7 @@ NAMES = {  # family -> config, number of layers, what embeddings are called, and
             ("Gemma3Text", "gemma3", r"embed_tokens", r"^layers\.(\d)"),
         )
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", NAMES)

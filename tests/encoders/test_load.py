@@ -284,14 +284,21 @@ FAMILIES = {
     "t5 encoder": lambda: transformers.T5EncoderModel(transformers.T5Config(**SIZES)),
     "bart": lambda: transformers.BartModel(
         transformers.BartConfig(
-            vocab_size=400, d_model=16, encoder_layers=2, decoder_layers=1, encoder_attention_heads=2,
-            decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=600,
+            vocab_size=400,
+            d_model=16,
+            encoder_layers=2,
+            decoder_layers=1,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=24,
+            decoder_ffn_dim=24,
+            max_position_embeddings=600,
         )
     ),
     "gpt2": lambda: transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=400, n_embd=16, n_layer=2, n_head=2, n_positions=600)
     ),
-}  # fmt: skip
+}
 
 
 def save(folder, family, tokenizer_from):

@@ -73,8 +73,9 @@ def test_sbert_nli_classifies_a_prefix_by_the_weights_of_its_numbers(tiny_bert):
 @pytest.mark.parametrize("metric_loss", [None, "NTXentLoss"])
 def test_declutr_compares_prefixes_of_the_averaged_positives(tiny_bert, metric_loss):
     options = {"mlm_weight": 0.0, "temperature": 0.1, "metric_loss": metric_loss}
-    model = built("declutr", tiny_bert, **options, metric_options={"temperature": 0.1} if metric_loss else None,
-                  **BY_SIZE, **OFF)  # fmt: skip
+    model = built(
+        "declutr", tiny_bert, **options, metric_options={"temperature": 0.1} if metric_loss else None, **BY_SIZE, **OFF
+    )
     anchors, one, other = ragged(model, LEFT, RIGHT, THIRD)
     vectors = [model.encoder.encode(part).vectors for part in (anchors, one, other)]
     rows = torch.cat([vectors[0], (vectors[1] + vectors[2]) / 2])

@@ -136,14 +136,20 @@ def test_tsdae_refuses_a_family_that_cannot_be_its_own_decoder(kind, tiny_bert, 
         ),
         "bart": lambda: transformers.BartModel(
             transformers.BartConfig(
-                vocab_size=1000, d_model=32, encoder_layers=1, decoder_layers=1,
-                encoder_ffn_dim=32, decoder_ffn_dim=32, encoder_attention_heads=2, decoder_attention_heads=2,
+                vocab_size=1000,
+                d_model=32,
+                encoder_layers=1,
+                decoder_layers=1,
+                encoder_ffn_dim=32,
+                decoder_ffn_dim=32,
+                encoder_attention_heads=2,
+                decoder_attention_heads=2,
             )
         ),
         "t5": lambda: transformers.T5Model(
             transformers.T5Config(vocab_size=1000, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
         ),
-    }[kind]()  # fmt: skip
+    }[kind]()
     small.save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=rf"model=tsdae needs a family .* a {kind} model cannot\. Take BERT"):

@@ -176,9 +176,14 @@ def test_weights_in_16_bits_are_stepped_in_32_and_rounded(bias_correction):
     hold(held, trained=True)
     wanted.load_state_dict(held.state_dict())
     options = {
-        "lr": 1e-3, "weight_decay": 0.1, "betas": (0.9, 0.99), "eps": 1e-6, "schedule": lambda step: 1.0, "rates": {},
+        "lr": 1e-3,
+        "weight_decay": 0.1,
+        "betas": (0.9, 0.99),
+        "eps": 1e-6,
+        "schedule": lambda step: 1.0,
+        "rates": {},
         "bias_correction": bias_correction,
-    }  # fmt: skip
+    }
     ours, theirs = (adamw(layer, **options)["optimizer"] for layer in (held, wanted))
     for step in range(6):
         if step == 3:

@@ -232,8 +232,9 @@ def read(root, sizes=SMALL) -> CaptionRetrieval:
 
 def test_scores_of_files(coco, bag_of_words):
     task = read(coco, SMALL._replace(width=32))
-    assert task.test.captions[:2] == [line.split("\t")[1] + " ." for line in
-                                      (coco / "COCO/test.tsv").read_text().split("\n")[1:3]]  # fmt: skip
+    assert task.test.captions[:2] == [
+        line.split("\t")[1] + " ." for line in (coco / "COCO/test.tsv").read_text().split("\n")[1:3]
+    ]
     pool = embed_pool(bag_of_words, task.texts())
     scores = task.score(pool, How(CPU))
     assert list(scores) == task.score_names()

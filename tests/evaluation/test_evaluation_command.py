@@ -109,7 +109,7 @@ BAD = [
     (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7", "not usable here"]),
     (["encoder={vectors}", "data_root={data}", "encodr=x"], ["'encodr'", "nearest key is encoder"]),
     (["encoder={vectors}", "data_root={data}", "action=chek"], ["action='chek'", "fetch"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arguments", "expected"), BAD, ids=lambda value: " ".join(value)[-40:] or "bare")

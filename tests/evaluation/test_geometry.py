@@ -29,9 +29,15 @@ def values(task: Geometry, vectors: dict[str, list[float]], how: How = NO_INTERV
 
 
 METRICS = (
-    "alignment", "uniformity", "uniformity-distinct", "anisotropy",
-    "effective-rank", "effective-rank-centred", "norm", "norm-std",
-)  # fmt: skip
+    "alignment",
+    "uniformity",
+    "uniformity-distinct",
+    "anisotropy",
+    "effective-rank",
+    "effective-rank-centred",
+    "norm",
+    "norm-std",
+)
 FOUR = [("a", "b", 5), ("c", "d", 1)]
 
 

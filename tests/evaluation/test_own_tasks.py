@@ -116,9 +116,14 @@ def test_retrieval_is_the_librarys_on_both_layouts(tmp_path):
     gains = relevance(3, 1)
     asked = {key: QUERIES[key] for key in gains}
     library = evaluation.InformationRetrievalEvaluator(
-        asked, CORPUS, {key: set(one) for key, one in gains.items()}, precision_recall_at_k=[10, 100], ndcg_at_k=[10],
-        mrr_at_k=[10], map_at_k=[100],
-    )  # fmt: skip
+        asked,
+        CORPUS,
+        {key: set(one) for key, one in gains.items()},
+        precision_recall_at_k=[10, 100],
+        ndcg_at_k=[10],
+        mrr_at_k=[10],
+        map_at_k=[100],
+    )
     expected = library(AsLibrary("w0 w1 ", "w2 "))
     folders = {"a": beir(tmp_path / "a", gains), "b": nano(tmp_path / "b", gains)}
     prompts = {"query_prompt": "w0 w1 ", "document_prompt": "w2 "}
@@ -267,7 +272,7 @@ BAD = [
     ("{file}", [{"text": "a", "label": 1}, {"text": "b", "label": 2}], "scores: [knn, kmeans]"),
     ({"m": {"path": "{file}", "metrics": ["ndcg"]}}, [{"query": "a", "document": "b"}], "'ndcg' is none"),
     ({"m": {"path": "{file}", "kind": "retrieval", "corpus": "{file}"}}, [ROWS], "queries is not there"),
-]  # fmt: skip
+]
 
 
 def filled(words, **given):

@@ -70,9 +70,17 @@ TASKS = ("cr", "mr", "mpqa", "subj", "sst2", "sst5", "trec")
 YEARS = tuple(f"sts{year}" for year in range(12, 17))
 SEVEN = [*(f"{year}/all/spearman" for year in YEARS), "stsb/cosine/spearman", "sickr/cosine/spearman"]
 PROBES = (
-    "length", "wordcontent", "depth", "topconstituents", "bigramshift",
-    "tense", "subjnumber", "objnumber", "oddmanout", "coordinationinversion",
-)  # fmt: skip
+    "length",
+    "wordcontent",
+    "depth",
+    "topconstituents",
+    "bigramshift",
+    "tense",
+    "subjnumber",
+    "objnumber",
+    "oddmanout",
+    "coordinationinversion",
+)
 PAPERS = [  # average, its scores, rows, and how near it must be
     ("probing-avg10/fast/accuracy", [f"{task}/fast/accuracy" for task in PROBES], PROBING, 0.0051),
     ("sts-avg7/all/spearman", SEVEN, CONCATENATED, 0.01),  # DINO's are averages of numbers that were not yet rounded
@@ -81,12 +89,17 @@ PAPERS = [  # average, its scores, rows, and how near it must be
     ("sts-avg5/mean/spearman", [f"{year}/mean/spearman" for year in YEARS], MEAN_OVER_SUBSETS, 0.051),
     (
         "domain-avg5/cosine/score",
-        ["askubuntu/cosine/map", "cqadupstack/cosine/map@100", "twitterurl/cosine/ap", "pit/cosine/ap",
-         "biosses/cosine/spearman"],
+        [
+            "askubuntu/cosine/map",
+            "cqadupstack/cosine/map@100",
+            "twitterurl/cosine/ap",
+            "pit/cosine/ap",
+            "biosses/cosine/spearman",
+        ],
         DOMAIN,
         0.0501,
     ),
-]  # fmt: skip
+]
 
 
 def computed(scores: dict[str, float]) -> dict[str, float]:

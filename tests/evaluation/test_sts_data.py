@@ -21,12 +21,17 @@ OFFICIAL = {  # SemEval's counts without STS13's SMT, which is not distributed; 
     "sts13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
     "sts14": {"deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750},
     "sts15": {"answers-forums": 375, "answers-students": 750, "belief": 375, "headlines": 750, "images": 750},
-    "sts16": dict(zip(("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
-                      (254, 249, 230, 244, 209), strict=True)),
+    "sts16": dict(
+        zip(
+            ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+            (254, 249, 230, 244, 209),
+            strict=True,
+        )
+    ),
     "stsb-dev": {"stsb-dev": 1500},
     "stsb": {"stsb": 1379},
     "sickr": {"sickr": 4927},
-}  # fmt: skip
+}
 
 
 def test_the_published_sets_have_their_official_rows_and_subsets(real_data):

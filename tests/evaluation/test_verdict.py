@@ -23,10 +23,13 @@ def queries(number: int, gain: float, seed: int = 0) -> tuple[np.ndarray, np.nda
 
 def of_estimates(estimates: dict[str, Estimate], digests: dict[str, str], **more) -> ItemScores:
     return ItemScores(
-        cosines={}, gold=more.get("gold", {}), subsets={}, digests=digests,
+        cosines={},
+        gold=more.get("gold", {}),
+        subsets={},
+        digests=digests,
         replicates={name: one.replicates_R.float().numpy() for name, one in estimates.items()},
         values={name: one.values_N.numpy() for name, one in estimates.items() if one.values_N is not None},
-    )  # fmt: skip
+    )
 
 
 def retrieval(sides: dict[str, tuple[np.ndarray, np.ndarray]]):
@@ -49,9 +52,14 @@ def test_the_interval_over_queries_is_that_of_a_paired_bootstrap(gain):
     sides = queries(112, gain)
     found = judge(*retrieval({NDCG: sides}))
     oracle = stats.bootstrap(
-        sides[::-1], lambda after, before, axis: 100 * (after - before).mean(axis), paired=True, vectorized=True,
-        n_resamples=20_000, method="percentile", rng=np.random.default_rng(1),
-    )  # fmt: skip
+        sides[::-1],
+        lambda after, before, axis: 100 * (after - before).mean(axis),
+        paired=True,
+        vectorized=True,
+        n_resamples=20_000,
+        method="percentile",
+        rng=np.random.default_rng(1),
+    )
     assert found["interval"] == pytest.approx(list(oracle.confidence_interval), abs=6 * oracle.standard_error / 30)
     unpaired = 100 * np.sqrt(sum(side.var() / len(side) for side in sides))
     assert found["interval"][1] - found["interval"][0] < 2 * unpaired, "far narrower than of two groups of queries"
@@ -100,9 +108,14 @@ def test_correlations_are_of_the_same_pairs_before_and_after():
         return 100 * (stats.spearmanr(after, rated).statistic - stats.spearmanr(before, rated).statistic)
 
     oracle = stats.bootstrap(
-        (gold, *cosines), change, paired=True, vectorized=False, n_resamples=3000, method="percentile",
+        (gold, *cosines),
+        change,
+        paired=True,
+        vectorized=False,
+        n_resamples=3000,
+        method="percentile",
         rng=np.random.default_rng(1),
-    )  # fmt: skip
+    )
     assert found["interval"] == pytest.approx(list(oracle.confidence_interval), abs=0.3 * oracle.standard_error)
     assert (found["p"], found["items"], found["outcome"]) == (None, 200, "better")
     assert found["sentence"].startswith("Better: Spearman of stsb ")

@@ -19,9 +19,13 @@ from tests.objectives import SIZES, built
 
 TEXTS = ["The ferry leaves the harbour.", "ferries, Ümlaut and\ttabs", "", "rain 123 " * 300 + "ends"]
 SCALED = {
-    "rope_type": "llama3", "rope_theta": 300.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "rope_type": "llama3",
+    "rope_theta": 300.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
-}  # fmt: skip
+}
 WITH = ("transformers==4.57.6 tokenizers==0.22.1 huggingface-hub==0.36.0 datasets==4.0.0 accelerate==1.10.0").split()
 VECTORS = """
 import json, sys
@@ -69,9 +73,13 @@ def test_versions_before_6_make_the_same_vectors(version, compat, encoders, tmp_
         parts = {**parts_of(encoder), "normalize": True}
         folders[name] = str(export_encoder(tmp_path / name, **parts, compat=compat))
     subprocess.run(
-        [sys.executable, "-c", VECTORS], input=json.dumps([list(folders.values()), TEXTS]), text=True, check=True,
-        env={**os.environ, "PYTHONPATH": older}, cwd=tmp_path,
-    )  # fmt: skip
+        [sys.executable, "-c", VECTORS],
+        input=json.dumps([list(folders.values()), TEXTS]),
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": older},
+        cwd=tmp_path,
+    )
     for name, folder in folders.items():
         wanted = encoders[name].embed(TEXTS).numpy()
         wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)

@@ -16,9 +16,13 @@ from tests.hub import Hub
 def here(url, folder):
     """The environment of somebody with this hub and nothing of it on the disk."""
     return {
-        "HF_ENDPOINT": f"{url}/", "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "", "no_proxy": "127.0.0.1",
-        "HF_HUB_CACHE": str(folder / "hub"), "CONTRASTIVE_ENCODERS_CACHE": str(folder / "cache"),
-    }  # fmt: skip
+        "HF_ENDPOINT": f"{url}/",
+        "HF_HUB_OFFLINE": "",
+        "TRANSFORMERS_OFFLINE": "",
+        "no_proxy": "127.0.0.1",
+        "HF_HUB_CACHE": str(folder / "hub"),
+        "CONTRASTIVE_ENCODERS_CACHE": str(folder / "cache"),
+    }
 
 
 @pytest.fixture

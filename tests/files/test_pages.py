@@ -26,8 +26,10 @@ from files.tables import CODE, Cell, Column, Table, columns, escaped, fenced, ma
 TABLE = Table(
     [Column("name"), *columns("first", "second", number=",.1f")],
     [["a|b <i>", 1234.56, None], [Cell("sts12/all", mark=CODE), Cell("one seed", -1.0), 2]],
-    "Title", "Note.", "id",
-)  # fmt: skip
+    "Title",
+    "Note.",
+    "id",
+)
 
 
 @pytest.mark.parametrize("text", ["plain", "```\n# a heading\n```", "a ```` b\n````\n~~~", ""])
@@ -50,9 +52,27 @@ def test_markdown_aligns_formats_and_escapes():
 
 @pytest.mark.parametrize(
     "text",
-    ["# a", "#1 is b", "- a", "-", "--- ", "+ 1", "1. a", "12) a", "-1.5", "*a* _b_ __c__", "`a` ``b``", "<b>&lt;&#60;",
-     "[a](b) ![c](d) [e]", "a|b \\| c\\", "~~a~~", "> a", "$x$", "a\n# b"],
-)  # fmt: skip
+    [
+        "# a",
+        "#1 is b",
+        "- a",
+        "-",
+        "--- ",
+        "+ 1",
+        "1. a",
+        "12) a",
+        "-1.5",
+        "*a* _b_ __c__",
+        "`a` ``b``",
+        "<b>&lt;&#60;",
+        "[a](b) ![c](d) [e]",
+        "a|b \\| c\\",
+        "~~a~~",
+        "> a",
+        "$x$",
+        "a\n# b",
+    ],
+)
 def test_markdown_shows_every_letter(text):
     """As markdown-it reads it, by the rules of GitHub's tables."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])

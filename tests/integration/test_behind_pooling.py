@@ -19,8 +19,10 @@ from tests.in_process import run_here
 library = pytest.importorskip("sentence_transformers")
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 ASKED = [f"Where is the {one} of the {other}?" for one in NOUNS for other in NOUNS]
-TOLD = [f"The {other} has its {one} in the north, and {number} more." for number, (one, other) in
-        enumerate((one, other) for one in NOUNS for other in NOUNS)]  # fmt: skip
+TOLD = [
+    f"The {other} has its {one} in the north, and {number} more."
+    for number, (one, other) in enumerate((one, other) for one in NOUNS for other in NOUNS)
+]
 RUN = ["model=simcse", "data=qa", "model.mlp=false", "model.pooling=mean", "batch_size=8", "data.max_length=24"]
 
 
@@ -80,8 +82,16 @@ def test_stages_on_two_processes_carry_layers_and_length_on(tiny_bert, pairs, co
     stages = [f"+stages.{name}.max_steps={steps}" for name, steps in (("first", 2), ("second", 1))]
     stages += ["stages.second.model.lora.rank=2"]
     folder = tmp_path / "run"
-    outcome = command(*RUN, pairs, *stages, f"backbone={backbone}", "devices=2", "model.lr=0.003", "quiet=true",
-                      f"output_dir={folder}")  # fmt: skip
+    outcome = command(
+        *RUN,
+        pairs,
+        *stages,
+        f"backbone={backbone}",
+        "devices=2",
+        "model.lr=0.003",
+        "quiet=true",
+        f"output_dir={folder}",
+    )
     assert outcome.status == 0, outcome.err
     found = [encoded(one, NOUNS) for one in (backbone, folder / "stage-first/encoder", folder / "encoder")]
     for before, after in itertools.pairwise(found):

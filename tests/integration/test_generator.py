@@ -99,9 +99,13 @@ def test_another_run_starts_from_it(words, whole, command, tmp_path):
     others = [word for word in words if not word.startswith(("backbone", "tiny.", "max_steps"))]
     folder = tmp_path / "run"
     outcome = command(
-        *others, f"backbone={whole}", "max_steps=1", "prompt_assembly=string", "model.optimizer=adamw",
+        *others,
+        f"backbone={whole}",
+        "max_steps=1",
+        "prompt_assembly=string",
+        "model.optimizer=adamw",
         f"output_dir={folder}",
-    )  # fmt: skip
+    )
     assert outcome.status == 0, outcome.err
     assert json.loads((folder / "generator" / "generator.json").read_text())["prompt_assembly"] == "string"
 

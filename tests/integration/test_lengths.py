@@ -101,10 +101,12 @@ def test_every_run_and_the_preview_say_what_is_cut_left_out_and_repeated(faq, ti
 
 @pytest.mark.parametrize(
     ("words", "shown"),
-    [(["data=sentences"], ["cut at 128 tokens", "of a training: 32 with model=simcse, 512 with model=tsdae"]),
-     (["data=sentences", "model=simcse", "batch_size=4"], ["cut at 32 tokens"]),
-     (["data=sentences", "training_length=20"], ["cut at 20 tokens"])],
-)  # fmt: skip
+    [
+        (["data=sentences"], ["cut at 128 tokens", "of a training: 32 with model=simcse, 512 with model=tsdae"]),
+        (["data=sentences", "model=simcse", "batch_size=4"], ["cut at 32 tokens"]),
+        (["data=sentences", "training_length=20"], ["cut at 20 tokens"]),
+    ],
+)
 def test_the_preview_shows_the_length_of_a_training(words, shown, tiny_bert, tmp_path, capsys):
     path = tmp_path / "sentences.txt"
     path.write_text("".join(f"{n} {TEXT}\n" for n in range(20)))

@@ -91,8 +91,18 @@ def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
             words = [*words, "data.parts.triplets.columns=[anchor,positive]", "data.homogeneous=false"]
         folders = [tmp_path / f"{mixed}-{number}" for number in (1, 2)]
         assert command(*words, f"output_dir={folders[0]}").status == 0
-        two = run_command(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", TRAIN, *words,
-                           f"output_dir={folders[1]}"])  # fmt: skip
+        two = run_command(
+            [
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                "2",
+                TRAIN,
+                *words,
+                f"output_dir={folders[1]}",
+            ]
+        )
         assert two.returncode == 0, two.stderr
         one, other = (losses(folder) for folder in folders)
         assert len(one) == 5
@@ -102,10 +112,23 @@ def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
 
 def test_one_part_trains_as_plain_data(tables, command, tmp_path):
     path, prompts = tables / "triplets.jsonl", "prompts=['ask: ','tell: ','']"
-    plain = command(*BASE, "data=triplets", f"data.path={path}", f"data.{prompts}", f"output_dir={tmp_path / 'plain'}",
-                    "log_every_n_steps=1")  # fmt: skip
-    mixed = command(*BASE, "data=mixture", "data.parts.it.data=triplets", f"data.parts.it.path={path}",
-                    f"data.parts.it.{prompts}", f"output_dir={tmp_path / 'mixed'}", "log_every_n_steps=1")  # fmt: skip
+    plain = command(
+        *BASE,
+        "data=triplets",
+        f"data.path={path}",
+        f"data.{prompts}",
+        f"output_dir={tmp_path / 'plain'}",
+        "log_every_n_steps=1",
+    )
+    mixed = command(
+        *BASE,
+        "data=mixture",
+        "data.parts.it.data=triplets",
+        f"data.parts.it.path={path}",
+        f"data.parts.it.{prompts}",
+        f"output_dir={tmp_path / 'mixed'}",
+        "log_every_n_steps=1",
+    )
     assert (plain.status, mixed.status) == (0, 0), mixed.err
     rows = [
         [{name: cell for name, cell in row.items() if name != "train/loss/it"} for row in without_times(tmp_path / run)]
@@ -129,15 +152,21 @@ BAD = [
     (["data.parts.nli.data=triplets", "data.parts.nli.pth=x"], "The nearest key is data.parts.nli.path"),
     (["data.parts.nli.data=mixture"], "data.parts.nli: a mixture is no part of another"),
     (["data.parts.nli.data=dino", "data.parts.nli.path=x"], "but data.parts.nli=datamodules.scored_pairs.ScoredPairs"),
-    (["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.fraction=2"],
-     "data.parts.nli, where data.KEY is data.parts.nli.KEY: data.fraction"),
-    (["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.max_length=99"],
-     "data.parts.nli.max_length=99: training texts would be longer than"),
+    (
+        ["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.fraction=2"],
+        "data.parts.nli, where data.KEY is data.parts.nli.KEY: data.fraction",
+    ),
+    (
+        ["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.max_length=99"],
+        "data.parts.nli.max_length=99: training texts would be longer than",
+    ),
     (["data.parts={{a:{{data:qa}}}}"], "data.parts takes no mapping here. Say what each part is, key by key"),
     (["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "monitor=train/loss/aq"], "nearest is train/loss/qa"),
-    (["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "model.hard_negative_weight=1"],
-     "data.parts.qa: model.hard_negative_weight=1: this data has no hard negatives"),
-]  # fmt: skip
+    (
+        ["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "model.hard_negative_weight=1"],
+        "data.parts.qa: model.hard_negative_weight=1: this data has no hard negatives",
+    ),
+]
 
 
 @pytest.mark.parametrize(("added", "said"), BAD)

@@ -355,8 +355,13 @@ def test_torchrun_starts_two_processes_that_share_one_folder(no_dropout, tmp_pat
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(ROOT / "train.py")]
     done = subprocess.run(
         [sys.executable, *launch, *words, "trainer=cpu", f"output_dir={tmp_path / 'run'}"],
-        cwd=tmp_path, env=os.environ, timeout=180, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=os.environ,
+        timeout=180,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     check_two_processes(tmp_path / "run", alone)
 

@@ -150,8 +150,17 @@ def test_histograms_hold_every_length(spans):
 
 
 def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
-    words = ["data=text", f"data.path={corpus_file}", f"backbone={tiny_mlm}", "data.min_span=4", "data.max_span=16",
-             "batch_size=4", "batches=2", "examples=1", f"output={tmp_path / 'page.html'}"]  # fmt: skip
+    words = [
+        "data=text",
+        f"data.path={corpus_file}",
+        f"backbone={tiny_mlm}",
+        "data.min_span=4",
+        "data.max_span=16",
+        "batch_size=4",
+        "batches=2",
+        "examples=1",
+        f"output={tmp_path / 'page.html'}",
+    ]
     assert run(words) == 0
     out = capsys.readouterr().out
     assert "hard negative" in out
@@ -208,9 +217,13 @@ def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [([], "no data was chosen"), (["data=text"], "data.path"), (["data=text", "data.path=x", "batches=0"], "1 or more"),
-     (["data=text", "data.path=x", "output=page.txt"], "html")],
-)  # fmt: skip
+    [
+        ([], "no data was chosen"),
+        (["data=text"], "data.path"),
+        (["data=text", "data.path=x", "batches=0"], "1 or more"),
+        (["data=text", "data.path=x", "output=page.txt"], "html"),
+    ],
+)
 def test_wrong_words_are_told(words, said):
     with pytest.raises(InputError, match=said):
         read_words(words)
@@ -225,8 +238,14 @@ def test_data_that_needs_a_models_prompts_brings_the_model(tiny_t5, tmp_path, ca
 
 def test_a_stage_is_shown(tiny_t5, tmp_path, capsys):
     path = triplets_file(tmp_path)
-    words = ["experiment=gense", f"stages.open.data.path={path}", f"stages.nli.data.path={path}", "batch_size=8",
-             f"backbone={tiny_t5}", "batches=1"]  # fmt: skip
+    words = [
+        "experiment=gense",
+        f"stages.open.data.path={path}",
+        f"stages.nli.data.path={path}",
+        "batch_size=8",
+        f"backbone={tiny_t5}",
+        "batches=1",
+    ]
     assert read_words(words).stage == "open"
     assert read_words([*words, "only_stage=nli"]).stage == "nli"
     assert run(words) == 0

@@ -111,9 +111,12 @@ def test_the_wall_is_filtered_and_sorted_as_by_hand(many):
         page.locator("#wall label", has_text="order").locator("select").select_option("words, highest first")
         texts, facts = cards(page)
         wanted = [
-            b for a, b, label in pairs(1500) if label == "0.5" and 5 <= len(b.split()) <= 6
+            b
+            for a, b, label in pairs(1500)
+            if label == "0.5"
+            and 5 <= len(b.split()) <= 6
             and len({*a.split()} & {*b.split()}) >= 0.1 * len({*a.split()} | {*b.split()})
-        ]  # fmt: skip
+        ]
         assert sorted(texts) == sorted(wanted) != []
         assert [len(text.split()) for text in texts] == sorted([len(text.split()) for text in wanted], reverse=True)
         assert page.locator("#wall [role=status]").inner_text() == f"{len(wanted)} of 1,504 examples"
@@ -169,13 +172,16 @@ def test_a_report_that_is_written_again_leaves_the_card(tmp_path):
 @needs_browser
 def test_triplets_show_where_the_discriminator_disagreed(tmp_path):
     rows = [
-        row(), row(entailment="he said what nobody believed then", p_e=0.02), row(contradiction="too short"),
+        row(),
+        row(entailment="he said what nobody believed then", p_e=0.02),
+        row(contradiction="too short"),
         row(premise="three words here", entailment=FIVE, contradiction=FIVE_MORE),
-    ]  # fmt: skip
+    ]
     page_of = triplets(tmp_path, rows)
     assert read_manifest(tmp_path)["answers"] == {
-        "entailment": [*[1], *[0] * 18, *[3]], "contradiction": [*[0] * 19, *[4]],
-    }  # fmt: skip
+        "entailment": [*[1], *[0] * 18, *[3]],
+        "contradiction": [*[0] * 19, *[4]],
+    }
     with opened(page_of) as page:
         disagreed = page.locator("#table-disagreed tbody tr").first
         assert disagreed.locator("th").inner_text() == "he said what nobody believed then"

@@ -40,14 +40,33 @@ def texts(tmp_path):
 
 def dino(stand, texts, output, *words):
     served = ["engine=openai", f"base_url={stand.url}", "generator=some/model"]
-    return ["recipe=dino_x2", *served, f"input={texts}", f"output={output}", "decay=0", "per_label=2", "shard_size=4",
-            *QUICK, *words]  # fmt: skip
+    return [
+        "recipe=dino_x2",
+        *served,
+        f"input={texts}",
+        f"output={output}",
+        "decay=0",
+        "per_label=2",
+        "shard_size=4",
+        *QUICK,
+        *words,
+    ]
 
 
 def gense(stand, texts, output, *words):
     served = ["engine=openai", f"base_url={stand.url}", "generator=some/model"]
-    return ["recipe=gense_instruct", *served, f"input={texts}", f"output={output}", "shard_size=4", "workers=1",
-            "rules.threshold=0.5", "rules.agree=false", *QUICK, *words]  # fmt: skip
+    return [
+        "recipe=gense_instruct",
+        *served,
+        f"input={texts}",
+        f"output={output}",
+        "shard_size=4",
+        "workers=1",
+        "rules.threshold=0.5",
+        "rules.agree=false",
+        *QUICK,
+        *words,
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -29,9 +29,13 @@ class Running:
         folder.mkdir(parents=True, exist_ok=True)
         self.began, self.job = time.monotonic(), job
         env = {
-            "CONTRASTIVE_ENCODERS_CACHE": str(cache), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
-            "CUDA_VISIBLE_DEVICES": "", "HYDRA_FULL_ERROR": "", MARK: str(os.getpid()),
-        }  # fmt: skip
+            "CONTRASTIVE_ENCODERS_CACHE": str(cache),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "HYDRA_FULL_ERROR": "",
+            MARK: str(os.getpid()),
+        }
         if job.processes == 1:
             words = [*job.command(), *["live=false"] * (job.target == TRAIN)]  # and curve.png, which a test leaves out
             self.fork = Started(job.target, words, folder, **env)
@@ -40,9 +44,14 @@ class Running:
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         launch = [job.target] if job.target.endswith(".py") else ["-m", job.target]
         self.process = subprocess.Popen(
-            [sys.executable, *launch, *job.command()], cwd=folder, stdout=self.log, stderr=self.log,
-            env={**os.environ, **env, "PYTHONPATH": str(ROOT)}, start_new_session=True, preexec_fn=_hear_ctrl_c,
-        )  # fmt: skip
+            [sys.executable, *launch, *job.command()],
+            cwd=folder,
+            stdout=self.log,
+            stderr=self.log,
+            env={**os.environ, **env, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+            preexec_fn=_hear_ctrl_c,
+        )
         self.number = self.process.pid
 
     def is_over(self) -> bool:

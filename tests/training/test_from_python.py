@@ -55,8 +55,10 @@ def test_it_is_the_run_of_the_command_line(trained, tmp_path):
     assert same(weights(trained.folder), weights(tmp_path / "run"))
     lines = [line for line in done.stderr.splitlines() if line.startswith(("objective", "batch", "steps"))]
     assert [" ".join(line.split()) for line in lines] == [
-        "objective simcse", "batch 8 examples, 7 negatives for each text", "steps 4, 3 an epoch",
-    ]  # fmt: skip
+        "objective simcse",
+        "batch 8 examples, 7 negatives for each text",
+        "steps 4, 3 an epoch",
+    ]
     assert [line.partition("  ")[0] for line in done.stderr.splitlines() if "loss" in line] == ["step 2/4", "step 4/4"]
 
 
@@ -147,20 +149,36 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
     (["a", "c"], {}, "model=simcse data=sentences", {"text": "a"}),
     ([PAIR], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b"}),
     ([["a", "b", "c"]], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b", "negative": "c"}),
-    ([("a", "b", "c", "d")], {"model": "gense"}, "data=triplets",
-     {"anchor": "a", "positive": "b", "negative_1": "c", "negative_2": "d"}),
+    (
+        [("a", "b", "c", "d")],
+        {"model": "gense"},
+        "data=triplets",
+        {"anchor": "a", "positive": "b", "negative_1": "c", "negative_2": "d"},
+    ),
     ([SCORED], {}, "model=sroberta data=dino data.postprocess=off", {"sentence1": "a", "sentence2": "b", "score": 0.5}),
     ([("a", "b", 2)], {"data": "nli", "model": "sbert_nli"}, "", {"premise": "a", "hypothesis": "b", "label": 2.0}),
     ([{"q": "a", "doc": "b"}], {}, "model=simcse data=triplets", {"anchor": "a", "positive": "b"}),
-    ([{"q": "a", "doc": "b", "hard_neg": "c"}], {}, "model=simcse data=triplets",
-     {"anchor": "a", "positive": "b", "negative": "c"}),
-    ([{"source": "x", "doc": "b", "q": "a"}], {"data.columns": "['q','doc']"}, "model=simcse data=triplets",
-     {"q": "a", "doc": "b"}),
+    (
+        [{"q": "a", "doc": "b", "hard_neg": "c"}],
+        {},
+        "model=simcse data=triplets",
+        {"anchor": "a", "positive": "b", "negative": "c"},
+    ),
+    (
+        [{"source": "x", "doc": "b", "q": "a"}],
+        {"data.columns": "['q','doc']"},
+        "model=simcse data=triplets",
+        {"q": "a", "doc": "b"},
+    ),
     ([{"question": "a", "answer": "b", "n": 1}], {"data": "qa"}, "", {"question": "a", "answer": "b", "n": 1}),
     ([PAIR], {"experiment": "simcse_sup"}, "", {"anchor": "a", "positive": "b"}),
-    (datasets.Dataset.from_dict({"x": ["a"], "y": ["b"], "score": [1.0]}), {}, "model=sroberta data=dino "
-     "data.postprocess=off", {"sentence1": "a", "sentence2": "b", "score": 1.0}),
-]  # fmt: skip
+    (
+        datasets.Dataset.from_dict({"x": ["a"], "y": ["b"], "score": [1.0]}),
+        {},
+        "model=sroberta data=dino data.postprocess=off",
+        {"sentence1": "a", "sentence2": "b", "score": 1.0},
+    ),
+]
 
 
 @pytest.mark.parametrize(("rows", "given", "words", "line"), GIVEN, ids=lambda value: str(value)[:30])

@@ -20,7 +20,11 @@ print("group:", dist.is_initialized())
 def test_no_group_outlives_the_interpreter(tmp_path):
     """Where threads of gloo are still there, they abort the process now and then: status -6, after all work is done."""
     done = subprocess.run(
-        [sys.executable, "-c", CODE, str(tmp_path / "store")], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", CODE, str(tmp_path / "store")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=True,
-    )  # fmt: skip
+    )
     assert done.stdout.splitlines() == ["group: True", "group: False"]

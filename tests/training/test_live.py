@@ -153,9 +153,15 @@ def live_of(folder: Path) -> Live:
 def test_a_clock_that_has_run_out_leaves_nothing(tmp_path):
     clock = Timer(duration=timedelta(milliseconds=1))
     trainer = pl.Trainer(
-        accelerator="cpu", max_steps=5, logger=False, callbacks=[clock, live_of(tmp_path)],
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
-    )  # fmt: skip
+        accelerator="cpu",
+        max_steps=5,
+        logger=False,
+        callbacks=[clock, live_of(tmp_path)],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
     trainer.fit(toy.Toy(), toy.Stream())
     assert re.search(r"Step 1 of 5 \(20%\), [\d:]+ so far, about 0:00:00 left", (tmp_path / PAGE).read_text())
 

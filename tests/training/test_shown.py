@@ -132,8 +132,9 @@ def test_of_many_scores_the_averages_and_the_monitored_one_are_shown(tmp_path):
     given = {"scores": scores, "averages": {"sts-avg7/all/spearman": ["sts1/all/spearman"]}, "recipe": recipe}
     text = closing(tmp_path, **given, scores_before={"stsb-dev/cosine/spearman": 72.0}, baselines={})
     assert [line.split()[1] for line in text.splitlines() if "/" in line and "│" in line] == [
-        "sts-avg7/all/spearman", "stsb-dev/cosine/spearman",
-    ]  # fmt: skip
+        "sts-avg7/all/spearman",
+        "stsb-dev/cosine/spearman",
+    ]
     assert "120 other scores are in" in text
 
 
@@ -168,10 +169,19 @@ def test_each_loss_has_a_panel_and_the_monitored_score_its_interval_start_and_be
     figure = curve_figure(read_rows(tmp_path / "metrics.csv"), "z/cosine/mrr", against, "@ink $x$")
     picture = draw([figure])["curve"]
     shown = [text for text in texts_of(picture) if not re.fullmatch(r"[\d.,]+", text)]
-    assert sorted(shown) == sorted([
-        "@ink $x$", "z/cosine/mrr", "best: step 20, 70.00, 95 % 68.00 to 73.50", "untrained 44.00", "tfidf 45.00",
-        "stsb-dev/cosine/spearman", "train/loss", "train/mlm", "learning rate",
-    ])  # fmt: skip
+    assert sorted(shown) == sorted(
+        [
+            "@ink $x$",
+            "z/cosine/mrr",
+            "best: step 20, 70.00, 95 % 68.00 to 73.50",
+            "untrained 44.00",
+            "tfidf 45.00",
+            "stsb-dev/cosine/spearman",
+            "train/loss",
+            "train/mlm",
+            "learning rate",
+        ]
+    )
 
 
 def test_a_run_scored_at_its_start_and_end_alone_has_a_curve_with_both(tmp_path):

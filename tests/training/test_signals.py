@@ -150,8 +150,16 @@ def test_metrics_of_two_ranks_are_means_and_a_resume_repeats_them(tmp_path):
 
 def start(command, folder, stays):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    arguments = [TOY, folder, "devices=2", "max_steps=100000", "save_every=1000000", "pause=0.01", "log_every=5",
-                 f"stays={stays}"]  # fmt: skip
+    arguments = [
+        TOY,
+        folder,
+        "devices=2",
+        "max_steps=100000",
+        "save_every=1000000",
+        "pause=0.01",
+        "log_every=5",
+        f"stays={stays}",
+    ]
     return subprocess.Popen(
         [*command, *map(str, arguments)], env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True
     )

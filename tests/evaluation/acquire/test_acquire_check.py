@@ -70,7 +70,7 @@ def test_an_empty_folder_is_not_well(tmp_path):
         ("SICK/dev", b"\tNEUTRAL\n", b"\n", "damaged", "wanted 5 columns"),
         ("TREC/test", b"label\tfine_label", b"a\tb", "damaged", "label missing from the header"),
     ],
-)  # fmt: skip
+)
 def test_traps(real_data, tmp_path, name, old, new, state, said):
     path = copy(real_data, tmp_path, name)
     if old is None:

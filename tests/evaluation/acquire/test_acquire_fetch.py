@@ -13,7 +13,7 @@ from evaluation.acquire.captions import Arrays
 
 OWN = {
     "STS12/test": [
-        ["MSRpar", "The U.S. won't pay.", "It's \"over\" in the U.S.", "2.75"],
+        ["MSRpar", "The U.S. won't pay.", 'It\'s "over" in the U.S.', "2.75"],
         ["MSRvid", "A man plays.", "A man is playing a guitar.", "3"],
         ["SMTeuroparl", "I vote – gladly.", "We vote.", "0"],
         ["surprise.OnWN", "a thing", "an (odd) thing", "4.5"],
@@ -31,7 +31,7 @@ OWN = {
     "SICK/test": [["3", "It rains", "It doesn't rain", "2", "CONTRADICTION"], ["6", "A, b", "B", "1", "NEUTRAL"]],
     "BIOSSES/test": [["1", 'Cells "divide" here.', "Cells divide.", "3.2"]],
     "MR/all": [["1", "it's a café – no ' doubt"], ["1", "good ."], ["0", "i'll say : bad"]],
-    "CR/all": [["1", "works"], ["1", ""], ["0", "can't \"work\""]],
+    "CR/all": [["1", "works"], ["1", ""], ["0", 'can\'t "work"']],
     "SUBJ/all": [["1", "fine\x81"], ["0", "he leaves ."]],
     "MPQA/all": [["1", "people's"], ["0", "cannot"]],
     "SST2/train": [["1", "a fine phrase"], ["0", "poor"]],
@@ -52,18 +52,25 @@ OWN = {
     "AskUbuntu/dev": [["7", "8", "9 8 10"]],
     "AskUbuntu/test": [["8", "", "7 9"], ["9", "7 10", "10 7 8"]],
     "AskUbuntu/texts": [[str(key), f"title {key}", "" if key == 9 else "body"] for key in range(7, 11)],
-    "CQADupStack/corpus": [["gis", "1", "map"], ["gis", "2", "maps"], ["tex", "1", "font\tor\nbox"],
-                           ["tex", "3", "fonts"]],
+    "CQADupStack/corpus": [
+        ["gis", "1", "map"],
+        ["gis", "2", "maps"],
+        ["tex", "1", "font\tor\nbox"],
+        ["tex", "3", "fonts"],
+    ],
     "CQADupStack/valid": [["gis", "2", "1"]],
     "CQADupStack/test": [["gis", "1", "2"], ["tex", "1", "3"]],
     "TwitterURL/test_with_debatable": [["6", "same", "the same"], ["3", "so", "so so"], ["0", "one", "other"]],
     "TwitterURL/test": [["1", "6", "same", "the same"], ["0", "0", "one", "other"]],
-    "PIT2015/test": [["51", "8 Mile", "1", "4", "a", "b"], ["51", "8 Mile", "-1", "3", "a", "c"],
-                     ["52", "x", "0", "0", "d", "e"]],
-}  # fmt: skip
+    "PIT2015/test": [
+        ["51", "8 Mile", "1", "4", "a", "b"],
+        ["51", "8 Mile", "-1", "3", "a", "c"],
+        ["52", "x", "0", "0", "d", "e"],
+    ],
+}
 SENTEVAL = {  # Moses (-no-escape) and lower case, cased for SICK; cat -v and the treebank script; no quotes
     "STS12/test.senteval": [
-        ["MSRpar", "the u.s. won 't pay .", "it 's \" over \" in the u.s .", "2.75"],
+        ["MSRpar", "the u.s. won 't pay .", 'it \'s " over " in the u.s .', "2.75"],
         ["MSRvid", "a man plays .", "a man is playing a guitar .", "3"],
         ["SMTeuroparl", "i vote – gladly .", "we vote .", "0"],
         ["surprise.OnWN", "a thing", "an ( odd ) thing", "4.5"],
@@ -76,7 +83,7 @@ SENTEVAL = {  # Moses (-no-escape) and lower case, cased for SICK; cat -v and th
     "SUBJ/all.senteval": [["1", "fineM-^A"], ["0", "he leaves ."]],
     "MPQA/all.senteval": [["1", "people 's"], ["0", "can not"]],
     "TREC/train.senteval": [["DESC", "manner", "How does  it  work in S\xe3o Paulo ?"]],
-}  # fmt: skip
+}
 FORMED = {
     name: OWN[name.removesuffix(".senteval")] for name in registry.TABLES if name.removesuffix(".senteval") in OWN
 }
