@@ -17,7 +17,6 @@ from contracts import InputError, RetrievalTask
 from datamodules.near_copies import NearCopies, words_of
 from datamodules.records import Record
 from datamodules.token_store import Source
-from files.manifest import is_as_left, leave_sums
 from files.whole import build_once
 
 VERSION = 1  # part of the key: raise it when the same rows would be held out otherwise
@@ -81,7 +80,7 @@ class AllButHeldOut:
         return [RetrievalTask(NAME, list(queries), list(documents), None if one_each else gains)] if queries else []
 
     def _prepare(self) -> None:
-        build_once(self.directory, lambda folder: is_as_left(folder, "counts.json"), self._build)
+        build_once(self.directory, lambda folder: (folder / "counts.json").is_file(), self._build)
 
     def _build(self, folder: Path) -> None:
         held, columns = self._chosen()
@@ -108,7 +107,6 @@ class AllButHeldOut:
             "kept_apart_by": "anchors" if columns == (0,) else "texts",
         }
         (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
-        leave_sums(folder)
 
     def _chosen(self) -> tuple[set[int], tuple[int, ...]]:
         """The rows of the task, and the columns by whose texts they were grouped."""
