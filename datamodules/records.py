@@ -20,6 +20,7 @@ class Record(NamedTuple):
     texts: tuple[str, ...]
     label: float | None  # None where the kind has none
     where: str  # "file:line"
+    made_as: str = ""  # kind of pair, where a source makes several of a text
 
 
 class RecordSource:

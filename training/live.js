@@ -11,7 +11,7 @@
     const { sentences, steps } = neighbours, body = document.getElementById("nearest").tBodies[0];
     const show = () => {
       const place = Number(slider.value), [step, found] = steps[place];
-      const said = step ? `step ${step.toLocaleString("en")}` : "untrained";
+      const said = step ? `step ${step.toLocaleString("en")}` : "before training";
       document.getElementById("moment-says").textContent = said;
       slider.setAttribute("aria-valuetext", said);
       body.replaceChildren(...sentences.map((sentence, row) => {

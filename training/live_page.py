@@ -136,7 +136,7 @@ class LivePage:
 
     def _table(self, run: Curves, names: Sequence[str], against: Reference) -> Table:
         final = against.final
-        heads = [Column("score"), *columns("untrained", "latest", "best", number=".2f"), Column("at step", ",.0f")]
+        heads = [Column("score"), *columns("before", "latest", "best", number=".2f"), Column("at step", ",.0f")]
         if final:
             heads += [Column("best weights", ".2f"), Column("95 %", right=True)]
         rows = list[list[Any]]()

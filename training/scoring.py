@@ -74,7 +74,8 @@ def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:
         scoring.during = [name for name in names_of(scoring.during) if name not in of_tables]
         if of_tables and not scoring.during:
             scoring.every_n_steps = None
-        if said := ", nor ".join(part for part in (", ".join(names_of(scoring.suite)), unscored) if part):
+        suite = names_of(scoring.suite) if not held_out or _said("evaluation.suite") else []
+        if said := ", nor ".join(part for part in (", ".join(suite), unscored) if part):
             log.info("evaluation.data_root is not set: no scores of %s.", said)
         return
     for name in of_tables:

@@ -118,14 +118,14 @@ def test_the_page_follows_the_run_and_steps_through_the_neighbours(tmp_path):
         for at, key in ((40, None), (20, "ArrowLeft"), (0, "ArrowLeft")):
             if key:
                 shown.locator("#moment").press(key)
-            assert shown.locator("#moment-says").inner_text() == (f"step {at}" if at else "untrained")
+            assert shown.locator("#moment-says").inner_text() == (f"step {at}" if at else "before training")
             assert row.locator("td").all_inner_texts() == [
                 f"{text} {cosine:.2f}" for text, cosine in neighbours.history[at][0]
             ]
         shown.locator("[data-signal=metric]").select_option("train/lr")
         shown.reload()
         shown.evaluate("report.drawAll()")
-        assert shown.locator("#moment-says").inner_text() == "untrained"
+        assert shown.locator("#moment-says").inner_text() == "before training"
         assert shown.locator("[data-signal=metric]").input_value() == "train/lr"
         assert shown.locator("#reloads").is_checked()
     finished = State("Finished.", 60, 60, 120.0, None, True)
