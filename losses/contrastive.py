@@ -28,7 +28,7 @@ class Contrast(NamedTuple):
 
     loss: Tensor
     accuracy: Tensor  # share of rows that are nearer to their partner than to any other candidate; detached
-    left_out: Tensor  # share of the other candidates that the guide took for false negatives; 0 without one
+    left_out: Tensor | None  # share of the other candidates that the guide took for false negatives; None without one
 
 
 class Guide(NamedTuple):
@@ -179,7 +179,7 @@ def nt_xent(
         nearness = None if guide is None else _nearness(guide, guide.views, guide.views, partner_R)
         matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness)
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
-        return _reduce(found, len(candidates_CD) - 2, reduction, scale)
+        return _reduce(found, len(candidates_CD) - 2, reduction, scale, guide is not None)
 
 
 def info_nce(
@@ -220,7 +220,7 @@ def info_nce(
             nearness=None if guide is None else _nearness(guide, guide.views[:1], guide.views[1:], partner_R),
         )
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
-        return _reduce(found, len(candidates_CD) - 1, reduction, scale)
+        return _reduce(found, len(candidates_CD) - 1, reduction, scale, guide is not None)
 
 
 def _candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
@@ -246,7 +246,7 @@ def _directions(*views: Tensor | None) -> Tensor:
     return F.normalize(rows_RD.to(torch.promote_types(rows_RD.dtype, torch.float32)), dim=-1)
 
 
-def _reduce(found: Found, others: int, reduction: Reduction, scale: Scale) -> Contrast:
+def _reduce(found: Found, others: int, reduction: Reduction, scale: Scale, guided: bool) -> Contrast:
     """``others`` is how many candidates a row may have for negatives."""
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}.')
@@ -255,7 +255,7 @@ def _reduce(found: Found, others: int, reduction: Reduction, scale: Scale) -> Co
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "paper":
         loss = as_if_neighbours_were_constants(loss)
-    left_out = found.near_R.float().mean() / max(1, others)
+    left_out = found.near_R.float().mean() / max(1, others) if guided else None
     return Contrast(loss, found.correct_R.float().mean(), left_out)
 
 

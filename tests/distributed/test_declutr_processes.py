@@ -49,7 +49,7 @@ class Witness(pl.Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         self.steps.append(
             {
-                "documents": batch.documents.tolist(),
+                "documents": batch.rows.tolist(),
                 "predicted": int((batch.labels != IGNORED_LABEL).sum()),
                 "batch": by_document(batch),
             }
@@ -67,11 +67,11 @@ class Witness(pl.Callback):
 
 def by_document(batch: SpanBatch) -> dict[int, list[torch.Tensor]]:
     beside = [Ragged(ids, batch.anchors.lengths) for ids in (batch.masked_ids, batch.labels)]
-    found: dict[int, list[torch.Tensor]] = {document: [] for document in batch.documents.tolist()}
+    found: dict[int, list[torch.Tensor]] = {document: [] for document in batch.rows.tolist()}
     for part in (batch.anchors, *beside, batch.positives):
         sequences = part.ids.split(part.lengths.tolist())
-        per_document = len(sequences) // len(batch.documents)
-        for place, document in enumerate(batch.documents.tolist()):
+        per_document = len(sequences) // len(batch.rows)
+        for place, document in enumerate(batch.rows.tolist()):
             found[document].append(torch.cat(sequences[place * per_document : (place + 1) * per_document]))
     return found
 
@@ -148,14 +148,14 @@ def test_the_ranks_share_the_same_batches(alone, together):
     for number in range(STEPS):
         whole = alone["both"][number]
         shares = [rank["both"][number] for rank in together]
-        assert len(whole.documents) == GLOBAL_BATCH
-        for place, document in enumerate(whole.documents):  # dealt like cards
+        assert len(whole.rows) == GLOBAL_BATCH
+        for place, document in enumerate(whole.rows):  # dealt like cards
             share = shares[place % len(shares)]
-            assert share.documents[place // len(shares)] == document
+            assert share.rows[place // len(shares)] == document
             for ours, theirs in zip(share.batch[document], whole.batch[document], strict=True):
                 assert torch.equal(ours, theirs)
     first, second = alone["both"]
-    assert not set(first.documents) & set(second.documents)
+    assert not set(first.rows) & set(second.rows)
 
 
 def test_the_ranks_predict_unequal_numbers_of_tokens(together):
