@@ -34,7 +34,6 @@ class Keys(TypedDict):
     truncate: int | None
     normalize: bool | None
     similarity: str | None
-    compat: int | None
     int8: bool
     push: str | None
     private: bool
@@ -81,12 +80,8 @@ def check_output(cfg: DictConfig, output: Path) -> None:
 
 def check_format(cfg: DictConfig) -> None:
     """A key of another format, an extra that is not installed, a push that cannot be: before anything is loaded."""
-    from export.layouts import check_compat
-
-    for key in ("compat", "similarity"):
-        if cfg.format not in FOR_SENTENCE_TRANSFORMERS and cfg[key] is not None:
-            raise InputError(f"{key}={cfg[key]} is of format=sentence_transformers alone; leave it out.")
-    check_compat(cfg.compat)
+    if cfg.format not in FOR_SENTENCE_TRANSFORMERS and cfg.similarity is not None:
+        raise InputError(f"similarity={cfg.similarity} is of format=sentence_transformers alone; leave it out.")
     if cfg.format == "onnx":
         from export.onnx_graph import check_onnx
 
@@ -110,7 +105,7 @@ def write(cfg: DictConfig, source: "Source", output: Path) -> None:
         }
         if cfg.format == "adapter":
             described["adapter"] = read_adapter(cfg.run, encoder)
-        export_encoder(output, **parts_of(encoder), **described, compat=cfg.compat)
+        export_encoder(output, **parts_of(encoder), **described)
     elif cfg.format == "transformers":
         from export.transformers_folder import export_transformers, use_of_transformers
 

@@ -72,13 +72,11 @@ def small_files(folder: Path) -> dict:
 @pytest.mark.slow
 def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path):
     """And the example of a transformers folder's card, where neither this project nor its modules are there."""
-    folders = [minilm_path]
-    for compat in ("null", "3"):
-        one, two = tmp_path / f"one{compat}", tmp_path / f"two{compat}"
-        command(f"run={minilm_path}", f"output={one}", f"compat={compat}")
-        command(f"run={one}", f"output={two}", f"compat={compat}")
-        assert small_files(one) == small_files(two)
-        folders.append(two)
+    one, two = tmp_path / "one", tmp_path / "two"
+    command(f"run={minilm_path}", f"output={one}")
+    command(f"run={one}", f"output={two}")
+    assert small_files(one) == small_files(two)
+    folders = [minilm_path, two]
     plain = tmp_path / "plain"
     command(f"run={minilm_path}", f"output={plain}", "format=transformers")
     card = (plain / "README.md").read_text()
@@ -166,9 +164,8 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
         (["run={encoder}"], "output is not set"),
         (["run={encoder}", "output={encoder}"], "is what is to be exported"),
         (["run={encoder}", "output={tmp}/new", "format=pickle"], "format='pickle': wanted sentence_transformers"),
-        (["run={encoder}", "output={tmp}/new", "compat=4"], "compat=4 is unknown"),
         (
-            ["run={encoder}", "output={tmp}/new", "compat=3", "format=transformers"],
+            ["run={encoder}", "output={tmp}/new", "similarity=dot", "format=transformers"],
             "format=sentence_transformers alone",
         ),
         (["run={encoder}", "output={tmp}/new", "similarity=cos"], "one of cosine, dot"),
@@ -212,7 +209,7 @@ def test_a_pickle_in_a_folder_is_never_opened(tiny_bert, tmp_path, where):
     """Weights as version 2 left them, pickled: another program may hide in them."""
     from encoders.pooling import TanhHead
 
-    folder = an_export(tmp_path / "a", tiny_bert, pooling="cls", head=TanhHead(32, seed=1), compat=3)
+    folder = an_export(tmp_path / "a", tiny_bert, pooling="cls", head=TanhHead(32, seed=1))
     (folder / where / "model.safetensors").unlink()
     torch.save({"weight": Evil(tmp_path / "ran")}, folder / where / "pytorch_model.bin")
     with pytest.raises(InputError):
