@@ -77,8 +77,7 @@ class Running:
             options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
             words = [word for word in job.words if not word.startswith("-")]
             process = start(
-                # a page of each is for nobody to look at, and takes seconds that a race counts; its words may want it
-                [sys.executable, str(TRAIN), *options, "live=false", *words, f"output_dir={job.folder}"],
+                [sys.executable, str(TRAIN), *options, *words, f"output_dir={job.folder}"],
                 {**_importing_alike(), **place},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

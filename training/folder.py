@@ -24,7 +24,6 @@ OURS = (  # besides .hydra/
     "generator",
     "backbone",
     "curve.png",
-    "curve.html",
     "items.npz",
     "wandb",
     "tensorboard",

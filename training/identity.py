@@ -26,7 +26,6 @@ NOT_IDENTITY = (
     "overwrite",
     "quiet",
     "next_steps",
-    "live",
     "data_licence",
     "stages",
     "only_stage",
