@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from command.children import start
 from command.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
 from files.manifest import is_finished
+from files.ownership import LOCK
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +256,7 @@ def _followed(process: "subprocess.Popen[str]", job: Job, verdict: Callable[[Job
 
 def _wait_for_another(job: Job, running: Running) -> None:
     """A run of an earlier command that was killed may still be saving its state."""
-    path = job.folder / ".hydra" / "lock"
+    path = job.folder / LOCK
     while path.exists() and not running.ended_by:
         try:
             with FileLock(path).acquire(timeout=1):

@@ -63,18 +63,14 @@ def run(cfg: DictConfig) -> None:
 
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
-    from export.folder import check_replaceable
-    from files.claims import check_output_folder
+    from export.folder import EXPORT
+    from files.ownership import check_output_folder, check_replaceable
 
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
             raise InputError(f"output={output} is what is to be exported; choose another folder.")
-    if output.is_file():
-        raise InputError(f"output={output}: wanted a folder, but this is a file. Choose another output.")
-    if output.is_dir() and any(output.iterdir()):
-        check_replaceable(output)
-        if not cfg.overwrite:
-            raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
+    if check_replaceable("output", output, EXPORT) and not cfg.overwrite:
+        raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
     check_output_folder("output", output.absolute().parent)
 
 

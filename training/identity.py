@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from yaml import YAMLError
 
 from command.keys import resolved
 from contracts import InputError
+from files.ownership import read_marker
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
@@ -98,21 +98,13 @@ def identity_of(cfg: DictConfig) -> Identity:
 
 
 def identity_in(folder: Path) -> str | None:
-    """Whose folder it is; None where it is nobody's.
+    """The identity of the run in a folder; None where there is no run.
 
     Raises:
-        InputError: its record is damaged.
+        InputError: the marker of the folder is damaged.
     """
-    marker = folder / ".hydra" / "identity"
-    if not marker.is_file():
-        return None
-    found = marker.read_text(encoding="utf-8", errors="replace").strip()
-    if not re.fullmatch("[0-9a-f]+", found):
-        raise InputError(
-            f"{marker}: wanted eight hexadecimal digits, which say whose run this is, got {found[:20]!r}. The file is "
-            "damaged: copy a good one there, choose another output_dir, or overwrite=true to throw that run away."
-        )
-    return found
+    marker = read_marker(folder)
+    return (marker.identity or {}).get("config") if marker else None
 
 
 def named_folder(parent: Path, name: str, identity: Identity) -> Path:

@@ -18,7 +18,7 @@ from encoders.pooling import POOLERS
 from export.__main__ import Keys, run
 from export.sentence_transformers import export_encoder
 from export.transformers_folder import export_transformers, use_of_transformers
-from files.claims import MARK
+from files.ownership import MARKER
 from tests.export.texts import TORTURE
 from tests.forks import run_command
 from tests.in_process import run_here
@@ -105,7 +105,7 @@ def test_what_a_folder_says_is_kept(tiny_mlm, tmp_path):
     folder = an_export(tmp_path / "a", tiny_mlm, pooling="avg_top2", prompts=prompts, normalize=True, similarity="dot")
     command(f"run={folder}", f"output={tmp_path / 'b'}")
     before, after = small_files(folder), small_files(tmp_path / "b")
-    assert {name for name in after if after[name] != before.get(name)} == {"README.md", MARK}
+    assert {name for name in after if after[name] != before.get(name)} == {"README.md", MARKER}
     assert before.keys() == after.keys() - {"README.md"}
 
 
@@ -172,7 +172,7 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
         (["run={encoder}", "output={tmp}/new", "pooling=median"], "pooling='median' is unknown"),
         (["run={tmp}/nothing", "output={tmp}/new"], "no such file or folder"),
         (["run={encoder}", "output={tmp}/file"], "this is a file"),
-        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "holds years.txt"),
+        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "not empty (years.txt)"),
         (["run={encoder}", "output={tmp}/file/deeper"], "cannot be written ("),
         (["run={vectors}", "output={tmp}/new"], "is word vectors"),
     ],

@@ -258,7 +258,7 @@ def test_a_wrong_option_is_named(tiny_mlm, tmp_path, change, message):
 def test_a_folder_of_something_else_is_not_overwritten(tiny_mlm, tmp_path):
     transformer, tokenizer = base_model(tiny_mlm)
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match=r"holds thesis\.txt, which no command of this project wrote"):
+    with pytest.raises(InputError, match=r"not empty \(thesis\.txt\)"):
         export_encoder(tmp_path, transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=32)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 

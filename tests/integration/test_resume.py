@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from files.claims import MARK
 from files.manifest import read_record
 from tests.damage import flip
 from tests.integration.curves import reached, without_times
@@ -136,12 +135,11 @@ def test_a_byte_that_flipped_is_noticed_and_told(damaged, at, said, words, whole
 
 
 def test_a_run_of_the_release_before_is_continued(words, whole, command, tmp_path):
-    """Without marks and sums, and its store as it was then."""
+    """Without sums, and its store as it was then."""
     folder, cache = shutil.copytree(whole, tmp_path / "run"), tmp_path / "cache"
     words = [*words, f"data.cache_dir={cache}"]
     assert command(*words, f"output_dir={tmp_path / 'first'}").status == 0
     (folder / "results.json").unlink()
-    (folder / "encoder" / MARK).unlink()
     meta = next(cache.glob("tokens-*/meta.json"))
     written = read_record(meta)
     entries = dict(written)
