@@ -30,7 +30,7 @@ from command.names import as_used
 from command.statuses import exit_statuses
 from command.words import check_paths, check_words
 from contracts import InputError, Seq2SeqBatch, SpanBatch
-from files.claims import check_output_file
+from files.ownership import check_output_file
 from files.whole import write_whole
 from preview.places import ROLES, Document
 from training.account import account_of

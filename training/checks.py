@@ -70,7 +70,6 @@ class TrainKeys(TypedDict):
     overwrite: bool
     verify: bool
     quiet: bool
-    live: bool
     log_every_n_steps: int
     next_steps: str | None
     monitor: str | None

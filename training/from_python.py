@@ -27,8 +27,8 @@ from command.signals import INTERRUPTED, TERMINATED
 from command.statuses import judged
 from command.words import check_paths, check_words
 from contracts import InputError, NotWritten, Results
-from files.claims import let_go
 from files.kept_rows import cache_folder, keep_rows
+from files.ownership import LOCK, let_go
 from training.failures import TrainingFailed
 from training.given_rows import words_of_rows
 from training.stages import as_value, finished_before, forced
@@ -181,7 +181,7 @@ def _run(cfg: DictConfig, folder: Path) -> None:
     """Until it is finished, or cut short by what is raised."""
     if finished_before(cfg):
         return
-    from training.folder import LOCK, STAGES
+    from training.folder import STAGES
     from training.run import run
 
     Path(HydraConfig.get().run.dir).mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from command.keys import resolved
-from contracts import InputError
+from files.ownership import read_marker
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
@@ -23,7 +22,6 @@ NOT_IDENTITY = (
     "overwrite",
     "quiet",
     "next_steps",
-    "live",
     "data_licence",
     "stages",
     "only_stage",
@@ -49,21 +47,13 @@ def following(before: str, name: str, own: str) -> str:
 
 
 def identity_in(folder: Path) -> str | None:
-    """Whose folder it is; None where it is nobody's.
+    """The identity of the run in a folder; None where there is no run.
 
     Raises:
-        InputError: its record is damaged.
+        InputError: the marker of the folder is damaged.
     """
-    marker = folder / ".hydra" / "identity"
-    if not marker.is_file():
-        return None
-    found = marker.read_text(encoding="utf-8", errors="replace").strip()
-    if not re.fullmatch("[0-9a-f]+", found):
-        raise InputError(
-            f"{marker}: wanted eight hexadecimal digits, which say whose run this is, got {found[:20]!r}. The file is "
-            "damaged: copy a good one there, choose another output_dir, or overwrite=true to throw that run away."
-        )
-    return found
+    marker = read_marker(folder)
+    return (marker.identity or {}).get("config") if marker else None
 
 
 def _deciding(cfg: DictConfig) -> dict[str, Any]:

@@ -16,12 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import works_for_another
 from command.processes import from_rank_zero
-from files.claims import work_for
+from files.ownership import LOCK, work_for
 from training.callbacks.companions import Companions
 from training.checks import check_checkpoint, check_choice, check_device, check_room, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
-from training.folder import LOCK
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
 from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once

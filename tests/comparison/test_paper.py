@@ -141,4 +141,4 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     said, _ = Running().start(Job("j", ["model=mine", *asked.options], tmp_path / "run"), {}).communicate()
-    assert said.split() == [*asked.options, "live=false", "model=mine", f"output_dir={tmp_path / 'run'}"]
+    assert said.split() == [*asked.options, "model=mine", f"output_dir={tmp_path / 'run'}"]
