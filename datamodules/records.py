@@ -92,12 +92,12 @@ class RecordSource:
             **({"numbered": self.width} if self._is_numbered() else {}),
         }
 
-    def names_split(self) -> bool:
-        """Whether a row says that it is of this split; reads until the first that does."""
-        if any(isinstance(file, HubSet) and self.split in file.splits for file in self.files):
+    def has_split(self, split: str) -> bool:
+        """Whether a data set has this split, or a row says that it is of it; reads until the first that does."""
+        if any(isinstance(file, HubSet) and split in file.splits for file in self.files):
             return True
         rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
-        return any(isinstance(row, Row) and row.values.get("split") == self.split for row in rows)
+        return any(isinstance(row, Row) and row.values.get("split") == split for row in rows)
 
     def of_split(self, split: str, kind: RowKind, path: str | None = None) -> "RecordSource":
         """The rows of another split, or of another path, as this kind."""
