@@ -1,6 +1,5 @@
 """What contrastive objectives share: hard negatives, a guide that tells false negatives, diagnostics of the vectors."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -10,6 +9,7 @@ from contracts import InputError, Ragged
 from encoders.guide import GuideEncoder, kept_on_host
 from encoders.objective import Compared, Objective
 from encoders.settings import VectorSettings
+from encoders.trained_module import check_temperature
 from losses.contrastive import Guide
 from losses.diagnostics import contrast_diagnostics
 from losses.gather import gather_rows
@@ -30,8 +30,7 @@ class ContrastiveObjective(Objective):
         guide_relative_margin: float | None,
         **settings: Unpack[VectorSettings],
     ) -> None:
-        if not 0 < temperature < math.inf:
-            raise InputError(f"model.temperature={temperature} must be above 0; the papers use 0.05.")
+        check_temperature(temperature)
         margins = {"guide_absolute_margin": guide_absolute_margin, "guide_relative_margin": guide_relative_margin}
         for key, margin in margins.items():
             if guide is None and margin is not None:

@@ -1,5 +1,6 @@
 """The LightningModule of everything that is trained here, encoders and models that write: optimisation, checkpoints."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -89,3 +90,9 @@ def check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raises InputError where a key under ``model`` is none of the choices."""
     if value not in choices:
         raise InputError(f"model.{key}={value!r} is unknown; choose {' or '.join(choices)}.")
+
+
+def check_temperature(temperature: float) -> None:
+    """Raises InputError where nothing can be divided by it."""
+    if not 0 < temperature < math.inf:
+        raise InputError(f"model.temperature={temperature} must be above 0; the papers use 0.05.")

@@ -148,14 +148,14 @@ def test_the_ranks_share_the_same_batches(alone, together):
     for number in range(STEPS):
         whole = alone["both"][number]
         shares = [rank["both"][number] for rank in together]
-        assert len(whole.rows) == GLOBAL_BATCH
-        for place, document in enumerate(whole.rows):  # dealt like cards
+        assert len(whole.documents) == GLOBAL_BATCH
+        for place, document in enumerate(whole.documents):  # dealt like cards
             share = shares[place % len(shares)]
-            assert share.rows[place // len(shares)] == document
+            assert share.documents[place // len(shares)] == document
             for ours, theirs in zip(share.batch[document], whole.batch[document], strict=True):
                 assert torch.equal(ours, theirs)
     first, second = alone["both"]
-    assert not set(first.rows) & set(second.rows)
+    assert not set(first.documents) & set(second.documents)
 
 
 def test_the_ranks_predict_unequal_numbers_of_tokens(together):
