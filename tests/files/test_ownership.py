@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from contracts import InputError
+from evaluation.__main__ import check_output as check_results
 from export.folder import export_folder
+from export.vector_file import VectorFile
 from files import ownership
 from files.ownership import (
     LOCK,
@@ -21,10 +23,12 @@ from files.ownership import (
     remove_entries,
     write_marker,
 )
+from preview.__main__ import check_output as check_page
 from synthesis.report.publish import check_target
 from synthesis.shards.store import ShardStore
 from training.folder import claim_folder as claim_run
 
+VECTORS = {"encoder": "a", "rows": 2, "width": 1, "window": 2, "dtype": "float32"}
 COMMANDS = {
     "run": lambda folder: claim_run(folder, "abc", resume="auto", overwrite=True, writer=True),
     "data set": lambda folder: ShardStore(folder).claim({}, overwrite=True),
@@ -66,6 +70,30 @@ def test_a_file_is_no_folder_and_an_empty_folder_is_anybodys(tmp_path, command):
         COMMANDS[command](tmp_path / "file")
     (tmp_path / "empty").mkdir()
     COMMANDS[command](tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("evaluation", {"a.json": "{}"}),
+        ("evaluation", {"a.md": "x"}),
+        ("vectors", {"a.npy": "x"}),
+        ("vectors", {"a.npy.json": "{}"}),
+        ("vectors", {"a.npy.part": "x"}),
+        ("page", {"a.html": "<p>mine</p>"}),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused_and_stays(tmp_path, command, files):
+    commands = {
+        "evaluation": lambda: check_results(tmp_path / "a.json"),
+        "vectors": lambda: VectorFile(tmp_path / "a.npy", VECTORS).claim(overwrite=True),
+        "page": lambda: check_page(tmp_path / "a.html"),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=r"is there already"):
+        commands[command]()
+    assert everything_in(tmp_path) == {name: text.encode() for name, text in files.items()}
 
 
 @pytest.mark.parametrize("command", ["run", "data set"])
