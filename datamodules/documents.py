@@ -15,10 +15,10 @@ from datamodules.records import Record
 from datamodules.sources import DocumentSource, TextSource
 from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, MaskHow, SpanBatches, choose_max_span
 from datamodules.spans import Positive, SpanRule, Window
-from datamodules.text_data import Cut, TextData
+from datamodules.text_data import TextData, Truncation
 from datamodules.text_prompts import Prompts
 from datamodules.text_to_ids import LengthRule, LongDocuments
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 from datamodules.tokenizer import special_tokens, word_start_table
 
 LOOKED_AT = 100  # documents, to say what of spans is cut
@@ -84,7 +84,7 @@ class DocumentSpans(SpanKeys):
     def open_documents(self) -> DocumentSource:
         """Where the documents come from; they are not read yet."""
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return RowsOfDocuments(self.documents)
 
     def reading(self, tokenizer: Any) -> LongDocuments:
@@ -122,9 +122,9 @@ class DocumentSpans(SpanKeys):
     def batch(self, pass_index: int, examples: np.ndarray) -> SpanBatch:
         return self.batches(pass_index, self.rows[self.subset[examples]])
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Truncation]:
         drawn = f"spans of {self.rule.min_span} to {self.rule.max_span} tokens"
-        return [Cut(drawn, self.max_length, self.batches.share_behind(self.rows[:LOOKED_AT]))]
+        return [Truncation(drawn, self.max_length, self.batches.share_behind(self.rows[:LOOKED_AT]))]
 
     def texts(self) -> Iterator[str]:
         """The raw documents, in the case that the store has them in."""

@@ -16,7 +16,7 @@ import numpy as np
 from contracts import InputError, RetrievalTask
 from datamodules.near_copies import NearCopies, words_of
 from datamodules.records import Record
-from datamodules.token_store import Source
+from datamodules.token_store import RowSource
 from files.whole import build_once
 
 VERSION = 2  # part of the key: raise it when the same rows would be held out otherwise
@@ -24,7 +24,7 @@ MOST_QUERIES = 1_000  # rows of the task: more would cost time and hardly narrow
 FEWEST_QUERIES = 6  # of five, no permutation test is below 0.05
 MOST_GROUPED = 200_000  # rows among which the task is chosen
 NAME = "held_out"
-PLACES = 1 << 64  # keys of places lie above those of texts, which name a group
+PLACE_KEYS = 1 << 64  # keys of places lie above those of texts, which name a group
 
 
 class AllButHeldOut:
@@ -38,11 +38,13 @@ class AllButHeldOut:
     """
 
     @classmethod
-    def of(cls, source: Source, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> "AllButHeldOut | None":
+    def of(
+        cls, source: RowSource, share: float, cache: Path, columns: Sequence[int] = (0, 1)
+    ) -> "AllButHeldOut | None":
         """None where the share is 0."""
         return cls(source, share, cache, columns) if share else None
 
-    def __init__(self, source: Source, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> None:
+    def __init__(self, source: RowSource, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> None:
         if not 0 < share <= 0.5:
             raise InputError(f"data.held_out_share: wanted a share of the rows from 0 (none) to 0.5, got {share}.")
         self.source, self.share, self.columns = source, share, tuple(columns)
@@ -120,7 +122,7 @@ class AllButHeldOut:
         for columns, of_places in ((self.columns, True), ((0, 1), False), ((0,), False)):
             groups = Groups()
             for record in islice(self.source, MOST_GROUPED):
-                place = [PLACES + _hashed(record.where)] if of_places else []
+                place = [PLACE_KEYS + _hashed(record.where)] if of_places else []
                 groups.add([*place, *_keys(record.texts, columns)])
             wanted = min(MOST_QUERIES, round(self.share * groups.rows))
             chosen = groups.up_to(wanted)

@@ -41,7 +41,7 @@ class MixedBatches(Dataset, ABC):
         """Of an epoch."""
 
 
-class OfOnePart(MixedBatches):
+class OnePartBatches(MixedBatches):
     """Each is a batch of one part, the next of those that training on it alone has."""
 
     def __init__(
@@ -65,7 +65,7 @@ class OfOnePart(MixedBatches):
         return batch._replace(part=self.names[part])
 
 
-class OfAllParts(MixedBatches):
+class AllPartsBatches(MixedBatches):
     """Rows of every part, those of a part side by side; ``rows`` says how many of each a pass over it draws."""
 
     def __init__(

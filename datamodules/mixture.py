@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 
 from contracts import InputError
 from datamodules.interleaving import quotas, shares
-from datamodules.mixed_batches import MixedBatches, OfAllParts, OfOnePart, check_alike, named
+from datamodules.mixed_batches import AllPartsBatches, MixedBatches, OnePartBatches, check_alike, named
 from datamodules.overlap import together
 from datamodules.stream import BatchStream, stream_for
 from datamodules.text_data import TextData
@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]+")
 log = logging.getLogger(__name__)
 
 
-class Drawn(NamedTuple):
+class PartCounts(NamedTuple):
     """Of each part, in batches or, where these hold rows of all parts, in rows."""
 
     shares: dict[str, float]
@@ -70,7 +70,7 @@ class Mixture(pl.LightningDataModule):
                 raise InputError(f"data.parts.{name}: wanted a name of letters, digits, - and _.")
             self._share_keys(name, part)
         shares(dict.fromkeys(self.parts, 1), self.weights, self.temperature)  # refuses what is none
-        self._drawn: Drawn | None = None
+        self._drawn: PartCounts | None = None
 
     def _share_keys(self, name: str, part: TextData) -> None:
         first = next(iter(self.parts.values()))
@@ -109,7 +109,7 @@ class Mixture(pl.LightningDataModule):
                 check_alike({name: next(part.samples()) for name, part in self.parts.items()})
                 units -= units % self.batch_size if self.drop_last else 0
             parted = shares(there, self.weights, self.temperature)
-            drawn = Drawn(parted, there, dict(zip(there, quotas(list(parted.values()), units), strict=True)))
+            drawn = PartCounts(parted, there, dict(zip(there, quotas(list(parted.values()), units), strict=True)))
             self._check(drawn, units)
             self._drawn = drawn
             if not self.quiet:
@@ -122,7 +122,7 @@ class Mixture(pl.LightningDataModule):
         rows = part.num_examples
         return rows - rows % self.batch_size if self.drop_last and rows >= self.batch_size else rows
 
-    def _check(self, drawn: Drawn, units: int) -> None:
+    def _check(self, drawn: PartCounts, units: int) -> None:
         for name, share in drawn.shares.items():
             if share and units and not drawn.drawn[name]:
                 raise InputError(
@@ -140,7 +140,7 @@ class Mixture(pl.LightningDataModule):
     def _unit(self) -> str:
         return "batches" if self.homogeneous else "rows"
 
-    def _described(self, drawn: Drawn) -> str:
+    def _described(self, drawn: PartCounts) -> str:
         each = [
             f"{name} {drawn.drawn[name]:,} ({share:.1%}, {drawn.drawn[name] / drawn.there[name]:.2f} passes)"
             for name, share in drawn.shares.items()
@@ -152,7 +152,7 @@ class Mixture(pl.LightningDataModule):
         )
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> PartCounts:
         """How often each part is."""
         self.setup()
         assert self._drawn is not None
@@ -172,8 +172,8 @@ class Mixture(pl.LightningDataModule):
         _, there, drawn = self.drawn
         keys: dict[str, Any] = {"seed": self.seed, "batch_size": self.batch_size, "drop_last": self.drop_last}
         if not self.homogeneous:
-            return OfAllParts(self.parts, drawn.values(), rank, world, rows=there.values(), **keys)
-        return OfOnePart(self.parts, drawn.values(), rank, world, **keys)
+            return AllPartsBatches(self.parts, drawn.values(), rank, world, rows=there.values(), **keys)
+        return OnePartBatches(self.parts, drawn.values(), rank, world, **keys)
 
     def train_dataloader(self) -> BatchStream:
         ids = hashlib.sha256("".join(part.data_id for part in self.parts.values()).encode()).hexdigest()

@@ -18,9 +18,9 @@ import torch
 from contracts import InputError, Ragged, Seq2SeqBatch
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import Record, RecordSource
-from datamodules.text_data import Cut
+from datamodules.text_data import Truncation
 from datamodules.text_rows import StoredRows
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 from datamodules.tokenizer import load_config, load_tokenizer
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 
@@ -33,7 +33,7 @@ RECORDS_AT_ONCE = 1_000
 Part = np.ndarray | int  # ids that are always there, or the column whose ids stand here
 
 
-class Share(NamedTuple):
+class PremiseShare(NamedTuple):
     """A share of all premises, by a hash of their text: the same in every file and process."""
 
     fraction: float
@@ -49,7 +49,7 @@ class PromptedRows:
     """The rows of triplets that are stored: as their three texts; with ``prompts`` as those that they say."""
 
     def __init__(
-        self, records: RecordSource, share: Share | None, prompts: PromptIds | None, source_length: int
+        self, records: RecordSource, share: PremiseShare | None, prompts: PromptIds | None, source_length: int
     ) -> None:
         self.records, self.share, self.prompts, self.source_length = records, share, prompts, source_length
         self.joined = prompts is not None and prompts.prompts.assembly == "string"
@@ -146,15 +146,15 @@ class NLIGeneration(StoredRows):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.parsed = parse_prompts(self.prompts, self.prompt_assembly, "prompts")
-        self._held_out_source: tuple[RecordSource, Share | None] | None = None
+        self._held_out_source: tuple[RecordSource, PremiseShare | None] | None = None
         self._check()
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         """The rows to train on."""
         _, share = self._held_out_from()
         return self._prompted(self.records, share and share._replace(inside=False))
 
-    def held_out_rows(self) -> Source:
+    def held_out_rows(self) -> RowSource:
         return self._prompted(*self._held_out_from())
 
     def prepare_data(self) -> None:
@@ -173,13 +173,13 @@ class NLIGeneration(StoredRows):
     def batch(self, pass_index: int, examples: np.ndarray) -> Seq2SeqBatch:
         return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Truncation]:
         """Of sentences that were joined with their prompts before they were stored nobody has counted what was cut."""
         before = self.store.width - len(SENTENCES)  # columns of whole prompts
         read = [] if before else [("sentences", self.source_length, self.source_length, SENTENCES)]
         written = "texts to write", self.target_length, self.templates.room, [before + 1, before + 2]
         return [
-            Cut(of, longest, self.lengths.share_behind(room, columns))
+            Truncation(of, longest, self.lengths.share_behind(room, columns))
             for of, longest, room, columns in [*read, written]
         ]
 
@@ -225,19 +225,19 @@ class NLIGeneration(StoredRows):
         """Whether it is a causal language model that is to write, and no encoder-decoder."""
         return not load_config(self.tokenizer).is_encoder_decoder
 
-    def _prompted(self, records: RecordSource, share: Share | None) -> PromptedRows:
+    def _prompted(self, records: RecordSource, share: PremiseShare | None) -> PromptedRows:
         as_they_are = self.prompt_assembly == "pieces" and not self.alone
         prompt_ids = None if as_they_are else self.prompt_ids(load_tokenizer(self.tokenizer))
         return PromptedRows(records, share, prompt_ids, self.source_length)
 
-    def _held_out_from(self) -> tuple[RecordSource, Share | None]:
+    def _held_out_from(self) -> tuple[RecordSource, PremiseShare | None]:
         """Where the held-out rows are read, and which share of its premises they are."""
         if self._held_out_source is None:
             ours = self.records
             if self.dev_path is not None or ours.has_split(self.dev_split):
                 self._held_out_source = ours.of_split(self.dev_split, self.kind, self.dev_path), None
             else:
-                self._held_out_source = ours, Share(self.dev_fraction, self.seed, inside=True)
+                self._held_out_source = ours, PremiseShare(self.dev_fraction, self.seed, inside=True)
         return self._held_out_source
 
     def _check(self) -> None:

@@ -24,7 +24,7 @@ from datamodules.sources import Document, TextSource
 from datamodules.spans import SpanRule, sample_spans
 from datamodules.text_rows import TripletRows
 from datamodules.text_to_ids import WholeRows
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 
 VERSION = 1  # part of the store's key: raise it when the same documents would give other pairs
 SHORTEST, LONGEST = 20, 120  # words of a passage
@@ -51,7 +51,7 @@ class PassagePairs(SpanKeys, DocumentFiles, TripletRows):
         self.rows = RowsOfPassages(self.text_source())
         self.apart = AllButHeldOut.of(self.rows, self.held_out_share, self.cache, columns=(1,))
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return self.apart or self.rows
 
     def reading(self, tokenizer: Any) -> WholeRows:

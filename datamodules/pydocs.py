@@ -17,7 +17,7 @@ from files.whole import build_once
 VERSION = 5  # part of the key: raise it when the same packages would give other documents
 MOST_PAIRS = 500
 # The task is made of these alone, so that another package that is installed does not move it
-OF_THE_TASK = frozenset(
+HELD_OUT_PACKAGES = frozenset(
     "datasets filelock huggingface_hub hydra numpy omegaconf pyarrow pytorch_lightning "
     "pytorch_metric_learning rich safetensors scipy sklearn tokenizers torch torchmetrics tqdm transformers "
     "wandb".split()
@@ -129,7 +129,7 @@ class PydocsSource:
 
 
 def is_of_the_task(module: str) -> bool:
-    return module.partition(".")[0] in OF_THE_TASK
+    return module.partition(".")[0] in HELD_OUT_PACKAGES
 
 
 def is_held_out(module: str, every: int, part: int = 0) -> bool:

@@ -5,9 +5,19 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from contracts import InputError
-from datamodules.hub_sets import MAIN, HubKeys, HubSet, Rows, find_rows, identity_of, names_of, rows_in, what_was_read
+from datamodules.hub_sets import (
+    DEFAULT_HUB_KEYS,
+    HubKeys,
+    HubSet,
+    Rows,
+    find_rows,
+    identity_of,
+    names_of,
+    rows_in,
+    what_was_read,
+)
 from datamodules.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
-from datamodules.sources import Tally
+from datamodules.sources import RowFilter
 from files.listing import form_of, local
 from files.manifest import Damaged, read_record
 from files.nested import top_level
@@ -38,13 +48,13 @@ class RecordSource:
         columns: Sequence[str] | None,
         split: str,
         on_error: Literal["fail", "skip"],
-        hub: HubKeys = MAIN,
+        hub: HubKeys = DEFAULT_HUB_KEYS,
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
         self.kind, self.own_columns = kind, columns
         if columns is not None:
             self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=())
-        self.tally = Tally(split, on_error)
+        self.tally = RowFilter(split, on_error)
         found = find_rows(paths, split, hub)
         self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
         self.paths = [str(one) for one in paths]

@@ -18,7 +18,7 @@ from datamodules.record_kinds import PAIRS
 from datamodules.records import Record, RecordSource
 from datamodules.text_rows import StoredRows, TextRows
 from datamodules.text_to_ids import left_out
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 from files.whole import build_once
 
 PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
@@ -73,7 +73,7 @@ class ScoredPairs(TextRows, StoredRows):
         self._announced = True  # the trainer asks once more
         super().prepare_data()
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return self._prepared()
 
     def held_out(self) -> Sequence[Any]:

@@ -12,7 +12,7 @@ import torch
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
 from datamodules.spans import SpanRule, Spans, align_to_words, sample_spans
-from datamodules.tokenizer import Specials
+from datamodules.tokenizer import SpecialTokens
 
 LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
 KEPT_PERCENT = 90  # of the documents, by max_span=auto
@@ -49,7 +49,7 @@ class SpanBatches:
     def __init__(
         self,
         store: Documents,
-        specials: Specials,
+        specials: SpecialTokens,
         rule: SpanRule,
         *,
         seed: int,

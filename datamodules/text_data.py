@@ -15,12 +15,12 @@ from datamodules.overlap import Overlap, find_overlap
 from datamodules.row_counts import TextLengths
 from datamodules.stream import BatchStream, EpochBatches, stream_for
 from datamodules.text_to_ids import Reading
-from datamodules.token_store import Source, TokenStore, build_or_open
+from datamodules.token_store import RowSource, TokenStore, build_or_open
 from datamodules.tokenizer import load_tokenizer
 from files.kept_rows import cache_folder
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
     """Where texts end that are longer."""
 
     of: str  # which texts
@@ -60,7 +60,7 @@ class TextData(pl.LightningDataModule, ABC):
         nested_subset(1, self.fraction, self.seed)  # refuses a fraction that is none
 
     @abstractmethod
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         """What is tokenised."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ class TextData(pl.LightningDataModule, ABC):
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
         """(N,) numbers of examples -> what the class ``yields``."""
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Truncation]:
         """Where texts end, and what of them lies behind that; once it is set up."""
         return []
 
@@ -163,5 +163,5 @@ class TextData(pl.LightningDataModule, ABC):
     def load_tokenizer(self) -> Any:
         return load_tokenizer(self.tokenizer, ends=bool(self.append_end))
 
-    def open_store(self, source: Source, quiet: bool) -> TokenStore:
+    def open_store(self, source: RowSource, quiet: bool) -> TokenStore:
         return build_or_open(source, self.reading(self.load_tokenizer()), self.cache, quiet=quiet, verify=self.verify)

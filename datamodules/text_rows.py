@@ -16,10 +16,10 @@ from datamodules.hub_sets import HubKeys
 from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
 from datamodules.records import RecordSource
 from datamodules.row_counts import LONGEST_COUNTED
-from datamodules.text_data import Cut, TextData
-from datamodules.text_prompts import Prompted, Prompts, of_columns
+from datamodules.text_data import TextData, Truncation
+from datamodules.text_prompts import PromptedSource, Prompts, of_columns
 from datamodules.text_to_ids import WholeRows
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 from datamodules.tokenizer import special_tokens
 from datamodules.word_deletion import WordDeletion
 
@@ -52,7 +52,7 @@ class StoredRows(TextData):
             self.path, self.kind, columns=self.columns, split=self.split, on_error=self.on_error, hub=hub
         )
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return self.records
 
     def reading(self, tokenizer: Any) -> WholeRows:
@@ -88,23 +88,23 @@ class TextRows(TextData):
             self.max_length = min(most, self._wanted)
         return self.max_length
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Truncation]:
         room = max(0, self.sequences.room - self._behind)
-        return [Cut("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
+        return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
 
     def prompts_of(self, width: int) -> list[str]:
         """The prompt of each text of a row."""
         return of_columns(self.prompts, self.kind, getattr(self, "columns", None), width)
 
-    def prompted(self, source: Source) -> Source:
+    def prompted(self, source: RowSource) -> RowSource:
         """The same rows, their texts behind their prompts."""
         prompts = self.prompts_of(source.width)
-        return Prompted(source, prompts) if any(prompts) else source
+        return PromptedSource(source, prompts) if any(prompts) else source
 
     def texts(self) -> Iterator[str]:
         return (text for record in self.prompted(self.source()) for text in record.texts)
 
-    def open_store(self, source: Source, quiet: bool) -> TokenStore:
+    def open_store(self, source: RowSource, quiet: bool) -> TokenStore:
         return super().open_store(self.prompted(source), quiet)
 
     @abstractmethod
@@ -198,7 +198,7 @@ class Triplets(TripletRows, StoredRows):
         super().__post_init__()
         self.apart = AllButHeldOut.of(self.records, self.held_out_share, self.cache)
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return self.apart or self.records
 
     def held_out(self) -> Sequence[RetrievalTask]:

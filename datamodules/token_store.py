@@ -157,7 +157,7 @@ class StoreWriter:
             file.close()
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """What the store asks of where rows come from."""
 
     width: int  # texts per row
@@ -174,7 +174,7 @@ class Source(Protocol):
 
 
 def build_or_open(
-    source: Source, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False
+    source: RowSource, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False
 ) -> TokenStore:
     """The store of this source under this reading, built if it is not there, or not whole. ``verify`` reads all."""
     key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}

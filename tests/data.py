@@ -14,7 +14,7 @@ import yaml
 
 from contracts import Ragged
 from datamodules import records, sources
-from datamodules.hub_sets import MAIN
+from datamodules.hub_sets import DEFAULT_HUB_KEYS
 from evaluation import task
 from tests.objectives import made
 
@@ -29,8 +29,8 @@ def with_defaults(reader: Callable[..., Any], config: str, *given: Any, **keys: 
 
 
 Options = partial(with_defaults, task.Options, "evaluation")
-TextSource = partial(with_defaults, sources.TextSource, "data/text", column="text", hub=MAIN)
-RecordSource = partial(with_defaults, records.RecordSource, "data/triplets", hub=MAIN)
+TextSource = partial(with_defaults, sources.TextSource, "data/text", column="text", hub=DEFAULT_HUB_KEYS)
+RecordSource = partial(with_defaults, records.RecordSource, "data/triplets", hub=DEFAULT_HUB_KEYS)
 
 
 def data_module(name: str, **keys: Any) -> Any:

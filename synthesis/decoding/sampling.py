@@ -16,8 +16,8 @@ from torch import Tensor
 
 # Axes: R rows (one per sample), V vocabulary, C counter prompts (of the row that has most), K kept candidates,
 # S samples, P positions
-NUCLEUS = 1024  # tokens looked at first where only top-p restricts; more where they do not hold its mass
-TIES = 11  # tokens looked at beyond top-k, for those as likely as the k-th
+FIRST_TOP_P_WIDTH = 1024  # tokens looked at first where only top-p restricts; more where they do not hold its mass
+TOP_K_MARGIN = 11  # tokens looked at beyond top-k, for those as likely as the k-th
 
 
 class Candidates(NamedTuple):
@@ -37,7 +37,7 @@ def candidates(
     if not top_k and mass is None:
         ids_V = torch.arange(vocabulary - 1, -1, -1, device=scores_RV.device)
         return _by_id(scores_RV.flip(1), ids_V.expand_as(scores_RV), None)
-    width = min(vocabulary, top_k + TIES if top_k else NUCLEUS)
+    width = min(vocabulary, top_k + TOP_K_MARGIN if top_k else FIRST_TOP_P_WIDTH)
     while True:
         values_RK, ids_RK = torch.topk(scores_RV, width, dim=1)
         ids_RK, by_id_RK = ids_RK.sort(dim=1, descending=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ROWS_OF_A_GROUP = 10_000  # in memory at a time
 GROUPS_OF_A_FILE = 50
-PUBLICATION = "published data set"  # kind of output
-BESIDE = ("report.md", "report.html", "annotation.md", *PICTURES)  # what a person reads
+OUTPUT_KIND = "published data set"  # kind of output
+REPORT_FILES = ("report.md", "report.html", "annotation.md", *PICTURES)  # what a person reads
 
 
 def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
@@ -38,7 +38,7 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
         rows = _write(folder, part, manifest)
         if (folder / X1 / MANIFEST).is_file():
             _write(folder / X1, part / X1, read_manifest(folder / X1))
-        write_marker(part, PUBLICATION, sorted(path.name for path in part.iterdir()))
+        write_marker(part, OUTPUT_KIND, sorted(path.name for path in part.iterdir()))
     return rows
 
 
@@ -47,7 +47,7 @@ def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
     ways = target.resolve(), folder.resolve()
     if ways[0].is_relative_to(ways[1]) or ways[1].is_relative_to(ways[0]):
         raise InputError(f"publish={target} and output={folder} are one within the other. Choose a folder beside it.")
-    if check_replaceable("publish", target, PUBLICATION) and not overwrite:
+    if check_replaceable("publish", target, OUTPUT_KIND) and not overwrite:
         raise InputError(
             f"publish={target} is there already. Choose a new folder, or replace it by a command that only publishes "
             f"(where texts are written, overwrite=true throws those away): python -m synthesis output={folder} "
@@ -69,7 +69,7 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
         )
     if not (folder / CARD).is_file():
         raise InputError(f"output={folder} has no {CARD} yet. The command that was cut short there goes on.")
-    for name in BESIDE:
+    for name in REPORT_FILES:
         if (folder / name).is_file():
             (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(folder / name, target / name)

@@ -22,7 +22,7 @@ from files.manifest import Damaged, read_record, sha256_of, write_record
 from synthesis.sentences.duplicates import Duplicates
 from synthesis.sentences.inputs import Inputs, open_inputs
 from synthesis.sentences.split import clean, has_letters, split
-from synthesis.shards.store import SENTENCES
+from synthesis.shards.store import SENTENCES_FOLDER
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def prepare(inputs: Inputs, how: Preparation, folder: Path, identity: Mapping[st
     Raises:
         InputError: the file cannot be read, or no sentence is left.
     """
-    place, wanted = folder / SENTENCES, dict(identity or identify(inputs, how))
+    place, wanted = folder / SENTENCES_FOLDER, dict(identity or identify(inputs, how))
     place.mkdir(parents=True, exist_ok=True)
     with FileLock(place / "lock"):
         counts = _counted(place, wanted)

@@ -11,7 +11,7 @@ from typing import Self
 
 from command.children import words_again
 from command.processes import SAY_AFTER, spans
-from synthesis.shards.store import ABOUT, SynthesisFailed
+from synthesis.shards.store import RECORDS_FOLDER, SynthesisFailed
 
 SECONDS_BETWEEN = 5.0  # two signs of life
 SECONDS_OF_SILENCE = 180.0  # after which a process counts as lost
@@ -26,7 +26,7 @@ class Heartbeat:
     """
 
     def __init__(self, folder: Path, rank: int, world: int) -> None:
-        self.folder, self.rank, self.world = folder / ABOUT, rank, world
+        self.folder, self.rank, self.world = folder / RECORDS_FOLDER, rank, world
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._touch, daemon=True)
         self.waiting_since: float | None = None

@@ -24,27 +24,27 @@ from files.whole import write_whole
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
-ABOUT = ".shards"
-SENTENCES = ".sentences"  # within a folder that is written for sentences, these
+RECORDS_FOLDER = ".shards"
+SENTENCES_FOLDER = ".sentences"  # within a folder that is written for sentences, these
 DATA_SET = "data set"  # kind of output
 PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
 FIGURES = ("fates", "over-time", "lengths", "overlaps", "similarities", "answers", "thresholds", "rules")  # of a report
 PICTURES = tuple(f"pictures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg"))
 MOST_LEFT_OUT = 20  # texts that a record keeps of those that were not accepted
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
-WITHIN = (X1, "scored")  # the latter within triplets: all that was written for them
-SHEETS = ("annotation.csv", "annotation-key.json", "annotation.md")
+NESTED_DATA_SETS = (X1, "scored")  # the latter within triplets: all that was written for them
+ANNOTATION_FILES = ("annotation.csv", "annotation-key.json", "annotation.md")
 # In the order in which they are removed: without its record no shard counts, should the removal be cut short
-ENTRIES = (
-    *WITHIN,
-    ABOUT,
-    SENTENCES,
+OWNED_ENTRIES = (
+    *NESTED_DATA_SETS,
+    RECORDS_FOLDER,
+    SENTENCES_FOLDER,
     "shard-[0-9]*.jsonl",
     "pictures",
     "report.md",
     "report.html",
     "README.md",
-    *SHEETS,
+    *ANNOTATION_FILES,
     MANIFEST,
 )
 
@@ -116,7 +116,7 @@ class ShardStore:
         if not overwrite and self.is_finished(identity):
             return True
         if writer:
-            write_marker(self.folder, DATA_SET, ENTRIES)
+            write_marker(self.folder, DATA_SET, OWNED_ENTRIES)
         return False
 
     def is_finished(self, identity: Mapping[str, Any]) -> bool:
@@ -141,7 +141,7 @@ class ShardStore:
         return about.st_size == record["bytes"] and _is_sound(shard, record["sha256"], about.st_mtime_ns)
 
     def record(self, number: int) -> ShardRecord | None:
-        path = self.folder / ABOUT / f"{number:05d}.json"
+        path = self.folder / RECORDS_FOLDER / f"{number:05d}.json"
         try:
             return cast(ShardRecord, read_record(path))
         except (FileNotFoundError, Damaged):
@@ -178,7 +178,7 @@ class ShardStore:
                 "sha256": hashlib.sha256(data).hexdigest(),
             },
         )
-        write_record(self.folder / ABOUT / f"{number:05d}.json", record, sync=sync, indent=None)
+        write_record(self.folder / RECORDS_FOLDER / f"{number:05d}.json", record, sync=sync, indent=None)
         if data:
             write_whole(self.folder / shard_name(number), data, sync=sync)
         else:

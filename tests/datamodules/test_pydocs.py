@@ -82,7 +82,7 @@ def site(tmp_path, monkeypatch):
     write("pack/copy.py", *(_docstring(3, j) for j in range(4)), "and more")
     (root / "pack-1.0.dist-info").mkdir()
     monkeypatch.setattr(docstrings, "roots", lambda: [root])
-    monkeypatch.setattr(pydocs, "OF_THE_TASK", {"pack"})
+    monkeypatch.setattr(pydocs, "HELD_OUT_PACKAGES", {"pack"})
     return root
 
 
@@ -224,7 +224,7 @@ def test_too_little_documentation_says_so(site, tmp_path):
 
 
 def test_neighbours_are_held_out_together_and_about_one_in_ten(monkeypatch):
-    monkeypatch.setattr(pydocs, "OF_THE_TASK", {"scipy", *(f"package{i}" for i in range(5000))})
+    monkeypatch.setattr(pydocs, "HELD_OUT_PACKAGES", {"scipy", *(f"package{i}" for i in range(5000))})
     assert {is_held_out(f"scipy.stats._x{i}", 10) for i in range(50)} == {is_held_out("scipy.stats", 10)}
     share = sum(is_held_out(f"package{i}.part", 10) for i in range(5000)) / 5000
     assert 0.08 < share < 0.12
