@@ -234,9 +234,8 @@ class NLIGeneration(StoredRows):
         """Where the held-out rows are read, and which share of its premises they are."""
         if self._held_out_source is None:
             ours = self.records
-            records = ours.of_split(self.dev_split, self.kind, self.dev_path)
-            if self.dev_path is not None or records.names_split():
-                self._held_out_source = records, None
+            if self.dev_path is not None or ours.has_split(self.dev_split):
+                self._held_out_source = ours.of_split(self.dev_split, self.kind, self.dev_path), None
             else:
                 self._held_out_source = ours, Share(self.dev_fraction, self.seed, inside=True)
         return self._held_out_source

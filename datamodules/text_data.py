@@ -49,7 +49,7 @@ class TextData(pl.LightningDataModule, ABC):
     cache_dir: str | None
     drop_last: bool  # what does not fill a batch at the end of an epoch comes up in another; false: a smaller batch
     num_workers: int
-    verify: bool  # read all of the store and compare it with its sums, not only what is drawn from
+    verify: bool  # read the whole store and compare it with its sha256
     quiet: bool
 
     def __post_init__(self) -> None:

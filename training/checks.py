@@ -70,7 +70,6 @@ class TrainKeys(TypedDict):
     overwrite: bool
     verify: bool
     quiet: bool
-    live: bool
     log_every_n_steps: int
     next_steps: str | None
     monitor: str | None
@@ -116,7 +115,6 @@ FROM_ZERO = {  # up to this
     "model.lora.dropout": 1,
     "model.lora.alpha": math.inf,
 }
-OF_THE_OPTIMIZER = {"freeze": None, "layer_decay": None, "trained_weights": "fp32"}  # and what older checkpoints mean
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
@@ -287,11 +285,3 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
             f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
             "start a new run from its weights, say backbone=RUN_FOLDER."
         )
-    for key, usual in OF_THE_OPTIMIZER.items():
-        before, now = found.get("hyper_parameters", {}).get(key, usual), model.hparams.get(key, usual)
-        if before != now:
-            raise InputError(
-                f"resume={path}: that run has model.{key}={'null' if before is None else before} and an optimiser made "
-                f"for it, this one {'null' if now is None else now}. Take that value; to start a new run from its "
-                "weights, say backbone=RUN_FOLDER."
-            )

@@ -55,8 +55,6 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
             draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
         except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
             log.warning("%s is not written: %s", folder / "curve.png", error)
-        if fitted.live:
-            fitted.live.finish(curve)
         if items:
             write_items(items_beside(folder / "results.json"), items)
         write_results(folder / "results.json", results)
@@ -134,7 +132,7 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
     results.pop("scores_before", None)
     results.pop("changes", None)
     results.pop("verdict", None)  # on the last stage alone
-    if "scores_before" in stages[0]:  # of the untrained encoder
+    if "scores_before" in stages[0]:  # of the encoder that the first began from
         results["scores_before"] = stages[0]["scores_before"]
     results["stages"] = {
         name: StageResults(

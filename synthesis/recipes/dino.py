@@ -153,11 +153,11 @@ class Dino(ModelRecipe):
             assert first is not None
             return first.store.claim(first.identity, overwrite=self.overwrite, writer=writer)
         if first is not None and not self.overwrite:  # it can name what differs; the pairs know only a hash of it
-            first.store.claim(first.identity, overwrite=False)
+            first.store.is_finished(first.identity)
         second = self.second_stage(first)
         finished = second.store.claim(second.identity, overwrite=self.overwrite, writer=writer)
         if first is not None:
-            finished = first.store.claim(first.identity, overwrite=False) and finished
+            finished = first.store.is_finished(first.identity) and finished
         return finished
 
     def write(self, ranks: Ranks, watch: Watch) -> None:

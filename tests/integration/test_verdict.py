@@ -71,7 +71,7 @@ def test_a_run_that_made_it_better_says_by_how_much_everywhere(better):
     ("rate", "outcome", "begin", "shown"),
     [
         ("1e-9", "not told apart", "Cannot be told apart: ", "400 examples are few: give more, data.path="),
-        ("3", "worse", "Worse: ", "The score fell from the first scoring on: learn more slowly, model.lr=1.0e+00."),
+        ("3", "worse", "Worse: ", "More than half of the score is gone: learn far more slowly, model.lr=3.0e-02."),
     ],
 )
 def test_a_run_that_did_not_says_so_and_what_to_try(rate, outcome, begin, shown, words, better, command, tmp_path):
