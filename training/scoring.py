@@ -31,7 +31,7 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
         InputError: what is to be scored or monitored is not there.
     """
     scoring, held_out = cfg.evaluation, list[Any](data.held_out())
-    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
+    options = of_defaults(Options, "evaluation", protocol=scoring.protocol, allow_targets=cfg.allow_targets)
     if not isinstance(model, Writer):
         own = own_suite(cfg, options)
         held_out += own
