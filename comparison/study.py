@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from command.keys import nearest
 from comparison.collect import STOPPED
 from comparison.processes import Done, Job
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from contracts import InputError
+from contracts.settings import nearest
 from files.claims import hold
 from files.manifest import is_finished, read_record, write_record
 from files.metrics import read_rows

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
-from command.keys import resolved
+from command.settings import resolved
 from contracts import InputError
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
