@@ -98,7 +98,7 @@ class SpanBatch(NamedTuple):
     masked_ids: "Tensor"  # (anchor tokens,) int64: the anchors after MLM corruption
     labels: "Tensor"  # (anchor tokens,) int64: the original id where predicted, else IGNORED_LABEL
     positives: Ragged  # N * A * P sequences
-    documents: "np.ndarray"  # (N,) int64 rows of the token store, to name a batch in a message
+    rows: "np.ndarray"  # (N,) int64 rows of the token store, one per document, to name a batch in a message
     part: Part = None
     predicted: "np.ndarray | None" = None  # places in ``labels`` of those that count: known to the host, as lengths are
 
@@ -107,7 +107,7 @@ class SentenceBatch(NamedTuple):
     """Single texts: unsupervised SimCSE; TSDAE, which has them damaged as well."""
 
     sentences: Ragged
-    rows: "np.ndarray"  # (N,) int64 rows of the store, to name a batch in a message; the same below
+    rows: "np.ndarray"  # (N,) int64 rows of the store
     damaged: Ragged | None = None  # what is left of each where words are deleted
     part: Part = None
 

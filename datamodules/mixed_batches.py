@@ -140,7 +140,7 @@ def check_alike(samples: Mapping[str, Any]) -> None:
 
 def _described(batch: Any) -> str:
     """What must be the same: the kind, how many texts of each role a row has, and what they are cut at."""
-    rows = len(batch.documents if hasattr(batch, "documents") else batch.rows)
+    rows = len(batch.rows)
     roles = [f"{len(one.lengths) // rows} {role}" for role, one in batch._asdict().items() if isinstance(one, Ragged)]
     length = f", cut at {batch.max_length} tokens" if getattr(batch, "max_length", None) else ""
     return f"a {type(batch).__name__} ({', '.join(roles)}{length})"

@@ -94,7 +94,7 @@ class SpanBatches:
             masked_ids=_joined(masked) if masked else anchor_batch.ids.clone(),
             labels=all_labels,
             positives=positive_batch,
-            documents=np.asarray(rows, dtype=np.int64),
+            rows=np.asarray(rows, dtype=np.int64),
             predicted=np.flatnonzero(all_labels.numpy() != IGNORED_LABEL),
         )
 

@@ -188,8 +188,8 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
     def places(kept: Sequence[Any]) -> tuple[list[Document], list[Document]]:
         if not isinstance(kept[0], SpanBatch) or not hasattr(data, "batches"):  # a part of a mixture draws for itself
             return [], []
-        first = [drawn(data, 0, row) for row in kept[0].documents.tolist()]
-        rows = sorted({row for batch in kept for row in batch.documents.tolist()})[:DRAWS]
+        first = [drawn(data, 0, row) for row in kept[0].rows.tolist()]
+        rows = sorted({row for batch in kept for row in batch.rows.tolist()})[:DRAWS]
         return first, [drawn(data, number, row) for number in range(max(1, DRAWS // len(rows))) for row in rows]
 
     found = summaries(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples, chunked, places)

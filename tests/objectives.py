@@ -6,7 +6,7 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from command.config_files import CONFIGS  # it brings what configs leave to be found out
+from command.config_files import CONFIGS, choices  # it brings what configs leave to be found out
 from command.settings import node
 from contracts.settings import build
 from datamodules.settings import KINDS
@@ -19,7 +19,10 @@ SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "interme
 def _config(group: str, name: str) -> DictConfig:
     train, own = (OmegaConf.load(CONFIGS / file) for file in ("train.yaml", f"{group}/{name}.yaml"))
     if group == "data":
-        own = OmegaConf.create(node(KINDS[name]) | {"_target_": KINDS[name].target})
+        own = OmegaConf.create(node(KINDS[name]))
+    for other in own.get("defaults", []):
+        if other in choices(group):
+            own = OmegaConf.merge(OmegaConf.load(CONFIGS / group / f"{other}.yaml"), own)
     keys = OmegaConf.load(CONFIGS / "model_keys/backbone.yaml") if group == "model" else {}
     prompts = {"prompts": OmegaConf.load(CONFIGS / "prompts" / "gense.yaml"), "prompt_assembly": "pieces"}
     return OmegaConf.merge(prompts, train, keys, own if group in own else {group: own})

@@ -33,7 +33,7 @@ def ready(data):
 
 def by_document(batch):
     """Document -> its anchors, masked anchors, labels and positives."""
-    n, a = len(batch.documents), len(batch.anchors.lengths) // len(batch.documents)
+    n, a = len(batch.rows), len(batch.anchors.lengths) // len(batch.rows)
     p = len(batch.positives.lengths) // (n * a)
     anchors, positives = sequences_of(batch.anchors), sequences_of(batch.positives)
     masked, labels = sequences_of(batch.anchors, batch.masked_ids), sequences_of(batch.anchors, batch.labels)
@@ -44,7 +44,7 @@ def by_document(batch):
             labels[i * a : (i + 1) * a],
             positives[i * a * p : (i + 1) * a * p],
         )
-        for i, row in enumerate(batch.documents)
+        for i, row in enumerate(batch.rows)
     }
 
 
@@ -90,7 +90,7 @@ def test_two_or_three_ranks_see_what_one_sees(world, passes, documents):
     whole = batches(documents(**passes), 4)
     ranks = [batches(documents(**passes), 4, rank, world) for rank in range(world)]
     for batch, *shares in zip(whole, *ranks, strict=True):
-        assert len({len(share.documents) for share in shares}) == 1
+        assert len({len(share.rows) for share in shares}) == 1
         together = {row: spans for share in shares for row, spans in by_document(share).items()}
         assert together == by_document(batch)
 
@@ -149,7 +149,7 @@ def test_equalised_runs_draw_from_the_same_documents(max_span, window, documents
 
 def test_a_fraction_takes_nested_documents(documents):
     rows = [
-        {row for batch in batches(documents(fraction=fraction, batch_size=1), 100) for row in batch.documents.tolist()}
+        {row for batch in batches(documents(fraction=fraction, batch_size=1), 100) for row in batch.rows.tolist()}
         for fraction in (0.25, 0.5, 1.0)
     ]
     assert [len(some) for some in rows] == [10, 20, 40]
