@@ -20,10 +20,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from command.keys import nearest
 from command.processes import launched
 from command.statuses import explained, input_error
 from contracts import InputError, check_local_output
+from contracts.settings import nearest
 from files.manifest import Damaged, is_finished, read_record
 from training.identity import following, identity_in, identity_of
 
