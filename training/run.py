@@ -6,7 +6,7 @@ the backbone, ``fit.py`` trains, ``leave.py`` writes what stays; here they follo
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from training.checks import check_checkpoint, check_choice, check_device, check_
 from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.folder import LOCK
-from training.identity import earlier_folder
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
 from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once
@@ -58,18 +57,9 @@ def _run(cfg: DictConfig) -> int:
             check_lengths(stage.cfg)
             check_device(stage.cfg)
             follow_launcher(stage.cfg)
-    name_earlier_folder(Path(cfg.output_dir), stages[-1], words)
     companions = Companions()
     with companions.named():  # between two stages, too
         return run_stages(cfg, stages, selected, companions) if stages[0].name else run_stage(stages[0], companions)
-
-
-def name_earlier_folder(folder: Path, last: Stage, words: Sequence[str]) -> None:
-    """Where the same command has trained before under another name, one line about it."""
-    if folder.name.endswith(f"-{last.identity.former}"):
-        log.info("%s: its name is by the rule of before, over class paths too; it is this run's.", folder)
-    elif not (folder / ".hydra").exists() and (earlier := earlier_folder(folder, words)):
-        log.info("%s was made by the same words when other defaults held; this run has %s.", earlier, folder)
 
 
 def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage], companions: Companions) -> int:

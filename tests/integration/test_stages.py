@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
-from command.config_files import CONFIGS
 from comparison.arms import arms_of
 from comparison.collect import read_run
 from comparison.training_curves import curves_of
@@ -23,7 +21,6 @@ from files.results import read_results
 from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.integration.curves import reached
-from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
@@ -187,22 +184,6 @@ def test_what_is_finished_is_passed_over(words, whole, command, tmp_path):
     assert (again.status, again.err.count("is finished")) == (0, 2)
     assert read_results(folder / "results.json")["spent"]["steps"] == 11
     assert (folder / "encoder/modules.json").is_file()
-
-
-def test_stages_of_the_commit_before_are_continued(words, whole, command, tmp_path):
-    given = forced([*words, f"output_dir={tmp_path}/run"])
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        first, second = (stage.identity.former for stage in stages_of(compose("train", overrides=given), given))
-    folder = shutil.copytree(whole, tmp_path / "run", ignore=shutil.ignore_patterns("stage-second", "results.json"))
-    shutil.copy(whole / "stage-first/results.json", folder / "stage-first")
-    (folder / ".hydra/identity").write_text(second)
-    (folder / "stage-first/.hydra/identity").write_text(first)
-    outcome = command(*words, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    assert all(
-        torch.equal(saved(folder / "stage-second")[name], weight)
-        for name, weight in saved(whole / "stage-second").items()
-    )
 
 
 def test_one_stage_alone(words, whole, command, tmp_path):

@@ -22,7 +22,6 @@ from files.metrics import read_rows
 from files.results import read_results
 from tests.data import Options
 from tests.wandb_records import read_records, values_of
-from training.identity import identity_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_BY_A_RUN = {
@@ -175,21 +174,6 @@ def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, finish
         assert composed(tiny_run + other).output_dir != name, other
     marked = (finished / ".hydra" / "identity").read_text().strip()
     assert name.endswith(marked)  # output_dir does not count either
-
-
-def test_a_folder_of_the_commit_before_is_found_and_continued(finished, tiny_run, command, tmp_path, monkeypatch):
-    former = identity_of(composed(tiny_run)).former
-    folder = shutil.copytree(finished, tmp_path / "outputs" / f"declutr-text-{former}")
-    (folder / ".hydra" / "identity").write_text(former + "\n")
-    monkeypatch.chdir(tmp_path)
-    again = command(*tiny_run)
-    assert (again.status, again.err.count("its name is by the rule of before")) == (0, 1)
-    assert f"outputs/{folder.name} is finished" in again.err
-    (folder / "results.json").unlink()
-    assert command(*tiny_run).status == 0
-    assert [path.name for path in (tmp_path / "outputs").iterdir()] == [folder.name]
-    assert read_results(folder / "results.json")["best_step"] == 3
-    assert (folder / ".hydra" / "identity").read_text() == former + "\n"
 
 
 # ------------------------------------------------------------------------------------------- backbones
