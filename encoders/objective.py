@@ -20,11 +20,10 @@ from encoders.compiled import compile_layers
 from encoders.dense import dense_layers
 from encoders.exported import read_head
 from encoders.guide import GuideEncoder, kept_on_host
-from encoders.held import hold
 from encoders.layers import check_decay, decayed_rates, freeze
 from encoders.lengths import length_to_train
 from encoders.lora import RECORD, Below, LoraKeys, adapt, below, check_digest, left_out, record_of, wanted
-from encoders.optim import AdamW, ScheduleName, adafactor, adamw, make_schedule, planned_steps
+from encoders.optim import ScheduleName, adafactor, adamw, make_schedule, planned_steps
 from encoders.pooling import POOLERS
 from encoders.prefixes import Prefix, over_prefixes, prefixes
 from encoders.sentence_encoder import Encoded, SentenceEncoder
@@ -52,7 +51,6 @@ class Settings(TypedDict):
     freeze: str | None  # embeddings, layers:N
     lora: LoraKeys
     frozen_weights: Literal["fp32", "bf16"]
-    trained_weights: Literal["fp32", "bf16"]
     compile: bool | str  # the layers, by torch's compiler, or by another backend of it
 
 
@@ -197,23 +195,7 @@ class Objective(pl.LightningModule):
             adapt(transformer, lora, under, frozen_weights, *beside)
         freeze(transformer, self.hparams.get("freeze"), self.hparams.backbone)
         check_decay(transformer, self.hparams.get("layer_decay"))
-        if self.hparams.get("trained_weights") == "bf16":
-            self._check_held()
-            hold(transformer, *beside, trained=True)
         compile_layers(self.hparams.get("compile", False), transformer, *beside)
-
-    def _check_held(self) -> None:
-        """Raises InputError where nothing keeps weights in float32 besides, or there is little to hold."""
-        if (optimizer := self.hparams.get("optimizer", "adamw")) != "adamw":
-            raise InputError(
-                f"model.trained_weights=bf16: AdamW keeps them in fp32 besides, and model.optimizer={optimizer} does "
-                "not. Take model.optimizer=adamw, or model.trained_weights=fp32."
-            )
-        if (self.hparams.get("lora") or {}).get("rank"):
-            raise InputError(
-                "model.trained_weights=bf16: with model.lora.rank adapters alone are trained, which are small. Take "
-                "model.frozen_weights=bf16 for what lies below them."
-            )
 
     @property
     def transformer(self) -> PreTrainedModel:
@@ -281,8 +263,6 @@ class Objective(pl.LightningModule):
         """Scale the gradients, in place, so that their norm is at most ``most``; what it was stays in
         ``gradient_norm``, on the device.
         """
-        if isinstance(optimizer, AdamW):
-            optimizer.take_gradients()
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         self.gradient_norm = nn.utils.clip_grad_norm_(weights, most)
 

@@ -116,7 +116,6 @@ FROM_ZERO = {  # up to this
     "model.lora.dropout": 1,
     "model.lora.alpha": math.inf,
 }
-OF_THE_OPTIMIZER = {"freeze": None, "layer_decay": None, "trained_weights": "fp32"}  # and what older checkpoints mean
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
@@ -180,11 +179,6 @@ def check_device(cfg: DictConfig) -> None:
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if cfg.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
-    if (cfg.get("model") or {}).get("trained_weights") == "bf16" and cfg.precision != "bf16":
-        raise InputError(
-            f"model.trained_weights=bf16: precision={cfg.precision} would make each of them another number for every "
-            "product. Take precision=bf16, or model.trained_weights=fp32."
-        )
     devices = str(cfg.trainer.devices)  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
@@ -287,8 +281,8 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
             f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
             "start a new run from its weights, say backbone=RUN_FOLDER."
         )
-    for key, usual in OF_THE_OPTIMIZER.items():
-        before, now = found.get("hyper_parameters", {}).get(key, usual), model.hparams.get(key, usual)
+    for key in ("freeze", "layer_decay"):  # the optimiser is made for them
+        before, now = found.get("hyper_parameters", {}).get(key), model.hparams.get(key)
         if before != now:
             raise InputError(
                 f"resume={path}: that run has model.{key}={'null' if before is None else before} and an optimiser made "
