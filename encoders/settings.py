@@ -24,7 +24,6 @@ class Settings(TypedDict):
     freeze: str | None  # embeddings, layers:N
     lora: LoraKeys
     frozen_weights: Literal["fp32", "bf16"]
-    trained_weights: Literal["fp32", "bf16"]
     compile: bool | str  # the layers, by torch's compiler, or by another backend of it
 
 

@@ -171,11 +171,6 @@ def check_device(cfg: DictConfig) -> None:
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if cfg.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
-    if (cfg.get("model") or {}).get("trained_weights") == "bf16" and cfg.precision != "bf16":
-        raise InputError(
-            f"model.trained_weights=bf16: precision={cfg.precision} would make each of them another number for every "
-            "product. Take precision=bf16, or model.trained_weights=fp32."
-        )
     devices = str(cfg.trainer.devices)  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
@@ -245,11 +240,8 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
     Raises:
         NotWritten: it does not.
     """
-    of_optimizer = {4: 8, 2: 12}  # bytes, by those of the weight
-    wanted = sum(
-        weight.nbytes + weight.requires_grad * of_optimizer[weight.itemsize] * weight.numel()
-        for weight in model.parameters()
-    )
+    of_optimizer = 8  # bytes for each weight that is trained
+    wanted = sum(weight.nbytes + weight.requires_grad * of_optimizer * weight.numel() for weight in model.parameters())
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise NotWritten(

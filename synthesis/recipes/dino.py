@@ -428,10 +428,6 @@ class Job:
         if not group.shard.open:
             yield group.shard
 
-    def rest(self) -> Iterator[Shard]:
-        """Nothing is held back."""
-        return iter(())
-
     def _begin(self, units: Iterable[Unit], shard_size: int, missing: Mapping[int, int]) -> Iterator[Group]:
         """Groups in order."""
         last = max(missing, default=-1)

@@ -211,10 +211,6 @@ class Job:
             self._score(shard)
             yield shard
 
-    def rest(self) -> Iterator[Shard]:
-        """None is held back."""
-        yield from ()
-
     def _score(self, shard: Shard) -> None:
         """A shard alone, some rows at a time by their places: a pass changes the last bits of what is read with it, and
         so it must not depend on what else was under way."""

@@ -71,10 +71,6 @@ class Job(Protocol):
         """The shards that this answer finishes."""
         ...
 
-    def rest(self) -> Iterator[Shard]:
-        """Those that were held back, when the last answer has come."""
-        ...
-
 
 class Progress:
     """Is called at every shard and every answer; this one says nothing."""
@@ -192,7 +188,6 @@ def run_stage(
         for sampled in decoder(generator, job.prompts(), stage.how, statistics):
             write(job.take(sampled))
             progress.took(sampled, job)
-        write(job.rest())
     finally:
         progress.end()
     return statistics
