@@ -18,9 +18,10 @@ from encoders.compiled import compile_layers
 from encoders.exported import read_head
 from encoders.layers import check_decay, freeze
 from encoders.lengths import length_to_train
-from encoders.lora import Below, LoraKeys, adapt, below, wanted
+from encoders.lora import Below, adapt, below, wanted
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import LoraKeys
 from encoders.shipped_pooler import shipped_pooler
 from encoders.unpadded import set_attn_implementation
 

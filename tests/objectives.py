@@ -10,6 +10,7 @@ from command.config_files import CONFIGS, choices  # it brings what configs leav
 from command.settings import node
 from contracts.settings import build
 from datamodules.settings import KINDS
+from training.settings import Run
 
 # Of a backbone that encoders.tiny writes
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
@@ -17,7 +18,7 @@ SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "interme
 
 @cache
 def _config(group: str, name: str) -> DictConfig:
-    train, own = (OmegaConf.load(CONFIGS / file) for file in ("train.yaml", f"{group}/{name}.yaml"))
+    train, own = OmegaConf.create(node(Run)), OmegaConf.load(CONFIGS / f"{group}/{name}.yaml")
     if group == "data":
         own = OmegaConf.create(node(KINDS[name]))
     for other in own.get("defaults", []):

@@ -3,9 +3,9 @@
 import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import hydra
 import pytorch_lightning as pl
@@ -16,12 +16,14 @@ from command.children import check_number
 from command.config_files import choices
 from command.keys import check_types, declared
 from command.processes import launched
-from contracts import InputError, NotWritten, TinySizes
-from contracts.settings import nearest, refuse_unknown
+from command.settings import resolved
+from contracts import InputError, NotWritten
+from contracts.settings import build, keys_of, nearest, refuse_unknown
 from evaluation.suite import Suite
 from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
 from training.parts import data_of, settings_of
+from training.settings import Run
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -34,81 +36,12 @@ LOGGED_BY_EVERY_RUN = (
 OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
 
 
-class CheckpointKeys(TypedDict):
-    every_n_steps: int | None
-    every_n_minutes: float | None
-
-
-class EvaluationKeys(TypedDict):
-    suite: str | Sequence[str]
-    data_root: str | None
-    tasks: str | Sequence[str | Mapping] | Mapping | None
-    protocol: Literal["default", "fast", "sklearn"]
-    during: str | Sequence[str]
-    every_n_steps: int | None
-    at_start: bool | None
-    precision: Literal["fp32", "bf16"]
-
-
-class TrainKeys(TypedDict):
-    """The keys of ``configs/train.yaml`` that stand for themselves."""
-
-    backbone: str | None
-    batch_size: int | None
-    token_budget: int | None
-    max_steps: int
-    max_epochs: int | None
-    max_time: str | None
-    only_stage: str | None
-    data_licence: str | None
-    allow_targets: Sequence[str]
-    callbacks: dict
-    seed: int
-    precision: Literal["fp32", "bf16", "fp16"]
-    num_nodes: int
-    output_dir: str
-    resume: str | None
-    overwrite: bool
-    verify: bool
-    quiet: bool
-    log_every_n_steps: int
-    next_steps: str | None
-    monitor: str | None
-    monitor_mode: Literal["max", "min"] | None
-    early_stopping: int | None
-    freeze: str | None
-    training_length: int | None
-    checkpoint: CheckpointKeys
-    evaluation: EvaluationKeys
-    tiny: TinySizes
-
-
-AT_LEAST_ONE = (
-    "batch_size",
-    "token_budget",
-    "max_epochs",
-    "num_nodes",
-    "log_every_n_steps",
-    "checkpoint.every_n_steps",
-    "early_stopping",
-    "training_length",
-    "model.max_length",
-    "tiny.vocab_size",
-    "tiny.hidden_size",
-    "tiny.layers",
-    "tiny.heads",
-    "tiny.intermediate_size",
-    "tiny.max_length",
-    "model.lora.rank",
-)
+AT_LEAST_ONE = ("model.max_length", "model.lora.rank")
 FROM_ZERO = {  # up to this
     "model.lr": math.inf,
     "model.weight_decay": math.inf,
     "model.eps": math.inf,
     "model.cut_fraction": 1,
-    "checkpoint.every_n_minutes": math.inf,
-    "evaluation.every_n_steps": math.inf,
-    "tiny.dropout": 1,
     "model.guide_absolute_margin": 2,
     "model.guide_relative_margin": 1,
     "model.lora.dropout": 1,
@@ -141,7 +74,7 @@ def check_choice(cfg: DictConfig) -> Any:
 
 def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
-    check_types(cfg, declared(TrainKeys))
+    build(Run, {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg})
     check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
     settings_of(cfg)
     if cfg.get("model") is not None:  # a preview has none
