@@ -10,7 +10,8 @@ import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from command.keys import of_defaults, resolved
+from command.keys import of_defaults
+from command.settings import resolved
 from contracts import DataModule, Writer
 from evaluation.callback import Suites, choose_suites
 from evaluation.catalogue import files, is_task
@@ -31,7 +32,7 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
         InputError: what is to be scored or monitored is not there.
     """
     scoring, held_out = cfg.evaluation, list[Any](data.held_out())
-    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
+    options = of_defaults(Options, "evaluation", protocol=scoring.protocol, allow_targets=cfg.allow_targets)
     if not isinstance(model, Writer):
         own = own_suite(cfg, options)
         held_out += own

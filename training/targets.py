@@ -13,8 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
-from command.keys import check_types, resolved
-from command.targets import found_at, imported
+from command.keys import check_types
+from command.settings import resolved
+from command.targets import found_at, imported, is_allowed
 from contracts import InputError
 
 OURS = ("datamodules", "encoders", "evaluation", "training")
@@ -71,7 +72,7 @@ def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 def _check(key: str, place: Sequence[str], target: Any, allowed: Sequence[str]) -> None:
     kind = KINDS.get(key, KINDS.get(f"{'.'.join(place[:-1])}.*"))
-    if isinstance(target, str) and any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed):
+    if isinstance(target, str) and is_allowed(target, allowed):
         found = imported(f"{key}._target_", target)
         base, needs = NEEDS.get(key, NEEDS.get(f"{'.'.join(place[:-1])}.*", ("", ())))
         if lacking := [name for name in needs if not hasattr(found, name)]:
