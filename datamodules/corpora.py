@@ -81,7 +81,6 @@ CORPORA = {
         "summary lines of the installed packages' docstrings, what follows them, and the task of finding it",
         "that of each package",
         (),
-        "model=simcse model.mlp=false model.pooling=mean data=qa data.path=FOLDER/pairs.jsonl evaluation.suite=pydocs "
-        "evaluation.data_root=ROOT",
+        "model=pairs data=qa data.path=FOLDER/pairs.jsonl evaluation.suite=pydocs evaluation.data_root=ROOT",
     ),
 }

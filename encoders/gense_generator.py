@@ -14,9 +14,11 @@ from transformers import AutoConfig, PreTrainedModel
 from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.chunks import on_device
-from encoders.objective import Objective, Settings, check_choice
 from encoders.optim import T5Optimizer
 from encoders.seq2seq import CausalWriter, T5Writer
+from encoders.settings import Settings
+from encoders.trainable import TrainableBackbone, from_keys
+from encoders.trained_module import TrainedModule, check_choice
 from encoders.writers import writes_alone
 from losses.gather import global_mean
 from prompts import PromptIds, parse_prompts
@@ -25,7 +27,7 @@ PERPLEXITIES = ("corpus", "mean_of_batches")
 TRUE = 2  # the kind of an instance whose answer is yes
 
 
-class GenSEGenerator(Objective):
+class GenSEGenerator(TrainedModule):
     """Loss = mean over the target tokens of the whole batch, those of answers counted ``answer_weight`` times: a model
     without pretraining does not learn from one word among the dozen of a text. ``perplexity="mean_of_batches"``
     averages the mean losses of batches of ``dev_batch_size`` held-out texts, as the published runs did.
@@ -49,7 +51,6 @@ class GenSEGenerator(Objective):
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(logger=False)
         check_choice("perplexity", perplexity, PERPLEXITIES)
         if answer_weight < 1:
             raise InputError(f"model.answer_weight={answer_weight}: wanted a whole number from 1 (published) on.")
@@ -58,11 +59,11 @@ class GenSEGenerator(Objective):
         alone = writes_alone(from_pretrained(AutoConfig, backbone), backbone)
         self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
         answers = PromptIds(self.prompts, load_tokenizer(backbone), alone=alone).answers()
-        under = self.below()
+        trainable = from_keys(TrainableBackbone, self.hparams)
         self.seq2seq = (CausalWriter if alone else T5Writer)(
-            under.base, answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
+            trainable.below.base, answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
         ).train()
-        self.adapt(self.seq2seq.transformer, under)
+        trainable.prepare(self.seq2seq.transformer)
 
     @property
     def transformer(self) -> PreTrainedModel:

@@ -52,6 +52,7 @@ class Keys(TypedDict):
     seed: int
     alignment_above: float
     askubuntu_text: Literal["title", "body", "title+body"]
+    allow_targets: Sequence[str]
     intervals: bool
     output: str | None
     cache_dir: str | None

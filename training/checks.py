@@ -14,13 +14,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import check_number
 from command.config_files import choices
-from command.keys import check_types, declared, nearest
+from command.keys import check_types, declared
 from command.processes import launched
 from contracts import InputError, NotWritten, TinySizes
+from contracts.settings import nearest, refuse_unknown
 from evaluation.suite import Suite
 from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
-from training.parts import data_of, with_parts
+from training.parts import data_of, settings_of
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -92,7 +93,6 @@ AT_LEAST_ONE = (
     "early_stopping",
     "training_length",
     "model.max_length",
-    "data.max_length",
     "tiny.vocab_size",
     "tiny.hidden_size",
     "tiny.layers",
@@ -106,7 +106,6 @@ FROM_ZERO = {  # up to this
     "model.weight_decay": math.inf,
     "model.eps": math.inf,
     "model.cut_fraction": 1,
-    "data.num_workers": 4096,
     "checkpoint.every_n_minutes": math.inf,
     "evaluation.every_n_steps": math.inf,
     "tiny.dropout": 1,
@@ -115,7 +114,6 @@ FROM_ZERO = {  # up to this
     "model.lora.dropout": 1,
     "model.lora.alpha": math.inf,
 }
-OF_THE_OPTIMIZER = {"freeze": None, "layer_decay": None, "trained_weights": "fp32"}  # and what older checkpoints mean
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
@@ -145,23 +143,17 @@ def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
     check_types(cfg, declared(TrainKeys))
     check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
-    groups = {group: cfg[group] for group in ("model", "data") if cfg.get(group) is not None}  # a preview has no model
-    for group, node in {**groups, **data_of(cfg)}.items():
-        known = declared(hydra.utils.get_object(node._target_))
-        unknown = [str(key) for key in node if key not in known and not str(key).startswith("_")]
-        if unknown:
-            near = nearest(unknown[0], known)
-            raise InputError(
-                f"{group}.{unknown[0]}: {node._target_} has no such key."
-                + (f" The nearest is {group}.{near}." if near else "")
-            )
-        check_types(node, known, f"{group}.")
-    for key, _ in with_parts(AT_LEAST_ONE, cfg):
+    settings_of(cfg)
+    if cfg.get("model") is not None:  # a preview has none
+        known = declared(hydra.utils.get_class(cfg.model._target_))
+        refuse_unknown((key for key in cfg.model if not str(key).startswith("_")), known, "model.")
+        check_types(cfg.model, known, "model.")
+    for key in AT_LEAST_ONE:
         value = OmegaConf.select(cfg, key)
         if value is not None and value < 1:
             raise InputError(f"{key}={value}: wanted 1 or more.")
-    for key, plain in with_parts(FROM_ZERO, cfg):
-        value, most = OmegaConf.select(cfg, key), FROM_ZERO[plain]
+    for key, most in FROM_ZERO.items():
+        value = OmegaConf.select(cfg, key)
         if value is not None and not 0 <= value <= most:
             raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
     betas = OmegaConf.select(cfg, "model.betas")
@@ -286,11 +278,3 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
             f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
             "start a new run from its weights, say backbone=RUN_FOLDER."
         )
-    for key, usual in OF_THE_OPTIMIZER.items():
-        before, now = found.get("hyper_parameters", {}).get(key, usual), model.hparams.get(key, usual)
-        if before != now:
-            raise InputError(
-                f"resume={path}: that run has model.{key}={'null' if before is None else before} and an optimiser made "
-                f"for it, this one {'null' if now is None else now}. Take that value; to start a new run from its "
-                "weights, say backbone=RUN_FOLDER."
-            )

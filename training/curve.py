@@ -11,6 +11,7 @@ from files.whole import write_whole
 
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
 RATE = "train/lr"
+PROTOCOLS = {"tfidf": "TF-IDF"}  # as they are called
 NO_CURVES = ("train/", "throughput/", "time/", "step")
 MOST_OTHERS = MOST_LOSSES = 5
 # of an axis, as Vega says it; a learning rate as 2.5e-5
@@ -23,7 +24,7 @@ class Reference(NamedTuple):
     best_step: int | None = None
     final: Mapping[str, float] = {}  # scores of the weights of that step, once there are some
     intervals: Mapping[str, Sequence[float]] = {}
-    before: Mapping[str, float] = {}  # of the untrained encoder
+    before: Mapping[str, float] = {}  # of the encoder that training began from
     baselines: Mapping[str, float] = {}
 
     def curves(self, rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
@@ -33,9 +34,11 @@ class Reference(NamedTuple):
 
     def lines(self, name: str) -> dict[str, float]:
         """What stays the same over the steps, by its label."""
-        found = {"untrained": self.before[name]} if name in self.before else {}
+        found = {"before": self.before[name]} if name in self.before else {}
         alike = {other: value for other, value in self.baselines.items() if is_alike(other, name)}
-        return found | {other.split("/")[1]: value for other, value in alike.items()}
+        return found | {
+            PROTOCOLS.get(other.split("/")[1], other.split("/")[1]): value for other, value in alike.items()
+        }
 
 
 def draw_curve(
@@ -143,12 +146,12 @@ def loss_names(rows: Sequence[Row]) -> list[str]:
 
 
 def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
-    """The monitored score first, then development and retrieval scores, then others; of each Pearson last."""
+    """The monitored score first, then development and retrieval scores, of these nDCG@10, then others; Pearson last."""
     names = {name for row in rows for name in row if not name.startswith(NO_CURVES)}
 
-    def rank(name: str) -> tuple[bool, bool, bool, str]:
-        chosen_by = any(word in name for word in ("-dev/", "mrr", "recall"))
-        return name != monitor, not chosen_by, name.endswith("/pearson"), name
+    def rank(name: str) -> tuple[bool, bool, bool, bool, str]:
+        chosen_by = any(word in name for word in ("-dev/", "mrr", "recall", "ndcg"))
+        return name != monitor, not chosen_by, not name.endswith("/ndcg@10"), name.endswith("/pearson"), name
 
     return sorted(names, key=rank)
 

@@ -25,7 +25,7 @@ from command.line import logs_shown
 from command.processes import launched
 from command.signals import INTERRUPTED, TERMINATED
 from command.statuses import judged
-from command.words import check_outputs, check_words
+from command.words import check_paths, check_words
 from contracts import InputError, NotWritten, Results
 from files.kept_rows import cache_folder, keep_rows
 from files.ownership import LOCK, let_go
@@ -159,7 +159,7 @@ def _plain(value: Any) -> Any:
 def _check(config: DictConfig, cfg: DictConfig) -> None:
     """What a command line refuses before it begins, and what is not to be had from Python."""
     check_numbers(cfg)
-    check_outputs(cfg)
+    check_paths(cfg)
     if launched() or str(cfg.devices) != "1" or cfg.num_nodes != 1:
         raise InputError(
             f"devices={cfg.devices}: from Python a run has one process. Leave it out, or use python train.py."

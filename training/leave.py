@@ -132,7 +132,7 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
     results.pop("scores_before", None)
     results.pop("changes", None)
     results.pop("verdict", None)  # on the last stage alone
-    if "scores_before" in stages[0]:  # of the untrained encoder
+    if "scores_before" in stages[0]:  # of the encoder that the first began from
         results["scores_before"] = stages[0]["scores_before"]
     results["stages"] = {
         name: StageResults(

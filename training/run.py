@@ -6,7 +6,7 @@ the backbone, ``fit.py`` trains, ``leave.py`` writes what stays; here they follo
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from training.callbacks.companions import Companions
 from training.checks import check_checkpoint, check_choice, check_device, check_room, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
-from training.identity import earlier_folder
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
+from training.parts import make_data
 from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, say_finished, stages_of
@@ -46,8 +46,7 @@ def run(cfg: DictConfig) -> int:
 
 
 def _run(cfg: DictConfig) -> int:
-    words = list(HydraConfig.get().overrides.task)
-    stages = stages_of(cfg, [*words, *domain_words(cfg)])
+    stages = stages_of(cfg, [*HydraConfig.get().overrides.task, *domain_words(cfg)])
     selected = chosen(stages, cfg.only_stage)
     for stage in selected:
         with stage.named_in_errors():
@@ -57,18 +56,9 @@ def _run(cfg: DictConfig) -> int:
             check_lengths(stage.cfg)
             check_device(stage.cfg)
             follow_launcher(stage.cfg)
-    name_earlier_folder(Path(cfg.output_dir), stages[-1], words)
     companions = Companions()
     with companions.named():  # between two stages, too
         return run_stages(cfg, stages, selected, companions) if stages[0].name else run_stage(stages[0], companions)
-
-
-def name_earlier_folder(folder: Path, last: Stage, words: Sequence[str]) -> None:
-    """Where the same command has trained before under another name, one line about it."""
-    if folder.name.endswith(f"-{last.identity.former}"):
-        log.info("%s: its name is by the rule of before, over class paths too; it is this run's.", folder)
-    elif not (folder / ".hydra").exists() and (earlier := earlier_folder(folder, words)):
-        log.info("%s was made by the same words when other defaults held; this run has %s.", earlier, folder)
 
 
 def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage], companions: Companions) -> int:
@@ -101,7 +91,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
         return
     cfg = stage.cfg.copy()
     cfg.backbone = backbone
-    data: Any = hydra.utils.instantiate(cfg.data, num_workers=0, _convert_="all")
+    data: Any = make_data(cfg, num_workers=0)
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
     data.prepare_data()
     settle_lengths(cfg, model, data)
@@ -124,7 +114,7 @@ def run_stage(stage: Stage, companions: Companions, before: Path | None = None) 
     if works_for_another():
         work_for(folder / LOCK)
     cfg.backbone = start.backbone
-    data = hydra.utils.instantiate(cfg.data, _convert_="all")
+    data = make_data(cfg)
     model = hydra.utils.instantiate(cfg.model, _convert_="all")  # what is wrong with it shows before texts are read
     data.prepare_data()
     settle_lengths(cfg, model, data)

@@ -88,8 +88,8 @@ def test_a_byte_that_flips_is_noticed(tmp_path, caplog):
     flip(tmp_path / "shard-00000.jsonl")
     assert not store.is_done(0)
     assert "It is written again" in caplog.text
-    flip(tmp_path / "manifest.json")
-    with pytest.raises(InputError, match=r"damaged|changed since it was written"):
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(InputError, match="damaged"):
         read_manifest(tmp_path)
     assert not store.claim(IDENTITY, overwrite=True), "the marker says whose folder it is"
     assert [path.name for path in tmp_path.iterdir()] == [MARKER]

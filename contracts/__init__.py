@@ -52,6 +52,18 @@ def check_local_output(key: str, path: object) -> None:
         )
 
 
+def check_local_input(key: str, path: object) -> None:
+    """
+    Raises:
+        InputError: ``path``, from which something is read that is no text, is an address.
+    """
+    if is_address(path):
+        raise InputError(
+            f"{key}={path}: wanted a path on this machine, and this is an address. Copy what lies there to this "
+            "machine, and name the copy; a model of the Hugging Face hub is OWNER/NAME."
+        )
+
+
 def interruption_behind(error: BaseException | None) -> BaseException | None:
     """The Ctrl-C or SIGTERM in the middle of which a library stumbled while it cleared up; None where there was none.
 
@@ -98,7 +110,7 @@ class SpanBatch(NamedTuple):
     masked_ids: "Tensor"  # (anchor tokens,) int64: the anchors after MLM corruption
     labels: "Tensor"  # (anchor tokens,) int64: the original id where predicted, else IGNORED_LABEL
     positives: Ragged  # N * A * P sequences
-    documents: "np.ndarray"  # (N,) int64 rows of the token store, to name a batch in a message
+    rows: "np.ndarray"  # (N,) int64 rows of the token store, one per document, to name a batch in a message
     part: Part = None
     predicted: "np.ndarray | None" = None  # places in ``labels`` of those that count: known to the host, as lengths are
 
@@ -107,7 +119,7 @@ class SentenceBatch(NamedTuple):
     """Single texts: unsupervised SimCSE; TSDAE, which has them damaged as well."""
 
     sentences: Ragged
-    rows: "np.ndarray"  # (N,) int64 rows of the store, to name a batch in a message; the same below
+    rows: "np.ndarray"  # (N,) int64 rows of the store
     damaged: Ragged | None = None  # what is left of each where words are deleted
     part: Part = None
 
