@@ -19,6 +19,7 @@ from omegaconf.errors import InterpolationResolutionError
 
 from command.statuses import explained
 from comparison import processes as processes
+from comparison.outputs import COMPARISON, ENTRIES
 from comparison.processes import Done, Job, run_all
 from comparison.race import plan, train_all
 from comparison.study import Trials, sign_of
@@ -27,7 +28,7 @@ from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
 from contracts import InputError
 from evaluation.papers import AVERAGES
-from files.ownership import LOCK
+from files.ownership import LOCK, write_marker
 from training.checks import check_choice, check_values
 from training.lengths import check_lengths
 from training.stages import forced, stages_of
@@ -69,9 +70,9 @@ for place in ("checkpoints", "stage-open/checkpoints"):
 
 
 @pytest.fixture
-def fake_train(tmp_path, monkeypatch) -> Path:
+def fake_train(tmp_path_factory, monkeypatch) -> Path:
     """In train.py's place: it fails, stops and finishes as it is told."""
-    path = tmp_path / "fake_train.py"
+    path = tmp_path_factory.mktemp("program") / "fake_train.py"
     path.write_text(textwrap.dedent(FAKE), encoding="utf-8")
     monkeypatch.setattr(processes, "TRAIN", path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -160,6 +161,11 @@ def test_a_random_trial_does_not_depend_on_how_many_are_drawn(tmp_path):
     assert 0.012 < drawn[15] < 0.08  # the middle of a logarithmic scale is 0.032
 
 
+def sweep_path(folder: Path) -> Path:
+    """Beside the folder, which may be the output."""
+    return folder.with_name(f"{folder.name}.sweep.yaml")
+
+
 def sweep_file(folder: Path, **more) -> Path:
     content = {
         "program": "train.py",
@@ -169,7 +175,7 @@ def sweep_file(folder: Path, **more) -> Path:
         "parameters": {"model.lr": {"values": [1, 2, 3]}},
         **more,
     }
-    path = folder / "sweep.yaml"
+    path = sweep_path(folder)
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path
 
@@ -184,8 +190,10 @@ def states(words: list[str]) -> list[str]:
 def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, caplog, storage):
     caplog.set_level("INFO")
     words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2", f"storage={storage}"]
-    jobs = list(trials_of(tmp_path / "sweep.yaml", tmp_path / "another").jobs())
+    jobs = list(trials_of(sweep_path(tmp_path), tmp_path / "another").jobs())
     folders = [tmp_path / "out" / "runs" / job.folder.name for job in jobs]
+    (tmp_path / "out").mkdir()
+    write_marker(tmp_path / "out", COMPARISON, ENTRIES)
     folders[1].mkdir(parents=True)
     (folders[1] / "results.json").write_text('{"scores": {}}', encoding="utf-8")
     assert run(words) == 0
@@ -379,7 +387,7 @@ def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(InputError, match="another process is at work"):
             run(words)
-    assert len(list(trials_of(tmp_path / "sweep.yaml", tmp_path / "out").jobs())) == 3
+    assert len(list(trials_of(sweep_path(tmp_path), tmp_path / "out").jobs())) == 3
 
 
 def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
@@ -396,7 +404,7 @@ def test_a_damaged_line_of_a_journal_is_told(tmp_path, line):
     first, rest = journal.read_bytes().split(b"\n", 1)
     journal.write_bytes(b"\n".join((first, line, rest)))
     with pytest.raises(InputError, match="wanted the record of a sweep"):
-        trials_of(tmp_path / "sweep.yaml", tmp_path, storage="journal")
+        trials_of(sweep_path(tmp_path), tmp_path, storage="journal")
 
 
 @pytest.mark.parametrize("damage", ["torn", "overwritten", "another program's"])
@@ -411,7 +419,7 @@ def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
     else:
         path.write_bytes(content[: len(content) // 2] if damage == "torn" else content[:8192] + b"x" * 90000)
     with pytest.raises(InputError, match="wanted the record of a sweep") as told:
-        list(trials_of(tmp_path / "sweep.yaml", tmp_path).jobs())
+        list(trials_of(sweep_path(tmp_path), tmp_path).jobs())
     assert "\n" not in str(told.value)
     assert "SQL:" not in str(told.value) + capfd.readouterr().err
 
@@ -420,7 +428,7 @@ def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
 @pytest.mark.parametrize("storage", ["sqlite", "journal"])
 def test_an_output_that_is_a_file_is_told(tmp_path, storage, inside):
     path = sweep_file(tmp_path)
-    with pytest.raises(InputError, match=r"output=.*wanted a folder"):
+    with pytest.raises(InputError, match=r"output=.*(wanted a folder|cannot be written)"):
         trials_of(path, path / "inside" if inside else path, storage=storage)
 
 
@@ -433,6 +441,7 @@ def test_an_output_that_is_a_file_is_told(tmp_path, storage, inside):
     ],
 )
 def test_a_record_that_is_not_ours_is_refused(tmp_path, file, storage, said):
+    write_marker(tmp_path, COMPARISON, ENTRIES)
     (tmp_path / file).write_text("not a database, and long enough to be looked at " * 9, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         trials_of(sweep_file(tmp_path), tmp_path, storage=storage)
@@ -538,6 +547,7 @@ def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
 
 
 def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
+    write_marker(tmp_path, COMPARISON, ENTRIES)
     (tmp_path / "race.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match=r"race\.json: cut short or damaged"):
         plan({"arms": {"a": []}, "seeds": [1]}, {"seconds": 1}, None, tmp_path)

@@ -144,7 +144,7 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
         (["qa", "quiet=maybe"], "quiet=maybe: wanted true or false"),
         (["qa", "output="], "output= is empty"),
         (["qa", "source=/no/such"], "source=/no/such: no such folder"),
-        (["qa", "output=/dev/null/x"], "output=/dev/null/x: wanted a folder to write in"),
+        (["qa", "output=/dev/null/x"], "output=/dev/null/x: cannot be written"),
     ],
 )
 def test_wrong_words_are_told(words, says, tmp_path, monkeypatch):
