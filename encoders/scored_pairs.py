@@ -27,7 +27,8 @@ class CoSENT(Objective):
         return [batch.left, batch.right]
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Tensor:
-        return cosent(*vectors, batch.scores, temperature=self.hparams.temperature)
+        left_BD, right_BD = vectors
+        return cosent(left_BD, right_BD, batch.scores, temperature=self.hparams.temperature)
 
 
 class AnglE(CoSENT):
@@ -36,4 +37,5 @@ class AnglE(CoSENT):
     objective = "angle"
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Tensor:
-        return angle(*vectors, batch.scores, temperature=self.hparams.temperature)
+        left_BD, right_BD = vectors
+        return angle(left_BD, right_BD, batch.scores, temperature=self.hparams.temperature)
