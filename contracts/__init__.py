@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Protoco
 
 if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
     import numpy as np
+    import torch
     from torch import Tensor
 
 IGNORED_LABEL = -100  # an MLM label that is not predicted; torch's cross_entropy skips it by default
@@ -178,10 +179,31 @@ class StepOutput(TypedDict):
 
 
 class Embedder(Protocol):
-    """All that evaluation and export know about a model."""
+    """All that evaluation and export know about a model that makes vectors."""
 
-    def embed(self, texts: Sequence[str]) -> "Tensor":
-        """N texts -> (N, width) float32 rows on the CPU, in input order."""
+    @property
+    def normalize(self) -> bool:
+        """Whether vectors are brought to length 1."""
+        ...
+
+    @property
+    def device(self) -> "torch.device":
+        """Where it computes; classifiers of its vectors are trained there."""
+        ...
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None = None,
+        autocast: "torch.dtype | None" = None,
+        progress: bool | None = None,
+    ) -> "Tensor":
+        """N texts -> (N, width) float32 rows on the CPU, in input order.
+
+        ``prompt`` stands before each text, ``autocast`` is the type of products, ``progress`` shows how far it is. None
+        is what the model does by itself; a model that knows no prompt or no autocast does without.
+        """
         ...
 
 

@@ -253,7 +253,8 @@ def embed(encoder: Any, texts: list[str], file: "VectorFile", ranks: Ranks) -> N
             log.info("%s: %d of %d texts are embedded already.", file.output.stem, before, len(texts))
         for number in np.flatnonzero(~file.done()).tolist():
             if number % ranks.world == ranks.rank:
-                file.write(number, encoder.embed(texts[number * file.window : (number + 1) * file.window]).numpy())
+                window = texts[number * file.window : (number + 1) * file.window]
+                file.write(number, encoder.embed(window, progress=False).numpy())
         file.finish(Texts((), None))
     finally:
         file.close()

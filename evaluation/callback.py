@@ -17,8 +17,9 @@ from torch import nn
 from contracts import InputError, ItemScores, PairTask, RetrievalTask, Writer
 from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
+from evaluation.scorer import Scorer
 from evaluation.statistics import Scores
-from evaluation.suite import Suite, suite_of
+from evaluation.suite import Suite
 from evaluation.task import Options, Task
 from evaluation.vectors import LastVectors
 from files.checkpoint import load_checkpoint
@@ -43,8 +44,8 @@ SHOWN = 8  # scores in the one line
 
 
 class Suites(NamedTuple):
-    final: Suite
-    during: Suite
+    final: Scorer
+    during: Scorer
 
 
 def choose_suites(
@@ -96,8 +97,8 @@ class ScoreCallback(pl.Callback):
 
     def __init__(
         self,
-        suite: Iterable[Scored],
-        during: Iterable[Scored] | None = None,
+        suite: Scorer | Sequence[Scored],
+        during: Scorer | Sequence[Scored] | None = None,
         every_n_steps: int | None = None,
         at_start: bool | None = None,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
@@ -106,8 +107,8 @@ class ScoreCallback(pl.Callback):
     ) -> None:
         self.progress = progress
         self.dtype = torch.bfloat16 if precision == "bf16" else None
-        self.suite = suite_of(suite)
-        self.during = self.suite if during is None else suite_of(during)
+        self.suite = scorer_of(suite)
+        self.during = self.suite if during is None else scorer_of(during)
         self.every_n_steps = every_n_steps or 0
         self.at_start = at_start is not False
         self.is_last_step = is_last_step
@@ -121,9 +122,9 @@ class ScoreCallback(pl.Callback):
     def score(self, pl_module: pl.LightningModule, *, as_last: bool = False) -> Scores:
         """Values and intervals of the whole suite; all ranks must call it. ``as_last``: by the weights of the last
         scoring."""
-        scored = self.suite.scored_of(pl_module)
-        with undisturbed(scored, self.dtype, progress=self.progress):
-            return self.suite.run(scored, intervals=True, store=self._last if as_last else None)
+        store = self._last if as_last else None
+        with undisturbed(pl_module):
+            return self.suite.score(pl_module, intervals=True, store=store, autocast=self.dtype, progress=self.progress)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._restored and (latest := max(self.history, default=0)):
@@ -152,15 +153,20 @@ class ScoreCallback(pl.Callback):
         self,
         trainer: pl.Trainer,
         pl_module: pl.LightningModule,
-        suite: Suite,
+        suite: Scorer,
         store: LastVectors | None = None,
         *,
         intervals: bool = False,
     ) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
-        scored = suite.scored_of(pl_module)
-        with undisturbed(scored, self.dtype, progress=self.progress and not step):
-            scores = suite.run(scored, intervals=intervals, store=store)
+        with undisturbed(pl_module):
+            scores = suite.score(
+                pl_module,
+                intervals=intervals,
+                store=store,
+                autocast=self.dtype,
+                progress=self.progress and not step,
+            )
         self.history[step] = scores.values
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
@@ -252,26 +258,21 @@ def headline(scores: dict[str, float]) -> str:
     return ", ".join(shown[:SHOWN] + more)
 
 
-@contextmanager
-def undisturbed(scored: Any, dtype: torch.dtype | None = None, *, progress: bool = False) -> Iterator[None]:
-    """Evaluation mode and no gradients inside; every module's mode and torch's random state as before afterwards.
+def scorer_of(given: Scorer | Sequence[Scored]) -> Scorer:
+    """Tasks alone are a suite."""
+    return Suite(given) if isinstance(given, Sequence) else given
 
-    An embedder embeds with products in ``dtype``, and with ``progress`` says how far it is, if it can do either.
-    """
-    modules = list(scored.modules()) if isinstance(scored, nn.Module) else []
-    modes = [module.training for module in modules]
+
+@contextmanager
+def undisturbed(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients inside; every part's mode and torch's random state as before afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
-        for module in modules:
-            module.training = False
-        inside = {"progress": progress, "embeds_in": dtype}
-        before = {name: getattr(scored, name) for name in inside if hasattr(scored, name)}
-        for name in before:
-            setattr(scored, name, inside[name])
+        for part, _ in modes:
+            part.training = False
         try:
             yield
         finally:
-            for name, value in before.items():
-                setattr(scored, name, value)
-            for module, mode in zip(modules, modes, strict=True):
-                module.training = mode
+            for part, mode in modes:
+                part.training = mode

@@ -19,7 +19,7 @@ from command.processes import launched
 from command.settings import resolved
 from contracts import InputError, NotWritten
 from contracts.settings import build, keys_of, nearest, refuse_unknown
-from evaluation.suite import Suite
+from evaluation.scorer import Scorer
 from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
 from training.parts import data_of, settings_of
@@ -110,7 +110,7 @@ def check_device(cfg: DictConfig) -> None:
     check_number("data.num_workers", cfg.data.get("num_workers", 0))
 
 
-def check_scoring(cfg: DictConfig, whole: Suite, during: Suite) -> None:
+def check_scoring(cfg: DictConfig, whole: Scorer, during: Scorer) -> None:
     """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = cfg.evaluation.every_n_steps

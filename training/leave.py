@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
-from encoders.sentence_encoder import SentenceEncoder
+from encoders.objective import Objective
 from export.model_card import model_card
 from export.products import export_product
 from files.figure import NotDrawn
@@ -88,7 +88,7 @@ def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitte
         "changes": suite.changes(fitted.scorer.found_before, scores.found),
         "settled": dict(model.settled),
         "not_as_published": suite.not_as_published,
-        "vectors": model.encoder.vectors if isinstance(getattr(model, "encoder", None), SentenceEncoder) else None,
+        "vectors": model.encoder.vectors if isinstance(model, Objective) else None,
     }
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
 

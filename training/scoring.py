@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from command.keys import of_defaults
 from command.settings import resolved
 from contracts import DataModule, Writer
+from encoders.objective import Objective
 from evaluation.callback import Suites, choose_suites
 from evaluation.catalogue import files, is_task
 from evaluation.own.words import own_tasks
@@ -46,7 +47,7 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
             scoring.during = list(dict.fromkeys([*usual, *(task.name for task in own)]))
         _give_way(cfg, {task.name for task in held_out})
     during = names_of(scoring.during) if scoring.every_n_steps else []
-    sizes = getattr(model, "sizes", [])
+    sizes = model.sizes if isinstance(model, Objective) else []
     suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options, sizes)
     check_scoring(cfg, *suites)
     return suites

@@ -23,6 +23,7 @@ from evaluation.suite import Suite
 from evaluation.tasks.cqadupstack import Forum, ForumRetrieval
 from files.items import write_items
 from files.results import read_results, write_results
+from tests.embedders import OnTheCPU
 
 
 def test_a_label_names_all_that_differs(run_folder, tmp_path):
@@ -67,7 +68,7 @@ def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
     words = [f"word{place}" for place in range(40)]
     suite = Suite([RetrievalTask("found", [f"the {word}" for word in words], [f"a {word} here" for word in words])])
 
-    class Meaningless:
+    class Meaningless(OnTheCPU):
         def embed(self, texts, **_):
             return torch.randn(len(texts), 8, generator=torch.Generator().manual_seed(len(texts)))
 
@@ -100,7 +101,7 @@ def test_a_mean_over_sets_of_queries_is_tested_over_all_queries(run_folder, tmp_
     ]
     suite, score = Suite([ForumRetrieval("cqadupstack", forums)]), "cqadupstack/cosine/map@100"
 
-    class Drawn:
+    class Drawn(OnTheCPU):
         def __init__(self, seed):
             self.seed = seed
 
