@@ -25,7 +25,7 @@ from training.folder import LOCK
 from training.identity import earlier_folder
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
-from training.parts import make_data
+from training.parts import make_data, make_model
 from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, say_finished, stages_of
@@ -104,7 +104,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     cfg = stage.cfg.copy()
     cfg.backbone = backbone
     data: Any = make_data(cfg, num_workers=0)
-    model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    model = make_model(cfg)
     data.prepare_data()
     settle_lengths(cfg, model, data)
     choose(cfg, model, data)
@@ -127,7 +127,7 @@ def run_stage(stage: Stage, companions: Companions, before: Path | None = None) 
         work_for(folder / LOCK)
     cfg.backbone = start.backbone
     data = make_data(cfg)
-    model = hydra.utils.instantiate(cfg.model, _convert_="all")  # what is wrong with it shows before texts are read
+    model = make_model(cfg)  # what is wrong with it shows before texts are read
     data.prepare_data()
     settle_lengths(cfg, model, data)
     check_room(folder, model)
