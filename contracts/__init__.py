@@ -52,6 +52,18 @@ def check_local_output(key: str, path: object) -> None:
         )
 
 
+def check_local_input(key: str, path: object) -> None:
+    """
+    Raises:
+        InputError: ``path``, from which something is read that is no text, is an address.
+    """
+    if is_address(path):
+        raise InputError(
+            f"{key}={path}: wanted a path on this machine, and this is an address. Copy what lies there to this "
+            "machine, and name the copy; a model of the Hugging Face hub is OWNER/NAME."
+        )
+
+
 def interruption_behind(error: BaseException | None) -> BaseException | None:
     """The Ctrl-C or SIGTERM in the middle of which a library stumbled while it cleared up; None where there was none.
 

@@ -22,9 +22,9 @@ from command.devices import check_devices, device_of
 from command.line import command_line
 from command.processes import Ranks, find_ranks, from_rank_zero, launched
 from contracts import InputError
-from files.claims import check_output_file, differences, hold_file, let_go, lock_of, work_for
 from files.listing import check_output_apart, form_of, list_files
 from files.manifest import Damaged, read_record, write_record
+from files.ownership import check_output_file, differences, hold_file, let_go, lock_of, work_for
 from files.rows import read_windows
 from files.whole import whole_file
 

@@ -224,9 +224,8 @@ class NLIGeneration(StoredRows):
         """Where the held-out rows are read, and which share of its premises they are."""
         if self._held_out_source is None:
             ours = self.records
-            records = ours.of_split(self.settings.dev_split, self.kind, self.settings.dev_path)
-            if self.settings.dev_path is not None or records.names_split():
-                self._held_out_source = records, None
+            if self.settings.dev_path is not None or ours.has_split(self.settings.dev_split):
+                self._held_out_source = ours.of_split(self.settings.dev_split, self.kind, self.settings.dev_path), None
             else:
                 self._held_out_source = ours, Share(self.settings.dev_fraction, self.settings.seed, inside=True)
         return self._held_out_source

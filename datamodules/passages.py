@@ -82,7 +82,7 @@ class RowsOfPassages:
             passages = passages_of(document)
             for place, kind, pair in pairs_of(passages):
                 self.made[kind] += 1
-                yield Record(pair, float(self.passages + place), document.where)
+                yield Record(pair, float(self.passages + place), document.where, kind)
             self.passages += len(passages)
         if not self.made:
             raise InputError(

@@ -33,8 +33,8 @@ from contracts.settings import nearest
 from datamodules.corpora import CORPORA, Corpus, Piece
 from datamodules.pydocs import PydocsSource
 from files.archives import BadArchive, Members
-from files.claims import hold
-from files.download import FOLDER, Downloads, File, NotGot
+from files.download import FOLDER, RECORD, Downloads, File, NotGot
+from files.ownership import claim_folder
 from files.rows import count_rows
 from files.whole import link_whole, write_whole
 
@@ -42,7 +42,7 @@ log = logging.getLogger("datamodules.prepare")
 
 CHOICES = {"rows": ("published", "any"), "quiet": ("true", "false")}
 KEYS = {"output": "corpora", "source": "", "rows": "published", "quiet": "false"}
-LOCK = ".preparing"  # under output
+KIND = "corpora"  # of output
 
 
 class Unusable(ValueError):
@@ -89,15 +89,7 @@ def read_words(arguments: Sequence[str]) -> Asked:
 
 def prepare(asked: Asked) -> int:
     """Get every corpus that is asked for, and return the exit status."""
-    try:
-        asked.output.mkdir(parents=True, exist_ok=True)
-        free = hold(asked.output / LOCK)
-    except OSError as error:
-        raise InputError(
-            f"output={asked.output}: wanted a folder to write in ({error.strerror}). Choose another."
-        ) from None
-    if not free:
-        raise InputError(f"output={asked.output}: another command is at work there. Wait for its end.")
+    claim_folder("output", asked.output, KIND, (*CORPORA, FOLDER, RECORD))
     downloads = Downloads(asked.output, asked.source, asked.quiet)
     well = [get(name, CORPORA[name], downloads, asked) for name in asked.names]
     return 0 if all(well) else 2

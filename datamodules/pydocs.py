@@ -12,7 +12,6 @@ from contracts import InputError, RetrievalTask
 from datamodules.docstrings import Module, documented_modules, installed
 from datamodules.near_copies import NearCopies, words_of
 from datamodules.sources import Document
-from files.manifest import is_as_left, leave_sums
 from files.whole import build_once
 
 VERSION = 5  # part of the key: raise it when the same packages would give other documents
@@ -93,7 +92,7 @@ class PydocsSource:
         return [RetrievalTask("pydocs", [query for query, _ in pairs], documents)]
 
     def _prepare(self) -> None:
-        build_once(self.directory, lambda folder: is_as_left(folder, "manifest.json"), self._build)
+        build_once(self.directory, lambda folder: (folder / "manifest.json").is_file(), self._build)
 
     def _build(self, folder: Path) -> None:
         modules = list(documented_modules(self.min_words))
@@ -127,7 +126,6 @@ class PydocsSource:
             "sha256": hashlib.sha256((folder / "documents.jsonl").read_bytes()).hexdigest(),
         }
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        leave_sums(folder)
 
 
 def is_of_the_task(module: str) -> bool:

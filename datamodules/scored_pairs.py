@@ -19,7 +19,6 @@ from datamodules.settings import Data, ScoredPairData
 from datamodules.text_rows import StoredRows, TextRows
 from datamodules.text_to_ids import left_out
 from datamodules.token_store import Source, TokenStore
-from files.manifest import is_as_left, leave_sums
 from files.whole import build_once
 
 PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
@@ -123,7 +122,6 @@ class ScoredPairs(TextRows, StoredRows):
             "source": source,
         }
         (folder / "report.json").write_text(json.dumps(report, indent=1))
-        leave_sums(folder)
 
     def _valid(self) -> RecordSource:
         return self.records.of_split(VALID, PAIRS)
@@ -140,7 +138,7 @@ class PreparedPairs:
 
     @staticmethod
     def is_whole(directory: Path) -> bool:
-        return is_as_left(directory, "train.jsonl", "dev.jsonl", "report.json")
+        return all((directory / name).is_file() for name in ("train.jsonl", "dev.jsonl", "report.json"))
 
     def __iter__(self) -> Iterator[Record]:
         for line, pair in enumerate(_read(self.directory / "train.jsonl"), start=1):

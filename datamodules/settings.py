@@ -36,7 +36,7 @@ class Data:
         None, "of the stored ids; null: CONTRASTIVE_ENCODERS_CACHE or ~/.cache/contrastive-encoders"
     )
     num_workers: int = key(0, "processes that make batches", least=0, most=4096)
-    verify: bool = key(of="verify", meaning="true: read all of the token store and compare it with its sums first")
+    verify: bool = key(of="verify", meaning="true: read the whole token store and compare it with its sha256 first")
     quiet: bool = key(of="quiet", meaning="true: nothing on the terminal")
 
 

@@ -75,11 +75,6 @@ class Backbone:
         default_factory=Adapter, metadata={"meaning": "an extra: pip install 'contrastive-encoders[lora]'"}
     )
     frozen_weights: Literal["fp32", "bf16"] = key("fp32", "bf16: in half the memory, with lora.rank")
-    trained_weights: Literal["fp32", "bf16"] = key(
-        "fp32",
-        "bf16: matrices and their gradients in 16 bits, and in float32 in AdamW besides, so memory stays what it is; "
-        "with precision=bf16",
-    )
     compile: bool | str = key(
         False,
         "true: the layers go through torch's compiler while they are trained, which takes a minute or more at the "

@@ -5,13 +5,11 @@ from functools import cached_property
 from torch import nn
 from transformers import PreTrainedModel
 
-from contracts import InputError
 from encoders.attention import check_first_token
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.behind_pooling import folder_of, kept_behind, pooling_of
 from encoders.compiled import compile_layers
 from encoders.exported import read_head
-from encoders.held import hold
 from encoders.layers import check_decay, freeze
 from encoders.lengths import length_to_train
 from encoders.lora import Below, adapt, below, wanted
@@ -23,7 +21,7 @@ from encoders.unpadded import set_attn_implementation
 
 
 class TrainableBackbone:
-    """Which weights of a backbone are trained, and in which precision they are held."""
+    """The weights of a backbone that are trained."""
 
     def __init__(self, settings: Trained) -> None:
         self.settings = settings
@@ -34,8 +32,8 @@ class TrainableBackbone:
         return below(self.settings.backbone, self.settings.lora.keys)
 
     def prepare(self, transformer: PreTrainedModel, *beside: nn.Module) -> None:
-        """Put an adapter into a loaded transformer where ``lora.rank`` asks for one, freeze layers, hold weights in 16
-        bits and have layers compiled, as the keys say; in place. Modules ``beside`` it share its weights.
+        """Put an adapter into a loaded transformer where ``lora.rank`` asks for one, freeze layers and have layers
+        compiled, as the keys say; in place. Modules ``beside`` it share its weights.
 
         Raises:
             InputError: a key does not go with this transformer.
@@ -45,23 +43,7 @@ class TrainableBackbone:
             adapt(transformer, lora, self.below, self.settings.frozen_weights, *beside)
         freeze(transformer, self.settings.freeze, self.settings.backbone)
         check_decay(transformer, self.settings.layer_decay)
-        if self.settings.trained_weights == "bf16":
-            self._check_held()
-            hold(transformer, *beside, trained=True)
         compile_layers(self.settings.compile, transformer, *beside)
-
-    def _check_held(self) -> None:
-        """Raises InputError where nothing keeps weights in float32 besides, or there is little to hold."""
-        if (optimizer := self.settings.optimizer) != "adamw":
-            raise InputError(
-                f"model.trained_weights=bf16: AdamW keeps them in fp32 besides, and model.optimizer={optimizer} does "
-                "not. Take model.optimizer=adamw, or model.trained_weights=fp32."
-            )
-        if self.settings.lora.rank:
-            raise InputError(
-                "model.trained_weights=bf16: with model.lora.rank adapters alone are trained, which are small. Take "
-                "model.frozen_weights=bf16 for what lies below them."
-            )
 
 
 class TrainableEncoder(TrainableBackbone):

@@ -19,7 +19,7 @@ from command.devices import device_of
 from command.line import command_line
 from command.processes import find_ranks, join_group, local_rank
 from contracts import RESULTS_VERSION, InputError, Results, Spent
-from files.claims import check_output_file, check_output_folder
+from files.ownership import check_output_file, check_output_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
@@ -52,6 +52,7 @@ class Keys(TypedDict):
     seed: int
     alignment_above: float
     askubuntu_text: Literal["title", "body", "title+body"]
+    allow_targets: Sequence[str]
     intervals: bool
     output: str | None
     cache_dir: str | None
@@ -188,7 +189,6 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
 
     from evaluation.papers import markdown, terminal
     from files.items import items_beside, write_items
-    from files.rescue import kept_otherwise
     from files.results import write_results
     from files.tables import on_terminal
     from files.whole import write_whole
@@ -202,11 +202,10 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
     if cfg.output:
         path = Path(cfg.output)
         page = path.with_suffix(".md")
-        with kept_otherwise(path, results):
-            if found.items:
-                write_items(items_beside(path), found.items)
-            write_results(path, results)
-            write_whole(page, markdown(results))
+        if found.items:
+            write_items(items_beside(path), found.items)
+        write_results(path, results)
+        write_whole(page, markdown(results))
         if not cfg.quiet:
             console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
 

@@ -17,7 +17,6 @@ from torch import nn
 from contracts import InputError, ItemScores, PairTask, RetrievalTask, Writer
 from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
-from evaluation.neighbours import Neighbours
 from evaluation.statistics import Scores
 from evaluation.suite import Suite, suite_of
 from evaluation.task import Options, Task
@@ -90,9 +89,9 @@ class ScoreCallback(pl.Callback):
     ``suite`` holds the tasks of the first scoring, before training unless ``at_start`` is False, and of the final one;
     ``during`` those of every ``every_n_steps`` optimizer steps (default: the same; 0 or None: none in between) and of
     the last step: the one of which ``is_last_step(trainer)`` says so at its end, or after which somebody calls
-    ``score_step``. ``history`` maps a step to its scores. ``neighbours`` are looked for at each scoring. ``progress``:
-    it is said how far the first and the final one are, which nobody else says. ``precision`` is that of the products
-    by which texts become vectors.
+    ``score_step``. ``history`` maps a step to its scores. ``progress``: it is said how far the
+    first and the final one are, which nobody else says. ``precision`` is that of the products by which texts become
+    vectors.
     """
 
     def __init__(
@@ -102,11 +101,10 @@ class ScoreCallback(pl.Callback):
         every_n_steps: int | None = None,
         at_start: bool | None = None,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
-        neighbours: Neighbours | None = None,
         progress: bool = False,
         precision: Literal["fp32", "bf16"] = "fp32",
     ) -> None:
-        self.neighbours, self.progress = neighbours, progress
+        self.progress = progress
         self.dtype = torch.bfloat16 if precision == "bf16" else None
         self.suite = suite_of(suite)
         self.during = self.suite if during is None else suite_of(during)
@@ -162,10 +160,7 @@ class ScoreCallback(pl.Callback):
         step, began = trainer.global_step, time.perf_counter()
         scored = suite.scored_of(pl_module)
         with undisturbed(scored, self.dtype, progress=self.progress and not step):
-            taken = self.neighbours.take if self.neighbours else None
-            scores = suite.run(scored, intervals=intervals, store=store, taken=taken)
-            if self.neighbours:
-                self.neighbours.record(step, scored)
+            scores = suite.run(scored, intervals=intervals, store=store)
         self.history[step] = scores.values
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
@@ -177,7 +172,7 @@ class ScoreCallback(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         state = {"history": self.history, "scores_before": self.scores_before, "found_before": self.found_before}
         state["items_before"] = _as_tensors(self.items_before) if self.items_before else None
-        return state | ({"neighbours": self.neighbours.state_dict()} if self.neighbours else {})
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = dict(state_dict["history"])
@@ -185,8 +180,6 @@ class ScoreCallback(pl.Callback):
         self.found_before = state_dict.get("found_before", {})  # checkpoints of before have none
         kept = state_dict.get("items_before")
         self.items_before = _from_tensors(kept) if kept else None
-        if self.neighbours and "neighbours" in state_dict:
-            self.neighbours.load_state_dict(state_dict["neighbours"])
         self._restored = True
 
 

@@ -55,20 +55,16 @@ class Suite:
         intervals: bool,
         store: VectorStore | LastVectors | None = None,
         report: Callable[[str, float], None] | None = None,
-        taken: Callable[[Pool], None] | None = None,
     ) -> Scores:
         """The very same scores on every rank; all ranks must call it.
 
-        ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored;
-        ``taken`` gets the vectors before they go.
+        ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
         """
         how, unit = How(_device_of(embedder), intervals), bool(getattr(embedder, "normalize", False))
         found = {size: dict[str, Estimate]() for size in self.sizes}
         similarities, first = dict[str, Tensor](), dict[str, list[int]]()
         for group in _groups(self.tasks):
             pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
-            if taken:
-                taken(pool)
             for size in self.sizes:
                 found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
             found_one = [task for task in group if isinstance(task, Retrieval) and task.is_one_to_one]

@@ -19,8 +19,8 @@ from command.devices import check_devices, device_of
 from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
 from contracts import InputError
-from files.claims import check_output_file, hold_file, let_go, lock_of, work_for
 from files.listing import check_output_apart
+from files.ownership import check_output_file, hold_file, let_go, lock_of, work_for
 from files.progress import Progress
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered

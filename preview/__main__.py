@@ -28,9 +28,9 @@ from command.keys import check_numbers, check_types, declared
 from command.line import log_to_terminal
 from command.names import as_used
 from command.statuses import exit_statuses
-from command.words import check_outputs, check_words
+from command.words import check_paths, check_words
 from contracts import InputError, Seq2SeqBatch, SpanBatch
-from files.claims import check_output_file
+from files.ownership import check_output_file
 from files.whole import write_whole
 from preview.places import ROLES, Document
 from training.account import account_of
@@ -68,7 +68,7 @@ def read_words(words: Sequence[str]) -> Asked:
     for key in ("batches", "examples"):
         if own[key] < 1:
             raise InputError(f"{key}={own[key]}: wanted 1 or more.")
-    check_outputs(own)
+    check_paths(own)
     if own.output is not None and not own.output.endswith(".html"):
         raise InputError(f"output={own.output}: wanted a name that ends in .html.")
     of_train = ["output_dir=.", *_with_model([word for word in words if word not in own_words])]
@@ -135,7 +135,7 @@ def check(cfg: DictConfig) -> None:
     from training.targets import check_targets
 
     check_numbers(cfg)
-    check_outputs(cfg)
+    check_paths(cfg)
     check_targets(cfg)
     check_values(cfg)
     check_number("data.num_workers", cfg.data.get("num_workers", 0))

@@ -21,10 +21,12 @@ from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
 from command.targets import found_at
 from contracts import InputError
-from files.claims import hold, let_go, work_for
+from files.ownership import LOCK, MARKER, let_go, lock_folder, work_for
+from files.whole import remove
 from synthesis.report.afterwards import Afterwards
 from synthesis.report.annotate import Item
-from synthesis.shards.store import LOCK, Heartbeat, SynthesisFailed
+from synthesis.shards.heartbeat import Heartbeat
+from synthesis.shards.store import SynthesisFailed
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.recipe import Recipe
@@ -137,11 +139,8 @@ def claim(recipe: "Recipe", writer: bool) -> bool:
     """Whether all is there already; if not, nobody else writes there from now on."""
     if recipe.claim(writer=False):
         return True
-    if writer and not works_for_another() and not hold(recipe.folder / LOCK):
-        raise InputError(
-            f"output={recipe.folder}: another process is writing this data set. Wait until it has ended, or choose "
-            "another output."
-        )
+    if writer and not works_for_another():
+        lock_folder("output", recipe.folder)
     return recipe.claim(writer)
 
 
@@ -152,8 +151,8 @@ def _nothing_left_of_a_claim(folder: Path) -> Iterator[None]:
         yield
     except InputError:
         let_go(folder / LOCK)
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        if folder.is_dir() and {path.name for path in folder.iterdir()} <= {MARKER}:
+            remove(folder)
         raise
 
 

@@ -336,7 +336,7 @@ def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, ove
             )
     finished = store.claim(identity, overwrite=overwrite, writer=writer)
     if not overwrite and (folder / SCORED / MANIFEST).is_file():
-        finished = ShardStore(folder / SCORED).claim(scored, overwrite=False) and finished
+        finished = ShardStore(folder / SCORED).is_finished(scored) and finished
     if writer and not finished:  # cut short now, the folder says already what it will be
         store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
     return finished

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ LOGGED_BY_EVERY_RUN = (
 OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
 
 
-OF_THE_OPTIMIZER = {"freeze": None, "layer_decay": None, "trained_weights": "fp32"}  # and what older checkpoints mean
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
@@ -63,7 +63,12 @@ def check_choice(cfg: DictConfig) -> Any:
 
 def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
-    build(Run, {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg})
+    plain = {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg}
+    build(Run, plain)
+    for one in keys_of(Run):
+        below = [key.name for key in keys_of(one.type)] if is_dataclass(one.type) else []
+        if set(below) - plain.get(one.name, {}).keys():
+            raise InputError(f"{one.name}={plain.get(one.name)}: wanted {', '.join(below)}, each with a value.")
     check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
     settings_of(cfg)
     if cfg.get("model") is not None:  # a preview has none
@@ -82,11 +87,6 @@ def check_device(cfg: DictConfig) -> None:
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if cfg.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
-    if (cfg.get("model") or {}).get("trained_weights") == "bf16" and cfg.precision != "bf16":
-        raise InputError(
-            f"model.trained_weights=bf16: precision={cfg.precision} would make each of them another number for every "
-            "product. Take precision=bf16, or model.trained_weights=fp32."
-        )
     devices = str(cfg.trainer.devices)  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
@@ -156,11 +156,8 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
     Raises:
         NotWritten: it does not.
     """
-    of_optimizer = {4: 8, 2: 12}  # bytes, by those of the weight
-    wanted = sum(
-        weight.nbytes + weight.requires_grad * of_optimizer[weight.itemsize] * weight.numel()
-        for weight in model.parameters()
-    )
+    of_optimizer = 8  # bytes for each weight that is trained
+    wanted = sum(weight.nbytes + weight.requires_grad * of_optimizer * weight.numel() for weight in model.parameters())
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise NotWritten(
@@ -189,11 +186,3 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
             f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
             "start a new run from its weights, say backbone=RUN_FOLDER."
         )
-    for key, usual in OF_THE_OPTIMIZER.items():
-        before, now = found.get("hyper_parameters", {}).get(key, usual), model.hparams.get(key, usual)
-        if before != now:
-            raise InputError(
-                f"resume={path}: that run has model.{key}={'null' if before is None else before} and an optimiser made "
-                f"for it, this one {'null' if now is None else now}. Take that value; to start a new run from its "
-                "weights, say backbone=RUN_FOLDER."
-            )

@@ -20,7 +20,7 @@ from encoders.pooling import POOLERS
 from encoders.tiny import TINY_BACKBONES
 from files.whole import write_whole
 from training.folder import claim_folder
-from training.identity import NOTHING_BEFORE, Identity, identity_in
+from training.identity import identity_in
 from training.parts import make_data
 from training.stages import Stage
 
@@ -95,8 +95,7 @@ def follow_launcher(cfg: DictConfig) -> None:
 def prepare_folder(stage: Stage, writer: bool) -> Start:
     """Make the folder this run's; ``backbone=tiny`` is written into it."""
     cfg, folder = stage.cfg, stage.folder
-    identity = stage.identity.found_in(folder)
-    claim = claim_folder(folder, identity, resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
+    claim = claim_folder(folder, stage.identity, resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
     if claim.finished:
         return Start(True, None, cfg.backbone)
     if writer:
@@ -120,8 +119,8 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
     alone = len(chosen) < len(stages)
     if alone and cfg.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], folder)
-    identity, overwrite = stages[-1].identity.found_in(folder), cfg.overwrite and not alone
-    claim = claim_folder(folder, identity, resume=cfg.resume, overwrite=overwrite, writer=writer)
+    overwrite = cfg.overwrite and not alone
+    claim = claim_folder(folder, stages[-1].identity, resume=cfg.resume, overwrite=overwrite, writer=writer)
     if claim.finished:
         return Start(True, None, None)
     if writer:
@@ -133,27 +132,26 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
 def begin(stages: Sequence[Stage], stage: Stage, backbone: str | None) -> tuple[Stage, Path | None]:
     """The stage with what it begins from as its backbone, and the folder of that where it is the stage before."""
     place = stages.index(stage)
-    folder, *identity = from_rank_zero(lambda writer: _finished_before(stages, place))
+    folder, identity = from_rank_zero(lambda writer: _finished_before(stages, place))
     stage.cfg.backbone = folder or backbone
     if folder or not place:
         log.info("stage %s begins from %s", stage.name, stage.cfg.backbone)
     else:
         log.info("stage %s begins from backbone=%s: there is no finished stage before it", stage.name, backbone)
-    return stage.begun_from(Identity(*identity)), Path(folder) if folder else None
+    return stage.begun_from(identity), Path(folder) if folder else None
 
 
-def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, str, str]:
+def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, str]:
     """The folder of the stage before this place, and its identity."""
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:
-        return None, *NOTHING_BEFORE
+        return None, ""
     found = identity_in(before.folder)
-    for known in (before.identity, before.begun_from(NOTHING_BEFORE).identity):
-        if found in known:
-            return str(before.folder), *known
+    if found in (before.identity, before.begun_from("").identity):
+        return str(before.folder), found
     raise InputError(
         f"{before.folder} holds another run (config {found}, stage {before.name} of this one is "
-        f"{before.identity.now}). Give the same words as for that run, or choose another output_dir."
+        f"{before.identity}). Give the same words as for that run, or choose another output_dir."
     )
 
 

@@ -6,7 +6,7 @@ the backbone, ``fit.py`` trains, ``leave.py`` writes what stays; here they follo
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import works_for_another
 from command.processes import from_rank_zero
-from files.claims import work_for
+from files.ownership import LOCK, work_for
 from training.callbacks.companions import Companions
 from training.checks import check_checkpoint, check_choice, check_device, check_room, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
-from training.folder import LOCK
-from training.identity import earlier_folder
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
 from training.parts import make_data, make_model
@@ -48,8 +46,7 @@ def run(cfg: DictConfig) -> int:
 
 
 def _run(cfg: DictConfig) -> int:
-    words = list(HydraConfig.get().overrides.task)
-    stages = stages_of(cfg, [*words, *domain_words(cfg)])
+    stages = stages_of(cfg, [*HydraConfig.get().overrides.task, *domain_words(cfg)])
     selected = chosen(stages, cfg.only_stage)
     for stage in selected:
         with stage.named_in_errors():
@@ -59,18 +56,9 @@ def _run(cfg: DictConfig) -> int:
             check_lengths(stage.cfg)
             check_device(stage.cfg)
             follow_launcher(stage.cfg)
-    name_earlier_folder(Path(cfg.output_dir), stages[-1], words)
     companions = Companions()
     with companions.named():  # between two stages, too
         return run_stages(cfg, stages, selected, companions) if stages[0].name else run_stage(stages[0], companions)
-
-
-def name_earlier_folder(folder: Path, last: Stage, words: Sequence[str]) -> None:
-    """Where the same command has trained before under another name, one line about it."""
-    if folder.name.endswith(f"-{last.identity.former}"):
-        log.info("%s: its name is by the rule of before, over class paths too; it is this run's.", folder)
-    elif not (folder / ".hydra").exists() and (earlier := earlier_folder(folder, words)):
-        log.info("%s was made by the same words when other defaults held; this run has %s.", earlier, folder)
 
 
 def run_stages(cfg: DictConfig, stages: list[Stage], selected: list[Stage], companions: Companions) -> int:

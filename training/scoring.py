@@ -20,6 +20,8 @@ from evaluation.task import Options, Task
 from evaluation.tsv import SENTEVAL
 from training.checks import check_scoring, names_of
 
+USUAL = "sts"  # the suite of configs/train.yaml
+
 log = logging.getLogger(__name__)
 
 
@@ -30,7 +32,7 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
         InputError: what is to be scored or monitored is not there.
     """
     scoring, held_out = cfg.evaluation, list[Any](data.held_out())
-    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
+    options = of_defaults(Options, "evaluation", protocol=scoring.protocol, allow_targets=cfg.allow_targets)
     if not isinstance(model, Writer):
         own = own_suite(cfg, options)
         held_out += own
@@ -75,7 +77,10 @@ def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:
         scoring.during = [name for name in names_of(scoring.during) if name not in of_tables]
         if of_tables and not scoring.during:
             scoring.every_n_steps = None
-        if said := ", nor ".join(part for part in (", ".join(names_of(scoring.suite)), unscored) if part):
+        suite = names_of(scoring.suite)
+        if held_out and suite == [USUAL] and not _said("evaluation.suite"):
+            suite = []  # there is something to score, and nobody asked for the tables
+        if said := ", nor ".join(part for part in (", ".join(suite), unscored) if part):
             log.info("evaluation.data_root is not set: no scores of %s.", said)
         return
     for name in of_tables:

@@ -101,12 +101,8 @@ class Run:
     output_dir: str = key(of="run_folder:", meaning="null: outputs/MODEL-DATA-HASH8")
     resume: str | None = key("auto", "auto: continue what is there; PATH of a checkpoint; null: from the start")
     overwrite: bool = key(False, "true: throw away what another run left in output_dir")
-    verify: bool = key(False, "true: read all of the token store and compare it with its sums before training")
+    verify: bool = key(False, "true: read the whole token store and compare it with its sha256 before training")
     quiet: bool = key(False, "true: warnings and errors alone")
-    live: bool = key(
-        True,
-        "curve.html in output_dir: curves, time left, neighbours of ten sentences; rewritten while training goes on",
-    )
     log_every_n_steps: int = key(50, "steps between two rows of metrics.csv", least=1)
     data_licence: str | None = key(
         None,

@@ -24,8 +24,8 @@ from command.processes import launched
 from command.statuses import explained, input_error
 from contracts import InputError, check_local_output
 from contracts.settings import nearest
-from files.manifest import is_finished
-from training.identity import NOTHING_BEFORE, Identity, identity_in, identity_of, named_folder
+from files.manifest import Damaged, is_finished, read_record
+from training.identity import following, identity_in, identity_of
 
 log = logging.getLogger("train")
 
@@ -58,8 +58,8 @@ class Stage(NamedTuple):
     name: str
     cfg: DictConfig
     words: list[str]  # that compose it
-    own: Identity
-    identity: Identity
+    own: str
+    identity: str
 
     @property
     def folder(self) -> Path:
@@ -69,9 +69,9 @@ class Stage(NamedTuple):
     def is_finished(self) -> bool:
         return is_finished(self.folder)
 
-    def begun_from(self, before: Identity) -> "Stage":
-        """This stage, as one that begins from a run of that identity, or from the backbone."""
-        return self._replace(identity=self.own.follows(before, self.name))
+    def begun_from(self, before: str) -> "Stage":
+        """This stage, as one that begins from a run of that identity, or, where that is empty, from the backbone."""
+        return self._replace(identity=following(before, self.name, self.own))
 
     @contextlib.contextmanager
     def named_in_errors(self) -> Iterator[None]:
@@ -152,7 +152,7 @@ def finished_before(cfg: DictConfig) -> bool:
         return False
     stages = stages_of(cfg, list(HydraConfig.get().overrides.task))
     chosen(stages, cfg.only_stage)
-    if identity_in(folder) != stages[-1].identity.now:
+    if identity_in(folder) != stages[-1].identity:
         return False
     say_finished(folder)
     return True
@@ -160,6 +160,9 @@ def finished_before(cfg: DictConfig) -> bool:
 
 def say_finished(folder: Path) -> None:
     log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
+    with contextlib.suppress(OSError, Damaged):
+        if verdict := read_record(folder / "results.json").get("verdict"):
+            log.info("%s", verdict["sentence"])
 
 
 def lay_out(cfg: DictConfig, stages: Sequence[Stage]) -> None:
@@ -215,7 +218,7 @@ def _composed(name: str, first: list[str], for_all: list[str], behind: list[str]
         raise InputError(f"stages.{name}: {explained(error, 'train', words)}") from error
     cfg.stages, cfg.only_stage = {}, None
     own = identity_of(cfg)
-    return Stage(name, cfg, words, own, own.follows(before[-1].identity if before else NOTHING_BEFORE, name))
+    return Stage(name, cfg, words, own, following(before[-1].identity if before else "", name, own))
 
 
 def as_words(keys: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -246,7 +249,7 @@ def _run_folder(*, _root_: DictConfig) -> str:
     hydra = HydraConfig.get() if HydraConfig.initialized() else _root_.hydra
     stages, choices = stages_of(_root_, list(hydra.overrides.task)), hydra.runtime.choices
     data = "-".join(stage.name for stage in stages) if stages[0].name else choices.get("data")
-    return str(named_folder(Path("outputs"), f"{choices.get('model')}-{data}", stages[-1].identity))
+    return str(Path("outputs", f"{choices.get('model')}-{data}-{stages[-1].identity}"))
 
 
 def _lightning_precision(name: str) -> str:

@@ -96,31 +96,8 @@ def digest(seed: int, key: Sequence[int | str]) -> int:
 
 def uniforms(digest_of_prompt: int, samples: range, positions: int) -> np.ndarray:
     """(S, P) float64 in [0, 1): for sample s and position p always the same number."""
-    counter = np.zeros((4, len(samples), positions), dtype=np.uint64)
-    counter[0] = np.arange(positions, dtype=np.uint64)
-    counter[1] = np.asarray(samples, dtype=np.uint64)[:, None]
-    high, low, *_ = philox(counter, digest_of_prompt)
-    return ((high << np.uint64(21)) ^ (low >> np.uint64(11))).astype(np.float64) * 2.0**-53
-
-
-def philox(counter: np.ndarray, key: int) -> np.ndarray:
-    """Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
-
-    ``counter`` (4, ...) uint64 holds 32-bit words, and so does what comes out; ``key`` has 64 bits.
-    """
-    word, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    keys = [key & 0xFFFFFFFF, key >> 32]
-    c0, c1, c2, c3 = counter
-    for _ in range(10):
-        left, right = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1, c2, c3 = (
-            (right >> shift) ^ c1 ^ np.uint64(keys[0]),
-            right & word,
-            (left >> shift) ^ c3 ^ np.uint64(keys[1]),
-            left & word,
-        )
-        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return np.stack([c0, c1, c2, c3])
+    drawn = [np.random.default_rng((digest_of_prompt, sample)).random(positions) for sample in samples]
+    return np.array(drawn).reshape(len(samples), positions)
 
 
 # ------------------------------------------------------------------------------- self-debiasing

@@ -153,11 +153,11 @@ class Dino(ModelRecipe):
             assert first is not None
             return first.store.claim(first.identity, overwrite=self.overwrite, writer=writer)
         if first is not None and not self.overwrite:  # it can name what differs; the pairs know only a hash of it
-            first.store.claim(first.identity, overwrite=False)
+            first.store.is_finished(first.identity)
         second = self.second_stage(first)
         finished = second.store.claim(second.identity, overwrite=self.overwrite, writer=writer)
         if first is not None:
-            finished = first.store.claim(first.identity, overwrite=False) and finished
+            finished = first.store.is_finished(first.identity) and finished
         return finished
 
     def write(self, ranks: Ranks, watch: Watch) -> None:
@@ -411,26 +411,21 @@ class Job:
             else:
                 return
 
-    def take(self, sampled: Sampled) -> Iterator[Shard]:
-        """The shards that this answer finishes."""
+    def take(self, sampled: Sampled) -> Shard | None:
+        """Add an answer, and return the shard that it completes, if any."""
         group = self.groups[sampled.prompt.key]
         group.shard.tokens += sampled.tokens
         group.came.append(sampled)
         group.outstanding -= 1
         if group.outstanding:
-            return
+            return None
         if group.judge():
             self.again.append((group, group.next_samples()))
-            return
+            return None
         del self.groups[sampled.prompt.key]
         self.groups_done += 1
         group.shard.open -= 1
-        if not group.shard.open:
-            yield group.shard
-
-    def rest(self) -> Iterator[Shard]:
-        """Nothing is held back."""
-        return iter(())
+        return None if group.shard.open else group.shard
 
     def _begin(self, units: Iterable[Unit], shard_size: int, missing: Mapping[int, int]) -> Iterator[Group]:
         """Groups in order."""

@@ -51,6 +51,7 @@ def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
     assert latex.startswith("% Written by: python -m comparison runs=x\n")
     assert rf"50\% \& a\_b & 1 & \textbf{{{np.mean(values):.2f}}} $\pm$ {np.std(values, ddof=1):.2f} \\" in latex
     assert escaped("a\\b{c}^~") == r"a\textbackslash{}b\{c\}\textasciicircum{}\textasciitilde{}"
+    assert (escaped("[1,2] a"), escaped("*")) == ("{[}1,2] a", "{*}")  # else arguments of the \\\\ before them
 
 
 def test_the_test_over_queries_is_scipys():
@@ -141,4 +142,4 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     said, _ = Running().start(Job("j", ["model=mine", *asked.options], tmp_path / "run"), {}).communicate()
-    assert said.split() == [*asked.options, "live=false", "model=mine", f"output_dir={tmp_path / 'run'}"]
+    assert said.split() == [*asked.options, "model=mine", f"output_dir={tmp_path / 'run'}"]

@@ -21,12 +21,13 @@ from command.statuses import explained
 from comparison import processes as processes
 from comparison.processes import Done, Job, run_all
 from comparison.race import plan, train_all
-from comparison.study import SIGN, Trials
+from comparison.study import Trials, sign_of
 from comparison.sweep import read_words, run
 from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
 from contracts import InputError
 from evaluation.papers import AVERAGES
+from files.ownership import LOCK
 from training.checks import check_choice, check_values
 from training.lengths import check_lengths
 from training.stages import forced, stages_of
@@ -237,7 +238,7 @@ def test_machines_share_a_journal(tmp_path, monkeypatch):
     others = list(trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs())
     assert len(others) == 2
     assert first.folder not in {job.folder for job in others}
-    os.utime(first.folder / SIGN, (0, 0))
+    os.utime(sign_of(first.folder), (0, 0))
     taken = [job.folder for job in trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs()]
     assert taken == [first.folder, *(job.folder for job in others)]
 
@@ -298,7 +299,7 @@ def test_a_trial_that_another_machine_has_finished_is_not_taken_over(tmp_path, m
     begun = list(first.jobs())
     monkeypatch.setattr("socket.gethostname", lambda: "another")
     for job in begun:
-        os.utime(job.folder / SIGN, (0, 0))
+        os.utime(sign_of(job.folder), (0, 0))
     taken = trials_of(path, tmp_path / "out", storage="journal").jobs()
     assert next(taken).folder == begun[0].folder
     first.record(begun[1], Done(begun[1].name, 1, 1.0, 2, "it broke"))
@@ -364,9 +365,9 @@ def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from files.claims import hold\n"
+            "import sys; from pathlib import Path; from files.ownership import hold\n"
             "assert hold(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()",
-            tmp_path / "out" / ".sweep.held",
+            tmp_path / "out" / LOCK,
         ],
         cwd=ROOT,
         stdin=subprocess.PIPE,
@@ -376,7 +377,7 @@ def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match="another command is at work"):
+        with pytest.raises(InputError, match="another process is at work"):
             run(words)
     assert len(list(trials_of(tmp_path / "sweep.yaml", tmp_path / "out").jobs())) == 3
 
@@ -426,7 +427,6 @@ def test_an_output_that_is_a_file_is_told(tmp_path, storage, inside):
 @pytest.mark.parametrize(
     ("file", "storage", "said"),
     [
-        ("trials.jsonl", "sqlite", "sweep of an earlier release"),
         ("sweep.journal", "sqlite", "Say storage=journal"),
         ("sweep.db", "sqlite", "wanted the record of a sweep"),
         ("sweep.journal", "journal", "no journal"),

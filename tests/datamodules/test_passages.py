@@ -84,6 +84,19 @@ def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
     assert set(found["pairs_by_kind"]) == {"title and passage", "neighbouring passages", "spans of a passage"}
 
 
+@pytest.mark.parametrize(("title", "kind"), [(True, "title and passage"), (False, "spans of a passage")])
+def test_no_passage_that_is_found_holds_what_another_query_asks(tmp_path, tiny_bert, title, kind):
+    path = corpus(tmp_path / "corpus.jsonl", title=title)
+    data = as_rank(module(path, tmp_path, tokenizer=str(tiny_bert), held_out_share=0.3), 0, 1)
+    (task,) = data.held_out()
+    relevant = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
+    for query, gain in zip(task.queries, relevant, strict=True):
+        assert not any(query in found for place, found in enumerate(task.documents) if place not in gain)
+    titles = {json.loads(line).get("title") for line in path.read_text().splitlines()}
+    assert (set(task.queries) <= titles) == title
+    assert data.manifest()["source"]["held_out"]["scored"] == kind
+
+
 def test_documents_of_a_few_words_are_refused(tmp_path, tiny_bert):
     (tmp_path / "short.txt").write_text("a few words\n" * 50)
     with pytest.raises(InputError, match=r"short\.txt.*no pairs.*data=qa"):

@@ -12,7 +12,6 @@ from datamodules import docstrings, prepare, pydocs
 from datamodules.docstrings import Module, docstrings_of
 from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary_pairs, without_repeats, without_task
 from datamodules.record_kinds import QA
-from tests.damage import flip
 from tests.data import RecordSource, batches, data_module, sequences_of
 from training.account import account_of
 
@@ -126,14 +125,6 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
     assert not set(other.queries) & set(task.queries)
     with pytest.raises(InputError, match=r"data\.held_out_part: wanted 0 to 4.* got 5"):
         make(tmp_path, held_out_part=5)
-
-
-def test_a_damaged_corpus_is_read_anew(site, tmp_path, caplog):
-    before = [*make(tmp_path).texts()]
-    for name in ("documents.jsonl", "pairs.jsonl", "held_out.json", "manifest.json"):
-        flip(next((tmp_path / "cache").glob(f"pydocs-*/{name}")))
-        assert [*make(tmp_path).texts()] == before
-        assert f"{name} has changed since it was written" in caplog.text
 
 
 def test_another_package_leaves_the_task_as_it_is(site, tmp_path):

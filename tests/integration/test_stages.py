@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
-from command.config_files import CONFIGS
 from comparison.arms import arms_of
 from comparison.collect import read_run
 from comparison.training_curves import curves_of
@@ -23,7 +21,6 @@ from files.results import read_results
 from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.integration.curves import reached
-from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
@@ -189,22 +186,6 @@ def test_what_is_finished_is_passed_over(words, whole, command, tmp_path):
     assert (folder / "encoder/modules.json").is_file()
 
 
-def test_stages_of_the_commit_before_are_continued(words, whole, command, tmp_path):
-    given = forced([*words, f"output_dir={tmp_path}/run"])
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        first, second = (stage.identity.former for stage in stages_of(compose("train", overrides=given), given))
-    folder = shutil.copytree(whole, tmp_path / "run", ignore=shutil.ignore_patterns("stage-second", "results.json"))
-    shutil.copy(whole / "stage-first/results.json", folder / "stage-first")
-    (folder / ".hydra/identity").write_text(second)
-    (folder / "stage-first/.hydra/identity").write_text(first)
-    outcome = command(*words, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    assert all(
-        torch.equal(saved(folder / "stage-second")[name], weight)
-        for name, weight in saved(whole / "stage-second").items()
-    )
-
-
 def test_one_stage_alone(words, whole, command, tmp_path):
     """From the backbone where no stage before it is finished, else from that; and it is the same stage then."""
     alone = tmp_path / "alone"
@@ -216,7 +197,7 @@ def test_one_stage_alone(words, whole, command, tmp_path):
     assert not (alone / "results.json").exists()
     refused = command(*words, f"output_dir={alone}")
     assert refused.status == 2
-    assert "stage-second holds another run" in refused.err
+    assert "stage-second was made otherwise" in refused.err
 
     behind = shutil.copytree(whole, tmp_path / "behind", ignore=shutil.ignore_patterns("stage-second", "results.json"))
     shutil.copy(whole / "stage-first/results.json", behind / "stage-first")
@@ -347,7 +328,7 @@ def test_a_run_without_stages_has_none_to_choose(tables, command, tmp_path):
 def test_the_folder_of_other_stages_is_refused(words, whole, command):
     outcome = command(*words, "stages.first.max_steps=4", f"output_dir={whole}")
     assert outcome.status == 2
-    assert "holds another run" in outcome.err
+    assert "was made otherwise" in outcome.err
     assert (whole / "results.json").is_file()
 
 

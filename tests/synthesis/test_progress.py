@@ -12,12 +12,12 @@ import pytest
 
 from command.children import run_ranks
 from command.processes import Ranks
-from files import claims
 from synthesis.decoding.continuations import Sampled
-from synthesis.shards import progress
+from synthesis.shards import heartbeat, progress
+from synthesis.shards.heartbeat import Heartbeat
 from synthesis.shards.progress import Bar, Lines, choose_progress
 from synthesis.shards.stage import Progress
-from synthesis.shards.store import Heartbeat, SynthesisFailed
+from synthesis.shards.store import SynthesisFailed
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -112,18 +112,18 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
 
 
 def test_a_process_that_has_gone_silent_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "EVERY", 0.01)
+    monkeypatch.setattr(heartbeat, "SECONDS_BETWEEN", 0.01)
     with Heartbeat(tmp_path, 0, 3) as ours, Heartbeat(tmp_path, 1, 3):
         ours.watch(tmp_path, [1, 2, 4])  # the wait begins: there is no sign of process 2, but it may come
         assert (tmp_path / ".shards" / "alive-1").exists()
-        ours.waiting_since -= claims.SILENCE + 60
+        ours.waiting_since -= heartbeat.SECONDS_OF_SILENCE + 60
         ours.watch(tmp_path, [1, 4])  # of process 1, which is alive
         with pytest.raises(SynthesisFailed, match=r"shards 2, 5 of process 2 of 3 are missing"):
             ours.watch(tmp_path, [1, 2, 5])
         silent = tmp_path / ".shards" / "alive-2"
         silent.touch()
         ours.watch(tmp_path, [2])
-        before = silent.stat().st_mtime - claims.SILENCE - 60
+        before = silent.stat().st_mtime - heartbeat.SECONDS_OF_SILENCE - 60
         os.utime(silent, (before, before))
         with pytest.raises(SynthesisFailed, match="no sign of life has come from there for 24"):
             ours.watch(tmp_path, [2])
