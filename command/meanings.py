@@ -53,7 +53,33 @@ def keys_of_settings(kind: Any, prefix: str) -> Iterator[Key]:
         else:
             written = one.written
             plain = written if isinstance(written, str) and written else flow(written)
-            yield Key(name, plain, one.meaning)
+            yield Key(name, plain, "; ".join(filter(None, [", ".join(one.choices), one.meaning])))
+
+
+def keys_with_settings(path: Path, group: str, package: str) -> list[Key | str]:
+    """The keys of a file and of the classes of settings that it names, with the file's defaults where it has some.
+
+    ``package`` is where its keys stand: ``data``, or ``data.parts.NAME`` of a part of a mixture.
+    """
+    keys = keys_of(path)
+    if package != group:
+        keys = [one._replace(name=one.name.replace(group, package, 1)) if isinstance(one, Key) else one for one in keys]
+    written = {one.name: one.default for one in keys if isinstance(one, Key)}
+    fields = list[Key]()
+    for name in _made_of(path):
+        if name.startswith(f"/{FOLDER}/"):
+            settings, _, place = name.removeprefix(f"/{FOLDER}/").partition("@")
+            place = package if place == "_here_" else place
+            fields += keys_of_settings(REGISTERED[settings], f"{place}." if place else "")
+    known = {one.name for one in fields}
+    others = [one for one in keys if isinstance(one, str) or one.name not in known]
+    return [*others, *(one._replace(default=written.get(one.name, one.default)) for one in fields)]
+
+
+def _made_of(path: Path) -> list[str]:
+    """What stands in the defaults list of a file, but for choices."""
+    entries = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", [])
+    return [entry for entry in entries if isinstance(entry, str) and entry != "_self_"]
 
 
 def flow(value: Any) -> str:
@@ -160,19 +186,9 @@ def _included(title: str, group: str, path: Path, package: str) -> Iterator[tupl
     """
     if not path.is_file():
         return
-    entries = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", [])
-    names = [entry for entry in entries if isinstance(entry, str) and entry != "_self_"]
-    prefix = f"/{FOLDER}/"
-    keys = keys_of(path)
-    if package != group:  # of a part
-        keys = [one._replace(name=one.name.replace(group, package, 1)) if isinstance(one, Key) else one for one in keys]
-    for name in names:
-        if name.startswith(prefix):
-            kind = REGISTERED[name.removeprefix(prefix).partition("@")[0]]
-            keys += keys_of_settings(kind, f"{package}." if package else "")
-    yield title, group, keys
-    for name in names:
-        if not name.startswith(prefix):
+    yield title, group, keys_with_settings(path, group, package)
+    for name in _made_of(path):
+        if not name.startswith(f"/{FOLDER}/"):
             folder = CONFIGS if name.startswith("/") else path.parent
             yield from _included("", group, folder / f"{name.removeprefix('/')}.yaml", package)
 

@@ -6,6 +6,7 @@ A class of settings lies beside its reader, in a module that imports no torch. T
 
 import dataclasses
 import difflib
+import inspect
 import math
 import types
 import typing
@@ -30,7 +31,7 @@ SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 
 
 class Bounds(NamedTuple):
-    """The numbers that a key may have; null and texts are not compared."""
+    """The numbers that a key may have, none of which is infinite; null and texts are not compared."""
 
     least: float | None = None
     most: float | None = None
@@ -38,9 +39,9 @@ class Bounds(NamedTuple):
     below: float | None = None
 
     def hold(self, value: Any) -> bool:
-        if not _is_number(value):
+        if self == Bounds() or isinstance(value, bool) or not isinstance(value, int | float):
             return True
-        return not (
+        return math.isfinite(value) and not (
             (self.least is not None and value < self.least)
             or (self.most is not None and value > self.most)
             or (self.above is not None and value <= self.above)
@@ -71,6 +72,12 @@ class Key(NamedTuple):
     meaning: str
     bounds: Bounds
     of: str | None  # what gives the value where nobody says it, as an interpolation of OmegaConf without ``${}``
+
+    @property
+    def choices(self) -> list[str]:
+        """The texts that it may be, where it is one of several."""
+        several = [self.type, *typing.get_args(self.type)]
+        return [str(one) for kind in several if typing.get_origin(kind) is Literal for one in typing.get_args(kind)]
 
     @property
     def written(self) -> Any:
@@ -115,6 +122,21 @@ def _key(field: Any, type_: Any) -> Key:
     metadata = field.metadata
     return Key(
         field.name, type_, default, metadata.get("meaning", ""), metadata.get("bounds", Bounds()), metadata.get("of")
+    )
+
+
+def settings_class(module: Any) -> type:
+    """The class of the settings that a module is made from: the type that it declares for ``settings``.
+
+    Raises:
+        InputError: it declares none.
+    """
+    for one in module.__mro__:
+        if kind := inspect.get_annotations(one).get("settings"):
+            return typing.cast(type, kind)
+    raise InputError(
+        f"{module.__module__}.{module.__qualname__}: nobody says from which settings it is made. Declare their class: "
+        "settings: MySettings."
     )
 
 
@@ -227,7 +249,3 @@ def described(wanted: Any) -> str:
         known = [SEVERAL[one] for one in (parts[0], *typing.get_args(parts[0])) if one in SEVERAL]
         return f"a list of {' or '.join(known)}" if known else "a list"
     return NAMES.get(origin or wanted, str(wanted))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import training.settings  # noqa: F401  it registers the classes of settings
 from command.config_files import CONFIGS
-from command.meanings import TASK, Key, about, in_words, keys_of, keys_of_settings
-from command.settings import FOLDER, REGISTERED
+from command.meanings import TASK, Key, about, in_words, keys_with_settings
 
 COMMANDS = {  # heading -> files and folders of files, in the order of the page
-    "Train": ("train.yaml", "model", "model_keys", "data", "trainer", "logger", "experiment"),
+    "Train": ("train.yaml", "model", "data", "trainer", "logger", "experiment"),
     "Make data": ("synthesis.yaml", "recipe", "recipe_keys", "mine.yaml"),
     "Evaluate": ("evaluation.yaml", "task"),
     "Compare": ("comparison.yaml", "race", "sweeps", "preview.yaml"),
@@ -20,7 +19,7 @@ COMMANDS = {  # heading -> files and folders of files, in the order of the page
 }
 # A file of these is a recipe of other files' keys: what it is for is said, its values are one click away in configs/
 RECIPES = ("experiment", "race", "sweeps")
-SHARED = ("model_keys", "recipe_keys")  # by files of a group, and no choices themselves
+SHARED = ("recipe_keys",)  # by files of a group, and no choices themselves
 HEADER = """# Every key
 
 This page is made from the classes of settings, and from the comments in `configs/`. A key is set by
@@ -56,7 +55,7 @@ def _section(path: Path, group: str) -> str:
     is_choice = group and group not in (*SHARED, TASK)
     title = f"{group}={path.stem}" if is_choice else str(path.relative_to(CONFIGS))
     parts, rows = [f"### {title}\n"], list[Key]()
-    for one in [*keys_of(path), *_of_settings(path, group)]:
+    for one in keys_with_settings(path, group, group):
         if isinstance(one, Key):
             rows.append(one._replace(default=_default(one.default)))
             continue
@@ -64,13 +63,6 @@ def _section(path: Path, group: str) -> str:
         parts.append(f"{_escaped(one)}\n")
         rows = []
     return "\n".join([*parts, *([_table("key", *rows)] if rows else [])])
-
-
-def _of_settings(path: Path, group: str) -> list[Key]:
-    """Return the keys of the classes of settings that a file of ``configs/`` names."""
-    names = re.findall(rf"- /{FOLDER}/([\w/]+)(?:@_here_)?$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    prefix = f"{group}." if group else ""
-    return [key for name in names for key in keys_of_settings(REGISTERED[name], prefix)]
 
 
 def _table(first: str, *rows: tuple[str, ...]) -> str:

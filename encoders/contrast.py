@@ -1,15 +1,14 @@
 """What contrastive objectives share: hard negatives, a guide that tells false negatives, diagnostics of the vectors."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 from torch import Tensor
 
 from contracts import InputError, Ragged
 from encoders.guide import GuideEncoder, kept_on_host
 from encoders.objective import Compared, Objective
-from encoders.settings import VectorSettings
-from encoders.trained_module import check_temperature
+from encoders.settings import InBatchContrast
 from losses.contrastive import Guide
 from losses.diagnostics import contrast_diagnostics
 from losses.gather import gather_rows
@@ -20,24 +19,18 @@ class ContrastiveObjective(Objective):
     texts. ``log_every_n_steps`` is that of the diagnostics.
     """
 
-    def __init__(
-        self,
-        *,
-        temperature: float,
-        log_every_n_steps: int,
-        guide: str | None,
-        guide_absolute_margin: float | None,
-        guide_relative_margin: float | None,
-        **settings: Unpack[VectorSettings],
-    ) -> None:
-        check_temperature(temperature)
-        margins = {"guide_absolute_margin": guide_absolute_margin, "guide_relative_margin": guide_relative_margin}
-        for key, margin in margins.items():
-            if guide is None and margin is not None:
-                raise InputError(f"model.{key}={margin}: there is no guide to hold it. Set model.guide, too.")
-        super().__init__(**settings)
-        self.margins = guide_absolute_margin or 0.0, guide_relative_margin or 0.0
-        self.guide = None if guide is None else GuideEncoder(guide, self.encoder.tokenizer)
+    settings: InBatchContrast
+
+    def __init__(self, settings: InBatchContrast) -> None:
+        margins = settings.guide_absolute_margin, settings.guide_relative_margin
+        for name, margin in zip(("absolute", "relative"), margins, strict=True):
+            if settings.guide is None and margin is not None:
+                raise InputError(
+                    f"model.guide_{name}_margin={margin}: there is no guide to hold it. Set model.guide, too."
+                )
+        super().__init__(settings)
+        self.margins = margins[0] or 0.0, margins[1] or 0.0
+        self.guide = None if settings.guide is None else GuideEncoder(settings.guide, self.encoder.tokenizer)
         self.encoder.beside = self.guide.modules if self.guide else ()
 
     def texts(self, batch: Any) -> Sequence[Ragged]:
@@ -56,7 +49,7 @@ class ContrastiveObjective(Objective):
 
     def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
         """Diagnostics of the pairs of all ranks, at steps that are logged: they take an eigendecomposition."""
-        if (self.global_step + 1) % self.hparams.log_every_n_steps:
+        if (self.global_step + 1) % self.settings.log_every_n_steps:
             return {}
         left, right = (gather_rows(one.detach())[0] for one in vectors[:2])
         return contrast_diagnostics(left, right)

@@ -4,7 +4,7 @@ Shape letters: N documents, A anchors per document, P positives per anchor, D wi
 """
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +17,8 @@ from encoders.chunks import concatenate, on_device
 from encoders.contrast import ContrastiveObjective
 from encoders.objective import Computed
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.settings import ContrastSettings
+from encoders.settings import DeCLUTRModel
 from encoders.trainable import TrainableEncoder
-from encoders.trained_module import check_choice
 from files.models import mask_id
 from losses.contrastive import Guide, nt_xent
 from losses.gather import global_mean
@@ -42,39 +41,24 @@ class DeCLUTR(ContrastiveObjective):
     objective = "declutr"
     consumes = SpanBatch
 
-    def __init__(
-        self,
-        *,
-        temperature: float,
-        contrastive_weight: float,
-        mlm_weight: float | None,
-        mask_anchors_for_contrast: bool,
-        mask_token: str | None,
-        reduction: str,
-        loss_scale: str,
-        metric_loss: str | None,
-        metric_miner: str | None,
-        metric_options: dict[str, Any] | None,
-        schedule_ratio: float,
-        log_every_n_steps: int,
-        **settings: Unpack[ContrastSettings],
-    ) -> None:
-        _check_weights(contrastive_weight, mlm_weight)
-        check_choice("reduction", reduction, ("mean", "sum"))
-        check_choice("loss_scale", loss_scale, ("exact", "paper"))
-        _check_metric_loss(metric_loss, metric_miner, settings["guide"], contrastive_weight)
-        super().__init__(temperature=temperature, log_every_n_steps=log_every_n_steps, **settings)
-        mlm_weight = float(self.hparams.mlm_weight)
-        if contrastive_weight == 0 and self.encoder.head is not None:
+    settings: DeCLUTRModel
+
+    def __init__(self, settings: DeCLUTRModel) -> None:
+        _check_weights(settings.contrastive_weight, settings.mlm_weight)
+        _check_metric_loss(settings.metric_loss, settings.metric_miner, settings.guide, settings.contrastive_weight)
+        super().__init__(settings)
+        if settings.contrastive_weight == 0 and self.encoder.head is not None:
             self.encoder.head.requires_grad_(False)  # no loss reads a vector; DDP waits for each gradient
-        if mlm_weight > 0 and mask_id(self.encoder.tokenizer, mask_token) is None:
+        if self.mlm_weight > 0 and mask_id(self.encoder.tokenizer, settings.mask_token) is None:
             raise InputError(
-                f"model.mlm_weight={mlm_weight:g}: the tokenizer of backbone={settings['backbone']} has no mask token, "
-                "so nothing can be masked. Name one of its tokens as model.mask_token, take a masked language model, "
-                "or set model.mlm_weight=0."
+                f"model.mlm_weight={self.mlm_weight:g}: the tokenizer of backbone={settings.backbone} has no mask "
+                "token, so nothing can be masked. Name one of its tokens as model.mask_token, take a masked language "
+                "model, or set model.mlm_weight=0."
             )
-        self._predicts_next = mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
-        self._metric_loss = _named_metric_loss(metric_loss, metric_miner, metric_options or {})
+        self._predicts_next = self.mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
+        self._metric_loss = _named_metric_loss(
+            settings.metric_loss, settings.metric_miner, settings.metric_options or {}
+        )
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
         """With its masked-LM head where MLM has a weight, or may have one.
@@ -82,20 +66,21 @@ class DeCLUTR(ContrastiveObjective):
         Raises:
             InputError: no loss is left.
         """
-        if (weight := self.hparams.mlm_weight) is not None:
+        if (weight := self.settings.mlm_weight) is not None:
+            self.mlm_weight = float(weight)
             return trainable.load(lm_head=weight > 0)
         try:
             encoder = trainable.load(lm_head=True)
         except NoMaskedLM as error:
-            if self.hparams.contrastive_weight == 0:
+            if self.settings.contrastive_weight == 0:
                 raise
             self.settled = {
-                "model.mlm_weight": f"0, as backbone={trainable.backbone} {error.why}: no MLM, the contrastive loss "
-                "alone"
+                "model.mlm_weight": f"0, as backbone={self.settings.backbone} {error.why}: no MLM, the contrastive "
+                "loss alone"
             }
-            encoder, self.hparams.mlm_weight = trainable.load(), 0.0
+            encoder, self.mlm_weight = trainable.load(), 0.0
         else:
-            self.hparams.mlm_weight = 1.0
+            self.mlm_weight = 1.0
         return encoder
 
     def texts(self, batch: SpanBatch) -> list[Ragged]:
@@ -104,11 +89,11 @@ class DeCLUTR(ContrastiveObjective):
     def views(self, batch: SpanBatch) -> list[Ragged]:
         """The contrastive anchors first, then the positives, then what only MLM needs."""
         masked = Ragged(batch.masked_ids, batch.anchors.lengths)
-        if self.hparams.mlm_weight == 0:
+        if self.mlm_weight == 0:
             return [batch.anchors, batch.positives]
-        if self.hparams.contrastive_weight == 0:
+        if self.settings.contrastive_weight == 0:
             return [masked]
-        if self.hparams.mask_anchors_for_contrast:
+        if self.settings.mask_anchors_for_contrast:
             return [masked, batch.positives]
         return [batch.anchors, batch.positives, masked]
 
@@ -119,13 +104,13 @@ class DeCLUTR(ContrastiveObjective):
         sequences = concatenate(views)
         encoded = self.encoder.encode(sequences, *self._labels(views, batch))
         loss, metrics = encoded.vectors.new_zeros(()), {}
-        if self.hparams.mlm_weight > 0:
+        if self.mlm_weight > 0:
             mlm = global_mean(encoded.mlm_sum, (batch.labels != IGNORED_LABEL).sum())
-            loss, metrics["mlm"] = loss + self.hparams.mlm_weight * mlm, mlm.detach()
-        if self.hparams.contrastive_weight > 0:
+            loss, metrics["mlm"] = loss + self.mlm_weight * mlm, mlm.detach()
+        if self.settings.contrastive_weight > 0:
             anchors_AND, positives_APND = encoded.vectors.split([len(view.lengths) for view in views])[:2]
             contrast = self.compare([anchors_AND, averaged(positives_APND, len(anchors_AND))], batch)
-            loss = loss + self.hparams.contrastive_weight * contrast.loss
+            loss = loss + self.settings.contrastive_weight * contrast.loss
             metrics |= contrast.metrics | {"contrastive": contrast.loss.detach()}
         return Computed(loss, metrics, int(sequences.lengths.sum()), encoded.padded_tokens)
 
@@ -139,18 +124,18 @@ class DeCLUTR(ContrastiveObjective):
         return nt_xent(
             anchors_AND,
             positives_AND,
-            temperature=self.hparams.temperature,
-            reduction=self.hparams.reduction,
-            scale=self.hparams.loss_scale,
+            temperature=self.settings.temperature,
+            reduction=self.settings.reduction,
+            scale=self.settings.loss_scale,
             guide=guide,
         )
 
     def negatives(self, batch: SpanBatch, processes: int) -> int:
-        return 2 * processes * len(batch.anchors.lengths) - 2 if self.hparams.contrastive_weight > 0 else 0
+        return 2 * processes * len(batch.anchors.lengths) - 2 if self.settings.contrastive_weight > 0 else 0
 
     def _labels(self, views: Sequence[Ragged], batch: SpanBatch) -> tuple[Tensor | None, np.ndarray | None]:
         """Those of MLM beside the ids of the views, and the places of those that count."""
-        if self.hparams.mlm_weight == 0:
+        if self.mlm_weight == 0:
             return None, None
         masked = len(views) - 1 if len(views) == 3 else 0
         labels = [batch.labels if at == masked else _unlabelled(view) for at, view in enumerate(views)]

@@ -8,7 +8,7 @@ Data of two columns has no hard negatives. The same data trains a T5's encoder a
 
 import logging
 from collections.abc import Sequence
-from typing import Literal, Unpack, get_args
+from dataclasses import replace
 
 from torch import Tensor
 from transformers import AutoConfig
@@ -19,8 +19,9 @@ from encoders.backbones import from_pretrained
 from encoders.behind_pooling import pooling_of
 from encoders.contrast import ContrastiveObjective, with_negatives
 from encoders.pooling import POOLERS
-from encoders.settings import ContrastSettings, T5Optimizer
-from encoders.trained_module import check_choice
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import GenSEModel
+from encoders.trainable import TrainableEncoder
 from losses.contrastive import Contrast, Guide, info_nce
 from losses.gather import gather_plain, global_sum
 
@@ -37,23 +38,15 @@ class GenSE(ContrastiveObjective):
     consumes = TripletBatch
     tiny_backbone = "t5"
 
-    def __init__(
-        self,
-        *,
-        prompt: str | None,
-        truncation: Literal["keep_prompt", "official"],
-        temperature: float,
-        hard_negative_weight: float,
-        mask_duplicates: bool,
-        optimizer: T5Optimizer,
-        log_every_n_steps: int,
-        **settings: Unpack[ContrastSettings],
-    ) -> None:
-        check_choice("truncation", truncation, ("keep_prompt", "official"))
-        check_choice("optimizer", optimizer, get_args(T5Optimizer))
-        pooling = settings["pooling"] or pooling_of(settings["backbone"])
-        settings["pooling"] = state_of_an_answer(pooling, settings["backbone"])
-        super().__init__(temperature=temperature, log_every_n_steps=log_every_n_steps, **settings)
+    settings: GenSEModel
+
+    def __init__(self, settings: GenSEModel) -> None:
+        pooling = state_of_an_answer(settings.pooling or pooling_of(settings.backbone), settings.backbone)
+        super().__init__(replace(settings, pooling=pooling))
+
+    def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
+        """With the prompt behind every text."""
+        return trainable.load(prompt=self.settings.prompt or "")
 
     def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
         """Texts end where their prompt begins; on the host, as the device would have to be asked for their ids."""
@@ -65,28 +58,30 @@ class GenSE(ContrastiveObjective):
         return super().on_before_batch_transfer(batch, dataloader_idx)
 
     def texts(self, batch: TripletBatch) -> list[Ragged]:
-        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.hparams.hard_negative_weight)
+        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings.hard_negative_weight)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
         """Anchors, positives, and the hard negatives where there are any, with the prompt behind each text."""
         texts, appended = self.texts(batch), self.encoder.appended
         if appended is None:
             return texts
-        keeps = self.hparams.truncation == "keep_prompt"
+        keeps = self.settings.truncation == "keep_prompt"
         return [appended(text, keep_prompt=keeps, max_length=batch.max_length) for text in texts]
 
     def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, guide: Guide | None = None) -> Contrast:
         return info_nce(
             *vectors,
-            temperature=self.hparams.temperature,
-            hard_negative_weight=self.hparams.hard_negative_weight,
-            groups=batch.groups if self.hparams.mask_duplicates else None,
+            temperature=self.settings.temperature,
+            hard_negative_weight=self.settings.hard_negative_weight,
+            groups=batch.groups if self.settings.mask_duplicates else None,
             guide=guide,
         )
 
     def metrics(self, vectors: Sequence[Tensor], batch: TripletBatch) -> dict[str, Tensor]:
         found = super().metrics(vectors, batch)
-        return found | {"masked_duplicates": masked_duplicates(batch.groups)} if self.hparams.mask_duplicates else found
+        return (
+            found | {"masked_duplicates": masked_duplicates(batch.groups)} if self.settings.mask_duplicates else found
+        )
 
 
 def state_of_an_answer(pooling: str, backbone: str) -> str:

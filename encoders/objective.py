@@ -6,7 +6,7 @@ those of the base class.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -17,8 +17,8 @@ from encoders.chunks import concatenate
 from encoders.dense import dense_layers
 from encoders.prefixes import over_prefixes, prefixes
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.settings import VectorSettings
-from encoders.trainable import TrainableEncoder, from_keys
+from encoders.settings import ComparedVectors, TrainedEncoder
+from encoders.trainable import TrainableEncoder
 from encoders.trained_module import TrainedModule
 
 
@@ -41,15 +41,22 @@ class Computed(NamedTuple):
 class Objective(TrainedModule):
     """Trains ``encoder`` on vectors of the views of a batch.
 
-    ``trainable`` loads the encoder. Keys of a subclass's own are in ``hparams`` before the encoder is made.
+    ``trainable`` loads the encoder. A subclass declares the class of its settings as the type of ``settings``.
     """
 
-    def __init__(self, **settings: Unpack[VectorSettings]) -> None:
-        super().__init__()
-        self.trainable = from_keys(TrainableEncoder, self.hparams)
+    settings: TrainedEncoder
+
+    def __init__(self, settings: TrainedEncoder) -> None:
+        super().__init__(settings)
+        self.trainable = TrainableEncoder(settings)
         self.encoder = self.make_encoder(self.trainable)
         self.hparams.pooling = self.encoder.pooling
-        self.prefixes = prefixes(settings["matryoshka"], settings["matryoshka_weights"], self.encoder.width)
+        sizes, weights = (
+            (settings.matryoshka, settings.matryoshka_weights)
+            if isinstance(settings, ComparedVectors)
+            else (None, None)
+        )
+        self.prefixes = prefixes(sizes, weights, self.encoder.width)
 
     def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
         """The encoder to train."""

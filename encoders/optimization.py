@@ -1,8 +1,7 @@
 """What moves the weights: an optimiser, the schedule of its learning rate, and the clipping of gradients."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,68 +10,57 @@ from transformers import PreTrainedModel
 from contracts import InputError
 from encoders.layers import decayed_rates
 from encoders.optim import adafactor, adamw, make_schedule, planned_steps
+from encoders.settings import Trained
 
 
-@dataclass(frozen=True, kw_only=True)
-class Optimization:
-    """The fields are keys under ``model``; objectives without a choice of optimisers have AdamW."""
+def optimizer_of(
+    settings: Trained,
+    module: nn.Module,
+    transformer: PreTrainedModel,
+    rates: Mapping[nn.Parameter, float],
+    trainer: Any,
+) -> dict[str, Any]:
+    """Return Lightning's optimiser dictionary for the weights of a module. ``rates`` gives weights behind the
+    transformer learning rates of their own.
 
-    lr: float
-    weight_decay: float
-    betas: Sequence[float]
-    eps: float
-    bias_correction: bool
-    lr_schedule: str
-    cut_fraction: float
-    schedule_ratio: float = 32.0
-    layer_decay: float | None = None
-    freeze: str | None = None
-    optimizer: str = "adamw"
-
-    def configure(
-        self, module: nn.Module, transformer: PreTrainedModel, rates: Mapping[nn.Parameter, float], trainer: Any
-    ) -> dict[str, Any]:
-        """Return Lightning's optimiser dictionary for the weights of a module. ``rates`` gives weights behind the
-        transformer learning rates of their own.
-
-        Raises:
-            InputError: all weights are frozen, or the run has no end that a schedule could be drawn to.
-        """
-        # Not trainer.estimated_stepping_batches: under max_epochs it sets the loader up before its state is restored,
-        # and a continued run would begin its epoch anew.
-        steps_per_epoch = len(trainer.datamodule.train_dataloader())
-        total_steps = planned_steps(trainer.max_steps, trainer.max_epochs, steps_per_epoch)
-        schedule = make_schedule(
-            self.lr_schedule,
-            total_steps=total_steps,
-            steps_per_epoch=steps_per_epoch,
-            epochs=math.ceil(total_steps / steps_per_epoch),
-            instances=trainer.datamodule.num_examples,
-            cut_fraction=self.cut_fraction,
-            ratio=self.schedule_ratio,
-        )
-        if not any(weight.requires_grad for weight in module.parameters()):
-            raise InputError(f"freeze={self.freeze}: nothing is left to train. Freeze fewer layers.")
-        rates = decayed_rates(transformer, self.lr, self.layer_decay) | dict(rates)
-        if self.optimizer != "adamw":
-            return adafactor(
-                module,
-                lr=self.lr,
-                weight_decay=self.weight_decay,
-                schedule=schedule,
-                scaled=self.optimizer == "adafactor_scaled",
-                rates=rates,
-            )
-        return adamw(
+    Raises:
+        InputError: all weights are frozen, or the run has no end that a schedule could be drawn to.
+    """
+    # Not trainer.estimated_stepping_batches: under max_epochs it sets the loader up before its state is restored,
+    # and a continued run would begin its epoch anew.
+    steps_per_epoch = len(trainer.datamodule.train_dataloader())
+    total_steps = planned_steps(trainer.max_steps, trainer.max_epochs, steps_per_epoch)
+    schedule = make_schedule(
+        settings.lr_schedule,
+        total_steps=total_steps,
+        steps_per_epoch=steps_per_epoch,
+        epochs=math.ceil(total_steps / steps_per_epoch),
+        instances=trainer.datamodule.num_examples,
+        cut_fraction=settings.cut_fraction,
+        ratio=settings.schedule_ratio,
+    )
+    if not any(weight.requires_grad for weight in module.parameters()):
+        raise InputError(f"freeze={settings.freeze}: nothing is left to train. Freeze fewer layers.")
+    rates = decayed_rates(transformer, settings.lr, settings.layer_decay) | dict(rates)
+    if settings.optimizer != "adamw":
+        return adafactor(
             module,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            betas=(self.betas[0], self.betas[1]),
-            eps=self.eps,
-            bias_correction=self.bias_correction,
+            lr=settings.lr,
+            weight_decay=settings.weight_decay,
             schedule=schedule,
+            scaled=settings.optimizer == "adafactor_scaled",
             rates=rates,
         )
+    return adamw(
+        module,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        betas=(settings.betas[0], settings.betas[1]),
+        eps=settings.eps,
+        bias_correction=settings.bias_correction,
+        schedule=schedule,
+        rates=rates,
+    )
 
 
 def clip_gradients(optimizer: Any, most: float) -> Tensor:

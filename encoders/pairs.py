@@ -5,15 +5,14 @@ third column. `losses.directions` says what the other directions are.
 """
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from torch import Tensor
 
 from contracts import InputError, Ragged, TripletBatch
 from encoders.contrast import ContrastiveObjective, with_negatives
-from encoders.settings import ContrastSettings
+from encoders.settings import PairsModel
 from losses.contrastive import Contrast, Guide
-from losses.directions import Direction, Partition, check_directions, contrast_in_directions
+from losses.directions import check_directions, contrast_in_directions
 
 
 class Pairs(ContrastiveObjective):
@@ -25,34 +24,26 @@ class Pairs(ContrastiveObjective):
     objective = "pairs"
     consumes = TripletBatch
 
-    def __init__(
-        self,
-        *,
-        temperature: float,
-        directions: Sequence[Direction],
-        partition: Partition,
-        hard_negative_weight: float,
-        exclude_same_anchor: bool,
-        log_every_n_steps: int,
-        **settings: Unpack[ContrastSettings],
-    ) -> None:
+    settings: PairsModel
+
+    def __init__(self, settings: PairsModel) -> None:
         try:
-            check_directions(directions, partition)
+            check_directions(settings.directions, settings.partition)
         except ValueError as error:
             raise InputError(f"model.{error}") from error
-        super().__init__(temperature=temperature, log_every_n_steps=log_every_n_steps, **settings)
+        super().__init__(settings)
 
     def views(self, batch: TripletBatch) -> list[Ragged]:
         """Anchors, positives, and the hard negatives where there are any."""
-        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.hparams.hard_negative_weight)
+        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings.hard_negative_weight)
 
     def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, guide: Guide | None = None) -> Contrast:
         return contrast_in_directions(
             *vectors,
-            temperature=self.hparams.temperature,
-            directions=self.hparams.directions,
-            partition=self.hparams.partition,
-            hard_negative_weight=self.hparams.hard_negative_weight,
-            groups=batch.groups if self.hparams.exclude_same_anchor else None,
+            temperature=self.settings.temperature,
+            directions=self.settings.directions,
+            partition=self.settings.partition,
+            hard_negative_weight=self.settings.hard_negative_weight,
+            groups=batch.groups if self.settings.exclude_same_anchor else None,
             guide=guide,
         )

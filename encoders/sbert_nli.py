@@ -5,14 +5,13 @@ Reimers and Gurevych, 2019, section 3. The classifier is thrown away after train
 
 import math
 from collections.abc import Sequence
-from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from contracts import NLIBatch, Ragged
 from encoders.objective import Objective
-from encoders.settings import VectorSettings
+from encoders.settings import SBERTModel
 from losses.pairs import Classified, pair_softmax
 
 CLASSES = 3
@@ -28,22 +27,18 @@ class SBERT_NLI(Objective):
     objective = "sbert_nli"
     consumes = NLIBatch
 
-    def __init__(
-        self,
-        *,
-        seed: int,
-        classifier_lr: float | None,
-        **settings: Unpack[VectorSettings],
-    ) -> None:
-        super().__init__(**settings)
+    settings: SBERTModel
+
+    def __init__(self, settings: SBERTModel) -> None:
+        super().__init__(settings)
         self.classifier = nn.Linear(3 * self.encoder.width, CLASSES)
         bound = 1 / math.sqrt(self.classifier.in_features)  # torch's own, but from a seed
-        drawn = torch.Generator().manual_seed(seed)
+        drawn = torch.Generator().manual_seed(settings.seed)
         for weight in self.classifier.parameters():
             nn.init.uniform_(weight, -bound, bound, generator=drawn)
 
     def own_rates(self) -> dict[nn.Parameter, float]:
-        rate = self.hparams.classifier_lr
+        rate = self.settings.classifier_lr
         return {} if rate is None else dict.fromkeys(self.classifier.parameters(), rate)
 
     def views(self, batch: NLIBatch) -> list[Ragged]:

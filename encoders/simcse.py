@@ -5,7 +5,6 @@ it, and texts that contradict join the candidates. Two columns without contradic
 """
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from torch import Tensor, nn
 
@@ -13,7 +12,7 @@ from contracts import InputError, Ragged, SentenceBatch, TripletBatch
 from encoders.attention import has_dropout
 from encoders.contrast import ContrastiveObjective, with_negatives
 from encoders.pooling import TanhHead
-from encoders.settings import ContrastSettings
+from encoders.settings import SimCSEModel
 from losses.contrastive import Contrast, Guide, info_nce
 
 
@@ -29,34 +28,24 @@ class SimCSE(ContrastiveObjective):
     objective = "simcse"
     consumes = (SentenceBatch, TripletBatch)
 
-    def __init__(
-        self,
-        *,
-        mlp: bool,
-        mlp_only_train: bool,
-        temperature: float,
-        hard_negative_weight: float,
-        exclude_same_anchor: bool,
-        attention_dropout: float | None,
-        log_every_n_steps: int,
-        seed: int,
-        **settings: Unpack[ContrastSettings],
-    ) -> None:
+    settings: SimCSEModel
+
+    def __init__(self, settings: SimCSEModel) -> None:
         kept_out = {"cls_before_pooler": "leaves the MLP out of the encoder", "pooler_output": "has a layer of its own"}
-        if mlp and not mlp_only_train and (why := kept_out.get(settings["pooling"] or "")):
+        if settings.mlp and not settings.mlp_only_train and (why := kept_out.get(settings.pooling or "")):
             raise InputError(
-                f"model.pooling={settings['pooling']} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
+                f"model.pooling={settings.pooling} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
                 "model.pooling=cls, or model.mlp_only_train=true."
             )
-        if mlp and mlp_only_train and settings["matryoshka"]:
+        if settings.mlp and settings.mlp_only_train and settings.matryoshka:
             raise InputError(
-                f"model.matryoshka={list(settings['matryoshka'])}: the MLP is left out of the encoder, and mixes the "
+                f"model.matryoshka={list(settings.matryoshka)}: the MLP is left out of the encoder, and mixes the "
                 "numbers of its vectors before the loss, so that no prefix of them is trained. Set model.mlp=false, or "
                 "model.mlp_only_train=false."
             )
-        super().__init__(temperature=temperature, log_every_n_steps=log_every_n_steps, **settings)
-        self.mlp = TanhHead(self.encoder.width, seed=seed) if mlp else nn.Identity()
-        if mlp and not mlp_only_train:
+        super().__init__(settings)
+        self.mlp = TanhHead(self.encoder.width, seed=settings.seed) if settings.mlp else nn.Identity()
+        if settings.mlp and not settings.mlp_only_train:
             self.encoder.head, self.mlp = self.encoder.head or self.mlp, nn.Identity()
 
     def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
@@ -70,13 +59,13 @@ class SimCSE(ContrastiveObjective):
             if self.training and not has_dropout(self.encoder):
                 raise InputError(
                     f"model=simcse on single sentences needs dropout: without it both views of a sentence are the "
-                    f"same, and backbone={self.hparams.backbone} has none. Set model.dropout=0.1 (0.3 of a decoder, "
+                    f"same, and backbone={self.settings.backbone} has none. Set model.dropout=0.1 (0.3 of a decoder, "
                     "whose attention alone has any), or take data of two columns."
                 )
             views, negatives = [batch.sentences, batch.sentences], None
         else:
             views, negatives = [batch.anchors, batch.positives], batch.negatives
-        return with_negatives(views, negatives, self.hparams.hard_negative_weight)
+        return with_negatives(views, negatives, self.settings.hard_negative_weight)
 
     def project(self, vectors_ND: Tensor) -> Tensor:
         return self.mlp(vectors_ND)
@@ -86,8 +75,8 @@ class SimCSE(ContrastiveObjective):
     ) -> Contrast:
         return info_nce(
             *vectors,
-            temperature=self.hparams.temperature,
-            hard_negative_weight=self.hparams.hard_negative_weight,
-            groups=batch.groups if self.hparams.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
+            temperature=self.settings.temperature,
+            hard_negative_weight=self.settings.hard_negative_weight,
+            groups=batch.groups if self.settings.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
             guide=guide,
         )

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from contracts import Ragged, ScoredPairBatch
 from encoders.objective import Objective
+from encoders.settings import SRoBERTaModel
 from losses.pairs import Regression, cosine_regression
 
 
@@ -14,6 +15,7 @@ class SRoBERTa(Objective):
 
     objective = "sroberta"
     consumes = ScoredPairBatch
+    settings: SRoBERTaModel
 
     def views(self, batch: ScoredPairBatch) -> list[Ragged]:
         return [batch.left, batch.right]

@@ -1,22 +1,21 @@
 """The LightningModule of everything that is trained here, encoders and models that write: optimisation, checkpoints."""
 
-import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from contracts import InputError
 from encoders.backbones import OF_ITS_HEAD
 from encoders.lora import RECORD, check_digest, left_out, record_of
-from encoders.optimization import Optimization, clip_gradients
-from encoders.trainable import from_keys
+from encoders.optimization import clip_gradients, optimizer_of
+from encoders.settings import Trained
 
 
 class TrainedModule(pl.LightningModule):
-    """``hparams`` holds all keywords of the constructor of a subclass.
+    """``settings`` are what it is made from, and ``hparams`` the same as a checkpoint has them.
 
     A subclass says what it is called (``objective``), which batches it learns from (``consumes``), which architecture
     ``backbone=tiny`` has (``tiny_backbone``), and the folder that a run leaves (``product``).
@@ -30,9 +29,12 @@ class TrainedModule(pl.LightningModule):
     gradient_norm: Tensor | None = None  # of the last step, before it was clipped
     hparams: Any  # Lightning's type knows no keys
 
-    def __init__(self) -> None:
+    settings: Trained
+
+    def __init__(self, settings: Trained) -> None:
         super().__init__()
-        self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
+        self.settings = settings
+        self.save_hyperparameters(asdict(settings), logger=False)  # train.py gives the loggers the whole config
 
     @property
     def transformer(self) -> PreTrainedModel:
@@ -51,8 +53,7 @@ class TrainedModule(pl.LightningModule):
         return {}
 
     def configure_optimizers(self) -> Any:
-        optimization = from_keys(Optimization, self.hparams)
-        return optimization.configure(self, self.transformer, self.own_rates(), self.trainer)
+        return optimizer_of(self.settings, self, self.transformer, self.own_rates(), self.trainer)
 
     def configure_gradient_clipping(
         self,
@@ -84,15 +85,3 @@ class TrainedModule(pl.LightningModule):
             check_digest(self, checkpoint[RECORD], "resume")
             own = self.state_dict()
             checkpoint["state_dict"] |= {name: own[name] for name in frozen}
-
-
-def check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raises InputError where a key under ``model`` is none of the choices."""
-    if value not in choices:
-        raise InputError(f"model.{key}={value!r} is unknown; choose {' or '.join(choices)}.")
-
-
-def check_temperature(temperature: float) -> None:
-    """Raises InputError where nothing can be divided by it."""
-    if not 0 < temperature < math.inf:
-        raise InputError(f"model.temperature={temperature} must be above 0; the papers use 0.05.")

@@ -9,7 +9,7 @@ Shape letters: N texts, D width, B texts of a chunk, T tokens of its longest, M 
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple, Unpack, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from encoders.faster_layers import attention_for
 from encoders.masked_rows import head_sees
 from encoders.objective import Computed, Objective
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.settings import EncoderSettings
+from encoders.settings import TSDAEModel
 from encoders.trainable import TrainableEncoder
 from losses.gather import global_mean
 from losses.tokens import masked_lm_sum
@@ -52,22 +52,24 @@ class TSDAE(Objective):
     objective = "tsdae"
     consumes = SentenceBatch
 
-    def __init__(self, *, seed: int, **settings: Unpack[EncoderSettings]) -> None:
-        super().__init__(**settings, matryoshka=None, matryoshka_weights=None)
+    settings: TSDAEModel
+
+    def __init__(self, settings: TSDAEModel) -> None:
+        super().__init__(settings)
         if self.encoder.width != (read := int(self.encoder.transformer.config.hidden_size)):
             raise InputError(
-                f"backbone={settings['backbone']}: its vectors have {self.encoder.width} numbers behind the layer that "
+                f"backbone={settings.backbone}: its vectors have {self.encoder.width} numbers behind the layer that "
                 f"follows its pooling, and the decoder of model=tsdae reads {read}. Take another model=, or another "
                 "model.pooling, which leaves that layer out."
             )
         if not self.encoder.tokenizer.num_special_tokens_to_add():
             raise InputError(
-                f"backbone={settings['backbone']}: its tokenizer puts no special token before a text, so there is "
+                f"backbone={settings.backbone}: its tokenizer puts no special token before a text, so there is "
                 f"nothing to write the first word behind. Take {CROSS_ATTENTION}."
             )
         base = self.trainable.below.base
         self.decoder = tied_decoder(
-            settings["backbone"], base, self.encoder.transformer, seed, dropout=settings["dropout"]
+            settings.backbone, base, self.encoder.transformer, settings.seed, dropout=settings.dropout
         ).train()
         self.encoder.halves = (self.decoder,)
         self.trainable.prepare(self.encoder.transformer, self.decoder)

@@ -1,9 +1,9 @@
 """Refuse a run that cannot work, with one sentence, before anything is built, trained or written."""
 
-import math
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from command.keys import check_types, declared
 from command.processes import launched
 from command.settings import resolved
 from contracts import InputError, NotWritten
-from contracts.settings import build, keys_of, nearest, refuse_unknown
+from contracts.settings import build, keys_of, nearest
 from evaluation.scorer import Scorer
 from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
-from training.parts import data_of, settings_of
+from training.parts import data_of, model_settings, settings_of
 from training.settings import Run
 
 LOGGED_BY_EVERY_RUN = (
@@ -36,17 +36,6 @@ LOGGED_BY_EVERY_RUN = (
 OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
 
 
-AT_LEAST_ONE = ("model.max_length", "model.lora.rank")
-FROM_ZERO = {  # up to this
-    "model.lr": math.inf,
-    "model.weight_decay": math.inf,
-    "model.eps": math.inf,
-    "model.cut_fraction": 1,
-    "model.guide_absolute_margin": 2,
-    "model.guide_relative_margin": 1,
-    "model.lora.dropout": 1,
-    "model.lora.alpha": math.inf,
-}
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
@@ -74,24 +63,18 @@ def check_choice(cfg: DictConfig) -> Any:
 
 def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
-    build(Run, {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg})
+    plain = {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg}
+    build(Run, plain)
+    for one in keys_of(Run):
+        below = [key.name for key in keys_of(one.type)] if is_dataclass(one.type) else []
+        if set(below) - plain.get(one.name, {}).keys():
+            raise InputError(f"{one.name}={plain.get(one.name)}: wanted {', '.join(below)}, each with a value.")
     check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
     settings_of(cfg)
     if cfg.get("model") is not None:  # a preview has none
-        known = declared(hydra.utils.get_class(cfg.model._target_))
-        refuse_unknown((key for key in cfg.model if not str(key).startswith("_")), known, "model.")
-        check_types(cfg.model, known, "model.")
-    for key in AT_LEAST_ONE:
-        value = OmegaConf.select(cfg, key)
-        if value is not None and value < 1:
-            raise InputError(f"{key}={value}: wanted 1 or more.")
-    for key, most in FROM_ZERO.items():
-        value = OmegaConf.select(cfg, key)
-        if value is not None and not 0 <= value <= most:
-            raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
-    betas = OmegaConf.select(cfg, "model.betas")
-    if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-        raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
+        betas = model_settings(cfg).betas
+        if len(betas) != 2:
+            raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
     if cfg.max_time is not None and not MAX_TIME.fullmatch(cfg.max_time):
         raise InputError(f"max_time={cfg.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
     if cfg.max_steps == 0 or cfg.max_steps < -1:

@@ -1,6 +1,5 @@
-"""The data of a run: one kind, or the parts of a mixture, each with keys of its own; from its config to the module."""
+"""The model and the data of a run, from their config to modules; the data are one kind, or the parts of a mixture."""
 
-import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +8,7 @@ from omegaconf import DictConfig
 
 from command.settings import own_keys
 from contracts import InputError
-from contracts.settings import build
+from contracts.settings import build, settings_class
 
 PARTS = "parts"
 
@@ -38,21 +37,6 @@ def data_of(cfg: DictConfig) -> dict[str, Any]:
 def built(data: Any) -> dict[str, Any]:
     """The same of a data module: it, or those of its parts."""
     return {f"data.parts.{name}": part for name, part in getattr(data, PARTS, {}).items()} or {"data": data}
-
-
-def settings_class(module: type) -> type:
-    """The class of the settings that a data module is made from: the type that it declares for ``settings``.
-
-    Raises:
-        InputError: it declares none.
-    """
-    for one in module.__mro__:
-        if kind := inspect.get_annotations(one).get("settings"):
-            return kind
-    raise InputError(
-        f"{module.__module__}.{module.__qualname__}: nobody says from which settings it is made. Declare their class: "
-        "settings: MyData."
-    )
 
 
 def settings_of(cfg: DictConfig) -> dict[str, Any]:
@@ -87,3 +71,22 @@ def make_data(cfg: DictConfig, **changed: Any) -> Any:
         except InputError as error:
             raise InputError(f"{place}, where data.KEY is {place}.KEY: {error}") from error
     return whole(settings["data"], parts)
+
+
+def model_settings(cfg: DictConfig) -> Any:
+    """The settings of the model that a config asks for.
+
+    Raises:
+        InputError: a key is unknown, left out, of another type, or out of its bounds.
+    """
+    return build(settings_class(get_class(cfg.model._target_)), own_keys(cfg.model), "model.")
+
+
+def make_model(cfg: DictConfig) -> Any:
+    """The LightningModule that a config asks for.
+
+    Raises:
+        InputError: a key is wrong, or the backbone cannot be loaded.
+    """
+    module: Any = get_class(cfg.model._target_)
+    return module(model_settings(cfg))

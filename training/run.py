@@ -23,7 +23,7 @@ from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
-from training.parts import make_data
+from training.parts import make_data, make_model
 from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, say_finished, stages_of
@@ -92,7 +92,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
     cfg = stage.cfg.copy()
     cfg.backbone = backbone
     data: Any = make_data(cfg, num_workers=0)
-    model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    model = make_model(cfg)
     data.prepare_data()
     settle_lengths(cfg, model, data)
     choose(cfg, model, data)
@@ -115,7 +115,7 @@ def run_stage(stage: Stage, companions: Companions, before: Path | None = None) 
         work_for(folder / LOCK)
     cfg.backbone = start.backbone
     data = make_data(cfg)
-    model = hydra.utils.instantiate(cfg.model, _convert_="all")  # what is wrong with it shows before texts are read
+    model = make_model(cfg)  # what is wrong with it shows before texts are read
     data.prepare_data()
     settle_lengths(cfg, model, data)
     check_room(folder, model)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from command.settings import register
 from contracts.settings import key
-from datamodules.settings import KINDS
+from datamodules.settings import KINDS as DATA
+from encoders.settings import KINDS as MODELS
 from encoders.settings import TinySizes
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -143,6 +144,7 @@ class Run:
     )
 
 
-for _name, _kind in KINDS.items():
-    register(f"data/{_name}", _kind)
+for _group, _kinds in {"data": DATA, "model": MODELS}.items():
+    for _name, _kind in _kinds.items():
+        register(f"{_group}/{_name}", _kind)
 register("run", Run)

@@ -322,7 +322,7 @@ def test_a_weight_without_hard_negatives_is_refused(tiny_bert):
 
 @pytest.mark.parametrize("temperature", [0, -0.1, math.inf, math.nan])
 def test_a_temperature_that_cannot_be_is_refused(tiny_bert, temperature):
-    with pytest.raises(InputError, match=r"model\.temperature=.*above 0"):
+    with pytest.raises(InputError, match=r"model\.temperature=.*wanted more than 0"):
         built("simcse", tiny_bert, temperature=temperature)
 
 

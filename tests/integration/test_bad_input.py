@@ -84,7 +84,7 @@ def test_a_command_that_cannot_be_composed(words, expected, command, tmp_path):
 
 VALUES = [
     ("model.temperature=hot", ["model.temperature='hot'", "a number"]),
-    ("model.temperature=0", ["model.temperature=0", "above 0"]),
+    ("model.temperature=0", ["model.temperature=0", "more than 0"]),
     ("model.mask_anchors_for_contrast=3", ["mask_anchors_for_contrast", "true or false"]),
     ("batch_size=six", ["batch_size='six'", "a whole number"]),
     ("batch_size=2.5", ["batch_size=2.5"]),

@@ -12,6 +12,7 @@ import torch
 from scipy.stats import kendalltau
 
 from contracts import ScoredPairBatch
+from contracts.settings import build
 from encoders import load_encoder
 from files.checkpoint import load_checkpoint
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
@@ -99,7 +100,7 @@ def every_step(rank: int, world: int, folder: str, backbone: str) -> dict:
     found = {}
     for name, more in {"whole": {}, "in chunks": {"token_budget": 20, "recompute": "on"}}.items():
         keys = settings("model", "sroberta", backbone=backbone, token_budget=10**6, recompute="off") | more
-        model = ratings["Tolerant"](margin=0.1, **keys).eval()
+        model = ratings["Tolerant"](build(ratings["TolerantModel"], keys)).eval()
         own = [
             model.encoder.tokenize([f"{noun} {side}" for noun in NOUNS[rank::world]]) for side in ("left", "in a box")
         ]
