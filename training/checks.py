@@ -65,10 +65,10 @@ def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
     plain = {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg}
     build(Run, plain)
-    for one in keys_of(Run):
-        below = [key.name for key in keys_of(one.type)] if is_dataclass(one.type) else []
-        if set(below) - plain.get(one.name, {}).keys():
-            raise InputError(f"{one.name}={plain.get(one.name)}: wanted {', '.join(below)}, each with a value.")
+    for group in (one for one in keys_of(Run) if is_dataclass(one.type)):
+        names, given = [one.name for one in keys_of(group.type)], plain.get(group.name, {})
+        if set(names) - given.keys():
+            raise InputError(f"{group.name}={given}: wanted {', '.join(names)}, each with a value.")
     check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
     settings_of(cfg)
     if cfg.get("model") is not None:  # a preview has none
