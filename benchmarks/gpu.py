@@ -47,7 +47,6 @@ JOBS = {
             for keys in ("", " --keys model.attn_implementation=sdpa", " --keys model.compile=true")
             for recompute in ("off", "on")
         ),
-        f"{STEP} --recompute off --keys model.trained_weights=bf16",
         "gpu_step --documents 256 --token-budgets 65536 --recompute on --steps 10",
         "gpu_step --documents 64 --token-budgets 16384 262144 --recompute off --steps 10",
     ],

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -23,8 +23,12 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+import training.settings  # noqa: F401  configs/ names the classes that it registers
 from benchmarks.texts import ROOT, documents, write_documents
+from command.settings import own_keys
+from contracts.settings import build
 from datamodules.documents import DocumentSpans
+from datamodules.settings import KINDS
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.tiny import write_tiny_masked_lm
 
@@ -167,7 +171,10 @@ def objective(name: str, backbone: str | Path, **keys: Any) -> Any:
 
 def data_module(name: str, **keys: Any) -> Any:
     """What ``data=NAME`` of the command line makes, with these keys."""
-    return _made("data", name, quiet=True, **keys)
+    chosen = _chosen("data", name)
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
+    kind = KINDS[name]
+    return get_class(kind.target)(build(kind, {**own_keys(chosen), "quiet": True, **given}, "data."))
 
 
 def keys_of(name: str) -> set[str]:

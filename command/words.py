@@ -10,8 +10,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from command.config_files import choices
-from command.keys import GROUPS, cut
+from command.keys import GROUPS
 from contracts import InputError, check_local_input, check_local_output
+from contracts.settings import cut
 
 # What Hydra builds of its own config, whoever names the class; what stands for something else may be one
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")

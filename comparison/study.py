@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from command.keys import nearest
 from comparison.collect import STOPPED
 from comparison.outputs import COMPARISON, ENTRIES
 from comparison.processes import Done, Job
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from contracts import InputError
+from contracts.settings import nearest
 from files.manifest import is_finished, read_record, write_record
 from files.metrics import read_rows
 from files.ownership import check_output_folder, check_owner, claim_folder, write_marker

@@ -24,12 +24,12 @@ from urllib.parse import urlsplit
 from omegaconf import OmegaConf
 
 from command.config_files import CONFIGS
-from command.keys import nearest
 from command.line import log_to_terminal
 from command.meanings import filled
 from command.names import as_used
 from command.statuses import exit_statuses
 from contracts import InputError, check_local_output
+from contracts.settings import nearest
 from datamodules.corpora import CORPORA, Corpus, Piece
 from datamodules.pydocs import PydocsSource
 from files.archives import BadArchive, Members

@@ -119,7 +119,8 @@ class Tally:
         got = [f"{number} {reason}" for reason, number in self.left_out.items()]
         got += [f"{self.skipped} unreadable ({'; '.join(self.skipped_where[:2])})"] if self.skipped else []
         got += [f"{number} with split={split!r}" for split, number in self.other_splits.items()]
-        raise InputError(f"{name}: no {wanted}; got {', '.join(got) or 'nothing'}.")
+        mend = "Say data.split=NAME with one of them" if self.other_splits else "Give it some, or name another file"
+        raise InputError(f"{name}: no {wanted}; got {', '.join(got) or 'nothing'}. {mend}.")
 
     def counts(self) -> dict[str, Any]:
         return {"other_splits": self.other_splits, "skipped": self.skipped, "skipped_where": self.skipped_where}

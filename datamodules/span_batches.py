@@ -5,18 +5,18 @@ spans and masks in whichever process and batch it comes up, and new ones in the 
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, cast, get_args
+from typing import Protocol, cast, get_args
 
 import numpy as np
 import torch
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
+from datamodules.settings import MaskHow
 from datamodules.spans import SpanRule, Spans, align_to_words, sample_spans
 from datamodules.tokenizer import Specials
 
 LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
 KEPT_PERCENT = 90  # of the documents, by max_span=auto
-MaskHow = Literal["bert", "all"]
 SPANS, MASKS = 0, 1  # two streams of random numbers: spans do not depend on whether tokens are masked
 
 

@@ -10,9 +10,8 @@ from typing import Any
 from contracts import InputError
 from datamodules.record_kinds import RowKind
 from datamodules.records import Record
+from datamodules.settings import Prompts
 from datamodules.token_store import Source
-
-Prompts = str | Sequence[str] | Mapping[str, str] | None
 
 
 class Prompted:

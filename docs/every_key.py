@@ -1,4 +1,4 @@
-"""The page of every key: names, defaults and meanings as they stand in ``configs/``, comments included.
+"""The page of every key: names, defaults and meanings as they stand in classes of settings and in ``configs/``.
 
 ``make docs`` writes it as ``keys.md`` beside the other pages. Nothing of it is written by hand.
 """
@@ -6,8 +6,10 @@
 import re
 from pathlib import Path
 
+import training.settings  # noqa: F401  it registers the classes of settings
 from command.config_files import CONFIGS
-from command.meanings import TASK, Key, about, in_words, keys_of
+from command.meanings import TASK, Key, about, in_words, keys_of, keys_of_settings
+from command.settings import FOLDER, REGISTERED
 
 COMMANDS = {  # heading -> files and folders of files, in the order of the page
     "Train": ("train.yaml", "model", "model_keys", "data", "trainer", "logger", "experiment"),
@@ -21,7 +23,8 @@ RECIPES = ("experiment", "race", "sweeps")
 SHARED = ("model_keys", "recipe_keys")  # by files of a group, and no choices themselves
 HEADER = """# Every key
 
-This page is made from the comments in `configs/`. A key is set by `KEY=VALUE` on the command line.
+This page is made from the classes of settings, and from the comments in `configs/`. A key is set by
+`KEY=VALUE` on the command line.
 
 "that of `seed`" means that a key follows another one until it is set itself.
 """
@@ -53,7 +56,7 @@ def _section(path: Path, group: str) -> str:
     is_choice = group and group not in (*SHARED, TASK)
     title = f"{group}={path.stem}" if is_choice else str(path.relative_to(CONFIGS))
     parts, rows = [f"### {title}\n"], list[Key]()
-    for one in keys_of(path):
+    for one in [*keys_of(path), *_of_settings(path, group)]:
         if isinstance(one, Key):
             rows.append(one._replace(default=_default(one.default)))
             continue
@@ -61,6 +64,13 @@ def _section(path: Path, group: str) -> str:
         parts.append(f"{_escaped(one)}\n")
         rows = []
     return "\n".join([*parts, *([_table("key", *rows)] if rows else [])])
+
+
+def _of_settings(path: Path, group: str) -> list[Key]:
+    """Return the keys of the classes of settings that a file of ``configs/`` names."""
+    names = re.findall(rf"- /{FOLDER}/([\w/]+)(?:@_here_)?$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    prefix = f"{group}." if group else ""
+    return [key for name in names for key in keys_of_settings(REGISTERED[name], prefix)]
 
 
 def _table(first: str, *rows: tuple[str, ...]) -> str:

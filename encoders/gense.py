@@ -18,9 +18,8 @@ from encoders.attention import is_decoder_alone
 from encoders.backbones import from_pretrained
 from encoders.behind_pooling import pooling_of
 from encoders.contrast import ContrastiveObjective, with_negatives
-from encoders.optim import T5Optimizer
 from encoders.pooling import POOLERS
-from encoders.settings import ContrastSettings
+from encoders.settings import ContrastSettings, T5Optimizer
 from encoders.trained_module import check_choice
 from losses.contrastive import Contrast, Guide, info_nce
 from losses.gather import gather_plain, global_sum

@@ -14,9 +14,8 @@ from transformers import AutoConfig, PreTrainedModel
 from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.chunks import on_device
-from encoders.optim import T5Optimizer
 from encoders.seq2seq import CausalWriter, T5Writer
-from encoders.settings import Settings
+from encoders.settings import Settings, T5Optimizer
 from encoders.trainable import TrainableBackbone, from_keys
 from encoders.trained_module import TrainedModule, check_choice
 from encoders.writers import writes_alone

@@ -1,6 +1,6 @@
 """Weights in 16 bits, and states in 32: each layer has its weights in float32 for the moment of its product.
 
-Under autocast the products are in 16 bits anyway, and nothing is cast. The optimiser has what is trained in 32, too.
+Under autocast the products are in 16 bits anyway, and nothing is cast.
 """
 
 from itertools import chain
@@ -46,15 +46,13 @@ class HeldConv1D(_HeldProduct, Conv1D):  # type: ignore[misc]
 HELD: dict[type, type] = {nn.Linear: HeldLinear, nn.Embedding: HeldEmbedding, Conv1D: HeldConv1D}
 
 
-def hold(*modules: nn.Module, trained: bool = False) -> None:
-    """Turn the frozen matrices of linear layers and embeddings into bfloat16, or those that are ``trained``; norms and
-    biases stay as they are.
-    """
+def hold(*modules: nn.Module) -> None:
+    """Turn the frozen matrices of linear layers and embeddings into bfloat16; norms and biases stay as they are."""
     layers = list(chain.from_iterable(module.modules() for module in modules))
     others = {weight for layer in layers if type(layer) not in HELD for weight in layer._parameters.values()}
     for layer in layers:
         weight = layer._parameters.get("weight")
-        if type(layer) in HELD and weight is not None and weight.requires_grad is trained and weight not in others:
+        if type(layer) in HELD and weight is not None and not weight.requires_grad and weight not in others:
             weight.data = weight.data.bfloat16()
             layer.__class__ = HELD[type(layer)]
     # A file that was read by mapping it stays in memory whole for as long as one of its tensors is in use

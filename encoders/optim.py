@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,16 +11,6 @@ from transformers.optimization import Adafactor
 from contracts import InputError
 
 Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
-T5Optimizer = Literal["adafactor", "adafactor_scaled", "adamw"]
-ScheduleName = Literal[
-    "slanted_triangular",
-    "paper_literal",
-    "official_code_bug",
-    "linear",
-    "linear_from_zero",
-    "linear_constant",
-    "constant",
-]
 
 
 def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:
@@ -117,57 +107,7 @@ class ScaledAdafactor(Adafactor):
         return param_group["lr"] * param_state["RMS"].clamp(min=param_group["eps"][1])
 
 
-class AdamW(torch.optim.AdamW):
-    """torch's. Of weights that are held in 16 bits it has copies in float32 (Micikevicius et al., 2018, section 3.1): a
-    step is made on them, and what comes out is rounded.
-    """
-
-    def __init__(self, groups: list[dict[str, Any]], **options: Any) -> None:
-        self.held: list[tuple[nn.Parameter, nn.Parameter]] = []
-        super().__init__(
-            [group | {"params": list(map(self._in_float32, group["params"]))} for group in groups], **options
-        )
-
-    def _in_float32(self, weight: nn.Parameter) -> nn.Parameter:
-        if weight.itemsize > 2:
-            return weight
-        self.held.append((weight, nn.Parameter(weight.detach().float())))
-        return self.held[-1][1]
-
-    def take_gradients(self) -> None:
-        """Of weights in 16 bits; whoever changes gradients before the step finds them all where those in 32 are."""
-        for weight, copy in self.held:
-            if weight.grad is not None:
-                copy.grad, weight.grad = weight.grad.float(), None
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        with torch.enable_grad():
-            loss = closure() if closure else None
-        self.take_gradients()
-        super().step()
-        with torch.no_grad():
-            for weight, copy in self.held:
-                weight.copy_(copy)
-                copy.grad = None  # the next forward pass has better use of the room
-        return loss
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        super().zero_grad(set_to_none)
-        for weight, _ in self.held:
-            weight.grad = None
-
-    def state_dict(self) -> dict[str, Any]:
-        found = super().state_dict()
-        return found | {"held": [copy.detach() for _, copy in self.held]} if self.held else found
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        with torch.no_grad():
-            for (_, copy), saved in zip(self.held, state_dict.get("held", []), strict=True):
-                copy.copy_(saved)
-
-
-class AdamWithoutBiasCorrection(AdamW):
+class AdamWithoutBiasCorrection(torch.optim.AdamW):
     """The optimiser of BERT's release and of DeCLUTR's published runs (``correct_bias=False``).
 
     Moments start at zero and are used as they are, which makes the first steps longer: 3.2 times at the very first,
@@ -222,7 +162,7 @@ def adamw(
             {"params": [p for p in params if p.ndim > 1], "lr": rate, "weight_decay": weight_decay},
             {"params": [p for p in params if p.ndim <= 1], "lr": rate, "weight_decay": 0.0},
         ]
-    kind = AdamW if bias_correction else AdamWithoutBiasCorrection
+    kind = torch.optim.AdamW if bias_correction else AdamWithoutBiasCorrection
     optimizer = kind(groups, lr=lr, betas=betas, eps=eps, fused=True)
     # Gradients are clipped before it, so under fp16 they are unscaled before it, too; Lightning clips none otherwise
     optimizer._step_supports_amp_scaling = False

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from contracts import InputError
 from encoders.layers import decayed_rates
-from encoders.optim import AdamW, adafactor, adamw, make_schedule, planned_steps
+from encoders.optim import adafactor, adamw, make_schedule, planned_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,5 @@ def clip_gradients(optimizer: Any, most: float) -> Tensor:
     """Scale the gradients of an optimiser's weights, in place, so that their norm is at most ``most``; return the norm
     before, on the device.
     """
-    if isinstance(optimizer, AdamW):
-        optimizer.take_gradients()
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     return nn.utils.clip_grad_norm_(weights, most)

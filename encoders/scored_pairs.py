@@ -27,8 +27,8 @@ class CoSENT(Objective):
         return [batch.left, batch.right]
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Tensor:
-        left_BD, right_BD = vectors
-        return cosent(left_BD, right_BD, batch.scores, temperature=self.hparams.temperature)
+        left, right = vectors
+        return cosent(left, right, batch.scores, temperature=self.hparams.temperature)
 
 
 class AnglE(CoSENT):
@@ -37,5 +37,5 @@ class AnglE(CoSENT):
     objective = "angle"
 
     def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Tensor:
-        left_BD, right_BD = vectors
-        return angle(left_BD, right_BD, batch.scores, temperature=self.hparams.temperature)
+        left, right = vectors
+        return angle(left, right, batch.scores, temperature=self.hparams.temperature)

@@ -1,10 +1,46 @@
-"""The keys under ``model`` that objectives have in common, for the signatures of their constructors."""
+"""Settings of what is trained. None of these imports torch."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from encoders.lora import LoraKeys
-from encoders.optim import ScheduleName
+from contracts.settings import key
+
+T5Optimizer = Literal["adafactor", "adafactor_scaled", "adamw"]
+ScheduleName = Literal[
+    "slanted_triangular",
+    "paper_literal",
+    "official_code_bug",
+    "linear",
+    "linear_from_zero",
+    "linear_constant",
+    "constant",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinySizes:
+    """The architecture of ``backbone=tiny``."""
+
+    vocab_size: int = key(12_288, "entries of the vocabulary", least=1)
+    hidden_size: int = key(256, "numbers of a state", least=1)
+    layers: int = key(2, "of the encoder, and of a decoder", least=1)
+    heads: int = key(4, "of attention", least=1)
+    intermediate_size: int = key(1024, "between the two linear layers of a block", least=1)
+    max_length: int = key(512, "tokens of a text, special tokens included", least=1)
+    dropout: float = key(0.1, "of attention and states", least=0, most=1)
+    lowercase: bool = key(True, "true: the tokenizer lower-cases texts")
+
+
+class LoraKeys(TypedDict):
+    """Keys under ``model.lora``."""
+
+    rank: int | None
+    alpha: float | None
+    dropout: float
+    targets: str | Sequence[str]
+    stages: Literal["merge", "stack"]
+    seed: int
 
 
 class Settings(TypedDict):
@@ -24,7 +60,6 @@ class Settings(TypedDict):
     freeze: str | None  # embeddings, layers:N
     lora: LoraKeys
     frozen_weights: Literal["fp32", "bf16"]
-    trained_weights: Literal["fp32", "bf16"]
     compile: bool | str  # the layers, by torch's compiler, or by another backend of it
 
 

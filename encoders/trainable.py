@@ -11,18 +11,17 @@ from typing import Any, TypeVar
 from torch import nn
 from transformers import PreTrainedModel
 
-from contracts import InputError
 from encoders.attention import check_first_token
 from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 from encoders.behind_pooling import folder_of, kept_behind, pooling_of
 from encoders.compiled import compile_layers
 from encoders.exported import read_head
-from encoders.held import hold
 from encoders.layers import check_decay, freeze
 from encoders.lengths import length_to_train
-from encoders.lora import Below, LoraKeys, adapt, below, wanted
+from encoders.lora import Below, adapt, below, wanted
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import LoraKeys
 from encoders.shipped_pooler import shipped_pooler
 from encoders.unpadded import set_attn_implementation
 
@@ -37,16 +36,14 @@ def from_keys(kind: type[Kind], keys: Mapping[str, Any]) -> Kind:
 
 @dataclasses.dataclass(frozen=True)
 class TrainableBackbone:
-    """Which weights of a backbone are trained, and in which precision they are held."""
+    """The weights of a backbone that are trained."""
 
     backbone: str
     freeze: str | None = None
     layer_decay: float | None = None
     lora: LoraKeys | None = None
     frozen_weights: str = "fp32"
-    trained_weights: str = "fp32"
     compile: bool | str = False
-    optimizer: str = "adamw"
 
     @cached_property
     def below(self) -> Below:
@@ -54,8 +51,8 @@ class TrainableBackbone:
         return below(self.backbone, self.lora)
 
     def prepare(self, transformer: PreTrainedModel, *beside: nn.Module) -> None:
-        """Put an adapter into a loaded transformer where ``lora.rank`` asks for one, freeze layers, hold weights in 16
-        bits and have layers compiled, as the keys say; in place. Modules ``beside`` it share its weights.
+        """Put an adapter into a loaded transformer where ``lora.rank`` asks for one, freeze layers and have layers
+        compiled, as the keys say; in place. Modules ``beside`` it share its weights.
 
         Raises:
             InputError: a key does not go with this transformer.
@@ -65,23 +62,7 @@ class TrainableBackbone:
             adapt(transformer, self.lora, self.below, self.frozen_weights, *beside)
         freeze(transformer, self.freeze, self.backbone)
         check_decay(transformer, self.layer_decay)
-        if self.trained_weights == "bf16":
-            self._check_held()
-            hold(transformer, *beside, trained=True)
         compile_layers(self.compile, transformer, *beside)
-
-    def _check_held(self) -> None:
-        """Raises InputError where nothing keeps weights in float32 besides, or there is little to hold."""
-        if (optimizer := self.optimizer) != "adamw":
-            raise InputError(
-                f"model.trained_weights=bf16: AdamW keeps them in fp32 besides, and model.optimizer={optimizer} does "
-                "not. Take model.optimizer=adamw, or model.trained_weights=fp32."
-            )
-        if self.lora and self.lora["rank"]:
-            raise InputError(
-                "model.trained_weights=bf16: with model.lora.rank adapters alone are trained, which are small. Take "
-                "model.frozen_weights=bf16 for what lies below them."
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

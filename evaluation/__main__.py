@@ -189,7 +189,6 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
 
     from evaluation.papers import markdown, terminal
     from files.items import items_beside, write_items
-    from files.rescue import kept_otherwise
     from files.results import write_results
     from files.tables import on_terminal
     from files.whole import write_whole
@@ -203,11 +202,10 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
     if cfg.output:
         path = Path(cfg.output)
         page = path.with_suffix(".md")
-        with kept_otherwise(path, results):
-            if found.items:
-                write_items(items_beside(path), found.items)
-            write_results(path, results)
-            write_whole(page, markdown(results))
+        if found.items:
+            write_items(items_beside(path), found.items)
+        write_results(path, results)
+        write_whole(page, markdown(results))
         if not cfg.quiet:
             console.print(f"{path} and {page.name} are written.", highlight=False, soft_wrap=True)
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from command.keys import nearest
 from contracts import Embedder, InputError
+from contracts.settings import nearest
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from hydra import compose, initialize_config_dir
-from hydra.utils import get_class, get_object, instantiate
+from hydra.utils import get_class, get_object
 from omegaconf import DictConfig, OmegaConf
 
 from command.children import begin_process, check_number
@@ -34,7 +34,7 @@ from files.ownership import check_output_file
 from files.whole import write_whole
 from preview.places import ROLES, Document
 from training.account import account_of
-from training.parts import data_of
+from training.parts import data_of, make_data
 from training.stages import STAGE_WORD, chosen, forced, stages_of
 
 BATCH = 16  # where no model says it
@@ -160,7 +160,7 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
     model: Any = get_class(cfg.model._target_) if cfg.get("model") else None
     texts_to_write = any(get_object(one._target_).yields is Seq2SeqBatch for one in data_of(cfg).values())
     family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"
-    texts = instantiate(cfg.data, _convert_="all").texts()
+    texts = make_data(cfg).texts()
     TINY_BACKBONES[family](folder, texts, seed=cfg.seed, **cfg.tiny)
     return str(folder)
 
@@ -174,7 +174,7 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
     from preview.summary import summaries
     from training.lengths import settle_without_weights
 
-    data = instantiate(asked.cfg.data, _convert_="all")
+    data = make_data(asked.cfg)
     data.prepare_data()
     settle_without_weights(asked.cfg, data)
     data.setup()

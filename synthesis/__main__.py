@@ -9,14 +9,13 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from command.children import run_ranks, works_for_another
-from command.config_files import CONFIGS, choices
+from command.config_files import choices
 from command.keys import settings
 from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
@@ -66,15 +65,12 @@ def run(cfg: DictConfig) -> int:
 
 def as_trained(folder: Path) -> list[Item]:
     """The pairs of a data set as data=dino makes them, with its published steps, before any are held out."""
-    data = OmegaConf.load(CONFIGS / "data" / "dino.yaml")
-    unread = {
-        "tokenizer": "",
-        "batch_size": 1,
-        "max_length": 1,
-        "seed": 0,
-        "verify": False,
-    }  # nothing is tokenised or drawn
-    pairs = hydra.utils.instantiate(data, path=str(folder), dev_share=0, quiet=False, **unread)
+    from datamodules.scored_pairs import ScoredPairs
+    from datamodules.settings import ScoredPairData
+
+    # Nothing is tokenised or drawn
+    unread: Any = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0, "verify": False}
+    pairs = ScoredPairs(ScoredPairData(path=str(folder), dev_share=0, quiet=False, **unread))
     return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
 
 

@@ -3,9 +3,9 @@
 import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import hydra
 import pytorch_lightning as pl
@@ -14,13 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import check_number
 from command.config_files import choices
-from command.keys import check_types, declared, nearest
+from command.keys import check_types, declared
 from command.processes import launched
-from contracts import InputError, NotWritten, TinySizes
+from command.settings import resolved
+from contracts import InputError, NotWritten
+from contracts.settings import build, keys_of, nearest, refuse_unknown
 from evaluation.scorer import Scorer
 from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
-from training.parts import data_of, with_parts
+from training.parts import data_of, settings_of
+from training.settings import Run
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -33,83 +36,12 @@ LOGGED_BY_EVERY_RUN = (
 OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
 
 
-class CheckpointKeys(TypedDict):
-    every_n_steps: int | None
-    every_n_minutes: float | None
-
-
-class EvaluationKeys(TypedDict):
-    suite: str | Sequence[str]
-    data_root: str | None
-    tasks: str | Sequence[str | Mapping] | Mapping | None
-    protocol: Literal["default", "fast", "sklearn"]
-    during: str | Sequence[str]
-    every_n_steps: int | None
-    at_start: bool | None
-    precision: Literal["fp32", "bf16"]
-
-
-class TrainKeys(TypedDict):
-    """The keys of ``configs/train.yaml`` that stand for themselves."""
-
-    backbone: str | None
-    batch_size: int | None
-    token_budget: int | None
-    max_steps: int
-    max_epochs: int | None
-    max_time: str | None
-    only_stage: str | None
-    data_licence: str | None
-    allow_targets: Sequence[str]
-    callbacks: dict
-    seed: int
-    precision: Literal["fp32", "bf16", "fp16"]
-    num_nodes: int
-    output_dir: str
-    resume: str | None
-    overwrite: bool
-    verify: bool
-    quiet: bool
-    log_every_n_steps: int
-    next_steps: str | None
-    monitor: str | None
-    monitor_mode: Literal["max", "min"] | None
-    early_stopping: int | None
-    freeze: str | None
-    training_length: int | None
-    checkpoint: CheckpointKeys
-    evaluation: EvaluationKeys
-    tiny: TinySizes
-
-
-AT_LEAST_ONE = (
-    "batch_size",
-    "token_budget",
-    "max_epochs",
-    "num_nodes",
-    "log_every_n_steps",
-    "checkpoint.every_n_steps",
-    "early_stopping",
-    "training_length",
-    "model.max_length",
-    "data.max_length",
-    "tiny.vocab_size",
-    "tiny.hidden_size",
-    "tiny.layers",
-    "tiny.heads",
-    "tiny.intermediate_size",
-    "tiny.max_length",
-    "model.lora.rank",
-)
+AT_LEAST_ONE = ("model.max_length", "model.lora.rank")
 FROM_ZERO = {  # up to this
     "model.lr": math.inf,
     "model.weight_decay": math.inf,
     "model.eps": math.inf,
     "model.cut_fraction": 1,
-    "data.num_workers": 4096,
-    "checkpoint.every_n_minutes": math.inf,
-    "evaluation.every_n_steps": math.inf,
-    "tiny.dropout": 1,
     "model.guide_absolute_margin": 2,
     "model.guide_relative_margin": 1,
     "model.lora.dropout": 1,
@@ -142,25 +74,19 @@ def check_choice(cfg: DictConfig) -> Any:
 
 def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
-    check_types(cfg, declared(TrainKeys))
+    build(Run, {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg})
     check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
-    groups = {group: cfg[group] for group in ("model", "data") if cfg.get(group) is not None}  # a preview has no model
-    for group, node in {**groups, **data_of(cfg)}.items():
-        known = declared(hydra.utils.get_object(node._target_))
-        unknown = [str(key) for key in node if key not in known and not str(key).startswith("_")]
-        if unknown:
-            near = nearest(unknown[0], known)
-            raise InputError(
-                f"{group}.{unknown[0]}: {node._target_} has no such key."
-                + (f" The nearest is {group}.{near}." if near else "")
-            )
-        check_types(node, known, f"{group}.")
-    for key, _ in with_parts(AT_LEAST_ONE, cfg):
+    settings_of(cfg)
+    if cfg.get("model") is not None:  # a preview has none
+        known = declared(hydra.utils.get_class(cfg.model._target_))
+        refuse_unknown((key for key in cfg.model if not str(key).startswith("_")), known, "model.")
+        check_types(cfg.model, known, "model.")
+    for key in AT_LEAST_ONE:
         value = OmegaConf.select(cfg, key)
         if value is not None and value < 1:
             raise InputError(f"{key}={value}: wanted 1 or more.")
-    for key, plain in with_parts(FROM_ZERO, cfg):
-        value, most = OmegaConf.select(cfg, key), FROM_ZERO[plain]
+    for key, most in FROM_ZERO.items():
+        value = OmegaConf.select(cfg, key)
         if value is not None and not 0 <= value <= most:
             raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
     betas = OmegaConf.select(cfg, "model.betas")
@@ -178,11 +104,6 @@ def check_device(cfg: DictConfig) -> None:
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
     if cfg.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
-    if (cfg.get("model") or {}).get("trained_weights") == "bf16" and cfg.precision != "bf16":
-        raise InputError(
-            f"model.trained_weights=bf16: precision={cfg.precision} would make each of them another number for every "
-            "product. Take precision=bf16, or model.trained_weights=fp32."
-        )
     devices = str(cfg.trainer.devices)  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
@@ -252,11 +173,8 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
     Raises:
         NotWritten: it does not.
     """
-    of_optimizer = {4: 8, 2: 12}  # bytes, by those of the weight
-    wanted = sum(
-        weight.nbytes + weight.requires_grad * of_optimizer[weight.itemsize] * weight.numel()
-        for weight in model.parameters()
-    )
+    of_optimizer = 8  # bytes for each weight that is trained
+    wanted = sum(weight.nbytes + weight.requires_grad * of_optimizer * weight.numel() for weight in model.parameters())
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise NotWritten(

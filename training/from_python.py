@@ -23,6 +23,7 @@ from command.config_files import CONFIGS
 from command.keys import GROUPS, check_numbers
 from command.line import logs_shown
 from command.processes import launched
+from command.settings import node
 from command.signals import INTERRUPTED, TERMINATED
 from command.statuses import judged
 from command.words import check_paths, check_words
@@ -31,6 +32,7 @@ from files.kept_rows import cache_folder, keep_rows
 from files.ownership import LOCK, let_go
 from training.failures import TrainingFailed
 from training.given_rows import words_of_rows
+from training.settings import Run
 from training.stages import as_value, finished_before, forced
 
 if TYPE_CHECKING:  # torch takes seconds to import
@@ -134,7 +136,7 @@ def _one_process(words: list[str]) -> list[str]:
 
 def _as_words(keys: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """A mapping stands for several keys where the config has a group of them, else for itself."""
-    plain = OmegaConf.load(CONFIGS / "train.yaml")
+    plain = OmegaConf.create(node(Run))
     for key, value in keys.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and (

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from command.keys import resolved
+from command.settings import resolved
 from files.ownership import read_marker
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.

@@ -18,7 +18,6 @@ from export.products import export_product
 from files.figure import NotDrawn
 from files.items import items_beside, write_items
 from files.progress import clock
-from files.rescue import kept_otherwise
 from files.results import environment, read_results, write_results
 from files.whole import link_whole, whole_folder
 from training.callbacks.checkpoints import BEST
@@ -39,25 +38,24 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
     results, items = collect_results(cfg, model, data, fitted), items_of(fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
         logger.log_metrics(results["scores"], step=results["best_step"])
-    with kept_otherwise(folder / "results.json", results):
-        if verdict := verdict_of(cfg, results, items, fitted.scorer.history, folder, stage):
-            results["verdict"] = verdict
-        export_product(folder, model, results)
-        curve = Reference(
-            results["best_step"],
-            results["scores"],
-            results["intervals"],
-            results.get("scores_before", {}),
-            results.get("baselines", {}),
-        )
-        title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
-        try:
-            draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
-        except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
-            log.warning("%s is not written: %s", folder / "curve.png", error)
-        if items:
-            write_items(items_beside(folder / "results.json"), items)
-        write_results(folder / "results.json", results)
+    if verdict := verdict_of(cfg, results, items, fitted.scorer.history, folder, stage):
+        results["verdict"] = verdict
+    export_product(folder, model, results)
+    curve = Reference(
+        results["best_step"],
+        results["scores"],
+        results["intervals"],
+        results.get("scores_before", {}),
+        results.get("baselines", {}),
+    )
+    title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
+    try:
+        draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
+    except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
+        log.warning("%s is not written: %s", folder / "curve.png", error)
+    if items:
+        write_items(items_beside(folder / "results.json"), items)
+    write_results(folder / "results.json", results)
     if not cfg.quiet:
         closing_table(results, folder, cfg.next_steps)
 

@@ -21,6 +21,7 @@ from encoders.tiny import TINY_BACKBONES
 from files.whole import write_whole
 from training.folder import claim_folder
 from training.identity import identity_in
+from training.parts import make_data
 from training.stages import Stage
 
 log = logging.getLogger(__name__)
@@ -233,7 +234,7 @@ def write_tiny(stages: Sequence[Stage], folder: Path) -> str:
             if OmegaConf.missing_keys(stage.cfg.data):  # of a stage that is not to run now
                 continue
             with stage.named_in_errors():
-                texts.append(hydra.utils.instantiate(stage.cfg.data, _convert_="all").texts())
+                texts.append(make_data(stage.cfg).texts())
         TINY_BACKBONES[families[stages[0].name]](folder, _in_turn(texts), seed=cfg.seed, **cfg.tiny)
     return str(folder)
 

@@ -23,6 +23,7 @@ from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
+from training.parts import make_data
 from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, say_finished, stages_of
@@ -90,7 +91,7 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
         return
     cfg = stage.cfg.copy()
     cfg.backbone = backbone
-    data: Any = hydra.utils.instantiate(cfg.data, num_workers=0, _convert_="all")
+    data: Any = make_data(cfg, num_workers=0)
     model = hydra.utils.instantiate(cfg.model, _convert_="all")
     data.prepare_data()
     settle_lengths(cfg, model, data)
@@ -113,7 +114,7 @@ def run_stage(stage: Stage, companions: Companions, before: Path | None = None) 
     if works_for_another():
         work_for(folder / LOCK)
     cfg.backbone = start.backbone
-    data = hydra.utils.instantiate(cfg.data, _convert_="all")
+    data = make_data(cfg)
     model = hydra.utils.instantiate(cfg.model, _convert_="all")  # what is wrong with it shows before texts are read
     data.prepare_data()
     settle_lengths(cfg, model, data)

@@ -10,7 +10,8 @@ import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from command.keys import of_defaults, resolved
+from command.keys import of_defaults
+from command.settings import resolved
 from contracts import DataModule, Writer
 from encoders.objective import Objective
 from evaluation.callback import Suites, choose_suites

@@ -20,11 +20,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from command.keys import nearest
 from command.processes import launched
 from command.statuses import explained, input_error
 from contracts import InputError, check_local_output
-from files.manifest import is_finished
+from contracts.settings import nearest
+from files.manifest import Damaged, is_finished, read_record
 from training.identity import following, identity_in, identity_of
 
 log = logging.getLogger("train")
@@ -160,6 +160,9 @@ def finished_before(cfg: DictConfig) -> bool:
 
 def say_finished(folder: Path) -> None:
     log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
+    with contextlib.suppress(OSError, Damaged):
+        if verdict := read_record(folder / "results.json").get("verdict"):
+            log.info("%s", verdict["sentence"])
 
 
 def lay_out(cfg: DictConfig, stages: Sequence[Stage]) -> None:

@@ -13,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
-from command.keys import check_types, resolved
+from command.keys import check_types
+from command.settings import resolved
 from command.targets import found_at, imported, is_allowed
 from contracts import InputError
 

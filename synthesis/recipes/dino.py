@@ -411,26 +411,21 @@ class Job:
             else:
                 return
 
-    def take(self, sampled: Sampled) -> Iterator[Shard]:
-        """The shards that this answer finishes."""
+    def take(self, sampled: Sampled) -> Shard | None:
+        """Add an answer, and return the shard that it completes, if any."""
         group = self.groups[sampled.prompt.key]
         group.shard.tokens += sampled.tokens
         group.came.append(sampled)
         group.outstanding -= 1
         if group.outstanding:
-            return
+            return None
         if group.judge():
             self.again.append((group, group.next_samples()))
-            return
+            return None
         del self.groups[sampled.prompt.key]
         self.groups_done += 1
         group.shard.open -= 1
-        if not group.shard.open:
-            yield group.shard
-
-    def rest(self) -> Iterator[Shard]:
-        """Nothing is held back."""
-        return iter(())
+        return None if group.shard.open else group.shard
 
     def _begin(self, units: Iterable[Unit], shard_size: int, missing: Mapping[int, int]) -> Iterator[Group]:
         """Groups in order."""

@@ -196,8 +196,8 @@ class Job:
                 for direction, one in zip(DIRECTIONS, texts, strict=True):
                     yield Prompt((row.place, direction), one, samples=range(self.stage.candidates))
 
-    def take(self, sampled: Sampled) -> Iterator[Shard]:
-        """The shard that is finished now, if one is: when all its texts have come, its pairs are scored."""
+    def take(self, sampled: Sampled) -> Shard | None:
+        """Add an answer, and return the shard that it completes, if any; the pairs of a shard are scored together."""
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
         row.texts[direction][sampled.sample] = (sampled.text.strip(), sampled.closed)  # type: ignore[index]
@@ -207,13 +207,10 @@ class Job:
         if row.open == 0:
             shard.unscored[row.place] = self.rows.pop(row.place)
             self.groups_done += len(DIRECTIONS)
-        if len(shard.unscored) == shard.units:
-            self._score(shard)
-            yield shard
-
-    def rest(self) -> Iterator[Shard]:
-        """None is held back."""
-        yield from ()
+        if len(shard.unscored) < shard.units:
+            return None
+        self._score(shard)
+        return shard
 
     def _score(self, shard: Shard) -> None:
         """A shard alone, some rows at a time by their places: a pass changes the last bits of what is read with it, and

@@ -67,12 +67,8 @@ class Job(Protocol):
         """For the decoder. None where the next ones depend on answers that are still to come."""
         ...
 
-    def take(self, sampled: Sampled) -> Iterator[Shard]:
-        """The shards that this answer finishes."""
-        ...
-
-    def rest(self) -> Iterator[Shard]:
-        """Those that were held back, when the last answer has come."""
+    def take(self, sampled: Sampled) -> Shard | None:
+        """Add an answer, and return the shard that it completes, if any."""
         ...
 
 
@@ -175,24 +171,19 @@ def run_stage(
     job = stage.begin(missing, generator)
     sizes = [min(stage.shard_size, stage.number - number * stage.shard_size) for number in missing]
     progress.begin(stage, stage.groups(sum(sizes)))
-
-    def write(shards: Iterator[Shard]) -> None:
-        for shard in shards:
-            about = {
-                "first": shard.first,
-                "inputs": shard.units,
-                "tokens": shard.tokens,
-                "labels": shard.counts(),
-                "left_out": some_left_out(shard.left_out()),
-            }
-            stage.store.write(shard.number, shard.entries(), about)
-            progress.wrote(shard)
-
     try:
         for sampled in decoder(generator, job.prompts(), stage.how, statistics):
-            write(job.take(sampled))
+            if shard := job.take(sampled):
+                about = {
+                    "first": shard.first,
+                    "inputs": shard.units,
+                    "tokens": shard.tokens,
+                    "labels": shard.counts(),
+                    "left_out": some_left_out(shard.left_out()),
+                }
+                stage.store.write(shard.number, shard.entries(), about)
+                progress.wrote(shard)
             progress.took(sampled, job)
-        write(job.rest())
     finally:
         progress.end()
     return statistics

@@ -218,10 +218,10 @@ def test_short_documents_are_counted_with_advice(documents, caplog):
     [
         ({"min_span": 32}, "1 <= min_span <= max_span, got 32, 16"),
         ({"min_document_length": 63}, "63 tokens are too few for 2 anchors of up to 16 tokens, which want 64"),
-        ({"fraction": 0}, "data.fraction: wanted a share"),
+        ({"fraction": 0}, "data.fraction=0: wanted"),
         ({"mlm_probability": 15}, r"data.mlm_probability: wanted a share.*\[0, 1\)"),
-        ({"length_unit": "letters"}, "wanted tokens or words, got 'letters'"),
-        ({"window": "windows"}, "data.window: wanted one of grid, uniform"),
+        ({"length_unit": "letters"}, "data.length_unit='letters': wanted tokens, words"),
+        ({"window": "windows"}, "data.window='windows': wanted grid, uniform"),
         ({"max_length": 5}, "data.max_length: 5 tokens leave 3 for a span"),
         ({"batch_size": 41}, "batch of 41 examples is larger than the data, which has 40"),
         ({"tokenizer": "/nowhere/model"}, "backbone=/nowhere/model: no tokenizer could be loaded"),

@@ -7,7 +7,9 @@ import random
 import pytest
 
 from contracts import InputError
+from contracts.settings import build
 from datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
+from datamodules.settings import DocumentData
 from datamodules.sources import Document
 from tests.data import as_rank
 from tests.objectives import settings
@@ -66,7 +68,7 @@ def corpus(path, number=40, title=True):
 def module(path, tmp_path, **keys):
     cache = str(tmp_path / "cache")
     given = {"batch_size": 4, "quiet": True, "path": str(path), "cache_dir": cache, "max_length": 64, **keys}
-    return PassagePairs(**settings("data", "text", **given))
+    return PassagePairs(build(DocumentData, settings("data", "text", **given), "data."))
 
 
 def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):

@@ -216,7 +216,7 @@ def test_without_two_labels_held_out_nothing_is_scored(tmp_path, tiny_bert, capl
             r"has the label 0\.1",
         ),
         ([{"text_a": "a", "text_b": "", "label": 1}], {}, "no example in it.*1 with an empty text"),
-        (raw_records(), {"postprocess": "yes"}, r"data\.postprocess='yes': wanted auto, on or off"),
+        (raw_records(), {"postprocess": "yes"}, r"data\.postprocess='yes': wanted auto, on, off"),
         (raw_records(), {"split_by": "x2"}, r"data\.split_by='x2'"),
         (raw_records(), {"dev_share": 1.0}, r"data\.dev_share=1\.0"),
         (raw_records(), {"steps": ["smoth"]}, "there is no step 'smoth'"),

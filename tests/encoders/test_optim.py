@@ -8,7 +8,6 @@ from torch import nn
 from transformers import get_linear_schedule_with_warmup
 
 from contracts import InputError
-from encoders.held import hold
 from encoders.optim import adamw, make_schedule, planned_steps
 
 BASE, DOCUMENTS = 5e-5, 497_868
@@ -167,33 +166,3 @@ def test_a_part_has_its_own_rate_under_the_same_schedule(bias_correction):
     slow, fast = trained(None, 0.001)[1], trained(None, 0.05)[1]
     for found, expected in zip(both, [*slow[:2], *fast[2:]], strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("bias_correction", [True, False])
-def test_weights_in_16_bits_are_stepped_in_32_and_rounded(bias_correction):
-    """Truth: float32 weights whose products are made of their roundings, and a state that is saved midway."""
-    held, wanted = nn.Linear(8, 4, bias=False), nn.Linear(8, 4, bias=False)
-    hold(held, trained=True)
-    wanted.load_state_dict(held.state_dict())
-    options = {
-        "lr": 1e-3,
-        "weight_decay": 0.1,
-        "betas": (0.9, 0.99),
-        "eps": 1e-6,
-        "schedule": lambda step: 1.0,
-        "rates": {},
-        "bias_correction": bias_correction,
-    }
-    ours, theirs = (adamw(layer, **options)["optimizer"] for layer in (held, wanted))
-    for step in range(6):
-        if step == 3:
-            saved, ours = ours.state_dict(), adamw(held, **options)["optimizer"]
-            ours.load_state_dict(saved)
-        x = torch.randn(5, 8, generator=torch.Generator().manual_seed(step)).bfloat16()
-        rounded = wanted._parameters["weight"].bfloat16()
-        for optimizer, weight in ((ours, held._parameters["weight"]), (theirs, rounded)):
-            optimizer.zero_grad()
-            (x @ weight.t()).float().square().sum().backward()
-            optimizer.step()
-        assert torch.equal(held._parameters["weight"], wanted.weight.bfloat16())
-    assert held._parameters["weight"].dtype == torch.bfloat16

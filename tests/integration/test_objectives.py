@@ -39,7 +39,6 @@ RUNS = {
     "st5": ["model=gense", "data=triplets", 'model.prompt=" It is:"', "model.pooling=mean", "model.optimizer=adamw"],
     "adapter": ["model=simcse", "data=sentences", "model.lora.rank=4", "model.lora.dropout=0.2"],
     "adapter in 16 bits": ["model=gense", "data=triplets", "model.lora.rank=4", "model.frozen_weights=bf16"],
-    "trained in 16 bits": ["model=tsdae", "data=sentences", "model.trained_weights=bf16", "precision=bf16"],
     "compiled": ["model=simcse", "data=sentences", "model.compile=eager", "model.recompute=on", "token_budget=64"],
     "adapter of tsdae": ["model=tsdae", "data=sentences", "model.lora.rank=4"],
     "simcse_sup": ["model=simcse", "data=triplets", "model.mlp_only_train=false", "model.hard_negative_weight=1.0"],

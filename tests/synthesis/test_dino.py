@@ -48,9 +48,9 @@ def run(job, *, shuffle=0, at_once=3, closed=0.7):
                 break
             under_way += [answer(prompt, sample, closed) for sample in prompt.samples]
         if not under_way:
-            return shards, most
+            return [shard for shard in shards if shard], most
         most = max(most, len(job.groups))
-        shards += job.take(under_way.pop(draw.randrange(len(under_way))))
+        shards.append(job.take(under_way.pop(draw.randrange(len(under_way)))))
 
 
 def content(shards):
@@ -136,11 +136,13 @@ def test_counts_add_up():
 @pytest.mark.parametrize("strategy", ["overgenerate", "retry"])
 def test_an_input_without_room_is_counted_and_not_tried_again(strategy):
     job = x2_job(plan_of(strategy=strategy, per_label=2, max_tries=5), texts=1)
-    shards = []
-    for prompt in job.prompts():
-        for sample in prompt.samples:
-            shards += job.take(Sampled(prompt, sample, "", False, 0, "the prompt has 300 tokens"))
-    assert shards[0].counts()["1"] == {"samples": 2, "accepted": 0, "rejected": {"no room in the context": 2}}
+    answers = (
+        Sampled(prompt, sample, "", False, 0, "the prompt has 300 tokens")
+        for prompt in job.prompts()
+        for sample in prompt.samples
+    )
+    *_, shard = map(job.take, answers)
+    assert shard.counts()["1"] == {"samples": 2, "accepted": 0, "rejected": {"no room in the context": 2}}
 
 
 def test_first_sentences_are_split_evenly_over_the_labels():

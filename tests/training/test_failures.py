@@ -61,8 +61,8 @@ def test_what_the_first_process_alone_could_not_write_is_said_when_the_others_ha
     other = subprocess.Popen(["true"])
     other.wait()
     companions.places = [companions.here, companions.here._replace(number=other.pid)]
-    with pytest.raises(NotWritten, match="was computed is in"), companions.named():
-        raise NotWritten("What was computed is in results-kept-7.json.")
+    with pytest.raises(NotWritten, match="No space left"), companions.named():
+        raise NotWritten("run/results.json: No space left on device.")
     with pytest.raises(TrainingFailed, match="process 1 of 2 is gone"), companions.named():
         raise RuntimeError("Connection closed by peer")
 

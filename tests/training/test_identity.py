@@ -19,7 +19,7 @@ def test_it_is_over_keys_and_values_and_not_over_class_paths_or_keys_without_a_v
 
 
 def test_an_adapter_that_is_off_says_nothing_and_one_that_is_on_says_what_it_is():
-    off = identity(lora={"rank": None, "alpha": None, "dropout": 0.0, "seed": 3}, frozen_weights="fp32")
+    off = identity(lora={"rank": None, "alpha": None, "dropout": 0.0, "seed": 3})
     assert off == identity()
     four = identity(lora={"rank": 4, "seed": 3}, frozen_weights="fp32")
     eight, narrow = identity(lora={"rank": 8, "seed": 3}), identity(lora={"rank": 4, "seed": 3}, frozen_weights="bf16")

@@ -175,22 +175,6 @@ class StepOutput(TypedDict):
     spent: dict[str, int]  # this rank's examples, real_tokens, padded_tokens in this step
 
 
-# ---------------------------------------------------------------------------------------- configs
-
-
-class TinySizes(NamedTuple):
-    """``backbone=tiny``: the keys under ``tiny``."""
-
-    vocab_size: int
-    hidden_size: int
-    layers: int
-    heads: int
-    intermediate_size: int
-    max_length: int
-    dropout: float
-    lowercase: bool
-
-
 # -------------------------------------------------------------------------------------- protocols
 
 
