@@ -50,8 +50,9 @@ def settle_lengths(cfg: DictConfig, model: Any, data: Any) -> None:
         encoder, appended = model.encoder, model.encoder.appended
         behind = 0 if appended is None else len(appended.ids)
         _settle(cfg, data, encoder.longest, encoder.max_length, _kept(cfg, behind))
-        for one in built(data).values() if appended is not None else ():
-            appended.room_in(one.max_length)
+        if appended is not None:
+            for one in built(data).values():
+                appended.room_in(one.max_length)
 
 
 def settle_without_weights(cfg: DictConfig, data: Any) -> None:
