@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("comparison.sweep")
 
 STORAGES = {"sqlite": "sweep.db", "journal": "sweep.journal"}  # a journal is for machines that share the folder
-OLD_RECORD = "trials.jsonl"
 SIGN, GONE_AFTER = ".sweeping", 180.0  # of life, in a trial's folder; seconds after which another machine takes it over
 MACHINE = "machine"
 LOCK = ".sweep.lock"  # of what two machines must not do at once
@@ -254,8 +253,7 @@ class Trials:
 def _open(sweep: Sweep, output: Path, name: str, storage: str) -> "Study":
     """
     Raises:
-        InputError: the folder is none, another command is at work in it, it has a sweep of an earlier release, or its
-            record is damaged.
+        InputError: the folder is none, another command is at work in it, or its record is damaged.
     """
     import optuna
     from optuna.storages import JournalStorage, RDBStorage
@@ -265,10 +263,6 @@ def _open(sweep: Sweep, output: Path, name: str, storage: str) -> "Study":
     logging.getLogger("optuna.storages._rdb").setLevel(logging.ERROR)  # it logs the SQL that failed
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # constant_liar of TPE
     path = output / STORAGES[storage]
-    if (output / OLD_RECORD).exists() and not any((output / one).exists() for one in STORAGES.values()):
-        raise InputError(
-            f"output={output} holds a sweep of an earlier release, which is not continued. Choose another output."
-        )
     if other := next((one for one in STORAGES if one != storage and (output / STORAGES[one]).exists()), None):
         raise InputError(f"output={output} holds a sweep with storage={other}. Say storage={other}.")
     try:

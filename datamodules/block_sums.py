@@ -76,12 +76,3 @@ class BlockSums:
                     raise Damaged(f"{self.path.name} has changed between bytes {begin} and {begin + len(data)}")
                 self.unread[block] = False
         self.left = int(self.unread.sum())
-
-
-def sums_of(path: Path) -> list[int]:
-    """Of a file that is there; reads all of it."""
-    summing = Summing()
-    with path.open("rb") as file:
-        while data := file.read(BLOCK):
-            summing.update(data)
-    return summing.sums()

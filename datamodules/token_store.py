@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from contracts import InputError
-from datamodules.block_sums import BLOCK, BlockSums, Summing, sums_of
+from datamodules.block_sums import BLOCK, BlockSums, Summing
 from datamodules.records import Record
 from datamodules.row_counts import Repeats, TextLengths
 from datamodules.text_to_ids import Reading
-from files.manifest import Damaged, read_record, sha256_of, write_record
+from files.manifest import Damaged, read_record, write_record
 from files.progress import Progress
 from files.whole import build_once
 
@@ -32,7 +32,6 @@ OFFSET = np.dtype("<i8")
 LABEL = np.dtype("<f4")
 LABELS = (("labels.bin", LABEL.itemsize),)
 META, SUMS, LENGTHS = "meta.json", "sums_of_blocks", "text_lengths"
-AT_A_TIME = 1 << 20  # texts whose lengths are counted at once, of a store of an earlier release
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +55,8 @@ class TokenStore:
             labelled = self.manifest["labelled"]
             self._labels = _mapped(self.directory / "labels.bin", LABEL, rows) if labelled else None
             self._sums = [
-                BlockSums(self.directory / name, width, self.manifest.get(SUMS, {})[name])
+                BlockSums(self.directory / name, width, self.manifest[SUMS][name])
                 for name, width in (("ids.bin", dtype.itemsize), ("offsets.bin", OFFSET.itemsize), *LABELS[:labelled])
-                if SUMS in self.manifest  # else of an earlier release, in a folder that cannot be written
             ]
             if verify or sum(one.left for one in self._sums) * BLOCK <= AT_ONCE:
                 for one in self._sums:
@@ -79,9 +77,7 @@ class TokenStore:
     @cached_property
     def lengths(self) -> TextLengths:
         """How long its texts are."""
-        if LENGTHS in self.manifest:
-            return TextLengths.from_json(self.manifest[LENGTHS])
-        return _counted(self.offsets, self.width)  # of an earlier release, in a folder that cannot be written
+        return TextLengths.from_json(self.manifest[LENGTHS])
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column, or in a
@@ -284,51 +280,7 @@ def _opened(directory: Path, verify: bool) -> list[TokenStore]:
     if not directory.exists():
         return []
     try:
-        _take_over(directory)
         return [TokenStore(directory, verify=verify)]
     except InputError as error:
         log.warning("%s It is built anew.", error)
         return []
-
-
-def _take_over(directory: Path) -> None:
-    """A store of an earlier release has no sums of blocks: it is compared whole, once, and gets them; and the lengths
-    of its texts, where it lacks these.
-
-    Raises:
-        InputError: it is not what was written.
-    """
-    try:
-        meta = read_record(directory / META)
-        if SUMS in meta and LENGTHS in meta:
-            return
-        if SUMS not in meta:
-            meta[SUMS] = _sums_of(directory, meta)
-        if LENGTHS not in meta:
-            width = int(meta["texts_per_row"])
-            offsets = _mapped(directory / "offsets.bin", OFFSET, int(meta["kept"]) * width + 1)
-            meta[LENGTHS] = _counted(offsets, width).to_json()
-        with contextlib.suppress(OSError):  # a cache that is read alone stays as it is
-            write_record(directory / META, meta)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{directory}: not a whole token store ({error}).") from error
-
-
-def _sums_of(directory: Path, meta: dict[str, Any]) -> dict[str, list[int]]:
-    """
-    Raises:
-        ValueError: the files are not what was written.
-    """
-    names = ["ids.bin", "offsets.bin", *(["labels.bin"] if meta["labelled"] else [])]
-    found = hashlib.sha256(b"".join(bytes.fromhex(sha256_of(directory / name)) for name in names))
-    if found.hexdigest() != meta["rows_sha256"]:
-        raise ValueError("its files have changed since they were written")
-    return {name: sums_of(directory / name) for name in names}
-
-
-def _counted(offsets: np.ndarray, columns: int) -> TextLengths:
-    """Of (texts + 1,) offsets, some at a time."""
-    found, step = TextLengths(columns), AT_A_TIME // columns * columns
-    for start in range(0, len(offsets) - 1, step):
-        found.add(np.diff(offsets[start : start + step + 1]))
-    return found

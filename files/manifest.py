@@ -38,7 +38,7 @@ def write_record(path: Path, entries: Mapping[str, Any], *, sync: bool = True, *
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read such a record, without the sum; one of an earlier release has none, and is taken as it is.
+    """Read such a record, without the sum; one whose sum was taken out, to change it by hand, is taken as it is.
 
     Raises:
         Damaged: it is no JSON object, or its sum is another.
@@ -82,14 +82,9 @@ def leave_sums(folder: Path) -> None:
 
 
 def is_as_left(folder: Path, *names: str) -> bool:
-    """Whether these files are in a folder, and all of it is as `leave_sums` found it; a change is told.
-
-    A folder of an earlier release has no sums, and is taken as it is.
-    """
+    """Whether these files are in a folder, and all of it is as `leave_sums` found it; a change is told."""
     if not all((folder / name).is_file() for name in names):
         return False
-    if not (folder / SUMS).exists():
-        return True
     try:
         sums = read_record(folder / SUMS)
         changed = [name for name in sums if _sum_now(folder / name, (folder / name).stat()) != sums[name]]

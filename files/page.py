@@ -23,7 +23,7 @@ OUTLINES = {  # of a shape of the key, around 0
     "triangle-right": "M5,0L-5,5V-5Z",
     "triangle-left": "M-5,0L5,5V-5Z",
 }
-SIGNS = (b'content="contrastive-encoders"', b"--ink: #16181d")  # of a page of ours; the latter of earlier releases
+SIGNS = (b'content="contrastive-encoders"',)
 
 
 class Section(NamedTuple):

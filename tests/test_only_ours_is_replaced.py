@@ -50,7 +50,7 @@ FORMER = {
     "evaluation": {"a.json": '{"version": 1, "scores": {}}', "a.md": "|"},
     "vectors": {"a.npy": "", "a.npy.json": json.dumps(IDENTITY)},
     "vectors under way": {"a.npy.part": "", "a.npy.progress": json.dumps(IDENTITY) + "\n\0"},
-    "page": {"a.html": "<!doctype html><style>:root { --ink: #16181d; }</style>"},
+    "page": {"a.html": '<!doctype html><meta name="generator" content="contrastive-encoders">'},
 }
 
 

@@ -67,8 +67,8 @@ def fates(counts: Mapping[str, Any], labels: Sequence[str]) -> Figure:
 
 
 def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure | None:
-    """When texts were accepted, and of what was sampled which share; None where that is not known, or at one time."""
-    found = sorted((one for one in records if "written" in one), key=lambda one: one["written"])
+    """When texts were accepted, and of what was sampled which share; None where it was all at one time."""
+    found = sorted(records, key=lambda one: one["written"])
     if len(found) < 2 or found[0]["written"] == found[-1]["written"]:
         return None
     size = -(-len(found) // MOST_POINTS)

@@ -146,5 +146,5 @@ def sieve(store: ShardStore, shards: int, threshold: float) -> None:
             counts["rejected"][NEAR_DUPLICATE] = counts["rejected"].get(NEAR_DUPLICATE, 0) + count
         about: dict[str, Any] = {key: record[key] for key in ("first", "inputs", "tokens", "labels")}
         about["left_out"] = some_left_out([*record.get("left_out", ()), *left_out])
-        about |= {"written": record["written"]} if "written" in record else {}
+        about["written"] = record["written"]
         store.write(number, kept, about)

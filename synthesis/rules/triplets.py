@@ -95,7 +95,7 @@ def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
         "sureties": tally.sureties,
         "answers": tally.answers,
         "left_out": some_left_out(refused),
-        **({"written": record["written"]} if record and "written" in record else {}),  # when the texts were
+        **({"written": record["written"]} if record else {}),  # when the texts were
     }
     ShardStore(folder).write(number, kept, about, sync=False)
 

@@ -155,7 +155,7 @@ def _counted(place: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         found = read_record(place / COUNTS)
         if found.pop("of", None) != wanted or not (place / TEXTS).is_file():
             return None
-        if found.pop("texts_sha256", None) not in (None, sha256_of(place / TEXTS)):  # None: of an earlier release
+        if found.pop("texts_sha256", None) != sha256_of(place / TEXTS):
             raise Damaged(f"{TEXTS} has changed since it was written")
         return found
     except FileNotFoundError:

@@ -112,7 +112,7 @@ class ShardRecord(TypedDict):
     sha256: str
     tokens: int  # drawn
     labels: dict[str, LabelCounts]
-    written: NotRequired[float]  # when, in seconds since 1970; records of earlier releases do not say it
+    written: float  # when, in seconds since 1970
     left_out: NotRequired[list[LeftOut]]  # some of them
 
 
