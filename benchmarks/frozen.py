@@ -132,7 +132,8 @@ OBJECTIVES = [
     _objective("gense_generator", f"model=gense_generator data=nli_generation data.path={TRIPLETS} {TINY}", task=""),
     _objective(
         "gense_generator, a decoder",
-        f"model=gense_generator data=nli_generation data.path={TRIPLETS} backbone={{m}}/llama model.optimizer=adamw",
+        f"model=gense_generator data=nli_generation data.path={TRIPLETS} backbone={{m}}/llama model.optimizer=adamw "
+        "prompts.discrimination.yes=the prompts.discrimination.no=a",
         task="",
     ),
     _objective("tsdae", f"model=tsdae data=sentences data.path={SENTENCES} backbone={{m}}/bert"),
@@ -255,7 +256,7 @@ def _write_models(folder: Path, texts: Sequence[str]) -> None:
     from transformers import (
         BertConfig,
         BertForMaskedLM,
-        BertTokenizerFast,
+        BertTokenizer,
         GPT2Config,
         GPT2LMHeadModel,
         LlamaConfig,
@@ -281,7 +282,7 @@ def _write_models(folder: Path, texts: Sequence[str]) -> None:
         "num_attention_heads": 2,
     }
     bert = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=128, pad_token_id=0, **sizes)
-    tokenizer = BertTokenizerFast(vocab=vocabulary, model_max_length=128, do_lower_case=True)
+    tokenizer: Any = BertTokenizer(vocab=vocabulary, model_max_length=128, do_lower_case=True)
     save("bert", BertForMaskedLM(bert), tokenizer)
 
     bpe = ByteLevelBPETokenizer()
@@ -301,8 +302,16 @@ def _write_models(folder: Path, texts: Sequence[str]) -> None:
     unigram.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>", [("</s>", 1)])
     roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=unigram, model_max_length=512, **roles)
-    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
-    t5 = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **sizes)
+    sizes = {
+        "decoder_start_token_id": 0,
+        "d_model": 32,
+        "d_kv": 16,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_heads": 2,
+        "dropout_rate": 0.0,
+    }
+    t5 = T5Config(vocab_size=len(tokenizer), **sizes)
     save("t5", T5ForConditionalGeneration(t5), tokenizer)
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

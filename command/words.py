@@ -54,7 +54,7 @@ def check_words(config: str, words: Sequence[str]) -> None:
         if key.startswith(PART) and not re.fullmatch("[A-Za-z0-9_-]+", name := key.removeprefix(PART)):
             raise InputError(f"data.parts.{cut(name)}: wanted a name of letters, digits, - and _.")
         if key in GROUPS.get(config, ()):
-            _check_choice(key, word)
+            _check_group(key, word)
 
 
 def check_paths(cfg: DictConfig) -> None:
@@ -83,7 +83,7 @@ def _texts(node: Any, key: str) -> Iterator[tuple[str, str]]:
             yield from _texts(value, f"{key}.{name}" if key else str(name))
 
 
-def _check_choice(group: str, word: str) -> None:
+def _check_group(group: str, word: str) -> None:
     try:
         found = OverridesParser.create().parse_override(word)
     except HydraException:

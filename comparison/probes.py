@@ -26,17 +26,17 @@ class Probe(NamedTuple):
 
 
 def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray, how: str) -> Probe:
+    import torch
+
+    from losses.diagnostics import uniformity
+
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return Probe(arm, list(sentences), units, project(vectors, how), uniformity(units), alignment(arm))
-
-
-def uniformity(units: np.ndarray) -> float:
-    """Wang and Isola's, over all pairs of sentences; evaluation's suite=geometry has it with an interval."""
-    cosines = (units @ units.T)[np.triu_indices(len(units), 1)]
-    return float(np.log(np.mean(np.exp(-2 * (2 - 2 * np.minimum(cosines, 1))))))
+    spread = float(uniformity(torch.from_numpy(units)))
+    return Probe(arm, list(sentences), units, project(vectors, how), spread, alignment(arm))
 
 
 def alignment(arm: Arm) -> float | None:
+    """Wang and Isola's, from the similarities that a run kept of its pairs."""
     items = arm.runs[0].items
     for task in ("stsb-dev", "stsb", *(items.cosines if items else ())):
         if items and task in items.cosines and (items.gold[task] > 4).any():

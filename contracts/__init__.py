@@ -384,7 +384,7 @@ class Results(TypedDict):
     changes: NotRequired[dict[str, Changes]]  # retrieval task -> what was found before and after
     averages: NotRequired[dict[str, list[str]]]  # an average among the scores -> the scores that it holds
     skipped: NotRequired[dict[str, str]]  # task of a suite -> why it was not scored
-    vectors: NotRequired[Vectors]  # that the encoder makes; older runs and generators have none
+    vectors: NotRequired[Vectors]  # that the encoder makes; generators have none
     settled: NotRequired[dict[str, str]]  # a key that was left to the backbone -> what it has become, and why
     not_as_published: NotRequired[dict[str, str]]  # table with other rows than the published one -> how many
     stages: NotRequired[dict[str, StageResults]]  # of a run in stages, whose other entries are the last one's

@@ -256,14 +256,13 @@ class Trained(NamedTuple):
     backbone: str
     pooling: str
     max_length: int
-    is_settled: bool  # what it reads; else, in checkpoints of before, what was asked for and the tokenizer could lower
     head: dict[str, torch.Tensor]  # of a layer behind the pooling that stays with the encoder
     prompt_suffix: str
     append_end: bool
     attention: str | None
     adapters: Record | None  # what the weights are, where they are adapters
     normalize: bool
-    layers: list[dict[str, Any]]  # what ``head`` consists of; none in checkpoints of before, whose head is a tanh layer
+    layers: list[dict[str, Any]]  # what ``head`` consists of
 
 
 def load_trunk(name: str, *, decoder: bool = False, attention: str | None = None) -> PreTrainedModel:
@@ -294,17 +293,16 @@ def read_checkpoint(path: Path) -> Trained:
         {name.removeprefix(prefix): value for name, value in (state or {}).items() if name.startswith(prefix)}
         for prefix in (OF_OUR_ENCODER, OF_ITS_HEAD)
     )
-    if not weights or not settings or not {"backbone", "pooling", "max_length"} <= settings.keys():
+    whole = {"max_length", BEHIND} <= found.keys() and {"backbone", "pooling"} <= (settings or {}).keys()
+    if not weights or not settings or not whole:
         raise InputError(
             f"encoder={path}: wanted a checkpoint of a run here, with the weights of an encoder and its settings; "
             "this one has none. Name checkpoints/best.ckpt of a run, or a folder with config.json and weights."
         )
     backbone, pooling, suffix = (str(settings.get(key) or "") for key in ("backbone", "pooling", "prompt"))
-    length = found.get("max_length", settings["max_length"])
     ends, attention = bool(settings.get("append_end")), settings.get("attention")
-    settled, adapters = "max_length" in found, found.get(RECORD)
-    behind = found.get(BEHIND) or {"normalize": False, "layers": []}
-    return Trained(weights, backbone, pooling, length, settled, head, suffix, ends, attention, adapters, **behind)
+    length, adapters, behind = found["max_length"], found.get(RECORD), found[BEHIND]
+    return Trained(weights, backbone, pooling, length, head, suffix, ends, attention, adapters, **behind)
 
 
 def trunk_of_checkpoint(

@@ -150,14 +150,12 @@ def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
     transformer = trunk_of_checkpoint(path, trained, architecture, decoder=decoder, attention=options.attention)
     check_attention(transformer, options.attention, str(path), setting="encoder")
     tokenizer = load_tokenizer(architecture, ends=trained.append_end)
-    length = trained.max_length if trained.is_settled else min(trained.max_length, tokenizer.model_max_length)
-    exported = Exported(
-        architecture, trained.pooling, trained.normalize, length, False, "", prompt_suffix=trained.prompt_suffix
-    )
+    length, suffix = trained.max_length, trained.prompt_suffix
+    exported = Exported(architecture, trained.pooling, trained.normalize, length, False, "", prompt_suffix=suffix)
     head = None
     if trained.head:
         width, where = transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling"
-        head = head_of(trained.layers or [{"in_features": width, "out_features": width}], trained.head, width, where)
+        head = head_of(trained.layers, trained.head, width, where)
         if (options.pooling, trained.pooling) == ("pooler_output", "cls"):
             exported = exported._replace(pooling="pooler_output")
     return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)

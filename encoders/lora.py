@@ -36,7 +36,7 @@ class Record(TypedDict):
     adapters: list[LoraKeys]  # the lowest first
     frozen_weights: str
     digest: str  # of the weights below
-    beside: NotRequired[str]  # of other frozen weights, such as a language-model head; checkpoints of before have none
+    beside: NotRequired[str]  # of other frozen weights, such as a language-model head, where there are any
 
 
 class Below(NamedTuple):

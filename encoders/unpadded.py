@@ -210,7 +210,7 @@ def way_of(trunk: PreTrainedModel, asked: str, device: torch.device) -> Way:
     """``asked`` is auto, unpadded, or an attention of transformers' own, under which sequences are padded.
 
     Dropout draws a number for every place, so that without padding other ones are drawn: on a CPU auto then
-    pads, and runs of before keep their numbers.
+    pads.
 
     Raises:
         InputError: unpadded was asked for, and this family cannot be; or what has no backward pass on this device.

@@ -183,8 +183,8 @@ class ScoreCallback(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = dict(state_dict["history"])
         self.scores_before = state_dict["scores_before"]
-        self.found_before = state_dict.get("found_before", {})  # checkpoints of before have none
-        kept = state_dict.get("items_before")
+        self.found_before = state_dict["found_before"]
+        kept = state_dict["items_before"]
         self.items_before = _from_tensors(kept) if kept else None
         self._restored = True
 

@@ -132,8 +132,8 @@ class VectorStore:
         try:
             with safe_open(path, "pt") as file:
                 entries = {name: file.get_tensor(name) for name in ("keys", "vectors")}
-                written = (file.metadata() or {}).get(SUM)  # files of earlier releases have none
-            if written not in (None, _sum(entries)):
+                written = (file.metadata() or {}).get(SUM)
+            if written != _sum(entries):
                 raise ValueError("it has changed since it was written")
         except (SafetensorError, OSError, ValueError) as error:
             log.warning("%s is damaged (%s). Its vectors are computed again.", path, error)

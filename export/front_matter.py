@@ -55,9 +55,8 @@ def sources(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def hub_sets(manifest: Mapping[str, Any]) -> list[str]:
-    """The names of the data sets of the hub among them; runs of before have one as a source."""
+    """The names of the data sets of the hub among them."""
     found = [one for source in sources(manifest) for one in source.get("hub", [])]
-    found += [source for source in sources(manifest) if source.get("kind") == "hub"]
     return [one["id"] for one in found if is_hub_id(one["id"])]
 
 

@@ -23,7 +23,7 @@ from export.embed import Keys as EmbedKeys
 from preview.__main__ import read_words as read_preview
 from synthesis.__main__ import Keys as SynthesisKeys
 from synthesis.report.afterwards import Afterwards
-from training.checks import check_choice, check_values
+from training.checks import check_model_and_data, check_values
 from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,7 +95,7 @@ def _check_train(words: list[str]) -> None:
             cfg = OmegaConf.create(OmegaConf.to_container(stage.cfg, resolve=True))
             if stage.name == "domain" and cfg.get("domain"):
                 cfg.data.path = "of the synthesis"  # which is begun by the run
-            check_choice(cfg)
+            check_model_and_data(cfg)
             check_values(cfg)
             _check_suite(cfg.evaluation.suite)
 

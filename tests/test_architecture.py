@@ -19,7 +19,7 @@ MAY_IMPORT = {  # of ours
     "evaluation": {"command", "contracts", "files"},
     "export": {"contracts", "encoders", "files", "prompts"},
     "synthesis": {"command", "contracts", "encoders", "files", "prompts"},
-    "comparison": {"command", "contracts", "files"},
+    "comparison": {"command", "contracts", "files", "losses"},
     "preview": {"contracts", "files"},
     "training": {"command", "contracts", "datamodules", "encoders", "evaluation", "export", "files"},
     "train": {"command", "training"},

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.keys import declared
 from contracts.settings import keys_of, settings_class
-from training.checks import check_choice, check_values
+from training.checks import check_model_and_data, check_values
 from training.stages import forced, stages_of
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -87,7 +87,7 @@ def test_an_experiment_is_a_whole_run(name):
         if OmegaConf.is_missing(cfg.data, "path"):  # the user's own texts
             cfg.data.path = "x"
         name = cfg.model._target_.rpartition(".")[2].lower()
-        assert check_choice(cfg).objective.replace("_", "") == name.replace("_", "")
+        assert check_model_and_data(cfg).objective.replace("_", "") == name.replace("_", "")
         check_values(cfg)
         OmegaConf.to_container(cfg, resolve=True)
 
@@ -167,7 +167,7 @@ def test_a_model_fits_some_data(model):
             cfg.data.path = "x"
         consumes, yields = get_object(cfg.model._target_).consumes, get_object(cfg.data._target_).yields
         if yields in (consumes if isinstance(consumes, tuple) else (consumes,)):
-            check_choice(cfg)
+            check_model_and_data(cfg)
             check_values(cfg)
             fitting.append(data)
     assert fitting

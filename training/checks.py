@@ -39,7 +39,7 @@ OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measu
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
-def check_choice(cfg: DictConfig) -> Any:
+def check_model_and_data(cfg: DictConfig) -> Any:
     """The model's class, once model and data are there and made for each other."""
     for group in ("model", "data"):
         if (cfg.get(group) or {}).get("_target_") is None:

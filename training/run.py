@@ -18,7 +18,7 @@ from command.children import works_for_another
 from command.processes import from_rank_zero
 from files.ownership import LOCK, work_for
 from training.callbacks.companions import Companions
-from training.checks import check_checkpoint, check_choice, check_device, check_room, check_values
+from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.leave import finish, finish_stages
@@ -51,7 +51,7 @@ def _run(cfg: DictConfig) -> int:
     for stage in selected:
         with stage.named_in_errors():
             check_targets(stage.cfg)
-            check_choice(stage.cfg)
+            check_model_and_data(stage.cfg)
             check_values(stage.cfg)
             check_lengths(stage.cfg)
             check_device(stage.cfg)

@@ -52,9 +52,7 @@ class Retrieval(Baseline, FromSentences):
     }
 
     def method(self) -> dict[str, Any]:
-        # Folders of the time when contradictions were always retrieved do not name them
-        pairs = {"contradictions": "none"} if self.contradictions == "none" else {}
-        return {"bm25": asdict(self.bm25), "input": self.given, **pairs}
+        return {"bm25": asdict(self.bm25), "input": self.given, "contradictions": self.contradictions}
 
     def open(self) -> OpenedSource:
         prepared = self.prepared()

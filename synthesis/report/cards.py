@@ -29,7 +29,7 @@ FOUND = "found among the same sentences by BM25"
 UNCHECKED = "No person checked what follows from what."
 METHODS = {  # and what is said about contradictions, where they may be left out
     "gense": Method("written by GenSE's generator"),
-    "gense_retrieval": Method(FOUND, warning=UNCHECKED),
+    "gense_retrieval retrieved": Method(FOUND, warning=UNCHECKED),
     "gense_retrieval none": Method(FOUND, "pairs", ("entailment",), UNCHECKED),
     "gense_back_translation": Method("translated there and back", "pairs", ("entailment",)),
     "gense_dino": Method("taken from DINO's pairs"),

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -15,9 +14,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from omegaconf.errors import InterpolationResolutionError
 
-from command.statuses import explained
 from comparison import processes as processes
 from comparison.outputs import COMPARISON, ENTRIES
 from comparison.processes import Done, Job, run_all
@@ -29,7 +26,7 @@ from comparison.sweep_file import words_of as words_of_values
 from contracts import InputError
 from evaluation.papers import AVERAGES
 from files.ownership import LOCK, write_marker
-from training.checks import check_choice, check_values
+from training.checks import check_model_and_data, check_values
 from training.lengths import check_lengths
 from training.stages import forced, stages_of
 
@@ -104,7 +101,7 @@ def test_every_trial_of_a_sweep_composes(path, tmp_path):
                 cfg = compose("train", ["output_dir=somewhere", *sweep.words, *words])
                 composed |= set(words)
             cfg = OmegaConf.merge(cfg, OmegaConf.from_dotlist(words))
-            check_choice(cfg)
+            check_model_and_data(cfg)
             check_values(cfg)
     assert cfg.evaluation.data_root
     if path.stem not in AS_PUBLISHED:
@@ -567,19 +564,6 @@ def test_a_race_that_cannot_be_run_is_told(tmp_path, race, budget, said):
         plan(race, budget, None, tmp_path)
 
 
-def test_one_value_where_each_arm_has_its_own_is_told():
-    with (
-        initialize_config_dir(str(ROOT / "configs"), version_base="1.3"),
-        pytest.raises(InterpolationResolutionError) as refused,
-    ):
-        OmegaConf.to_container(compose("comparison", ["race=minilm", "race.lr=1e-5"]).race, resolve=True)
-    assert re.fullmatch(
-        r"race\.lr: wanted a value for each key below it, got one value\. Say race\.lr\.[\w-]+=\.\.\.",
-        explained(refused.value, "comparison", ["race.lr=1e-5"]),
-    )
-    assert "got one value" not in explained(refused.value, "comparison", [])  # an interpolation of the user's own
-
-
 def test_an_arm_that_train_refuses_ends_the_race(tmp_path, fake_train):
     race = plan({"arms": {"a": ["wrong=1"]}, "seeds": [1]}, {"seconds": 5}, None, tmp_path / "out")
     with pytest.raises(InputError, match="no such key"):
@@ -652,7 +636,7 @@ def test_races_compose():
             for words in cfg.race.arms.values():
                 given = forced(["output_dir=x", *map(str, cfg.race.common), *map(str, words)])
                 for stage in stages_of(compose("train", given), given):
-                    check_choice(stage.cfg)
+                    check_model_and_data(stage.cfg)
                     check_values(stage.cfg)
                     check_lengths(stage.cfg)
                     assert stage.cfg.evaluation.data_root is None

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from contracts import InputError
 from evaluation.vectors import VectorStore, embed_pool
@@ -57,14 +56,6 @@ def test_what_is_damaged_is_computed_again_in_its_place(tmp_path, caplog):
         found = VectorStore(tmp_path, "abc")
         assert torch.equal(found.read(["e", "c", "d"]), torch.stack([damaged[1], *whole]))
     assert len(list(store.folder.iterdir())) == 2
-
-
-def test_files_of_an_earlier_release_have_no_sums(tmp_path):
-    store = VectorStore(tmp_path, "abc")
-    store.add(["a"], vectors(1, 0))
-    (path,) = store.folder.iterdir()
-    save_file(load_file(path), path)
-    assert torch.equal(VectorStore(tmp_path, "abc").read(["a"]), vectors(1, 0))
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path):

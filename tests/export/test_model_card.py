@@ -43,7 +43,7 @@ def results():
         "processes": 2,
         "git_commit": "abc123",
         "data": [
-            {"source": {"kind": "hub", "id": "Skylion007/openwebtext", "sha256": "0f" * 32}, "kept": 5},
+            {"source": {"hub": [{"id": "Skylion007/openwebtext"}], "sha256": "0f" * 32}, "kept": 5},
             {
                 "kind": "text",
                 "path": "/home/someone/secret/corpus.txt",

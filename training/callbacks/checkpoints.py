@@ -98,7 +98,7 @@ class RunCheckpoints(Checkpoint):
             return
         self.best_score = state_dict["best_score"]
         self.best_step = state_dict["best_step"]
-        self.no_better = state_dict.get("no_better", 0)  # earlier releases did not count them
+        self.no_better = state_dict["no_better"]
 
     # ------------------------------------------------------------------------------- Lightning's hooks
 

@@ -34,7 +34,7 @@ class Reseed(pl.Callback):
         checkpoint[PROCESSES] = trainer.world_size
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        before = checkpoint.get(PROCESSES, trainer.world_size)  # earlier releases did not say
+        before = checkpoint[PROCESSES]
         if before != trainer.world_size:
             log.info(
                 "This run was on %d process%s up to step %d, and goes on with %d: the batches are the same, dropout is "
