@@ -32,7 +32,7 @@ def every_case(rank: int, world: int, backbones: dict, prompts: dict, folder: st
         model._trainer = SimpleNamespace(datamodule=data, global_step=0)
         step = stepped(stepping(model, world), next(iter(data.train_dataloader())))
         with torch.no_grad():
-            scores = GeneratorDev().run(model, intervals=True).values
+            scores = GeneratorDev().score(model, intervals=True).values
         found[name] = (*step, scores)
     return found
 

@@ -113,7 +113,7 @@ def test_held_out_scores_are_those_of_one_instance_after_the_other(decoders, row
     model = generator(decoders("llama"), dev_batch_size=5).eval()
     model._trainer = SimpleNamespace(datamodule=data_of(rows, decoders("llama")))
     with torch.no_grad():
-        scores = GeneratorDev().run(model, intervals=True).values
+        scores = GeneratorDev().score(model, intervals=True).values
     _, found = by_transformers(decoders("llama"))
     yes, no = model.seq2seq.answers
     losses, tokens, _ = zip(*(found[row, kind] for row, kind in found if kind < 2), strict=True)

@@ -156,7 +156,7 @@ def test_held_out_scores_are_those_of_one_instance_after_the_other(perplexity, d
     model = generator(tiny_t5, gense_prompts, perplexity=perplexity, dev_batch_size=4).eval()
     model._trainer = SimpleNamespace(datamodule=data)
     with torch.no_grad():
-        found = GeneratorDev().run(model, intervals=True).values
+        found = GeneratorDev().score(model, intervals=True).values
     accuracy, expected = slowly(data, tiny_t5, None if perplexity == "corpus" else 4)
     assert found["generator-dev/accuracy"] == pytest.approx(accuracy)
     assert found["generator-dev/perplexity"] == pytest.approx(expected, rel=1e-5)
