@@ -1,4 +1,4 @@
-"""GenSE's prompts as token ids: how sentences are put into them, the same in training, synthesis and scoring.
+"""GenSE's prompts as token ids, the same in training, synthesis and scoring.
 
 A leaf: data modules (which tokenise training instances), encoders and synthesis must agree on these ids to the last,
 so none of them owns them. The words are in ``configs/prompts/gense.yaml``; a generator's folder keeps those that it

@@ -3,7 +3,7 @@
 What a run may be told is in ``configs/train.yaml``; how it goes, stage by stage, in ``training/run.py``.
 """
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -12,7 +12,7 @@ import sys
 
 from omegaconf import DictConfig
 
-from command.line import command_line
+from cli.hydra_main import command_line
 from training.failures import TrainingFailed
 from training.stages import finished_before, forced
 

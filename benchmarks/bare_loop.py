@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForMaskedLM
 
 from contracts import IGNORED_LABEL, SpanBatch
-from encoders.chunks import chunk_cost, concatenate, padded, plan_chunks
+from encoders.kernels.chunks import chunk_cost, concatenate, padded, plan_chunks
 from losses.contrastive import nt_xent
 
 

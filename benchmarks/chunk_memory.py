@@ -21,8 +21,8 @@ from torch import Tensor
 from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report, resident
 from contracts import Ragged
-from encoders.backbones import load_masked_lm, load_tokenizer
-from encoders.chunks import Chunk, padded
+from encoders.kernels.chunks import Chunk, padded
+from encoders.loading.backbones import load_masked_lm, load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 from losses.contrastive import nt_xent
 

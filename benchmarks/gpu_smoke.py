@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import materials, texts
 from benchmarks.sides import Line, arguments, report
 from encoders import load_encoder
-from files.metrics import read_rows
+from storage.metrics import read_rows
 from training import train
 
 ROWS = 512

@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks.materials import data_module
 from benchmarks.texts import ROOT
+from datamodules.store.token_store import StoreWriter
 from datamodules.text_rows import Triplets
-from datamodules.token_store import StoreWriter
-from encoders.tiny import write_tiny_masked_lm
-from files.manifest import read_record, write_record
+from encoders.loading.tiny import write_tiny_masked_lm
+from storage.manifest import read_record, write_record
 
 FEW = 1_000
 AT_ONCE = 1_000_000  # rows written at a time

@@ -25,11 +25,11 @@ from transformers.utils import logging as transformers_logging
 
 import training.settings  # noqa: F401  configs/ names the classes that it registers
 from benchmarks.texts import ROOT, documents, write_documents
-from command.settings import own_keys
+from cli.settings import own_keys
 from contracts.settings import build, settings_class
 from datamodules.documents import DocumentSpans
-from encoders.backbones import from_pretrained, load_tokenizer
-from encoders.tiny import write_tiny_masked_lm
+from encoders.loading.backbones import from_pretrained, load_tokenizer
+from encoders.loading.tiny import write_tiny_masked_lm
 
 SMOLLM2: dict[str, Any] = {
     "vocab_size": 49_152,

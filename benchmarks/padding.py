@@ -19,9 +19,9 @@ from torch import Tensor
 from benchmarks import materials
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from contracts import IGNORED_LABEL, Ragged, SpanBatch
-from encoders.ahead import places_in_chunks
-from encoders.backbones import load_masked_lm, load_tokenizer
-from encoders.chunks import Chunk, concatenate, padded
+from encoders.kernels.chunks import Chunk, concatenate, padded
+from encoders.kernels.host_layout import places_in_chunks
+from encoders.loading.backbones import load_masked_lm, load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 from losses.contrastive import nt_xent
 

@@ -23,7 +23,7 @@ from benchmarks.materials import hush, packaged_minilm
 from benchmarks.senteval_reference import Result, Rules
 from benchmarks.sides import CLOCKS, Line, arguments, report
 from benchmarks.texts import shared_data
-from command.keys import of_defaults
+from cli.keys import of_defaults
 from encoders import load_encoder
 from evaluation.catalogue import load_tasks
 from evaluation.task import How, Options

@@ -19,7 +19,7 @@ from benchmarks import materials
 from benchmarks.sides import Line, arguments, report
 from benchmarks.sts_speed import TASKS, load_tasks, score
 from contracts import Embedder
-from datamodules.pydocs import PydocsSource
+from datamodules.sources.pydocs import PydocsSource
 from encoders import load_encoder
 from evaluation.vectors import embed_pool
 from export.quantization import EIGHT_BITS, ONE_BIT, quantized, ranges_of, restored, search

@@ -25,8 +25,8 @@ from benchmarks import materials, texts
 from benchmarks.sides import Line, alternate, arguments, median_ratio, report
 from contracts import SpanBatch
 from datamodules.documents import DocumentSpans
-from datamodules.span_batches import SpanBatches
-from datamodules.tokenizer import special_tokens
+from datamodules.sampling.span_batches import SpanBatches
+from datamodules.store.tokenizer import special_tokens
 
 BATCH = 16
 

@@ -21,7 +21,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from benchmarks.materials import byte_level_bpe
 from benchmarks.sides import Line, arguments, report
 from benchmarks.texts import ROOT, sentences
-from encoders.tiny import write_tiny_t5
+from encoders.loading.tiny import write_tiny_t5
 
 SHORT = {  # texts, which all are kept
     "dino_x2": ["per_label=1", "max_new_tokens=4", "filters.keep_unclosed=true", "filters.allow_newlines=true"],

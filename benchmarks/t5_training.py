@@ -35,9 +35,9 @@ from benchmarks.pair_training import BATCH, MAX_LENGTH, OPTIMIZER, TEMPERATURE, 
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report, resident
 from contracts import TripletBatch
 from datamodules.text_rows import Triplets
-from encoders import chunks
-from encoders.gense import GenSE
-from encoders.tiny import write_tiny_t5
+from encoders.kernels import chunks
+from encoders.loading.tiny import write_tiny_t5
+from encoders.objectives.gense import GenSE
 
 SMALL = {"hidden_size": 512, "layers": 6, "heads": 8, "intermediate_size": 2048, "vocab_size": 32_000}
 QUICK = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 32, "vocab_size": 400}

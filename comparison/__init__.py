@@ -1,1 +1,1 @@
-"""Objectives head to head: runs collected, tested and shown."""
+"""Comparison of objectives over many runs."""

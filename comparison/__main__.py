@@ -1,6 +1,6 @@
-"""Set runs head to head: ``python -m comparison runs='[outputs/*]' output=DIR``, or train a race first."""
+"""Compare runs: ``python -m comparison runs='[outputs/*]' output=DIR``, or train a race first."""
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from omegaconf import DictConfig, OmegaConf
 
-from command.children import check_number
-from command.devices import device_of
-from command.keys import config_folders, of_defaults
-from command.line import command_line
+from cli.child_processes import check_number
+from cli.devices import device_of
+from cli.hydra_main import command_line
+from cli.keys import config_folders, of_defaults
 from comparison.outputs import COMPARISON, ENTRIES
 from contracts import InputError
-from files.ownership import check_owner, claim_folder
+from storage.ownership import check_owner, claim_folder
 
 if TYPE_CHECKING:
     import numpy as np
 
     from comparison.arms import Arm
     from comparison.contrasts import Headline
-    from comparison.probes import Probe
+    from comparison.probe_sentences import Probe
     from comparison.report import Comparison
 
 log = logging.getLogger("comparison")
@@ -69,7 +69,7 @@ def run(cfg: DictConfig) -> int:
     output = Path(cfg.output).expanduser()
     check_owner("output", output, COMPARISON)
     if cfg.wandb:
-        from training.wandb_login import check_wandb
+        from training.wandb_session import check_wandb
 
         check_wandb(cfg.offline)
     if cfg.runs is None and cfg.get("race") is None:
@@ -147,8 +147,8 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
 
 def probes_of(cfg: DictConfig, arms: "list[Arm]", headline: "Headline") -> "list[Probe]":
     """The first run of each of the best arms, asked for the same sentences; without those that have no encoder."""
-    from comparison.probes import probe
-    from comparison.space import best
+    from comparison.probe_sentences import probe
+    from comparison.vector_figures import best
 
     sentences = sentences_of(cfg, arms)
     if len(sentences) < 2:  # no map, and no neighbours
@@ -208,7 +208,7 @@ def show(found: "Comparison", output: Path) -> None:
     from rich.console import Console
 
     from comparison import tables
-    from files.tables import on_terminal
+    from reports.tables import on_terminal
 
     console = Console()
     board = tables.leaderboard(found.arms, found.headline, found.standings, output)

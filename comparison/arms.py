@@ -1,4 +1,4 @@
-"""Runs of one recipe under different seeds are one arm of the comparison."""
+"""Arms of a comparison: runs of one recipe with different seeds."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The runs that are compared, read from the folders that they left."""
+"""Runs of a comparison, read from their output folders."""
 
 import glob
 import logging
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contracts import InputError, ItemScores, Results, Spent
-from files.manifest import Damaged, read_record
-from files.metrics import numbers, read_rows
+from storage.manifest import Damaged, read_record
+from storage.metrics import numbers, read_rows
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ def read_run(path: Path) -> Run:
     Raises:
         InputError: it is unfinished, damaged, or of another release.
     """
-    from files.items import items_beside, read_items
-    from files.results import read_results
+    from storage.items import items_beside, read_items
+    from storage.results import read_results
 
     if path.is_dir() and not (path / "results.json").exists():
         if (path / STOPPED).exists():

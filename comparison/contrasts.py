@@ -1,4 +1,4 @@
-"""Every two arms against each other, on every task and on their average, and the ranking that follows."""
+"""Pairwise tests between arms on every task and on their average, and the resulting ranking."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence

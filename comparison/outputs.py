@@ -1,4 +1,4 @@
-"""The output folder of a comparison, a race or a sweep: its kind and the names in it."""
+"""The output folder of a comparison, a race or a sweep."""
 
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 LATEX, CSV = "table.tex", "table.csv"

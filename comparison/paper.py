@@ -1,4 +1,4 @@
-"""The table of a comparison for a paper: LaTeX with booktabs, and CSV with unrounded numbers."""
+"""The results table for a paper: LaTeX with booktabs, and CSV."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Several objectives on one backbone under one budget: how long each may train is measured, then all are trained.
+"""A race: several objectives on one backbone with the same measured budget.
 
 A budget is steps, examples, real tokens, or seconds of training. Of the last three a pilot of a few steps says what a
 step of each objective costs, and ``max_steps`` follows: so each learning rate schedule runs over exactly what its run
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from comparison.collect import CLOCK, in_turn, labels_of, read_run
 from comparison.outputs import COMPARISON, ENTRIES
-from comparison.processes import Done, Job, run_all
 from comparison.reference import UNTRAINED, untrained_job
+from comparison.train_processes import Done, Job, run_all
 from contracts import InputError
-from files.manifest import Damaged, is_finished, read_record, write_record
-from files.ownership import claim_folder, differences
-from files.whole import remove
+from storage.atomic import remove
+from storage.manifest import Damaged, is_finished, read_record, write_record
+from storage.ownership import claim_folder, differences
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What is drawn of the ranking: the arms with their intervals, and every two of them against each other."""
+"""Figures of the ranking: intervals of the arms and their pairwise differences."""
 
 import textwrap
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from comparison.arms import Arm
 from comparison.contrasts import Contrast, Headline, Standing, replicates_of, same_items, values_of
 from comparison.statistics import interval, spread
 from comparison.tables import p_value, rank
-from files.figure import Control, Figure, coloured, faded, shaped
+from reports.figure import Control, Figure, coloured, faded, shaped
 
 MOST_CELLS = 5_000  # of the matrix, over all scores; beyond, of the headline alone
 WRAPPED = 18  # letters of a line of a name on a narrow page

@@ -1,4 +1,4 @@
-"""What the arms of a race are held against: the encoder before training, and TF-IDF on the retrieval tasks."""
+"""Reference arms of a race: the untrained encoder, and TF-IDF on retrieval tasks."""
 
 import logging
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from comparison.arms import Arm
 from comparison.collect import Run
 from comparison.contrasts import Headline
-from comparison.processes import Job
+from comparison.train_processes import Job
 from contracts import Results, Spent
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""A comparison as a page, as Markdown with pictures, and as numbers; all of them from the same tables and drawings."""
+"""The report of a comparison as HTML, Markdown and JSON."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -8,20 +8,21 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from comparison import paper, space, tables
+from comparison import paper, tables
 from comparison import ranking as ranked
+from comparison import vector_figures as space
 from comparison.arms import Arm
 from comparison.collect import LeftOut
 from comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
 from comparison.outputs import CSV, LATEX, MARKDOWN, NUMBERS, PAGE
-from comparison.probes import Probe, explorer, neighbours, shown_of, turned
-from comparison.settings import settings_figures
+from comparison.probe_sentences import Probe, explorer, neighbours, shown_of, turned
+from comparison.setting_figures import settings_figures
 from comparison.training_curves import curves_of, training
-from files import curves, page
-from files.figure import draw
-from files.page import Section
-from files.tables import Table
-from files.whole import write_whole
+from reports import curves, page
+from reports.figure import draw
+from reports.page import Section
+from reports.tables import Table
+from storage.atomic import write_whole
 
 TITLE = "Objectives head to head"
 HERE = Path(__file__).parent

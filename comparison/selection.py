@@ -1,4 +1,4 @@
-"""Which of the runs that were read take part: each seed of a recipe once, and those that have what is compared."""
+"""Selection of the runs that take part in a comparison."""
 
 from collections.abc import Sequence
 

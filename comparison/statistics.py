@@ -1,4 +1,4 @@
-"""What the difference of two encoders is worth: intervals over test items and tasks, tests over items and over seeds.
+"""Statistics of differences between encoders: intervals and tests over items, tasks and seeds.
 
 Test items and seeds are two sources of chance, and are never mixed: the bootstrap and the swap test say what another
 choice of test pairs would have given *for these seeds*; the spread over seeds, and the test over seeds, say what

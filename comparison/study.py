@@ -1,4 +1,4 @@
-"""The trials of a sweep, as Optuna records them: what comes next, what is not worth going on with, what each came to.
+"""Trials of a sweep, recorded by Optuna.
 
 A trial is a run folder, named by the words of its command line: what is there is found, whatever the record says.
 """
@@ -20,13 +20,13 @@ from filelock import FileLock
 
 from comparison.collect import STOPPED
 from comparison.outputs import COMPARISON, ENTRIES
-from comparison.processes import Done, Job
 from comparison.sweep_file import TRIALS, Sweep, words_of
+from comparison.train_processes import Done, Job
 from contracts import InputError
 from contracts.settings import nearest
-from files.manifest import is_finished, read_record, write_record
-from files.metrics import read_rows
-from files.ownership import check_output_folder, check_owner, claim_folder, write_marker
+from storage.manifest import is_finished, read_record, write_record
+from storage.metrics import read_rows
+from storage.ownership import check_output_folder, check_owner, claim_folder, write_marker
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler

@@ -5,7 +5,7 @@ give them. The same command goes on after a kill. ``output``, ``trials``, ``seed
 ``storage`` are the sweep's, all other words are passed on to train.py, as ``data.path=FILE``.
 """
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from command.children import begin_process, check_number
-from command.keys import config_folders
-from command.line import log_to_terminal
-from command.meanings import filled
-from command.names import as_used
-from command.statuses import exit_statuses
-from comparison.processes import Done, Job, run_all
+from cli.child_processes import begin_process, check_number
+from cli.exit_status import exit_statuses
+from cli.hydra_main import log_to_terminal
+from cli.key_docs import filled
+from cli.keys import config_folders
+from cli.names import as_used
 from comparison.sweep_file import Sweep, read_sweep
+from comparison.train_processes import Done, Job, run_all
 from contracts import InputError, check_local_output
 
 log = logging.getLogger("comparison.sweep")

@@ -1,4 +1,4 @@
-"""A sweep file in W&B's format: what is searched, how, and which words each trial gives to train.py."""
+"""Reader of sweep files in W&B's format."""
 
 import hashlib
 import itertools

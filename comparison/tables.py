@@ -1,4 +1,4 @@
-"""The tables of a comparison, as data: the report in HTML, the one in Markdown, the terminal and W&B show the same."""
+"""Tables of a comparison, shared by HTML, Markdown, terminal and W&B."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from comparison.contrasts import (
     values_of,
 )
 from comparison.statistics import SEEDS_WANTED, interval, spread
-from files.tables import Cell, Column, Table, columns
+from reports.tables import Cell, Column, Table, columns
 
 TOO_FEW = "too few seeds"
 NUMBER = "z,.2f"

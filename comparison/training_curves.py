@@ -1,13 +1,13 @@
-"""What runs logged while they trained: scores first, then losses; over steps, tokens and seconds."""
+"""Metrics logged during training: scores and losses over steps, tokens and seconds."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from comparison.arms import Arm
 from comparison.collect import CLOCK, Run, in_turn
-from files.curves import Curves, completed, figure, lines_of, picture
-from files.figure import Figure
-from files.tables import Column, Table, columns
+from reports.curves import Curves, completed, figure, lines_of, picture
+from reports.figure import Figure
+from reports.tables import Column, Table, columns
 
 LOSS = "train/loss"
 NO_SCORES = ("train/", "throughput/")

@@ -1,4 +1,4 @@
-"""The comparison as a W&B run: tables, images and a summary, under names that a sweep or a plot can use."""
+"""Upload of a comparison to W&B: tables, images and a summary."""
 
 import math
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 from comparison.contrasts import values_of
 from comparison.report import Comparison
 from comparison.statistics import spread
-from files.page import Section
-from files.tables import Cell
+from reports.page import Section
+from reports.tables import Cell
 
 
 def _value(cell: Cell, numeric: bool) -> float | str | None:

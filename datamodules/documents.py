@@ -1,4 +1,4 @@
-"""Raw documents as batches of spans: the data of DeCLUTR (Giorgi et al. 2021)."""
+"""The data of DeCLUTR: documents as batches of spans (Giorgi et al. 2021)."""
 
 import logging
 from abc import abstractmethod
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from contracts import InputError, RetrievalTask, SpanBatch
-from datamodules.hub_sets import HubKeys
-from datamodules.pydocs import PydocsSource
-from datamodules.records import Record
+from datamodules.sampling.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, choose_max_span
+from datamodules.sampling.spans import SpanRule
 from datamodules.settings import Data, DocumentData, ModuleData, SpanData
-from datamodules.sources import DocumentSource, TextSource
-from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, choose_max_span
-from datamodules.spans import SpanRule
+from datamodules.sources.hub_datasets import HubKeys
+from datamodules.sources.pydocs import PydocsSource
+from datamodules.sources.raw_documents import DocumentSource, TextSource
+from datamodules.sources.records import Record
+from datamodules.store.token_store import RowSource, TokenStore
+from datamodules.store.tokenisation import LengthRule, LongDocuments
+from datamodules.store.tokenizer import special_tokens, word_start_table
 from datamodules.text_data import TextData, Truncation
-from datamodules.text_to_ids import LengthRule, LongDocuments
-from datamodules.token_store import RowSource, TokenStore
-from datamodules.tokenizer import special_tokens, word_start_table
 
 LOOKED_AT = 100  # documents, to say what of spans is cut
 

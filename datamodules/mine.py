@@ -1,6 +1,6 @@
-"""Find hard negatives for pairs: ``python -m datamodules.mine encoder=... input=... output=...``."""
+"""Hard negative mining: ``python -m datamodules.mine encoder=... input=... output=...``."""
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from filelock import FileLock
 from omegaconf import DictConfig
 
-from command.children import run_ranks, works_for_another
-from command.devices import check_devices, device_of
-from command.line import command_line
-from command.processes import Ranks, find_ranks, from_rank_zero, launched
+from cli.child_processes import run_ranks, works_for_another
+from cli.devices import check_devices, device_of
+from cli.hydra_main import command_line
+from cli.process_group import Ranks, find_ranks, from_rank_zero, launched
 from contracts import InputError
-from files.listing import check_output_apart, form_of, list_files
-from files.manifest import Damaged, read_record, write_record
-from files.ownership import check_output_file, differences, hold_file, let_go, lock_of, work_for
-from files.rows import read_windows
-from files.whole import whole_file
+from readers.listing import check_output_apart, form_of, list_files
+from readers.rows import read_windows
+from storage.atomic import whole_file
+from storage.manifest import Damaged, read_record, write_record
+from storage.ownership import check_output_file, differences, hold_file, let_go, lock_of, work_for
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from datamodules.mining import Mined, MiningRules, Pairs
+    from datamodules.mining.hard_negatives import Mined, MiningRules, Pairs
     from export.vector_file import VectorFile
 
 log = logging.getLogger("datamodules.mine")
@@ -131,8 +131,8 @@ def search(
     """Find and write the negatives, unless vectors are missing, which another process computes, or has used already."""
     import numpy as np
 
-    from datamodules.mining import mine
-    from datamodules.nearest import ExactSearch, IndexSearch
+    from datamodules.mining.hard_negatives import mine
+    from datamodules.mining.nearest_neighbours import ExactSearch, IndexSearch
 
     vectors, lock = files["corpus"].output.parent, output.with_name(f".{output.name}.search.lock")
     with FileLock(lock):  # beside the vectors: who waits for it would make their folder again
@@ -178,7 +178,7 @@ def check_values(cfg: DictConfig) -> Path:
 
 
 def rules_of(cfg: DictConfig) -> "MiningRules":
-    from datamodules.mining import MiningRules
+    from datamodules.mining.hard_negatives import MiningRules
 
     rules = MiningRules(**{key: cfg[key] for key in MiningRules._fields})
     rules.check()
@@ -187,9 +187,9 @@ def rules_of(cfg: DictConfig) -> "MiningRules":
 
 def read(cfg: DictConfig) -> tuple["Pairs", dict[str, Any]]:
     """The pairs with their corpus, and the account of what was read."""
-    from datamodules.mining import pairs_of
-    from datamodules.record_kinds import MINED
-    from datamodules.records import RecordSource
+    from datamodules.mining.hard_negatives import pairs_of
+    from datamodules.sources.record_kinds import MINED
+    from datamodules.sources.records import RecordSource
 
     paths = cfg.input if isinstance(cfg.input, str) else list(cfg.input)
     columns = None if cfg.columns is None else list(cfg.columns)
@@ -242,7 +242,7 @@ def embed(encoder: Any, texts: list[str], file: "VectorFile", ranks: Ranks) -> N
     """Every so many-th window, unless it is there."""
     import numpy as np
 
-    from export.texts_of import Texts
+    from export.input_texts import Texts
 
     try:
         file.open()

@@ -1,4 +1,4 @@
-"""Several data sets at once: what training has to know of all of them together.
+"""A mixture of several data sets in one run.
 
 An epoch is as many batches as the parts have together. How many of them are of which part its weight says; what is
 drawn from a part is what training on it alone draws, in the same order, pass after pass, so that none of its rows comes
@@ -15,11 +15,11 @@ from typing import Any, ClassVar, NamedTuple
 import pytorch_lightning as pl
 
 from contracts import InputError
-from datamodules.interleaving import quotas, shares
-from datamodules.mixed_batches import AllPartsBatches, MixedBatches, OnePartBatches, check_alike, named
 from datamodules.overlap import together
+from datamodules.sampling.interleaving import quotas, shares
+from datamodules.sampling.mixed_batches import AllPartsBatches, MixedBatches, OnePartBatches, check_alike, named
+from datamodules.sampling.stream import BatchStream, stream_for
 from datamodules.settings import MixtureData
-from datamodules.stream import BatchStream, stream_for
 from datamodules.text_data import TextData
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")

@@ -1,4 +1,4 @@
-"""NLI triplets as texts to write: GenSE's generator and discriminator learn from both at once (Chen et al. 2022).
+"""NLI triplets as source and target texts, for GenSE's generator and discriminator (Chen et al. 2022).
 
 A triplet gives four instances: write what is entailed, write what contradicts, say "true" of the entailed pair and
 "false" of the contradicting one. So half of the instances are generation and half discrimination; they are shuffled
@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from contracts import InputError, Ragged, Seq2SeqBatch
-from datamodules.record_kinds import TRIPLETS
-from datamodules.records import Record, RecordSource
 from datamodules.settings import Data, GenerationData
+from datamodules.sources.record_kinds import TRIPLETS
+from datamodules.sources.records import Record, RecordSource
+from datamodules.store.token_store import RowSource, TokenStore
+from datamodules.store.tokenizer import load_config, load_tokenizer
 from datamodules.text_data import Truncation
 from datamodules.text_rows import StoredRows
-from datamodules.token_store import RowSource, TokenStore
-from datamodules.tokenizer import load_config, load_tokenizer
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 
 KINDS = ("entailment", "contradiction", "true", "false")  # of the instances of a row

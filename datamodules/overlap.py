@@ -1,4 +1,4 @@
-"""How many test sentences stand word for word in the training text: contamination, counted on token ids."""
+"""Contamination: the number of test sentences that occur in the training text, counted on token ids."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from contracts import InputError
-from datamodules.text_to_ids import Reading
-from datamodules.token_store import TokenStore
+from datamodules.store.token_store import TokenStore
+from datamodules.store.tokenisation import Reading
 
 MULTIPLIER = 0x9E3779B97F4A7C15  # odd, its bits well mixed (2^64 over the golden ratio)
 SIEVE_BITS = 20  # a table of 1 MB, which stays in the processor's cache, turns most windows away

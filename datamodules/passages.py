@@ -1,4 +1,4 @@
-"""Pairs of texts that belong together, made of documents without labels.
+"""Pairs made from unlabelled documents: title and passage, neighbouring passages, spans.
 
 Of each passage up to three: the title or headings above it and the passage; the passage before it and the passage; and
 two spans of it, drawn as DeCLUTR draws them (Giorgi et al. 2021), the shorter as the anchor.
@@ -15,16 +15,16 @@ import torch
 
 from contracts import InputError, RetrievalTask, TripletBatch
 from datamodules.documents import DocumentFiles
-from datamodules.held_out import AllButHeldOut
-from datamodules.hub_sets import names_of
-from datamodules.record_kinds import QA
-from datamodules.records import Record
+from datamodules.sampling.held_out import AllButHeldOut
+from datamodules.sampling.spans import SpanRule, sample_spans
 from datamodules.settings import Data, DocumentData
-from datamodules.sources import Document, TextSource
-from datamodules.spans import SpanRule, sample_spans
+from datamodules.sources.hub_datasets import names_of
+from datamodules.sources.raw_documents import Document, TextSource
+from datamodules.sources.record_kinds import QA
+from datamodules.sources.records import Record
+from datamodules.store.token_store import RowSource, TokenStore
+from datamodules.store.tokenisation import WholeRows
 from datamodules.text_rows import TripletRows
-from datamodules.text_to_ids import WholeRows
-from datamodules.token_store import RowSource, TokenStore
 
 VERSION = 1  # part of the store's key: raise it when the same documents would give other pairs
 SHORTEST, LONGEST = 20, 120  # words of a passage

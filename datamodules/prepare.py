@@ -1,4 +1,4 @@
-"""Get public corpora to train on, each by its name.
+"""Download and convert public training corpora by name: ``python -m datamodules.prepare NAME``.
 
     python -m datamodules.prepare simcse_nli wiki1m output=corpora
 
@@ -8,7 +8,7 @@ one. output=FOLDER has them (default: corpora), source=FOLDER or source=URL the 
 cannot be reached; quiet=true draws no bars. Exit status: 0 all is there, 2 something is not.
 """
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -23,20 +23,20 @@ from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
 
-from command.config_files import CONFIGS
-from command.line import log_to_terminal
-from command.meanings import filled
-from command.names import as_used
-from command.statuses import exit_statuses
+from cli.config_files import CONFIGS
+from cli.exit_status import exit_statuses
+from cli.hydra_main import log_to_terminal
+from cli.key_docs import filled
+from cli.names import as_used
 from contracts import InputError, check_local_output
 from contracts.settings import nearest
-from datamodules.corpora import CORPORA, Corpus, CorpusFile
-from datamodules.pydocs import PydocsSource
-from files.archives import BadArchive, Members
-from files.download import FOLDER, RECORD, Downloads, File, NotGot
-from files.ownership import claim_folder
-from files.rows import count_rows
-from files.whole import link_whole, write_whole
+from datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
+from datamodules.sources.pydocs import PydocsSource
+from readers.archives import BadArchive, Members
+from readers.download import FOLDER, RECORD, Downloads, File, NotGot
+from readers.rows import count_rows
+from storage.atomic import link_whole, write_whole
+from storage.ownership import claim_folder
 
 log = logging.getLogger("datamodules.prepare")
 

@@ -1,15 +1,15 @@
-"""Docstrings as pairs: the summary line is the anchor, what follows it the positive."""
+"""Docstrings as pairs: the summary line and the rest of the docstring."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from contracts import InputError, RetrievalTask
-from datamodules.pydocs import PydocsSource
-from datamodules.record_kinds import QA
-from datamodules.records import Record
 from datamodules.settings import Data, DocstringPairData
+from datamodules.sources.pydocs import PydocsSource
+from datamodules.sources.record_kinds import QA
+from datamodules.sources.records import Record
+from datamodules.store.tokenisation import WholeRows
 from datamodules.text_rows import TripletRows
-from datamodules.text_to_ids import WholeRows
 
 
 class RowsOfPairs:

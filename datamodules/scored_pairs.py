@@ -1,4 +1,4 @@
-"""Pairs with their similarity as batches: post-processed once, a tenth held out (Schick and Schuetze 2021)."""
+"""Scored sentence pairs, post-processed once, with a tenth held out (Schick and Schuetze 2021)."""
 
 import hashlib
 import json
@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from contracts import InputError, PairTask, ScoredPairBatch
-from datamodules.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
-from datamodules.record_kinds import PAIRS
-from datamodules.records import Record, RecordSource
+from datamodules.sampling.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
 from datamodules.settings import Data, ScoredPairData
+from datamodules.sources.record_kinds import PAIRS
+from datamodules.sources.records import Record, RecordSource
+from datamodules.store.token_store import RowSource, TokenStore
+from datamodules.store.tokenisation import left_out
 from datamodules.text_rows import StoredRows, TextRows
-from datamodules.text_to_ids import left_out
-from datamodules.token_store import RowSource, TokenStore
-from files.whole import build_once
+from storage.atomic import build_once
 
 PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
 RAW_LABELS = {0.0, 0.5, 1.0}  # what the generator writes

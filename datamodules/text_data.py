@@ -1,4 +1,4 @@
-"""What all data modules do: texts are tokenised once, and drawn from in a new order every epoch."""
+"""The base class of the data modules: tokenise once, then draw examples in a new order every epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,15 +9,15 @@ import numpy as np
 import pytorch_lightning as pl
 
 from contracts import RetrievalTask
-from datamodules.order import Order, nested_subset
 from datamodules.overlap import Overlap, find_overlap
-from datamodules.row_counts import TextLengths
+from datamodules.sampling.order import Order, nested_subset
+from datamodules.sampling.stream import BatchStream, EpochBatches, stream_for
 from datamodules.settings import Data
-from datamodules.stream import BatchStream, EpochBatches, stream_for
-from datamodules.text_to_ids import Reading
-from datamodules.token_store import RowSource, TokenStore, build_or_open
-from datamodules.tokenizer import load_tokenizer
-from files.kept_rows import cache_folder
+from datamodules.store.row_counts import TextLengths
+from datamodules.store.token_store import RowSource, TokenStore, build_or_open
+from datamodules.store.tokenisation import Reading
+from datamodules.store.tokenizer import load_tokenizer
+from storage.cached_rows import cache_folder
 
 
 class Truncation(NamedTuple):

@@ -1,4 +1,4 @@
-"""Rows of texts as batches: single sentences, NLI pairs, triplets, questions with answers."""
+"""Data modules of single sentences, NLI pairs, triplets, and questions with answers."""
 
 import hashlib
 import logging
@@ -10,11 +10,8 @@ import numpy as np
 import torch
 
 from contracts import InputError, NLIBatch, Ragged, RetrievalTask, SentenceBatch, TripletBatch
-from datamodules.held_out import AllButHeldOut
-from datamodules.hub_sets import HubKeys
-from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
-from datamodules.records import RecordSource
-from datamodules.row_counts import LONGEST_COUNTED
+from datamodules.sampling.held_out import AllButHeldOut
+from datamodules.sampling.word_deletion import WordDeletion
 from datamodules.settings import (
     Data,
     FileData,
@@ -24,12 +21,15 @@ from datamodules.settings import (
     TextsData,
     TripletData,
 )
+from datamodules.sources.hub_datasets import HubKeys
+from datamodules.sources.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
+from datamodules.sources.records import RecordSource
+from datamodules.sources.text_prompts import PromptedSource, of_columns
+from datamodules.store.row_counts import LONGEST_COUNTED
+from datamodules.store.token_store import RowSource, TokenStore
+from datamodules.store.tokenisation import WholeRows
+from datamodules.store.tokenizer import special_tokens
 from datamodules.text_data import TextData, Truncation
-from datamodules.text_prompts import PromptedSource, of_columns
-from datamodules.text_to_ids import WholeRows
-from datamodules.token_store import RowSource, TokenStore
-from datamodules.tokenizer import special_tokens
-from datamodules.word_deletion import WordDeletion
 
 COVERED = 0.99  # of the texts, by the length that is chosen where none is given
 

@@ -1,4 +1,4 @@
-"""A prompt behind every text, as token ids: one rule for training batches, `embed` and the exported folder.
+"""A prompt behind every text, as token ids: the same rule in training, ``embed`` and the exported folder.
 
 The ids of the prompt stand between those of the text and the closing special tokens; a text that is too long loses its
 own end, never the prompt. For all texts these are the ids of the joined string: a prompt of which that is not so with a
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from contracts import InputError, Ragged
-from encoders.chunks import on_device
+from encoders.kernels.chunks import on_device
 
 PROBES = ("a", "The end.", "7 (x)", "“Quoted”!", "naïve", "日本", "🙂", "x-", "a  ", " a", "a\n", " ", "")
 ESCAPED_PROBES = ("{end}", "x{end}y {end}", "{end}{end} z")

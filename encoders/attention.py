@@ -1,4 +1,4 @@
-"""Which tokens the states of a decoder have seen: those before alone, or all; set by its config, proved on the model.
+"""Causal or bidirectional attention of decoders, set in the config and verified on the model.
 Dropout is set by it, too, under each family's own names.
 
 transformers reads ``config.is_causal``, and saves it, so that an exported folder is read as it was trained. Families

@@ -1,4 +1,4 @@
-"""Linear layers behind the pooling: the Dense modules of sentence-transformers, which belong to an encoder.
+"""Dense layers behind the pooling, as in sentence-transformers.
 
 Shape letters: B texts, D width of what is pooled, E width of what comes out.
 """

@@ -1,4 +1,4 @@
-"""How deep a weight lies in a backbone: embeddings at 0, layers from 1 up, and above them what stands behind the last.
+"""The depth of each weight in a backbone: embeddings 0, layers from 1 upwards, then the head.
 
 The depth says what `freeze` holds still, and at which rate the rest is trained: discriminative fine-tuning (Howard and
 Ruder, 2018, section 3.2), as layer-wise decay in the fine-tuning of ELECTRA (Clark et al., 2020, appendix B). There the

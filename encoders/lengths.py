@@ -1,12 +1,12 @@
-"""How many tokens an encoder reads: what its backbone can, and what it does where nobody says."""
+"""The maximum input length of an encoder."""
 
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
-from encoders.exported import stated_length
-from files.models import run_folder
+from encoders.loading.sentence_transformers_folder import stated_length
+from readers.model_names import run_folder
 
 USUAL_LENGTH = 512
 BEHIND_THE_PAD_ID = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl")  # where their positions start

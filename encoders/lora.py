@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021): what a backbone knows is frozen, and low-rank products beside its weights are trained.
+"""LoRA (Hu et al. 2021): a frozen backbone with trained low-rank adapters.
 
 The layers are peft's. They are put into the transformer itself, whose class, config and hooks stay what they are, so
 that any module may hold it. Adapters are called by their height: "1" is the lowest, and the highest is trained. A
@@ -17,12 +17,12 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from contracts import InputError
-from encoders.embedding import fingerprint
-from encoders.held import hold, release
+from encoders.kernels.bf16_weights import hold, release
+from encoders.loading.embedding import fingerprint
 from encoders.settings import LoraKeys
-from files.checkpoint import load_checkpoint
-from files.manifest import Damaged
-from files.models import run_folder
+from readers.model_names import run_folder
+from storage.checkpoint import load_checkpoint
+from storage.manifest import Damaged
 
 RECORD = "lora"  # the entry of a checkpoint that says what its adapters are
 OF_AN_ADAPTER = (".lora_A.", ".lora_B.")

@@ -1,4 +1,4 @@
-"""An objective says which sequences of a batch are encoded (``views``), and what is made of their vectors (``loss``).
+"""The base class of objectives: ``views`` names the sequences to encode, ``loss`` compares their vectors.
 
 A new one is a subclass of `Objective` with these two functions, ``objective`` and ``consumes``; its constructor names
 the keys of its config that are its own. Chunks, prefixes of vectors, adapters, checkpoints, scores and export are
@@ -12,13 +12,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from contracts import Ragged, StepOutput
-from encoders.backbones import BEHIND
-from encoders.chunks import concatenate
 from encoders.dense import dense_layers
-from encoders.prefixes import over_prefixes, prefixes
+from encoders.kernels.chunks import concatenate
+from encoders.loading.backbones import BEHIND
+from encoders.loading.trainable import TrainableEncoder
+from encoders.objectives.prefixes import over_prefixes, prefixes
 from encoders.sentence_encoder import SentenceEncoder
 from encoders.settings import ComparedVectors, TrainedEncoder
-from encoders.trainable import TrainableEncoder
 from encoders.trained_module import TrainedModule
 
 

@@ -1,4 +1,4 @@
-"""What moves the weights: an optimiser, the schedule of its learning rate, and the clipping of gradients."""
+"""Optimisation: optimiser, learning-rate schedule and gradient clipping."""
 
 import math
 from collections.abc import Mapping

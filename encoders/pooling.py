@@ -1,4 +1,4 @@
-"""From token states to one vector a sequence: which layers are averaged, then how the tokens are; picked by name.
+"""Pooling: from token states to one vector per sequence, by name.
 
 Or, of an encoder-decoder, the state of the decoder's first position. Behind it, where an objective has one: a head.
 

@@ -1,4 +1,4 @@
-"""A backbone, its tokenizer and a pooler: the thing that is trained, scored and exported.
+"""The sentence encoder: backbone, tokenizer and pooling, as trained, scored and exported.
 
 Shape letters: N sequences, D width, B sequences of a chunk, T tokens, M predicted tokens.
 """
@@ -17,12 +17,10 @@ from transformers import PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import IGNORED_LABEL, InputError, Ragged, Vectors
-from encoders.ahead import Places, brought_home, places_in_chunks
 from encoders.appended_prompt import AppendedPrompt
 from encoders.attention import is_causal, is_decoder_alone
-from encoders.backbones import T5_FAMILY
-from encoders.budget import budget_of
-from encoders.chunks import (
+from encoders.dense import dense_layers
+from encoders.kernels.chunks import (
     Chunk,
     check_recompute,
     chunk_cost,
@@ -35,17 +33,19 @@ from encoders.chunks import (
     plan_chunks,
     recomputes,
 )
-from encoders.compiled import even, fast_layers
-from encoders.dense import dense_layers
-from encoders.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
-from encoders.faster_layers import attention_for, packed_linears, shared_between_chunks
+from encoders.kernels.compiled_layers import even, fast_layers
+from encoders.kernels.faster_layers import attention_for, packed_linears, shared_between_chunks
+from encoders.kernels.host_layout import Places, brought_home, places_in_chunks
+from encoders.kernels.masked_rows import vectors_and_logits
+from encoders.kernels.single_query import single_query
+from encoders.kernels.token_budget import budget_of
+from encoders.kernels.unpadded import Row, Way, attending, lay_out, plan_rows, way_of
 from encoders.lengths import USUAL_LENGTH, longest_input
-from encoders.masked_rows import vectors_and_logits
+from encoders.loading.backbones import T5_FAMILY
+from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.pooling import POOLERS
-from encoders.single_query import single_query
-from encoders.unpadded import Row, Way, attending, lay_out, plan_rows, way_of
-from files.progress import Progress
 from losses.tokens import masked_lm_sum
+from reports.progress import Progress
 
 EMBED_TOKENS_CPU = 2_048  # small chunks stay in the cache and pad little
 EMBED_TOKENS_GPU = 65_536

@@ -1,4 +1,4 @@
-"""The LightningModule of everything that is trained here, encoders and models that write: optimisation, checkpoints."""
+"""The LightningModule behind all objectives, encoders and generators: optimisation and checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from encoders.backbones import OF_ITS_HEAD
+from encoders.loading.backbones import OF_ITS_HEAD
 from encoders.lora import RECORD, check_digest, left_out, record_of
 from encoders.optimization import clip_gradients, optimizer_of
 from encoders.settings import Trained

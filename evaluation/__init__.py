@@ -1,1 +1,1 @@
-"""Scores any ``contracts.Embedder``; nothing here knows how the encoder was trained."""
+"""Evaluation of any ``Embedder``, independent of how it was trained."""

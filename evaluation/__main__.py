@@ -1,6 +1,6 @@
-"""Score any encoder, or look after the data it is scored on: ``python -m evaluation encoder=... data_root=...``."""
+"""Score an encoder or manage evaluation data: ``python -m evaluation encoder=... data_root=...``."""
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from omegaconf import DictConfig, OmegaConf
 
-from command.devices import device_of
-from command.line import command_line
-from command.processes import find_ranks, join_group, local_rank
+from cli.devices import device_of
+from cli.hydra_main import command_line
+from cli.process_group import find_ranks, join_group, local_rank
 from contracts import RESULTS_VERSION, InputError, Results, Spent
-from files.ownership import check_output_file, check_output_folder
+from storage.ownership import check_output_file, check_output_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from encoders.load import LoadedEncoder
+    from encoders.loading.load import LoadedEncoder
     from evaluation.catalogue import Chosen
-    from evaluation.own.words import Own
     from evaluation.statistics import Scores
     from evaluation.task import Options
+    from evaluation.user_tasks.resolve import Own
 
 log = logging.getLogger("evaluation")
 
@@ -77,7 +77,7 @@ def score(cfg: DictConfig) -> int:
     check_names(cfg)
     began = time.time()
     with process_group() as rank:
-        from encoders.exported import named_prompts
+        from encoders.loading.sentence_transformers_folder import named_prompts
         from evaluation.catalogue import Chosen, load_tasks
         from evaluation.suite import Suite
         from evaluation.vectors import VectorStore
@@ -101,7 +101,7 @@ def score(cfg: DictConfig) -> int:
 
 
 def own_of(cfg: DictConfig) -> "list[Own]":
-    from evaluation.own.words import own_tasks
+    from evaluation.user_tasks.resolve import own_tasks
 
     tasks: Any = OmegaConf.to_container(cfg.tasks) if OmegaConf.is_config(cfg.tasks) else cfg.tasks
     return own_tasks(tasks)
@@ -123,7 +123,7 @@ def check_mteb(action: str, suites: Sequence[str]) -> None:
 
 def score_by_mteb(cfg: DictConfig) -> int:
     """The same with the official library's tasks; one process, no intervals."""
-    from encoders.exported import named_prompts
+    from encoders.loading.sentence_transformers_folder import named_prompts
     from evaluation.catalogue import Chosen
     from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
     from evaluation.statistics import Scores
@@ -161,7 +161,7 @@ def check_names(cfg: DictConfig) -> None:
 
 def check_output(path: Path) -> None:
     """Check that the results can be written, in the place of earlier ones alone."""
-    from files.manifest import Damaged, read_record
+    from storage.manifest import Damaged, read_record
 
     check_output_file(path)
     try:
@@ -188,10 +188,10 @@ def leave(cfg: DictConfig, results: Results, found: "Scores") -> None:
     from rich.console import Console
 
     from evaluation.papers import markdown, terminal
-    from files.items import items_beside, write_items
-    from files.results import write_results
-    from files.tables import on_terminal
-    from files.whole import write_whole
+    from reports.tables import on_terminal
+    from storage.atomic import write_whole
+    from storage.items import items_beside, write_items
+    from storage.results import write_results
 
     console = Console()
     if not cfg.quiet:
@@ -221,7 +221,7 @@ def collect(
     import torch.distributed as dist
 
     from evaluation.acquire import manifest
-    from files.results import environment, peak_memory_bytes
+    from storage.results import environment, peak_memory_bytes
 
     made_with = environment()
     results = Results(

@@ -1,4 +1,4 @@
-"""Scores the encoder while it trains, without disturbing the training, and the best weights of the run at its end.
+"""The Lightning callback that scores an encoder during training and at the end.
 
 Which tasks that is over, `choose_suites` says.
 """
@@ -22,8 +22,8 @@ from evaluation.statistics import Scores
 from evaluation.suite import Suite
 from evaluation.task import Options, Task
 from evaluation.vectors import LastVectors
-from files.checkpoint import load_checkpoint
-from files.manifest import Damaged
+from storage.checkpoint import load_checkpoint
+from storage.manifest import Damaged
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Which tasks there are, which of them make a suite, and how the tasks of a suite are read."""
+"""Catalogue of tasks and suites, and how the tasks of a suite are read."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from evaluation.tasks import (
     sts,
 )
 from evaluation.tsv import SENTEVAL, table
-from files.rows import count_rows
+from readers.rows import count_rows
 
 log = logging.getLogger(__name__)
 

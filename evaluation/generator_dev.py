@@ -1,4 +1,4 @@
-"""How well a generator writes held-out texts and tells pairs apart: perplexity, accuracy, and what weighs them up.
+"""Scores of a generator on held-out texts: perplexity, accuracy and their combination.
 
 GenSE's checkpoints were selected by accuracy - 10 x perplexity, the accuracy in percent.
 """

@@ -1,4 +1,4 @@
-"""``suite=mteb``: the official library on our encoder; its tasks, data, splits and scores, in 0..100 here as elsewhere.
+"""``suite=mteb``: tasks, data, splits and scores of the mteb library, in 0..100.
 
 An optional extra, imported when it is asked for. A folder's named prompts (``query``, ``document``, a task, a kind of
 task) take the place of its default one as the library chooses them. Its data comes from the hub or its cache.

@@ -1,4 +1,4 @@
-"""The papers' tables: their columns, the averages that are their last ones, and how they are shown."""
+"""Tables of the papers: columns, averages and their presentation."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -8,8 +8,8 @@ from evaluation.catalogue import has_form
 from evaluation.statistics import Estimate, average
 from evaluation.tasks.labelled import PROBING
 from evaluation.tsv import SENTEVAL
-from files.page import Section, in_markdown
-from files.tables import CODE, Cell, Column, Table, columns
+from reports.page import Section, in_markdown
+from reports.tables import CODE, Cell, Column, Table, columns
 
 MOST_COLUMNS = 12  # of a terminal of usual width; a wider table is turned
 PROTOCOLS = ("default", "fast", "sklearn")  # of the classifiers; {protocol} in a name stands for one

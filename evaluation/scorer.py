@@ -1,4 +1,4 @@
-"""What a run is scored by, while it trains and at its end: a suite of tasks, or the texts held out for a generator."""
+"""Scorers of a run: a suite of tasks for encoders, held-out texts for generators."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""Every score as an estimate: its value, and what it would have been on resampled test items.
+"""Scores with bootstrap replicates over test items.
 
 Intervals are percentiles of a bootstrap over test items (Efron 1979): 1,000 resamples, drawn from the name of the test
 set alone, so that the same set is resampled alike for every encoder and metric. A resample is how often each item was

@@ -1,4 +1,4 @@
-"""A suite is a list of tasks scored together: their sentences are encoded once, their scores dealt to ranks.
+"""A suite of tasks: sentences are encoded once, and tasks are distributed over ranks.
 
 Vectors that were trained by prefixes are scored whole, and then by each size of prefix: ``stsb@256/cosine/spearman``.
 """

@@ -1,4 +1,4 @@
-"""What every task of evaluation is: texts that want vectors, and scores made of them."""
+"""The interface of an evaluation task: texts to encode, and scores of their vectors."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""Columns of a tab-separated table, read strictly: whatever is wrong is named with its file and line."""
+"""Strict reader of tab-separated tables, with file and line in every message."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from contracts import InputError
-from files.rows import read_rows, sound
+from readers.rows import read_rows, sound
 
 SENTEVAL = "@senteval"  # ends the name of a task whose texts are in the form that SentEval feeds to an encoder
 

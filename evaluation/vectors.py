@@ -1,4 +1,4 @@
-"""The vectors of texts: every distinct one is encoded once, on one rank, and may be kept on disk between evaluations.
+"""Vectors of the texts of all tasks: each distinct text is encoded once, with an optional disk cache.
 
 Shape letters: U distinct texts, N texts, B rows that one rank sends at a time, D width.
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from contracts import Embedder, InputError
-from files.whole import whole_file
+from storage.atomic import whole_file
 
 log = logging.getLogger(__name__)
 

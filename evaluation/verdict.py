@@ -1,4 +1,4 @@
-"""Whether training has made an encoder better: its headline before and after, on the same test items, in a sentence.
+"""The paired comparison of a headline score before and after training.
 
 The two are told apart where the 95 % interval of the change lies on one side of zero and, of retrieval, a paired
 permutation test over queries agrees: a bootstrap of five queries alone is far too sure of itself. The interval is of

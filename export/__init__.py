@@ -1,1 +1,1 @@
-"""From a trained encoder to a folder that other libraries load."""
+"""Export of trained encoders to other libraries."""

@@ -1,6 +1,6 @@
-"""Write an encoder as a folder for other libraries: ``python -m export run=... output=... format=...``."""
+"""Export an encoder: ``python -m export run=... output=... format=...``."""
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from omegaconf import DictConfig
 
-from command.line import command_line
+from cli.hydra_main import command_line
 from contracts import InputError
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -64,7 +64,7 @@ def run(cfg: DictConfig) -> None:
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
     from export.folder import EXPORT
-    from files.ownership import check_output_folder, check_replaceable
+    from storage.ownership import check_output_folder, check_replaceable
 
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
@@ -115,7 +115,7 @@ def write(cfg: DictConfig, source: "Source", output: Path) -> None:
 def card(source: "Source", use: str | None = None, library: str = "sentence-transformers") -> str:
     """Of the run where it is one; else what lay beside the encoder, as far as it is about this format."""
     from export.model_card import card_of_folder, model_card
-    from files.results import read_results
+    from storage.results import read_results
 
     if source.run is not None:
         results = read_results(source.run / "results.json") | {"vectors": source.encoder.vectors}

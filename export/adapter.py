@@ -14,13 +14,13 @@ from transformers import AutoConfig
 
 from contracts import InputError
 from encoders.attention import is_causal
-from encoders.backbones import from_pretrained
+from encoders.loading.backbones import from_pretrained
 from encoders.lora import RECORD, Record, alpha_of, is_adapter
 from encoders.pooling import LAST_LAYER, POOLERS
 from encoders.sentence_encoder import SentenceEncoder
-from files.checkpoint import load_checkpoint
-from files.manifest import Damaged
-from files.models import located
+from readers.model_names import located
+from storage.checkpoint import load_checkpoint
+from storage.manifest import Damaged
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
-"""Turn a file of texts into a file of vectors: ``python -m export.embed encoder=... input=... output=...``."""
+"""Embed a file of texts: ``python -m export.embed encoder=... input=... output=...``."""
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from omegaconf import DictConfig
 
-from command.children import run_ranks, works_for_another
-from command.devices import check_devices, device_of
-from command.line import command_line
-from command.processes import find_ranks, from_rank_zero
+from cli.child_processes import run_ranks, works_for_another
+from cli.devices import check_devices, device_of
+from cli.hydra_main import command_line
+from cli.process_group import find_ranks, from_rank_zero
 from contracts import InputError
-from files.listing import check_output_apart
-from files.ownership import check_output_file, hold_file, let_go, lock_of, work_for
-from files.progress import Progress
+from readers.listing import check_output_apart
+from reports.progress import Progress
+from storage.ownership import check_output_file, hold_file, let_go, lock_of, work_for
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     import numpy as np
 
-    from encoders.load import LoadedEncoder
-    from export.texts_of import Texts
+    from encoders.loading.load import LoadedEncoder
+    from export.input_texts import Texts
     from export.vector_file import VectorFile
 
 log = logging.getLogger("export.embed")
@@ -62,7 +62,7 @@ class Keys(TypedDict):
 def run(cfg: DictConfig) -> int:
     """Check, load, compute what is missing; the exit status."""
     check_values(cfg)
-    from export.texts_of import open_texts
+    from export.input_texts import open_texts
 
     rank, world = find_ranks()
     check_output_apart(cfg.input, Path(cfg.output), Path(f"{cfg.output}.json"))

@@ -1,11 +1,11 @@
-"""Write an exported folder whole, in the place of an earlier export."""
+"""Exported folders: recognition and replacement of an earlier one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from files.ownership import check_replaceable, write_marker
-from files.whole import whole_folder
+from storage.atomic import whole_folder
+from storage.ownership import check_replaceable, write_marker
 
 EXPORT = "export"  # kind of output
 

@@ -1,4 +1,4 @@
-"""What a hub reads of an exported encoder's card: YAML between two lines of ---."""
+"""YAML front matter of a model card for the hub."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""README.md of an exported encoder: what ``results.json`` knows, for a reader and, as front matter, for the hub.
+"""The model card, written from ``results.json``.
 
 Only facts of the run are written. Folders of the training machine are not: a card is made to be published.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 from contracts import Results, Vectors
 from export.front_matter import front_matter, hub_sets, of_run
-from export.learnt_prompts import learnt_prompts
-from files.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
+from export.training_prompts import learnt_prompts
+from reports.tables import CODE, Cell, Column, Table, code, columns, escaped, markdown
 
 INTENDED = (
     "Vectors of sentences and short paragraphs, compared by their cosine: search for similar texts, clustering, "

@@ -1,4 +1,4 @@
-"""One ONNX graph from token ids and mask to the sentence vector, and in 8 bits; needs the extra ``onnx``.
+"""ONNX export: one graph from token ids and mask to the sentence vector, also in 8 bits (extra ``onnx``).
 
 Shape letters: B texts, T tokens, D width.
 """

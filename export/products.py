@@ -1,4 +1,4 @@
-"""What a run leaves besides its records: the folder that others load, of the kind that the objective names."""
+"""The folder that a run exports, by the kind that its objective names."""
 
 import copy
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 from contracts import Results
 from encoders.lora import merged
 from export.folder import export_folder
-from export.learnt_prompts import learnt_prompts
 from export.model_card import model_card
 from export.sentence_transformers import export_encoder, parts_of
-from files.tables import Column, Table, markdown
+from export.training_prompts import learnt_prompts
 from prompts import write_generator_prompts
+from reports.tables import Column, Table, markdown
 
 
 def export_product(folder: Path, model: Any, results: Results) -> None:

@@ -1,4 +1,4 @@
-"""Upload an exported folder to the Hugging Face hub, or to what HF_ENDPOINT names; only ever when asked to."""
+"""Upload of an exported folder to the Hugging Face hub, on request only."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError  # the latter of th
 from transformers.utils.hub import is_offline_mode
 
 from contracts import InputError
-from files.ownership import MARKER
+from storage.ownership import MARKER
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 HUB = "https://huggingface.co"

@@ -1,4 +1,4 @@
-"""Vectors in fewer bits, as sentence-transformers 6 writes them, and search among them.
+"""Quantised vectors as in sentence-transformers 6, and search among them.
 
 8 bits: the range of a dimension, from its least to its greatest value, is cut into 255 equal steps. 1 bit: whether a
 number is above 0, eight to a byte. ``int8`` and ``binary`` are ``uint8`` and ``ubinary`` less 128.

@@ -1,4 +1,4 @@
-"""Write an encoder as a folder in the layout of sentence-transformers 6.
+"""Export of an encoder as a sentence-transformers folder.
 
 The folder holds weights, a tokenizer and small JSON files. Writing them here keeps sentence-transformers out of
 training.
@@ -25,7 +25,7 @@ from encoders.lora import merged
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler, cls, last, maximum, mean, weighted_mean
 from encoders.sentence_encoder import SentenceEncoder
 from export.adapter import Adapter
-from export.appended import as_classifier, transformer_options, warn_of_digits
+from export.appended_prompts import as_classifier, transformer_options, warn_of_digits
 from export.folder import export_folder
 
 PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix", "truncate")  # of an encoder

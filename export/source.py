@@ -1,4 +1,4 @@
-"""What is exported: an encoder of ours by any of its names, with all that a folder says besides its weights."""
+"""The encoder to be exported and its metadata, from any of its names."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from contracts import InputError
 from encoders import load_encoder
-from encoders.exported import TOP_LEVEL, read_json
+from encoders.loading.sentence_transformers_folder import TOP_LEVEL, read_json
 from encoders.sentence_encoder import SentenceEncoder
 
 

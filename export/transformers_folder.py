@@ -1,4 +1,4 @@
-"""Weights and tokenizer alone, for transformers; README.md says in code what makes a vector of the states."""
+"""Export of weights and tokenizer alone for transformers, with a README that shows the pooling."""
 
 from pathlib import Path
 

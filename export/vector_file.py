@@ -1,4 +1,4 @@
-"""Vectors on their way into a file: each row at its place, a mark per finished window, the name once all are there.
+"""Resumable writing of a vector file: windows of rows at their offsets, with progress marks.
 
 ``OUTPUT.part`` is a whole .npy from the start; ``OUTPUT.progress`` says in its first line what is being computed and
 has a byte per window behind it. A kill leaves both; a window that was under way is computed again. Any number of
@@ -20,10 +20,10 @@ import pyarrow.parquet
 from filelock import FileLock
 
 from contracts import NO_ROOM, InputError, NotWritten
+from export.input_texts import Texts
 from export.quantization import EIGHT_BITS, ONE_BIT, quantized, ranges_of, stored_as
-from export.texts_of import Texts
-from files.ownership import differences
-from files.whole import whole_file, write_whole
+from storage.atomic import whole_file, write_whole
+from storage.ownership import differences
 
 ENDINGS = (".npy", ".parquet")
 VECTOR = "embedding"  # the column of a Parquet file, beside that of the texts

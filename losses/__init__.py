@@ -1,1 +1,1 @@
-"""Losses are functions of tensors: no model, no logger, no mode flags, and the same on one process as on many."""
+"""Losses as functions of tensors, exact on one process and on many."""

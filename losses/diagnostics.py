@@ -1,4 +1,4 @@
-"""What a batch of embeddings looks like: near in meaning, spread over the sphere, using all of its dimensions?
+"""Diagnostics of a batch of embeddings: alignment, uniformity and effective rank.
 
 Shape letters: B pairs, N rows, D embedding width. No gradients, nothing is gathered: these describe one rank's rows.
 """

@@ -1,4 +1,4 @@
-"""Losses over several processes: the collectives they need, and the only place where the world size multiplies.
+"""Losses over several processes: gradient-carrying gathers, and the only use of the world size.
 
 One convention makes every loss independent of the number of processes: each rank returns a value whose MEAN over ranks
 is the single-process value. Averaging gradients over ranks, as DDP does, then gives the single-process gradient. A mean

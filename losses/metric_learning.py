@@ -1,4 +1,4 @@
-"""Any pair or tuple loss of pytorch-metric-learning, by name, as a function of two views.
+"""Losses of pytorch-metric-learning by name, as functions of two views.
 
 The library is imported when a loss is asked for: that takes a second, and most runs never need it.
 """

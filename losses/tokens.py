@@ -1,4 +1,4 @@
-"""Cross entropy of single tokens: those that masks hide, and those of a text that a decoder is to write.
+"""Cross entropy of tokens: masked language modelling and sequence-to-sequence training.
 
 Shape letters: M predicted tokens, padding left out; V words. A mean over tokens has to be taken over all ranks: see
 `losses.gather.global_mean`.

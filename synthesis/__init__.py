@@ -1,1 +1,1 @@
-"""Data sets made by a language model: prompts, decoding with self-debiasing, shards, and the report beside them."""
+"""Data sets written by language models: prompts, self-debiased decoding, shards and reports."""

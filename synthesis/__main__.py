@@ -1,6 +1,6 @@
-"""Make a data set by instructing a language model: ``python -m synthesis recipe=... generator=... output=...``."""
+"""Write a data set with a language model: ``python -m synthesis recipe=... generator=... output=...``."""
 
-from command.signals import heed_signals
+from cli.signals import heed_signals
 
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from command.children import run_ranks, works_for_another
-from command.config_files import choices
-from command.keys import settings
-from command.line import command_line
-from command.processes import find_ranks, from_rank_zero
-from command.targets import found_at
+from cli.child_processes import run_ranks, works_for_another
+from cli.config_files import choices
+from cli.hydra_main import command_line
+from cli.keys import settings
+from cli.process_group import find_ranks, from_rank_zero
+from cli.targets import found_at
 from contracts import InputError
-from files.ownership import LOCK, MARKER, let_go, lock_folder, work_for
-from files.whole import remove
-from synthesis.report.afterwards import Afterwards
+from storage.atomic import remove
+from storage.ownership import LOCK, MARKER, let_go, lock_folder, work_for
+from synthesis.report.actions import Afterwards
 from synthesis.report.annotate import Item
 from synthesis.shards.heartbeat import Heartbeat
 from synthesis.shards.store import SynthesisFailed

@@ -1,4 +1,4 @@
-"""A recipe: its keys, and the four verbs that ``python -m synthesis`` calls one after the other.
+"""The interface of a recipe: its keys, and the steps of a synthesis.
 
 The keys are the fields of its class; their defaults stand in ``configs/recipe/NAME.yaml``. ``plan`` checks them and
 looks at the input, ``claim`` asks whose the folder is, ``write`` writes the shards that are missing, ``finish`` does
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from command.devices import check_devices, device_of
-from command.processes import Ranks
+from cli.devices import check_devices, device_of
+from cli.process_group import Ranks
 from contracts import InputError
 from synthesis.decoding.generator import Generator, load_generator
 from synthesis.decoding.loop import decode
-from synthesis.server.asking import ask
+from synthesis.server.clients import ask
 from synthesis.server.server import Requests, Server, check_url, library
 from synthesis.shards.progress import choose_progress
 from synthesis.shards.provenance import identify_generator

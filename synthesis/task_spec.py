@@ -1,4 +1,4 @@
-"""Task specs: labels, the instruction that writes a text for each, and the labels that it must not be mistaken for.
+"""Task specifications: labels, their instructions, and the labels for self-debiasing.
 
 The schema is that of DINO's published JSON (Schick and Schuetze 2021), in YAML or JSON: ``task_name``, and ``labels``
 with ``instruction`` and ``counter_labels``. A label may have its own ``decay`` and ``epsilon`` of self-debiasing.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from contracts import InputError
-from files.listing import local
+from readers.listing import local
 
 X1 = "<X1>"
 STOP = '"'

@@ -1,4 +1,4 @@
-"""Recipes of triplets: candidates are judged and kept as scored rows in ``OUTPUT/scored``; triplets are taken from it.
+"""The base class of triplet recipes: candidates are scored into ``OUTPUT/scored`` and filtered into triplets.
 
 Recipes differ in their candidates alone: GenSE's generator writes them, and the baselines of the paper (Chen et al.
 2022, table 8) have a *source* that says for some sentences what may follow from each and what may contradict it.
@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from filelock import FileLock
 
-from command.children import check_number
-from command.devices import device_of
-from command.processes import Ranks
+from cli.child_processes import check_number
+from cli.devices import device_of
+from cli.process_group import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
 from synthesis.decoding.discriminator import (
@@ -37,7 +37,7 @@ from synthesis.rules.triplet_rules import Rules
 from synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
 from synthesis.sentences.inputs import Inputs, open_inputs
 from synthesis.sentences.preparation import Preparation, Prepared, identify, prepare, read_preparation
-from synthesis.server.asking import ServedDiscriminator
+from synthesis.server.clients import ServedDiscriminator
 from synthesis.server.server import Server
 from synthesis.shards.provenance import versions
 from synthesis.shards.stage import DataSet, WaitCallback

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 import yaml
 
-from command.settings import node
+from cli.settings import node
 from contracts import Ragged
-from datamodules import records, sources
-from datamodules.hub_sets import DEFAULT_HUB_KEYS
 from datamodules.settings import KINDS
+from datamodules.sources import raw_documents as sources
+from datamodules.sources import records
+from datamodules.sources.hub_datasets import DEFAULT_HUB_KEYS
 from evaluation import task
 from tests.objectives import made
 

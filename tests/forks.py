@@ -25,16 +25,17 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.hydra import Hydra
 from tqdm import tqdm
 
-from command.signals import INTERRUPTED
-from files.figure import library
+from cli.signals import INTERRUPTED
+from reports.figure import library
 from tests.processes import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = str(ROOT / "train.py")
 # What most forks would import otherwise, each anew; a fork sets its own signals and loggers
 WANTED = """pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
-    datamodules.documents datamodules.text_rows encoders.load encoders.simcse encoders.declutr
-    export.sentence_transformers synthesis.recipe training.run evaluation.catalogue""".split()
+    datamodules.documents datamodules.text_rows encoders.loading.load encoders.objectives.simcse
+    encoders.objectives.declutr export.sentence_transformers synthesis.recipe training.run
+    evaluation.catalogue""".split()
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)
 
@@ -170,7 +171,7 @@ def _as_command(
     importlib.reload(huggingface_hub.constants)  # it has read the environment
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has its children ignore
     if target == TRAIN and not drawn:
-        sys.modules["training.leave"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
+        sys.modules["training.finish"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
     if cwd is not None:
         os.chdir(cwd)
     Hydra.get_mode = lambda *_, **__: None  # as it is without hydra.mode=, and composes everything to find that out

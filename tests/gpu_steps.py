@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contracts import NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, Seq2SeqBatch, SpanBatch, TripletBatch
 from encoders import sentence_encoder
+from encoders.kernels.unpadded import BY_RUNS, Way
 from encoders.optim import adafactor, adamw
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.unpadded import BY_RUNS, Way
 from tests.objectives import built, settings
 
 ROWS = np.arange(6)

@@ -8,8 +8,8 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
-from command.config_files import CONFIGS
-from command.keys import check_types, declared, settings
+from cli.config_files import CONFIGS
+from cli.keys import check_types, declared, settings
 from comparison.__main__ import Keys as ComparisonKeys
 from comparison.sweep import read_words as read_sweep
 from comparison.sweep_file import words_of
@@ -20,10 +20,10 @@ from evaluation.__main__ import Keys as EvaluationKeys
 from evaluation.catalogue import ENTRIES, SUITES
 from export.__main__ import Keys as ExportKeys
 from export.embed import Keys as EmbedKeys
-from preview.__main__ import read_words as read_preview
 from synthesis.__main__ import Keys as SynthesisKeys
-from synthesis.report.afterwards import Afterwards
+from synthesis.report.actions import Afterwards
 from training.checks import check_model_and_data, check_values
+from training.preview.command import read_words as read_preview
 from training.stages import forced, stages_of
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,7 +6,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from command.keys import check_types, declared
+from cli.keys import check_types, declared
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 

@@ -6,14 +6,14 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from command.config_files import CONFIGS, choices  # it brings what configs leave to be found out
-from command.settings import node
+from cli.config_files import CONFIGS, choices  # it brings what configs leave to be found out
+from cli.settings import node
 from contracts.settings import build
 from datamodules.settings import KINDS as DATA
 from encoders.settings import KINDS as MODELS
 from training.settings import Run
 
-# Of a backbone that encoders.tiny writes
+# Of a backbone that encoders.loading.tiny writes
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 
 

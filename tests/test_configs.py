@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from command.keys import declared
+from cli.keys import declared
 from contracts.settings import keys_of, settings_class
 from training.checks import check_model_and_data, check_values
 from training.stages import forced, stages_of

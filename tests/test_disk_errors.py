@@ -7,7 +7,7 @@ import pytest
 from omegaconf.errors import ConfigAttributeError
 from safetensors import SafetensorError
 
-from command.statuses import exit_statuses
+from cli.exit_status import exit_statuses
 from contracts import InputError
 
 

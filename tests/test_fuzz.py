@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from command.keys import known_keys
+from cli.keys import known_keys
 from training.stages import as_value
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ COMMANDS = {  # module, config, words that make it work
     "export.embed": ("export.embed", ["encoder={texts}", "input={texts}", "output={out}.npy"]),
     "synthesis.__main__": ("synthesis", ["recipe=dino_x2", "generator={out}", "input={texts}", "output={out}"]),
     "comparison.__main__": ("comparison", ["runs=[{out}]", "output={out}"]),
-    "preview.__main__": (
+    "training.preview.command": (
         "train",
         [
             "data=sentences",
@@ -66,7 +66,7 @@ STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "workers", "parallel"
 WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
     transformers.models.gpt2.modeling_gpt2 transformers.models.t5.modeling_t5 sentence_transformers
     sklearn.linear_model scipy.stats optuna pyarrow.parquet datamodules.documents datamodules.text_rows
-    datamodules.scored_pairs encoders.load export.onnx_graph comparison.report training.run""".split()
+    datamodules.scored_pairs encoders.loading.load export.onnx_graph comparison.report training.run""".split()
 VALUES = [
     -1,
     0,
@@ -211,7 +211,7 @@ def test_no_command_line_leaves_more_than_a_line(places, monkeypatch):
     class Watched(subprocess.Popen):
         def __init__(self, words, *args, **keys):
             # When a run is finished, the commit of the project is asked for and its curve is drawn
-            if words[0] != "git" and Path(words[-1]) != ROOT / "files" / "render.py":
+            if words[0] != "git" and Path(words[-1]) != ROOT / "reports" / "render.py":
                 refuse(words)
             super().__init__(words, *args, **keys)
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import yaml
 
-from command.keys import known_keys
+from cli.keys import known_keys
 from docs.every_key import page as page_of_every_key
 from export.quantization import quantized, ranges_of
 from tests.forks import run_command

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from command import names
-from command.names import COMMANDS, CONSOLE
+from cli import names
+from cli.names import COMMANDS, CONSOLE
 
 ROOT = Path(__file__).resolve().parent.parent
 CHOICES = {  # command -> groups that it offers
@@ -76,7 +76,7 @@ def test_help_says_what_each_key_of_a_choice_means(choice):
 
 
 def test_a_race_has_a_page_of_its_own_on_the_console():
-    code = "import sys; from command.console import main; sys.argv[1:] = ['race', '--help']; main()"
+    code = "import sys; from cli.console import main; sys.argv[1:] = ['race', '--help']; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Train several objectives head to head")
     assert f"{CONSOLE} race race.texts=FOLDER" in done.stdout
@@ -85,7 +85,7 @@ def test_a_race_has_a_page_of_its_own_on_the_console():
 
 
 def test_mining_is_a_command_of_two_words_on_the_console():
-    code = "import sys; from command.console import main; sys.argv[1:] = ['prepare-data', 'mine', '--help']; main()"
+    code = "import sys; from cli.console import main; sys.argv[1:] = ['prepare-data', 'mine', '--help']; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert f"{CONSOLE} prepare-data mine encoder=" in done.stdout
 

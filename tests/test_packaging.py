@@ -20,7 +20,7 @@ PYPROJECT = tomllib.loads(PYPROJECT_TEXT)
 CORE = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 MODULES = PYPROJECT["tool"]["setuptools"]["py-modules"]
-PACKAGES = [name for name in PYPROJECT["tool"]["setuptools"]["packages"] if name != "command.configs"]
+PACKAGES = [name for name in PYPROJECT["tool"]["setuptools"]["packages"] if name != "cli.configs"]
 # Where it is not the name of the distribution
 IMPORT_NAMES = {
     "faiss-cpu": "faiss",

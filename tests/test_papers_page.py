@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from datamodules.corpora import CORPORA
+from datamodules.sources.corpora import CORPORA
 from evaluation.papers import AVERAGES
 from tests.guide import ROOT, commands_of, parts_of, text_of
 

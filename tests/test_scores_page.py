@@ -3,7 +3,7 @@
 import itertools
 import re
 
-from command.keys import of_defaults
+from cli.keys import of_defaults
 from evaluation.catalogue import ENTRIES, load_tasks
 from evaluation.generator_dev import GeneratorDev
 from evaluation.papers import AVERAGES

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from command.settings import node
+from cli.settings import node
 from contracts import InputError
 from contracts.settings import build, check, key, keys_of
 from datamodules.settings import KINDS

@@ -13,11 +13,12 @@ from unittest import mock
 import pytest
 from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
-from command import children, processes
-from command import statuses as command_line
-from command.children import run_child
-from command.names import COMMANDS
-from command.statuses import exit_statuses
+from cli import child_processes as children
+from cli import exit_status as command_line
+from cli import process_group as processes
+from cli.child_processes import run_child
+from cli.exit_status import exit_statuses
+from cli.names import COMMANDS
 from contracts import InputError
 from tests.forks import TRAIN, Started, run_command
 from tests.processes import Child, statuses
@@ -93,12 +94,12 @@ def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsy
 
 def test_a_process_that_we_start_finds_our_modules_and_not_the_users(tmp_path):
     (tmp_path / "files.py").write_text("raise SystemExit(5)")
-    assert run_child([sys.executable, "-c", "import files.whole"], tmp_path) == 0
+    assert run_child([sys.executable, "-c", "import storage.atomic"], tmp_path) == 0
 
 
 CHILD = "import sys, time; from command import children; children.begin_process(); print(1, flush=True); time.sleep(60)"
 PARENT = f"""import subprocess, sys
-from command import children
+from cli import child_processes as children
 children.begin_process()
 children.start([sys.executable, "-c", {CHILD!r}]).wait()
 """
@@ -137,8 +138,8 @@ def test_a_signal_while_something_is_imported_is_its_exit_status(number, tmp_pat
     """Whatever the module makes of an exception that is raised within it."""
     lines = ["import os, signal", "try:", f"    os.kill(os.getpid(), {number:d})", "    os.getpid()", "except: pass"]
     (tmp_path / "slow.py").write_text("\n".join(lines))
-    script = "import sys; from command.children import begin_process; begin_process(); sys.path.append(sys.argv[1]); "
-    assert said_by([sys.executable, "-c", f"{script}import slow", str(tmp_path)]) == (SIGNALS[number], "")
+    script = "import sys; from cli.child_processes import begin_process; begin_process(); sys.path.append(sys.argv[1])"
+    assert said_by([sys.executable, "-c", f"{script}; import slow", str(tmp_path)]) == (SIGNALS[number], "")
 
 
 @pytest.mark.parametrize("command", [words for _, words, _ in COMMANDS.values()])
@@ -301,7 +302,7 @@ def test_a_signal_that_comes_while_an_object_is_thrown_away_is_not_lost(number, 
     """Python prints what is raised in a callback of a weak reference, and goes on."""
     code = f"""
 import os, signal, sys, time, weakref
-from command.children import begin_process
+from cli.child_processes import begin_process
 signal.signal(signal.SIGINT, signal.default_int_handler)
 begin_process()
 class Thing: pass
@@ -330,9 +331,9 @@ def test_a_signal_while_items_are_written_waits_until_they_are(tmp_path):
     code = """
 import os, signal, sys, time, zipfile
 import numpy as np
-from command import signals
+from cli import signals
 from contracts import ItemScores
-from files.items import read_items, write_items
+from storage.items import read_items, write_items
 items = ItemScores(**{kind: {} for kind in ItemScores._fields} | {"gold": {"stsb": np.arange(9.0)}})
 signals.heed_signals()
 signals.AGAIN = 0.001

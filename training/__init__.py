@@ -1,4 +1,4 @@
-"""What happens around a fit. ``from training import train, compose``: the same from Python, without a command line."""
+"""Training runs: ``from training import train, compose`` does from Python what train.py does."""
 
 import training.settings  # noqa: F401  Hydra is told which classes configs/ names
 from training.from_python import Trained, compose, train

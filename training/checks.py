@@ -1,4 +1,4 @@
-"""Refuse a run that cannot work, with one sentence, before anything is built, trained or written."""
+"""Checks of a run's config before anything is built, trained or written."""
 
 import re
 import shutil
@@ -12,17 +12,17 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from command.children import check_number
-from command.config_files import choices
-from command.keys import check_types, declared
-from command.processes import launched
-from command.settings import resolved
+from cli.child_processes import check_number
+from cli.config_files import choices
+from cli.keys import check_types, declared
+from cli.process_group import launched
+from cli.settings import resolved
 from contracts import InputError, NotWritten
 from contracts.settings import build, keys_of, nearest
 from evaluation.scorer import Scorer
-from files.checkpoint import load_checkpoint
+from storage.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
-from training.parts import data_of, model_settings, settings_of
+from training.data_parts import data_of, model_settings, settings_of
 from training.settings import Run
 
 LOGGED_BY_EVERY_RUN = (

@@ -1,13 +1,13 @@
-"""The learning curve as a picture: the monitored score, each loss on its own scale, the learning rate."""
+"""``curve.png``: the monitored score, the losses and the learning rate over steps."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from files.curves import Curves, Line, completed, data_of, lines_of
-from files.figure import Figure, draw
-from files.metrics import Row, numbers, read_rows
-from files.whole import write_whole
+from reports.curves import Curves, Line, completed, data_of, lines_of
+from reports.figure import Figure, draw
+from storage.atomic import write_whole
+from storage.metrics import Row, numbers, read_rows
 
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
 RATE = "train/lr"

@@ -1,4 +1,4 @@
-"""In-domain sentences become triplets before a run in stages begins: synthesis is started as the command that it is.
+"""GenSE on in-domain sentences: triplets are synthesised before the stages start.
 
 What is to be scored is left out of the texts: the sentences of the run's tasks go to synthesis as a file, which counts
 those that it meets. Everything lies in ``domain.folder``; the command goes on where it was.
@@ -13,16 +13,16 @@ from typing import TypedDict
 
 from omegaconf import DictConfig, OmegaConf
 
-from command.children import lone_environment, run_child
-from command.config_files import ROOT
-from command.keys import check_types, declared, of_defaults
+from cli.child_processes import lone_environment, run_child
+from cli.config_files import ROOT
+from cli.keys import check_types, declared, of_defaults
 from contracts import InputError, is_address
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
 from evaluation.task import Options
-from files.listing import list_files
+from readers.listing import list_files
 from training.checks import names_of
-from training.parts import data_of, make_data
+from training.data_parts import data_of, make_data
 from training.scoring import in_form_that_is_there, own_suite
 from training.stages import Stage, as_value, as_words
 

@@ -1,4 +1,4 @@
-"""The one error of a run that has started: it could not go on, and says where and what is left."""
+"""The error of a run that has started and cannot continue."""
 
 
 class TrainingFailed(RuntimeError):

@@ -1,4 +1,4 @@
-"""One fit: the callbacks, the loggers, what is scored while training, and the weights that it begins from."""
+"""One fit: callbacks, loggers, scoring during training, and initial weights."""
 
 import gc
 import logging
@@ -14,10 +14,10 @@ from omegaconf import DictConfig
 from contracts import DataModule, InputError
 from encoders.lora import is_adapter
 from evaluation.callback import FinalScores, ScoreCallback
-from files.checkpoint import load_checkpoint
-from files.manifest import Damaged
+from storage.checkpoint import load_checkpoint
+from storage.manifest import Damaged
 from training.callbacks.checkpoints import BEST, RunCheckpoints
-from training.callbacks.companions import Companions
+from training.callbacks.other_ranks import Companions
 from training.callbacks.progress import Progress
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption

@@ -1,4 +1,4 @@
-"""Claim the output folder of a run, and find the checkpoint that it continues from, before anything is loaded."""
+"""The output folder of a run: who owns it, and from which checkpoint the run continues."""
 
 import logging
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from contracts import InputError
 from export.folder import EXPORT
-from files.manifest import damage_of
-from files.ownership import (
+from storage.manifest import damage_of
+from storage.ownership import (
     Marker,
     check_identity,
     check_owner,

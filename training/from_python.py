@@ -1,4 +1,4 @@
-"""Training from Python: ``encoder, folder, results = train([("question", "answer"), ...], model="simcse")``.
+"""The Python API: ``encoder, folder, results = train([("question", "answer"), ...], model="simcse")``.
 
 What is told becomes the words of a command line, and goes the way of these: config, checks, claim, resume, results.
 Rows in memory become a file in the cache, named by its content. Not in the run's folder, which is known by what it
@@ -19,24 +19,24 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from command.config_files import CONFIGS
-from command.keys import GROUPS, check_numbers
-from command.line import logs_shown
-from command.processes import launched
-from command.settings import node
-from command.signals import INTERRUPTED, TERMINATED
-from command.statuses import judged
-from command.words import check_paths, check_words
+from cli.arguments import check_paths, check_words
+from cli.config_files import CONFIGS
+from cli.exit_status import judged
+from cli.hydra_main import logs_shown
+from cli.keys import GROUPS, check_numbers
+from cli.process_group import launched
+from cli.settings import node
+from cli.signals import INTERRUPTED, TERMINATED
 from contracts import InputError, NotWritten, Results
-from files.kept_rows import cache_folder, keep_rows
-from files.ownership import LOCK, let_go
+from storage.cached_rows import cache_folder, keep_rows
+from storage.ownership import LOCK, let_go
 from training.failures import TrainingFailed
 from training.given_rows import words_of_rows
 from training.settings import Run
 from training.stages import as_value, finished_before, forced
 
 if TYPE_CHECKING:  # torch takes seconds to import
-    from encoders.embedding import LoadedEncoder
+    from encoders.loading.embedding import LoadedEncoder
 
 PARTS = re.compile(r"data\.parts(\.[^.]+)?")  # of a mixture
 
@@ -211,7 +211,7 @@ def _undrawn() -> Iterator[None]:
 
 def _loaded(folder: Path) -> Trained:
     from encoders import load_encoder
-    from files.results import read_results
+    from storage.results import read_results
 
     encoder = load_encoder(folder) if (folder / "encoder").is_dir() else None
     return Trained(encoder, folder, read_results(folder / "results.json"))

@@ -1,4 +1,4 @@
-"""What rows in memory are, and what may be trained on them."""
+"""Rows given in memory: accepted types and their checks."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""What a run is known by: eight hex digits of what decides its result, in its folder's name and in its record."""
+"""The identity of a run: eight hex digits of what decides its result, in its folder name and record."""
 
 import hashlib
 import json
@@ -7,8 +7,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from command.settings import resolved
-from files.ownership import read_marker
+from cli.settings import resolved
+from storage.ownership import read_marker
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (

@@ -1,4 +1,4 @@
-"""``data.max_length`` is what a training text is cut at, ``model.max_length`` what the encoder reads ever after.
+"""Text lengths: ``data.max_length`` in training, ``model.max_length`` for scores and export.
 
 Neither follows the other. Where nobody gave the first, it is the objective's published one, or of pairs and triplets
 what covers their texts; and what the backbone reads if that is less.
@@ -11,13 +11,13 @@ from hydra.utils import get_class, get_object
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoConfig
 
-from command.config_files import CONFIGS, choices
+from cli.config_files import CONFIGS, choices
 from contracts import InputError
 from encoders.appended_prompt import ids_behind
-from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.lengths import length_to_train, longest_input
+from encoders.loading.backbones import from_pretrained, load_tokenizer
 from encoders.objective import Objective
-from training.parts import built, data_of
+from training.data_parts import built, data_of
 
 log = logging.getLogger(__name__)
 

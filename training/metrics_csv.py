@@ -1,4 +1,4 @@
-"""``metrics.csv``: one row per step, one column per name, written so that a kill loses nothing that a resume needs.
+"""``metrics.csv``: written so that a killed run can be continued without losing rows.
 
 Lightning's own CSV logger deletes the file when a run is continued. Here rows beyond the checkpoint's step are cut and
 the rest is kept, so that the file of a killed and continued run equals that of an uninterrupted one.
@@ -15,8 +15,8 @@ from typing import Any
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from files.metrics import Row, read_rows
-from files.whole import write_whole
+from storage.atomic import write_whole
+from storage.metrics import Row, read_rows
 from training.failures import TrainingFailed
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""What is about to be trained, on what and how long, in a few lines before the first step."""
+"""The opening block: what is trained, on which data and for how long, printed before the first step."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,12 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
-from encoders.compiled import compiled
-from encoders.compiler import check_compiler
+from encoders.kernels.compiled_layers import compiled
+from encoders.kernels.compiler import check_compiler
 from encoders.objective import Objective
 from encoders.optim import planned_steps
 from evaluation.callback import ScoreCallback
-from training.account import account_of
+from training.data_summary import account_of
 
 log = logging.getLogger("train")
 

@@ -1,4 +1,4 @@
-"""What is settled before a run, or a stage of one, trains: its processes, its folder, a tiny backbone."""
+"""Preparation of a run: process group, output folder, ``backbone=tiny``."""
 
 import contextlib
 import itertools
@@ -14,14 +14,14 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from transformers.utils import logging as transformers_logging
 
-from command.processes import from_rank_zero, launched, leave_group_at_exit
+from cli.process_group import from_rank_zero, launched, leave_group_at_exit
 from contracts import InputError
+from encoders.loading.tiny import TINY_BACKBONES
 from encoders.pooling import POOLERS
-from encoders.tiny import TINY_BACKBONES
-from files.whole import write_whole
+from storage.atomic import write_whole
+from training.data_parts import make_data
 from training.folder import claim_folder
 from training.identity import identity_in
-from training.parts import make_data
 from training.stages import Stage
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""A run from its config to its exit status: each stage is composed, checked, prepared, fitted and left.
+"""A run from its config to its exit status, stage by stage.
 
 A run without stages is one stage. ``stages.py`` composes, ``checks.py`` refuses, ``prepare.py`` settles the folder and
 the backbone, ``fit.py`` trains, ``leave.py`` writes what stays; here they follow each other.
@@ -14,21 +14,21 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from command.children import works_for_another
-from command.processes import from_rank_zero
-from files.ownership import LOCK, work_for
-from training.callbacks.companions import Companions
+from cli.child_processes import works_for_another
+from cli.process_group import from_rank_zero
+from storage.ownership import LOCK, work_for
+from training.callbacks.other_ranks import Companions
 from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
+from training.data_parts import make_data, make_model
 from training.domain import domain_words, synthesise_domain
+from training.finish import finish, finish_stages
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
-from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
-from training.parts import make_data, make_model
 from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, say_finished, stages_of
 from training.targets import check_targets
-from training.wandb_login import close_wandb
+from training.wandb_session import close_wandb
 
 log = logging.getLogger("train")
 

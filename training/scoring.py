@@ -1,4 +1,4 @@
-"""What a run scores while it trains and at its end; a preset's choice gives way to the tables that are there."""
+"""The choice of what is scored during and after training, and of the monitored score."""
 
 import logging
 import re
@@ -10,15 +10,15 @@ import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from command.keys import of_defaults
-from command.settings import resolved
+from cli.keys import of_defaults
+from cli.settings import resolved
 from contracts import DataModule, Writer
 from encoders.objective import Objective
 from evaluation.callback import Suites, choose_suites
 from evaluation.catalogue import files, is_task
-from evaluation.own.words import own_tasks
 from evaluation.task import Options, Task
 from evaluation.tsv import SENTEVAL
+from evaluation.user_tasks.resolve import own_tasks
 from training.checks import check_scoring, names_of
 
 USUAL = "sts"  # the suite of configs/train.yaml

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from command.settings import register
+from cli.settings import register
 from contracts.settings import key
 from datamodules.settings import KINDS as DATA
 from encoders.settings import KINDS as MODELS

@@ -1,4 +1,4 @@
-"""The stages of a run. Each is an ordinary run, composed from the same words as the whole and words of its own.
+"""The stages of a run: each is an ordinary run that starts from the weights of the one before.
 
 What an experiment says under ``stages.NAME`` reads like a command line (``data: qa`` chooses, ``data.fraction: 0.5``
 sets). Its words stand before those of the command line, and ``stages.NAME.KEY=VALUE`` of the command line behind them:
@@ -20,11 +20,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from command.processes import launched
-from command.statuses import explained, input_error
+from cli.exit_status import explained, input_error
+from cli.process_group import launched
 from contracts import InputError, check_local_output
 from contracts.settings import nearest
-from files.manifest import Damaged, is_finished, read_record
+from storage.manifest import Damaged, is_finished, read_record
 from training.identity import following, identity_in, identity_of
 
 log = logging.getLogger("train")

@@ -1,4 +1,4 @@
-"""What a config may have built: classes of the expected kinds, from this project or Lightning.
+"""Checks of the classes that ``_target_`` may name: expected types, from this project, Lightning or allowed packages.
 
 A name is looked up, and what is found decides: where a class is defined, and what it is one of. Others need
 ``allow_targets=[PREFIX]``.
@@ -13,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
-from command.keys import check_types
-from command.settings import resolved
-from command.targets import found_at, imported, is_allowed
+from cli.keys import check_types
+from cli.settings import resolved
+from cli.targets import found_at, imported, is_allowed
 from contracts import InputError
 
 OURS = ("datamodules", "encoders", "evaluation", "training")
@@ -35,7 +35,7 @@ NEEDS = {  # of a class of somebody's own: what it is made from, and what is ask
     "data.parts.*": ("datamodules.text_data.TextData", ("yields",)),
 }
 BUILT = {key.partition(".")[0] for key in KINDS}
-MAKERS = ("training.wandb_login.wandb_logger",)  # functions of ours that make one
+MAKERS = ("training.wandb_session.wandb_logger",)  # functions of ours that make one
 
 
 def check_targets(cfg: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""What a run, or one in stages, says of its headline at its end: better, worse, or not told apart, and what to try."""
+"""The verdict of a run: its headline score before and after training, and what to try next."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,10 +7,10 @@ from omegaconf import DictConfig
 
 from contracts import ITEMS_FILE, ItemScores, Results, Verdict
 from evaluation.verdict import Headline, choose_headline, judge, with_before
-from files.items import read_items
-from files.metrics import read_rows
+from storage.items import read_items
+from storage.metrics import read_rows
+from training.advice import Facts, of_manifest, to_try
 from training.fit import Fitted, mode_of
-from training.to_try import Facts, of_manifest, to_try
 
 
 def items_of(fitted: Fitted) -> ItemScores | None:

@@ -1,8 +1,8 @@
-"""The data of the evaluation: where each set comes from, how it becomes a table, and whether a table is whole."""
+"""Evaluation data: download, conversion to tables, and integrity checks."""
 
 from evaluation.acquire.check import check
 from evaluation.acquire.fetch import fetch
-from evaluation.acquire.own import own_report
 from evaluation.acquire.registry import Report, Row, listing, manifest
+from evaluation.acquire.user_tasks import own_report
 
 __all__ = ["Report", "Row", "check", "fetch", "listing", "manifest", "own_report"]

@@ -1,4 +1,4 @@
-"""COCO's captions and ResNet-101 vectors: SentEval's pickles, read by an unpickler that makes arrays and nothing else.
+"""COCO captions and ResNet-101 vectors, read from SentEval's pickles by a restricted unpickler.
 
 A pickle names functions to call. Only those by which NumPy rebuilds an array of numbers are let through; anything
 else is refused before it is looked up.
@@ -13,8 +13,8 @@ import numpy as np
 
 from evaluation.acquire.origin import Maker, Origin, Place, Rows, Table
 from evaluation.tasks.captions import CAPTIONS, IMAGES
-from files.archives import BadArchive, Members
-from files.download import File
+from readers.archives import BadArchive, Members
+from readers.download import File
 
 _BASE = "https://dl.fbaipublicfiles.com/senteval/coco_r101_feat"
 _ALLOWED = {

@@ -1,4 +1,4 @@
-"""Says of each table whether it is whole, before hours are spent on it."""
+"""Integrity checks of evaluation tables."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

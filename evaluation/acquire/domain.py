@@ -1,4 +1,4 @@
-"""The domain sets: AskUbuntu, CQADupStack, Twitter URL and PIT-2015 as TSDAE's package useb has them."""
+"""Domain data sets: AskUbuntu, CQADupStack, Twitter URL and PIT-2015, as in TSDAE's package useb."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from evaluation.acquire.origin import Maker, Origin, Place, Rows, Table, cells, file_at, github, labelled, picked
-from files.archives import BadArchive, Members
+from readers.archives import BadArchive, Members
 
 _HOST = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation"
 _UNDECIDED = 3  # votes or rating between paraphrase and none

@@ -1,4 +1,4 @@
-"""Gets the sets and writes them as tables; what is there is kept."""
+"""Download and conversion of evaluation data; existing tables are kept."""
 
 import contextlib
 import gzip
@@ -13,9 +13,9 @@ from contracts import InputError
 from evaluation.acquire.origin import FORM, TEXTS, Origin, Place, Rows, Table
 from evaluation.acquire.registry import Report, Row, chosen
 from evaluation.tsv import read_columns
-from files.archives import BadArchive, Members
-from files.download import FOLDER, Downloads, NotGot, in_folder
-from files.whole import whole_file, write_whole
+from readers.archives import BadArchive, Members
+from readers.download import FOLDER, Downloads, NotGot, in_folder
+from storage.atomic import whole_file, write_whole
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""SentEval's classification sets, raw and in the form in which its script hands them to an encoder, and probing.
+"""SentEval's classification and probing sets, raw and in the form of its download script.
 
 MR, CR, SUBJ, MPQA: ``cat -v`` and the Treebank tokeniser over files in Windows-1252; SNLI: the tokeniser alone; TREC:
 Latin-1, backticks and apostrophes deleted; SST, MRPC and the ten probing tasks as they are.
@@ -24,7 +24,7 @@ from evaluation.acquire.origin import (
 )
 from evaluation.acquire.text_forms import treebank, unquoted, visible_treebank, windows
 from evaluation.tasks.labelled import PROBING, PROBING_ROWS, PROBING_SPLITS
-from files.archives import BadArchive, Members
+from readers.archives import BadArchive, Members
 
 _FAIR, _FAIR_NAME = "https://dl.fbaipublicfiles.com/senteval/senteval_data", "SentEval (dl.fbaipublicfiles.com)"
 _KIM, _KIM_NAME = (

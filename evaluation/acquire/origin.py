@@ -1,4 +1,4 @@
-"""What a set is to the code that gets it: its tables, its licence, and the places that have it, best first."""
+"""The origin of a data set: tables, licence and download locations."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from files.archives import BadArchive, Members
-from files.download import File
+from readers.archives import BadArchive, Members
+from readers.download import File
 
 FORM = ".senteval"
 TEXTS = ("sentence", "sentence1", "sentence2", "premise", "hypothesis", "caption", "title", "text")  # columns

@@ -1,4 +1,4 @@
-"""Which sets there are, which of them a task needs, and reports on them of a row per table."""
+"""Registry of data sets: which sets exist, which tasks need them, and their status."""
 
 import json
 from collections import Counter
@@ -12,8 +12,8 @@ from evaluation.acquire import captions, domain, labelled, sts
 from evaluation.acquire.origin import FORM, Origin, Table
 from evaluation.catalogue import ENTRIES, SUITES
 from evaluation.tsv import table
-from files.download import RECORD
-from files.manifest import sha256_of
+from readers.download import RECORD
+from storage.manifest import sha256_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

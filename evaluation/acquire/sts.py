@@ -1,4 +1,4 @@
-"""STS12-16, STS benchmark, SICK and BIOSSES: SemEval's archives, raw, and tokenised as SentEval's script does it.
+"""STS12-16, STS benchmark, SICK and BIOSSES, raw and as tokenised by SentEval's script.
 
 SentEval's form is Moses-tokenised; lower-cased for STS12-16 and the benchmark, cased for SICK.
 """
@@ -22,7 +22,7 @@ from evaluation.acquire.origin import (
 )
 from evaluation.acquire.text_forms import moses, moses_lower
 from evaluation.tasks.sts import SICK, STSB, YEARS
-from files.archives import BadArchive, Members
+from readers.archives import BadArchive, Members
 
 _WIKI, _QCRI = "http://ixa2.si.ehu.es/stswiki/images", "http://alt.qcri.org"
 SUBSETS = {

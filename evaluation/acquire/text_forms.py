@@ -1,4 +1,4 @@
-"""The text forms that SentEval's script feeds to an encoder.
+"""Text normalisation of SentEval's download script.
 
 STS sets: Moses' ``tokenizer.perl -l en -no-escape``, here by the library sacremoses. MR, CR, SUBJ, MPQA and SNLI:
 ``cat -v`` over bytes in Windows-1252 (SNLI has no such bytes), then the Penn Treebank tokenisation of 1995. Its rules
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from files.archives import BadArchive
+from readers.archives import BadArchive
 
 _Rule = Callable[[str], str]
 

@@ -1,4 +1,4 @@
-"""A query's few candidates, found by BM25 beforehand, are put into the order of their cosine: AskUbuntu.
+"""AskUbuntu: reranking of a query's candidates by cosine.
 
 The protocol of TSDAE (Wang et al. 2021, package useb), which GenSE table 3 follows: a stable sort of the 20
 candidates, so that ties keep the order of BM25; queries without a similar question are left out.

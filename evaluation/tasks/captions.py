@@ -1,4 +1,4 @@
-"""SentEval's image and caption retrieval (COCO): two linear maps bring vectors of images and of captions together.
+"""SentEval's image and caption retrieval on COCO, with two learnt linear maps.
 
 Conneau and Kiela 2018, after Kiros et al. 2014. Maps to 1,000 dimensions are trained so that an image and its caption
 are closer, by cosine, than either is to random others by a margin; then each image looks for its five captions and

@@ -1,4 +1,4 @@
-"""SentEval's classification tasks: how well a simple classifier on frozen vectors tells the classes apart.
+"""SentEval's classification tasks on frozen vectors.
 
 Three schemes (``senteval/tools/validation.py``; Conneau and Kiela 2018), each with scores for dev and test:
 

@@ -1,4 +1,4 @@
-"""SentEval's two kinds of classifier behind one interface, and the splits of the rows that they are trained on.
+"""SentEval's two classifiers behind one interface, and their data splits.
 
 One is its own, trained by Adam or RMSprop; the other is scikit-learn's logistic regression.
 """

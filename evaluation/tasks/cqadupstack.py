@@ -1,4 +1,4 @@
-"""Questions of a forum must find their duplicates among all its other questions: CQADupStack.
+"""CQADupStack: retrieval of duplicate questions in a forum.
 
 The form of TSDAE (Wang et al. 2021, package useb), which GenSE table 3 follows, and not that of BEIR or MTEB: a
 forum's queries are taken out of its documents; the 100 nearest by cosine are kept; average precision is over these 100

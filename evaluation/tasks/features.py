@@ -1,4 +1,4 @@
-"""What a classifier sees of one or two sentences' vectors; every row ends in a 1, whose weight is the bias.
+"""Classifier features of one or two sentence vectors, with a bias column.
 
 Shape letters: N rows, U texts, D width of a vector, E width of a row.
 """

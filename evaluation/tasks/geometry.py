@@ -1,4 +1,4 @@
-"""How an encoder uses its space: alignment, uniformity, anisotropy, effective rank and norm on STS-B's sentences.
+"""Geometry of an embedding space: alignment, uniformity, anisotropy, effective rank and norm on STS-B.
 
 These are raw values and not percentages. With f the vector scaled to length 1 (Wang and Isola 2020):
 

@@ -1,4 +1,4 @@
-"""SentEval's classification sets and the ten probing sets: which tables hold them, and what their labels are called."""
+"""Tables and labels of SentEval's classification and probing sets."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""SentEval's classifiers, all at once: each regularisation value on each split of the data is a member of one batch.
+"""SentEval's classifiers trained as one batch over regularisation values and data splits.
 
 The members of one split draw the same rows in the same order, because SentEval sets the seed anew for each classifier:
 a batch is gathered once per split and multiplied with all of their weights. Initial weights, batch order, updates and

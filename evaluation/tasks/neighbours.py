@@ -1,4 +1,4 @@
-"""Labels in the space as it is, without training: accuracy of the nearest neighbours' vote, V-measure of k-means.
+"""Label quality of an embedding space without training: nearest neighbour accuracy and k-means V-measure.
 
 Vectors are of length 1. Neighbours of test rows are training rows; of a set that is not split, all its other rows. The
 clusters are of the test rows, as many as they have labels.

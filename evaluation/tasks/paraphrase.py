@@ -1,4 +1,4 @@
-"""The pairs of GenSE table 3: tweets that say the same or not, by their cosine, and BIOSSES, which is an STS set.
+"""Paraphrase pairs by cosine (GenSE table 3), and BIOSSES as an STS set.
 
 Twitter-URL and PIT-2015 (TwitterPara) follow the protocol of TSDAE (Wang et al. 2021, package useb): average precision
 without the pairs on which the annotators could not agree, and Spearman's correlation with the votes over all pairs.

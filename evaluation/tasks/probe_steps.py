@@ -1,4 +1,4 @@
-"""The arithmetic of one training step of many classifiers: logits, gradients by hand, and the optimisers' updates.
+"""One optimisation step of many linear classifiers: logits, gradients and updates.
 
 Autograd and torch.optim would spend most of a step of such small models on bookkeeping.
 

@@ -1,4 +1,4 @@
-"""SentEval's supervised relatedness (SICK-R, STS-B): a softmax over the ratings 1..5 on the features of two sentences.
+"""SentEval's supervised relatedness (SICK-R, STS-B): softmax over ratings 1..5 on pair features.
 
 Conneau and Kiela 2018, after Tai, Socher and Manning 2015. Features are |a - b| and a * b, the target of a rating is
 its share between the two whole numbers around it, the loss is the mean squared error of the five probabilities, and

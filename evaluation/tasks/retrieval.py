@@ -1,4 +1,4 @@
-"""Queries must find their documents among all documents: by cosine, or by TF-IDF.
+"""Retrieval of documents for queries by cosine or TF-IDF.
 
 Of a tie's places each is as likely as any other, so its relevant documents stand at their expected ones: counting a tie
 as a win would give a collapsed encoder, whose similarities are all the same, 100 %. Without ties the measures are those

@@ -1,4 +1,4 @@
-"""Semantic textual similarity: how the cosine of two sentences' vectors correlates with people's ratings.
+"""Semantic textual similarity: correlation of cosine and human ratings.
 
 A year's test set is several subsets. ``all`` is one correlation over their concatenation (Reimers and Gurevych 2019;
 Gao et al. 2021), ``mean`` and ``wmean`` average the subsets' own correlations, plainly or by their number of pairs

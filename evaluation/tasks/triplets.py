@@ -1,4 +1,4 @@
-"""A text and two others, of which the first should be nearer: in how many rows it is, by the cosine."""
+"""Triplet accuracy: how often the positive is nearer to the anchor than the negative."""
 
 from collections.abc import Iterator, Sequence
 

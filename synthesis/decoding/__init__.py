@@ -1,1 +1,1 @@
-"""Prompts to texts: a generator, its caches, and how tokens are drawn."""
+"""Decoding: generators, key-value caches and sampling."""

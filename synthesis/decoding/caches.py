@@ -1,4 +1,4 @@
-"""Key-value caches for rows that come and go, in which every row ends at the same column.
+"""Key-value caches for a changing set of rows that all end at the same column.
 
 All rows write their next token into column ``time``; a row that joins puts its prompt into the columns right before
 it, so older and longer rows simply begin further left. Nothing is copied per step: the model attends to a view that

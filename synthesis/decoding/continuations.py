@@ -1,4 +1,4 @@
-"""What is asked of the decoding, and what comes out."""
+"""Requests to a decoder, and their results."""
 
 import math
 from dataclasses import dataclass

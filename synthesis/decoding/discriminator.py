@@ -1,4 +1,4 @@
-"""A generator as its own discriminator, GenSE's or an instruct model: how it is asked, and what it says of a pair."""
+"""A generator as discriminator, as in GenSE, or an instructed model: question and probability of an answer."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from transformers import AutoConfig
 from transformers.utils.hub import cached_file
 
 from contracts import InputError
-from encoders.backbones import from_pretrained
-from encoders.writers import writes_alone
+from encoders.loading.backbones import from_pretrained
+from encoders.loading.generative import writes_alone
 from prompts import DIRECTIONS, GENERATOR_FILE, Direction, PromptIds, Prompts, parse_prompts, read_generator_prompts
 from synthesis.decoding.continuations import PromptText
 from synthesis.decoding.encoder_decoder import load_encoder_decoder

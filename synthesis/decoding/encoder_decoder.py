@@ -1,4 +1,4 @@
-"""Load any T5-like encoder-decoder with its tokenizer: a prompt is read once, each answer begins at the start token.
+"""Encoder-decoder generators: a prompt is encoded once, and each answer starts at the start token.
 
 Decoding shares one cache column for tokens of different positions (see `caches`). That is right for decoders that see
 only how far tokens lie apart, as T5's relative bias does; learnt absolute positions would be wrong.
@@ -15,8 +15,8 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, Dynam
 from transformers.modeling_outputs import BaseModelOutput
 
 from contracts import InputError
-from encoders.backbones import from_pretrained, load_whole
-from encoders.writers import why_not_t5
+from encoders.loading.backbones import from_pretrained, load_whole
+from encoders.loading.generative import why_not_t5
 from synthesis.decoding.caches import CrossAttentionCache, CrossAttentionStates, PrefillOutput, RowCache
 from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
 

@@ -1,4 +1,4 @@
-"""Load any causal language model with its tokenizer, by hub id or folder, for decoding."""
+"""Causal language models as generators, by hub id or folder."""
 
 import contextlib
 import inspect
@@ -15,9 +15,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from contracts import InputError
-from encoders.backbones import check_vocabulary, from_pretrained, load_whole
-from encoders.faster_layers import WORTH_IT_TOKENS, packed_linears
-from encoders.writers import why_not_causal
+from encoders.kernels.faster_layers import WORTH_IT_TOKENS, packed_linears
+from encoders.loading.backbones import check_vocabulary, from_pretrained, load_whole
+from encoders.loading.generative import why_not_causal
 from synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache
 from synthesis.decoding.continuations import PromptText, asked_and_begun
 

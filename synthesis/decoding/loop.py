@@ -1,4 +1,4 @@
-"""Sample continuations of many prompts at once, each a function of (seed, prompt, sample) alone.
+"""The decoding loop: continuations of many prompts, each a function of (seed, prompt, sample) alone.
 
 A prompt and its counter prompts are run through the model once, for all samples that continue them. Each sample then
 holds a row of the cache for its prompt and one for each counter prompt. Samples leave as soon as they are finished, and

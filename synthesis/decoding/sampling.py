@@ -1,4 +1,4 @@
-"""Draw tokens: self-debiasing, top-k, top-p and random numbers that are a function of (seed, prompt, sample, position).
+"""Token sampling: self-debiasing, top-k, top-p and reproducible random numbers.
 
 The published order (that of transformers): temperature, top-k, then top-p over what top-k left, renormalised. A token
 is found by its place in the cumulative distribution over token ids, not over ranks: two tokens of nearly equal

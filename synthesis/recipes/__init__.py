@@ -1,1 +1,1 @@
-"""A file for each recipe of a data set."""
+"""Recipes, one file each."""

@@ -1,4 +1,4 @@
-"""Texts from instructions (DINO, Schick and Schuetze 2021): first sentences from nothing, second ones, or both.
+"""DINO: sentence pairs from instructions (Schick and Schuetze 2021).
 
 A unit is one input and the labels to write for; a group is one of its labels, with as many samples as are wanted. A
 shard is done when all groups of its units are. Which samples a group asks for depends on its own answers alone, so
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from command.processes import Ranks
+from cli.process_group import Ranks
 from contracts import InputError
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.generator import Generator

@@ -1,4 +1,4 @@
-"""Triplets from a generator that is its own discriminator (Chen et al., EMNLP 2022): what is asked, and what comes out.
+"""GenSE: triplets from a generator that is its own discriminator (Chen et al., EMNLP 2022).
 
 For every sentence and direction some candidates are written, and the model says of each whether it follows. All of that
 is kept as one *scored row*; which rows become triplets is decided from them alone (`triplet_rules`), as often as one
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, TypedDict
 
-from command.processes import Ranks
+from cli.process_group import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, Direction, Prompts
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
@@ -19,7 +19,7 @@ from synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Dis
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import decode_shards
 from synthesis.sentences.preparation import Prepared
-from synthesis.server.asking import ServedDiscriminator
+from synthesis.server.clients import ServedDiscriminator
 from synthesis.server.server import Server
 from synthesis.shards.stage import Stage, WaitCallback
 from synthesis.shards.store import LabelCounts, LeftOut

@@ -1,4 +1,4 @@
-"""Pairs by back-translation: a sentence into another language and back, by any two translation models of transformers.
+"""Pairs by back-translation with two translation models.
 
 Models are decoded by transformers' own beam search, as each family (Marian, M2M-100, NLLB, mBART, T5) has positions and
 start tokens of its own.
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
-from command.devices import device_of
+from cli.devices import device_of
 from contracts import InputError
-from encoders.backbones import from_pretrained, load_whole
+from encoders.loading.backbones import from_pretrained, load_whole
 from synthesis.decoding.generator import PRECISIONS, by_length
 from synthesis.shards.provenance import identify_generator
 from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, SentenceCandidates

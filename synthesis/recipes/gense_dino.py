@@ -1,4 +1,4 @@
-"""Triplets of DINO's pairs: texts of one label follow from the first sentence, those of another contradict it."""
+"""Triplets from DINO's pairs: one label gives the entailments, another the contradictions."""
 
 from dataclasses import dataclass, field
 from itertools import groupby

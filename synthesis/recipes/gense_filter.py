@@ -1,9 +1,9 @@
-"""Triplets by other rules, from what another recipe has written and judged: no model, any number of times."""
+"""Triplets from the scored rows of another recipe by other filter rules, without a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from command.children import check_number
+from cli.child_processes import check_number
 from contracts import InputError
 from synthesis.recipe import Recipe
 from synthesis.rules.triplet_rules import Rules

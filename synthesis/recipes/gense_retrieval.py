@@ -1,4 +1,4 @@
-"""Pairs by retrieval: nothing is written, candidates are the sentences of the same input that BM25 finds alike.
+"""Pairs by BM25 retrieval among the input sentences.
 
 Those that follow are kept, as the paper's baseline has it; those that contradict only where they are asked for.
 

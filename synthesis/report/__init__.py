@@ -1,1 +1,1 @@
-"""What lies beside a data set for a person."""
+"""Reports on a data set."""

@@ -1,4 +1,4 @@
-"""A blind sheet for a person to label, and the comparison with the labels that the texts were written for.
+"""A blind annotation sheet, and the agreement of its labels with the intended ones.
 
 As table 3 of the paper: of the pairs that were written for a label, how many percent a person gives which label. Pairs
 whose labels are similarities (0, 0.5, 1) are drawn as they are trained on: without copies, smoothed (0.1, 0.5, 0.9),
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contracts import InputError
-from files.tables import Cell, Column, Table, columns, markdown
-from files.whole import write_whole
+from reports.tables import Cell, Column, Table, columns, markdown
+from storage.atomic import write_whole
 from synthesis.shards.store import read_entries
 
 SHEET, KEY, TABLE = "annotation.csv", "annotation-key.json", "annotation.md"

@@ -1,4 +1,4 @@
-"""README.md of a data set: what it is and how it was made, in the form that dataset hubs and ``datasets`` read."""
+"""The data card of a data set, in the format of the hub."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from files.page import environment
-from files.whole import write_whole
 from prompts import DIRECTIONS, Direction
+from reports.page import environment
+from storage.atomic import write_whole
 from synthesis.shards.store import X1
 
 CARD = "README.md"

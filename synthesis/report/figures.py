@@ -1,12 +1,12 @@
-"""The figures of a report: what became of the texts, yield over time, and distributions of each label."""
+"""Figures of a report: outcomes, yield over time, and distributions per label."""
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from files.figure import Figure, coloured, faded, shaped
-from files.tables import Column, Table, columns
+from reports.figure import Figure, coloured, faded, shaped
+from reports.tables import Column, Table, columns
 from synthesis.report.measures import BINS, LONGEST, Measured
 from synthesis.rules.triplet_rules import ANSWER_BINS
 from synthesis.shards.store import LabelCounts, ShardRecord

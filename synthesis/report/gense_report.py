@@ -1,4 +1,4 @@
-"""What lies beside triplets for a person: report.html, report.md with pictures, and a data card.
+"""The report on triplets: report.html, report.md and a data card.
 
 Texts are measured on a part of a large data set.
 """
@@ -8,17 +8,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from files.figure import Figure
-from files.page import Section
-from files.tables import Column, Table, beginning, columns
 from prompts import DIRECTIONS
-from synthesis.report import figures, wall
+from reports.figure import Figure
+from reports.page import Section
+from reports.tables import Column, Table, beginning, columns
+from synthesis.report import examples as wall
+from synthesis.report import figures
 from synthesis.report.cards import Method, method_of, write_triplet_card
-from synthesis.report.doubles import doubles_section
+from synthesis.report.examples import ReportText
 from synthesis.report.figures import ACCEPTED
 from synthesis.report.measures import Measured, as_json, draw_examples, measure
+from synthesis.report.near_duplicates import doubles_section
 from synthesis.report.report import EXAMPLES, SEED, Encoder, Wall, distributions, mean, unfinished, write_both
-from synthesis.report.wall import ReportText
 from synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
 from synthesis.rules.triplets import LABEL
 from synthesis.shards.store import Entry, ShardStore, read_shard, shard_name

@@ -1,4 +1,4 @@
-"""What a data set looks like in numbers: yield, lengths, distinct n-grams, copies, lexical overlap, all per label."""
+"""Statistics of a data set per label: yield, lengths, distinct n-grams, copies and lexical overlap."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A data set in the form that hubs take: Parquet files, and a card whose front matter names them.
+"""A data set in the format of the hub: Parquet files and a card.
 
 The folder appears whole or not at all. It holds what ``datasets`` and ``data=dino`` read, the reports and the manifest,
 and nothing that a synthesis goes on from: that stays where it was written.
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contracts import InputError
-from files.manifest import sha256_of, write_record
-from files.ownership import check_replaceable, write_marker
-from files.whole import whole_folder
+from storage.atomic import whole_folder
+from storage.manifest import sha256_of, write_record
+from storage.ownership import check_replaceable, write_marker
 from synthesis.report.cards import CARD
 from synthesis.shards.store import MANIFEST, PICTURES, PUBLISHED, X1, read_entries, read_manifest
 

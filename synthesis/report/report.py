@@ -1,18 +1,19 @@
-"""The quality report beside a data set: report.html, and report.md with pictures, from the manifest and the shards."""
+"""The report on a data set: report.html, and report.md with pictures."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from files.figure import Figure, NotDrawn, draw, library
-from files.page import Section, in_markdown, page
-from files.tables import Column, Table, columns
-from files.whole import write_whole
-from synthesis.report import figures, wall
-from synthesis.report.doubles import doubles_section
+from reports.figure import Figure, NotDrawn, draw, library
+from reports.page import Section, in_markdown, page
+from reports.tables import Column, Table, columns
+from storage.atomic import write_whole
+from synthesis.report import examples as wall
+from synthesis.report import figures
+from synthesis.report.examples import Embed, ReportText
 from synthesis.report.measures import Example, Measured, draw_examples, measure
-from synthesis.report.wall import Embed, ReportText
+from synthesis.report.near_duplicates import doubles_section
 from synthesis.shards.store import ShardStore, read_entries
 
 EXAMPLES = 8

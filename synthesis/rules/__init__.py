@@ -1,1 +1,1 @@
-"""What is kept of that which was written."""
+"""Filters of written texts."""

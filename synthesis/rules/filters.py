@@ -1,4 +1,4 @@
-"""What is done with a sampled text: published output handling first, then the filters that were asked for.
+"""Output handling of the published code, and optional filters of sampled texts.
 
 Texts are never stripped: " A" stays " A".
 """

@@ -1,4 +1,4 @@
-"""Which scored rows become triplets: the published rules, each a switch, and which candidates stand for a row.
+"""Rules that turn scored rows into triplets: the published ones, each with a switch.
 
 A row is taken if no rule that is switched on is broken. All are looked at for every row, so it is also known how many
 each breaks alone. Of several candidates the one stands for its direction that breaks no rule about texts, and of those

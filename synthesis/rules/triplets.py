@@ -1,4 +1,4 @@
-"""From scored rows to triplets, shard by shard on all cores, without a model: any number of times, with other rules."""
+"""Triplets from scored rows, in parallel and without a model."""
 
 import json
 import multiprocessing
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from command.children import cores, end_with
+from cli.child_processes import cores, end_with
 from contracts import InputError
 from synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, left_out
 from synthesis.shards.store import LeftOut, ShardStore, read_manifest, shard_name, some_left_out

@@ -1,1 +1,1 @@
-"""The texts that a data set is made for."""
+"""Input texts of a synthesis."""

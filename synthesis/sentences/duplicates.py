@@ -1,4 +1,4 @@
-"""Which texts of a corpus came before, in bounded memory: 64-bit hashes in buckets on disk.
+"""Exact duplicates in a corpus of any size, by 64-bit hashes on disk.
 
 Hashes are written beside the places of their texts into one of 256 files each, by their first bits. Equal texts meet in
 the same bucket, and one bucket after the other is sorted. Memory is one buffer and one bucket (a 256th of 16 bytes per

@@ -1,4 +1,4 @@
-"""The given texts, as a stream: lines of text, a column of a table, or both sentences of STS-B's.
+"""Input texts as a stream: lines, a column of a table, or both sentences of STS-B.
 
 Read once to count and check, and once by each process that writes for them: any number in constant memory. Texts stay
 as they are; blank ones are left out and counted. Nothing is de-duplicated, as published.
@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from contracts import InputError
-from files.listing import check_output_apart, form_of, list_files
-from files.manifest import sha256_of, sha256_of_all
-from files.rows import EMPTY, LINE, BadRow, Row, read_rows, sound, text_in
+from readers.listing import check_output_apart, form_of, list_files
+from readers.rows import EMPTY, LINE, BadRow, Row, read_rows, sound, text_in
+from storage.manifest import sha256_of, sha256_of_all
 from synthesis.rules.filters import NearDuplicates
 
 FORMS = {  # of each input_type

@@ -1,4 +1,4 @@
-"""The sentences that triplets are written for: out of files of sentences or documents, cleaned, filtered, each once.
+"""Input sentences for triplets: split, cleaned, filtered and deduplicated.
 
 Done once, before anything is written for them, by one process; the others wait. It leaves one sentence per line and the
 counts of what was left out. Both are renamed into place when whole. Any number of sentences takes constant memory.
@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 from filelock import FileLock
 
-from command.keys import settings
+from cli.keys import settings
 from contracts import InputError
-from files.manifest import Damaged, read_record, sha256_of, write_record
+from storage.manifest import Damaged, read_record, sha256_of, write_record
 from synthesis.sentences.duplicates import Duplicates
 from synthesis.sentences.inputs import Inputs, open_inputs
 from synthesis.sentences.split import clean, has_letters, split

@@ -1,4 +1,4 @@
-"""Documents to sentences, and what is cleaned off them.
+"""Sentence splitting and cleaning.
 
 A sentence ends at a mark that ends sentences, with the quotation marks and brackets that close behind it, where the
 next one can begin: not with a small letter. Full stops of abbreviations, initials and numbered lists end none. Chinese

@@ -1,1 +1,1 @@
-"""Models behind a server that speaks OpenAI's protocol, in the place of weights."""
+"""Generators behind a server with the OpenAI protocol."""

@@ -1,4 +1,4 @@
-"""Answers that were paid for: each is on disk before it is counted, and whoever goes on asks for none of them again.
+"""A journal of paid answers: each is saved before it is used, and never requested twice.
 
 Lines that are appended, one process a file. What a kill tore, or a disk changed, counts as not answered.
 """

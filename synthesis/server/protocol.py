@@ -1,4 +1,4 @@
-"""OpenAI's protocol, its chats and its completions: what is sent for a prompt, and what an answer says.
+"""Requests and responses of the OpenAI protocol, for chats and completions.
 
 A chat is asked what stands before a prompt's last line, as a model in this process is; but no server promises to go on
 in an answer that was begun. So the last line is not sent, and is taken off where the answer begins in it.

@@ -1,4 +1,4 @@
-"""Many requests under way at a server, each asked until it is answered, and recorded before anybody hears of it.
+"""Concurrent requests to a server with retries.
 
 What may pass is waited for (429, 5xx, no connection, silence, nonsense), longer each time. What the server refuses is
 the user's to correct while nothing has been answered yet, and counted where only some prompts are refused.

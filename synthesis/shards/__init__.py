@@ -1,1 +1,1 @@
-"""A data set on disk, written in pieces that appear whole."""
+"""Sharded data sets on disk."""

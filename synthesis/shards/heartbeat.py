@@ -1,4 +1,4 @@
-"""Signs of life of processes that write one data set, so that those that wait notice a lost one."""
+"""Heartbeats of the processes that write one data set, so that a lost one is noticed."""
 
 import logging
 import shlex
@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from command.children import words_again
-from command.processes import SAY_AFTER, spans
+from cli.child_processes import words_again
+from cli.process_group import SAY_AFTER, spans
 from synthesis.shards.store import RECORDS_FOLDER, SynthesisFailed
 
 SECONDS_BETWEEN = 5.0  # two signs of life

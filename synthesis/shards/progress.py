@@ -1,4 +1,4 @@
-"""How far a synthesis is: accepted texts and tokens per second, yield per label, time left.
+"""Progress of a synthesis: rates, yield per label and remaining time.
 
 A bar on a terminal; lines of a log where the output goes to a file.
 """
@@ -11,7 +11,7 @@ from collections import Counter
 
 from tqdm import tqdm
 
-from command.processes import Ranks
+from cli.process_group import Ranks
 from synthesis.decoding.continuations import Continuation
 from synthesis.shards.stage import ProgressListener, ShardBuilder, Stage
 

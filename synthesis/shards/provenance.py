@@ -1,4 +1,4 @@
-"""What made a data set: which generator, to the byte, and which versions."""
+"""Provenance of a data set: generator and library versions."""
 
 import hashlib
 import platform
@@ -8,8 +8,8 @@ from typing import Any
 
 from transformers import AutoConfig
 
-from encoders.backbones import from_pretrained
-from files.results import version_of
+from encoders.loading.backbones import from_pretrained
+from storage.results import version_of
 
 LARGEST_FULLY_HASHED = 64 << 20  # bytes; of larger files the beginning, the end and the size are looked at
 HASHED_AT_EACH_END = 1 << 20

@@ -1,4 +1,4 @@
-"""One data set from start to end: which shards are missing, writing them, and closing the manifest.
+"""One stage of a synthesis: find missing shards, write them, close the manifest.
 
 Process r of n takes the shards r, r + n, r + 2n, ...; they meet on disk alone. Whoever finds the last shard
 there closes.
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 
-from command.processes import Ranks
+from cli.process_group import Ranks
 from contracts import InputError
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
 from synthesis.decoding.loop import decode

@@ -1,4 +1,4 @@
-"""A data set on disk: numbered shards that appear whole, and a manifest that says how they were made.
+"""A sharded data set: numbered shards that appear atomically, and a manifest.
 
 ``.shards/NNNNN.json`` holds what is known about a shard (counts, sha256). It is written before the shard is renamed
 into place, so a shard that is there is whole and accounted for. What was under way when a process was killed is written
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from contracts import InputError
-from files.manifest import Damaged, read_record, sha256_of, write_record
-from files.ownership import check_identity, check_owner, remove_entries, write_marker
-from files.tables import beginning
-from files.whole import write_whole
+from reports.tables import beginning
+from storage.atomic import write_whole
+from storage.manifest import Damaged, read_record, sha256_of, write_record
+from storage.ownership import check_identity, check_owner, remove_entries, write_marker
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1

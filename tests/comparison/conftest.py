@@ -9,9 +9,9 @@ import torch
 
 from contracts import RESULTS_VERSION, ItemScores, Results, Spent
 from evaluation.statistics import average, spearman
-from files.items import write_items
-from files.manifest import read_record, write_record
-from files.results import write_results
+from storage.items import write_items
+from storage.manifest import read_record, write_record
+from storage.results import write_results
 
 TASKS = ("sts12", "stsb")
 PAIRS = 150

@@ -14,7 +14,7 @@ from comparison.contrasts import choose_headline
 from comparison.report import compare, sections, write_report
 from comparison.upload import upload
 from contracts import InputError, Verdict
-from files.results import read_results, write_results
+from storage.results import read_results, write_results
 from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
 
@@ -160,7 +160,7 @@ def test_what_runs_say_of_what_they_began_from_is_a_table(run_folder, tmp_path):
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
     run_folder(tmp_path / "a", "one", 1, 0.2)
     other = run_folder(tmp_path / "b", "two", 1, 0.4)
-    from files.items import read_items, write_items
+    from storage.items import read_items, write_items
 
     items = read_items(other / "items.npz")
     write_items(other / "items.npz", items._replace(digests=dict.fromkeys(items.digests, "another")))

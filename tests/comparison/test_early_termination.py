@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from comparison import processes as processes
+from comparison import train_processes as processes
 from comparison.collect import STOPPED, collect
-from comparison.processes import Job
 from comparison.study import Trials
 from comparison.sweep import run
 from comparison.sweep_file import read_sweep, rungs_of
+from comparison.train_processes import Job
 
 ROOT = Path(__file__).resolve().parents[2]
 METRIC = "stsb-dev/cosine/spearman"
 # Logs its learning rate as the score; a bad one then waits for the signal, as a long training would.
 SCORER = f"""
 import json, os, pathlib, signal, sys
-from command.children import begin_process
+from cli.child_processes import begin_process
 begin_process()
 words = dict(word.split("=", 1) for word in sys.argv[1:])
 folder = pathlib.Path(words["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ def test_a_trial_is_really_ended_and_stays_so(words, tmp_path, caplog):
 SWEEPER = """
 import sys
 from pathlib import Path
-from comparison import processes as processes
+from comparison import train_processes as processes
 processes.TRAIN = Path(sys.argv[1])
 processes.run_all([processes.Job("a", ["model.lr=1"], Path(sys.argv[2]))], Path(sys.argv[3]))
 """

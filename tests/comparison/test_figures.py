@@ -5,16 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from comparison import ranking, space
+from comparison import ranking
+from comparison import vector_figures as space
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
-from comparison.probes import explorer, neighbours, probe, turned
+from comparison.probe_sentences import explorer, neighbours, probe, turned
 from comparison.report import compare, sections
-from comparison.settings import settings_figures
+from comparison.setting_figures import settings_figures
 from comparison.tables import conclusions, configs, duration, leaks, short_number, task_scores
 from comparison.training_curves import curves_of, training
-from files.figure import COLOURS, draw, shape_of
+from reports.figure import COLOURS, draw, shape_of
 
 SETTING = "a_setting_with_a_long_name"
 

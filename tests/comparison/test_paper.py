@@ -14,15 +14,15 @@ from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline, contrasts, ranking
 from comparison.paper import escaped, in_csv, in_latex
-from comparison.processes import Job, Running
 from comparison.reference import tfidf_arm
 from comparison.statistics import sign_test
 from comparison.sweep import read_words
+from comparison.train_processes import Job, Running
 from contracts import InputError, RetrievalTask
 from evaluation.suite import Suite
 from evaluation.tasks.cqadupstack import Forum, ForumRetrieval
-from files.items import write_items
-from files.results import read_results, write_results
+from storage.items import write_items
+from storage.results import read_results, write_results
 from tests.embedders import OnTheCPU
 
 
@@ -139,7 +139,7 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     program = tmp_path / "train.py"
     program.write_text("import sys, mine; print(*sys.argv[1:])")
     (tmp_path / "mine.py").write_text("")
-    monkeypatch.setattr("comparison.processes.TRAIN", program)
+    monkeypatch.setattr("comparison.train_processes.TRAIN", program)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     said, _ = Running().start(Job("j", ["model=mine", *asked.options], tmp_path / "run"), {}).communicate()

@@ -6,7 +6,7 @@ import pytest
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
-from comparison.probes import probe
+from comparison.probe_sentences import probe
 from comparison.report import compare, write_report
 from tests.browser import needs_browser, opened
 

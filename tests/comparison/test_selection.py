@@ -13,8 +13,8 @@ from comparison.contrasts import choose_headline
 from comparison.report import compare, write_report
 from comparison.selection import select
 from contracts import InputError
-from files.items import read_items
-from files.manifest import read_record, write_record
+from storage.items import read_items
+from storage.manifest import read_record, write_record
 
 
 def change(folder: Path, **entries) -> None:

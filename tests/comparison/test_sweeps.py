@@ -15,17 +15,17 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from comparison import processes as processes
+from comparison import train_processes as processes
 from comparison.outputs import COMPARISON, ENTRIES
-from comparison.processes import Done, Job, run_all
 from comparison.race import plan, train_all
 from comparison.study import Trials, sign_of
 from comparison.sweep import read_words, run
 from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
+from comparison.train_processes import Done, Job, run_all
 from contracts import InputError
 from evaluation.papers import AVERAGES
-from files.ownership import LOCK, write_marker
+from storage.ownership import LOCK, write_marker
 from training.checks import check_model_and_data, check_values
 from training.lengths import check_lengths
 from training.stages import forced, stages_of
@@ -370,7 +370,7 @@ def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from files.ownership import hold\n"
+            "import sys; from pathlib import Path; from storage.ownership import hold\n"
             "assert hold(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()",
             tmp_path / "out" / LOCK,
         ],

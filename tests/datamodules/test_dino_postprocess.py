@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import InputError
-from datamodules.dino_postprocess import STEPS, Pair, Settings, augment, cap, postprocess, shuffle, split_dev
+from datamodules.sampling.dino_postprocess import STEPS, Pair, Settings, augment, cap, postprocess, shuffle, split_dev
 
 PUBLISHED = Settings(
     steps=STEPS, normalise=False, smoothing=0.2, cap=2, random_pairs=2, variant="paper", seed=42

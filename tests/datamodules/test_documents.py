@@ -11,9 +11,9 @@ from transformers import AutoTokenizer
 
 from contracts import IGNORED_LABEL, InputError, SpanBatch
 from datamodules.documents import passes_per_epoch
-from datamodules.span_batches import SpanBatches, choose_max_span
-from datamodules.spans import SpanRule
-from datamodules.tokenizer import special_tokens
+from datamodules.sampling.span_batches import SpanBatches, choose_max_span
+from datamodules.sampling.spans import SpanRule
+from datamodules.store.tokenizer import special_tokens
 from tests.data import as_rank, batches, data_module, sequences_of
 
 RULE = SpanRule(anchors=2, positives=2, min_span=4, max_span=16, window="grid", positive="nearby")

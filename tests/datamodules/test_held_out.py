@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from datamodules.held_out import MOST_QUERIES, AllButHeldOut
-from datamodules.records import Record
-from training.account import account_of
+from datamodules.sampling.held_out import MOST_QUERIES, AllButHeldOut
+from datamodules.sources.records import Record
+from training.data_summary import account_of
 
 WORDS = [f"word{number}" for number in range(3_000)]
 

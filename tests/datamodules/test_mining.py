@@ -11,9 +11,9 @@ import pytest
 
 from contracts import InputError
 from datamodules import mine
-from datamodules.mining import MiningRules, pairs_of
-from datamodules.mining import mine as mine_with
-from datamodules.nearest import ExactSearch, IndexSearch
+from datamodules.mining.hard_negatives import MiningRules, pairs_of
+from datamodules.mining.hard_negatives import mine as mine_with
+from datamodules.mining.nearest_neighbours import ExactSearch, IndexSearch
 from encoders import load_encoder
 from tests.conftest import COMMON, SENTENCES, TOPICS
 from tests.data import data_module, write_rows
@@ -112,8 +112,8 @@ def test_blocks_change_nothing_and_a_draw_depends_on_seed_and_anchor_alone(encod
     vectors = vectors_of(encoder, pairs)
     rules = MiningRules(negatives=2, **RULES | {"sampling": "random", "range_max": 12})
     whole = list(mined(pairs, *vectors, rules))
-    monkeypatch.setattr("datamodules.mining.ANCHORS_AT_ONCE", 5)
-    monkeypatch.setattr("datamodules.nearest.TEXTS_AT_ONCE", 7)
+    monkeypatch.setattr("datamodules.mining.hard_negatives.ANCHORS_AT_ONCE", 5)
+    monkeypatch.setattr("datamodules.mining.nearest_neighbours.TEXTS_AT_ONCE", 7)
     assert [one.negatives for one in mined(pairs, *vectors, rules)] == [one.negatives for one in whole]
     top = [one.negatives for one in mined(pairs, *vectors, rules._replace(sampling="top", negatives=12))]
     assert all(set(one.negatives) <= set(among) for one, among in zip(whole, top, strict=True))
@@ -128,7 +128,7 @@ def test_an_index_of_faiss_that_looks_everywhere_finds_what_the_comparison_of_al
     vectors = vectors_of(encoder, pairs)
     rules = MiningRules(negatives=4, **RULES)
     whole = list(mined(pairs, *vectors, rules))
-    monkeypatch.setattr("datamodules.nearest.AGAIN_AT_ONCE", 5)
+    monkeypatch.setattr("datamodules.mining.nearest_neighbours.AGAIN_AT_ONCE", 5)
     found = list(mined(pairs, *vectors, rules, IndexSearch(vectors[1], factory, effort, seed=1)))
     assert [one.negatives for one in found] == [one.negatives for one in whole]
     for ours, exact in zip(found, whole, strict=True):

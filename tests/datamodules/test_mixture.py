@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer
 
 from contracts import InputError, Ragged, SentenceBatch, TripletBatch
-from datamodules.interleaving import Interleaving, quotas, shares
+from datamodules.sampling.interleaving import Interleaving, quotas, shares
 from tests.conftest import SENTENCES
 from tests.data import as_rank, batches, data_module, sequences_of, write_rows
 

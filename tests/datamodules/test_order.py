@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contracts import InputError
-from datamodules.order import Order, Permutation, nested_subset
+from datamodules.sampling.order import Order, Permutation, nested_subset
 
 
 @given(n=st.integers(1, 5000), seed=st.integers(0, 2**32), epoch=st.integers(0, 1000))

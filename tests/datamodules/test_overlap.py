@@ -13,8 +13,8 @@ from transformers import AutoTokenizer
 from datamodules import overlap
 from datamodules.documents import RowsOfDocuments
 from datamodules.overlap import contained, find_overlap
-from datamodules.text_to_ids import LengthRule, LongDocuments
-from datamodules.token_store import build_or_open
+from datamodules.store.token_store import build_or_open
+from datamodules.store.tokenisation import LengthRule, LongDocuments
 from tests.data import TextSource
 
 

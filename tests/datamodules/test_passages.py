@@ -10,7 +10,7 @@ from contracts import InputError
 from contracts.settings import build
 from datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
 from datamodules.settings import DocumentData
-from datamodules.sources import Document
+from datamodules.sources.raw_documents import Document
 from tests.data import as_rank
 from tests.objectives import settings
 

@@ -8,11 +8,12 @@ import pyarrow.parquet
 import pytest
 
 from contracts import InputError
-from datamodules import corpora, prepare
-from datamodules.corpora import CORPORA, NLI, WIKI, CorpusFile
+from datamodules import prepare
 from datamodules.prepare import read_words
-from datamodules.record_kinds import QA, SENTENCES, TRIPLETS
-from files.download import File
+from datamodules.sources import corpora
+from datamodules.sources.corpora import CORPORA, NLI, WIKI, CorpusFile
+from datamodules.sources.record_kinds import QA, SENTENCES, TRIPLETS
+from readers.download import File
 from tests.data import RecordSource
 
 TEXT = "".join(f"Sentence number {n} of the harbour.\n" for n in range(30_000)).encode()

@@ -8,12 +8,20 @@ import pytest
 from transformers import AutoTokenizer
 
 from contracts import InputError
-from datamodules import docstrings, prepare, pydocs
-from datamodules.docstrings import Module, docstrings_of
-from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary_pairs, without_repeats, without_task
-from datamodules.record_kinds import QA
+from datamodules import prepare
+from datamodules.sources import docstrings, pydocs
+from datamodules.sources.docstrings import Module, docstrings_of
+from datamodules.sources.pydocs import (
+    PydocsSource,
+    is_held_out,
+    split_summary,
+    summary_pairs,
+    without_repeats,
+    without_task,
+)
+from datamodules.sources.record_kinds import QA
 from tests.data import RecordSource, batches, data_module, sequences_of
-from training.account import account_of
+from training.data_summary import account_of
 
 SOURCE = '''
 """Module text.

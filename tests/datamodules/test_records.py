@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from contracts import InputError
-from datamodules.record_kinds import NLI, PAIRS, QA, SENTENCES, TRIPLETS
+from datamodules.sources.record_kinds import NLI, PAIRS, QA, SENTENCES, TRIPLETS
 from tests.data import RecordSource
 
 ROWS = [

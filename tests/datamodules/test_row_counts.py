@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from datamodules.record_kinds import QA
-from datamodules.records import Record
-from datamodules.row_counts import LONGEST_COUNTED, Repeats, TextLengths
-from datamodules.text_to_ids import WholeRows
-from datamodules.token_store import LENGTHS, build_or_open
+from datamodules.sources.record_kinds import QA
+from datamodules.sources.records import Record
+from datamodules.store.row_counts import LONGEST_COUNTED, Repeats, TextLengths
+from datamodules.store.token_store import LENGTHS, build_or_open
+from datamodules.store.tokenisation import WholeRows
 from tests.data import RecordSource, data_module, write_rows
 
 ROWS = [

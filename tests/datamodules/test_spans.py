@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contracts import IGNORED_LABEL, InputError
-from datamodules.span_batches import mask_tokens
-from datamodules.spans import SpanRule, align_to_words, sample_spans
+from datamodules.sampling.span_batches import mask_tokens
+from datamodules.sampling.spans import SpanRule, align_to_words, sample_spans
 
 PUBLISHED = SpanRule(anchors=2, positives=2, min_span=32, max_span=512, window="grid", positive="nearby")
 VOCABULARY, MASK = 50, 4

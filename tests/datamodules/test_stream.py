@@ -8,8 +8,8 @@ import pytorch_lightning as pl
 import torch
 
 from contracts import InputError
-from datamodules.order import Order
-from datamodules.stream import BatchStream, EpochBatches
+from datamodules.sampling.order import Order
+from datamodules.sampling.stream import BatchStream, EpochBatches
 
 
 def build(pass_index, examples):

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer
 
 from contracts import InputError, NLIBatch, SentenceBatch, TripletBatch
-from datamodules.record_kinds import RELATIONS
+from datamodules.sources.record_kinds import RELATIONS
 from tests.data import as_rank, data_module, sequences_of, write_rows
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()

@@ -17,14 +17,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from contracts import InputError, NotWritten
-from datamodules import records, sources
 from datamodules.documents import RowsOfDocuments
-from datamodules.record_kinds import PAIRS, QA, SENTENCES, TRIPLETS
+from datamodules.sources import raw_documents as sources
+from datamodules.sources import records
+from datamodules.sources.record_kinds import PAIRS, QA, SENTENCES, TRIPLETS
+from datamodules.store.token_store import StoreWriter, TokenStore, build_or_open
+from datamodules.store.tokenisation import LengthRule, LongDocuments, WholeRows
+from datamodules.store.tokenizer import word_start_table
 from datamodules.text_rows import Sequences, text_groups
-from datamodules.text_to_ids import LengthRule, LongDocuments, WholeRows
-from datamodules.token_store import StoreWriter, TokenStore, build_or_open
-from datamodules.tokenizer import word_start_table
-from files.whole import unfinished
+from storage.atomic import unfinished
 from tests.damage import flip
 from tests.data import RecordSource, TextSource, sequences_of, write_rows
 

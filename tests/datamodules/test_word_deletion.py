@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from contracts import InputError
-from datamodules.word_deletion import WordDeletion
+from datamodules.sampling.word_deletion import WordDeletion
 from tests.conftest import SENTENCES
 from tests.data import as_rank, batches, data_module, sequences_of
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from contracts import Ragged, TripletBatch
+from encoders.loading.tiny import write_tiny_t5
 from encoders.optim import adafactor
-from encoders.tiny import write_tiny_t5
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
 from tests.objectives import SIZES, built
 

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, T5Tokenizer
 
 from contracts import InputError, Ragged
 from encoders.appended_prompt import AppendedPrompt, read_template
-from encoders.tiny import write_tiny_t5
+from encoders.loading.tiny import write_tiny_t5
 from tests.decoders import sentencepiece
 
 PROMPT = " Question: what can we draw from the above sentence?"

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from contracts import InputError
-from encoders.backbones import check_vocabulary, load_masked_lm, load_tokenizer
+from encoders.loading.backbones import check_vocabulary, load_masked_lm, load_tokenizer
 
 
 def test_a_masked_lm_folder_made_by_transformers_alone_loads_with_its_head(tiny_bert):

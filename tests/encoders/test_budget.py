@@ -4,8 +4,8 @@ import pytest
 import torch
 import transformers
 
-from encoders import budget
-from encoders.budget import affordable_tokens
+from encoders.kernels import token_budget as budget
+from encoders.kernels.token_budget import affordable_tokens
 from tests.objectives import built
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import Ragged
-from encoders.chunks import concatenate, distinct, padded, plan_chunks
+from encoders.kernels.chunks import concatenate, distinct, padded, plan_chunks
 
 LENGTHS = st.lists(st.integers(1, 600), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
 

@@ -9,8 +9,8 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
 from contracts import InputError, ScoredPairBatch
-from encoders import compiler
-from encoders.unpadded import _block_mask
+from encoders.kernels import compiler
+from encoders.kernels.unpadded import _block_mask
 from tests import gpu_steps
 from tests.decoders import save_decoder
 from tests.distributed.steps import Step, stepped

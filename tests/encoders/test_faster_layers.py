@@ -9,9 +9,9 @@ from torch import nn
 from transformers import AutoModel
 
 import encoders.sentence_encoder as under_test
-from encoders.backbones import load_tokenizer
-from encoders.faster_layers import available, fast_linears, shared_between_chunks
-from encoders.held import hold
+from encoders.kernels.bf16_weights import hold
+from encoders.kernels.faster_layers import available, fast_linears, shared_between_chunks
+from encoders.loading.backbones import load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 
 TEXTS = ["a ferry", "the harbour market opens before the ferry leaves", "no", "the ferry leaves the market again"]

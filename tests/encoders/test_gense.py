@@ -10,9 +10,9 @@ from transformers import AutoTokenizer, T5ForConditionalGeneration, T5Model
 
 from contracts import InputError, TripletBatch
 from encoders import load_encoder
-from encoders.gense import masked_duplicates
+from encoders.loading.tiny import write_tiny_t5
+from encoders.objectives.gense import masked_duplicates
 from encoders.optim import adafactor, make_schedule
-from encoders.tiny import write_tiny_t5
 from tests.data import data_module
 from tests.decoders import save_decoder, sentencepiece
 from tests.objectives import SIZES, built

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from contracts import InputError, Seq2SeqBatch
-from encoders.chunks import concatenate
+from encoders.kernels.chunks import concatenate
 from encoders.optim import linear_constant
 from evaluation.generator_dev import GeneratorDev
 from tests.data import data_module

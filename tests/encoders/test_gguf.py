@@ -10,9 +10,9 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
 from contracts import InputError
-from datamodules.tokenizer import load_tokenizer
+from datamodules.store.tokenizer import load_tokenizer
 from encoders import load_encoder
-from encoders.backbones import load_masked_lm
+from encoders.loading.backbones import load_masked_lm
 from synthesis.decoding.generator import load_generator
 from synthesis.shards.provenance import identify_generator
 from tests.conftest import SENTENCES

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from contracts import InputError, SpanBatch, TripletBatch
-from encoders.chunks import concatenate
+from encoders.kernels.chunks import concatenate
 from losses.contrastive import Guide, info_nce, nt_xent
 from tests.encoders.test_matryoshka import export_whole
 from tests.encoders.test_objectives import (

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from contracts import InputError
 from encoders import load_encoder
-from encoders.backbones import BEHIND, load_masked_lm, load_tokenizer
+from encoders.loading.backbones import BEHIND, load_masked_lm, load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 from export.sentence_transformers import export_encoder
 from tests.conftest import SENTENCES

@@ -8,7 +8,7 @@ from pytorch_metric_learning.losses import NTXentLoss
 
 from contracts import IGNORED_LABEL, InputError, NLIBatch, PairTask, ScoredPairBatch, SpanBatch, TripletBatch
 from encoders import load_encoder
-from encoders.chunks import concatenate
+from encoders.kernels.chunks import concatenate
 from evaluation.suite import Suite
 from export.__main__ import Keys, run
 from export.onnx_graph import export_onnx

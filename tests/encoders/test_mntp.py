@@ -11,8 +11,8 @@ import transformers
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTextEncoding
 
 from contracts import IGNORED_LABEL, InputError
-from datamodules.span_batches import mask_tokens
-from datamodules.tokenizer import load_tokenizer
+from datamodules.sampling.span_batches import mask_tokens
+from datamodules.store.tokenizer import load_tokenizer
 from encoders.attention import has_dropout, set_dropout
 from tests.data import batches, data_module
 from tests.decoders import FAMILIES, save_decoder

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders import load_encoder
-from encoders.backbones import load_masked_lm, load_tokenizer
+from encoders.loading.backbones import load_masked_lm, load_tokenizer
 from encoders.pooling import POOLERS
 from encoders.sentence_encoder import SentenceEncoder
 from export.sentence_transformers import export_encoder, parts_of

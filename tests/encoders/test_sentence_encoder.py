@@ -7,7 +7,7 @@ import transformers
 from torch.nn.functional import cross_entropy
 
 from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders.backbones import load_masked_lm, load_tokenizer
+from encoders.loading.backbones import load_masked_lm, load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 60}
@@ -91,7 +91,7 @@ def test_recomputed_chunks_repeat_their_own_dropout(tiny_mlm_with_dropout):
 
 
 def test_auto_recomputes_only_what_exceeds_the_budget(tiny_mlm, monkeypatch):
-    import encoders.chunks as module
+    import encoders.kernels.chunks as module
 
     calls = []
 

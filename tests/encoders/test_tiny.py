@@ -2,8 +2,8 @@ import pytest
 from safetensors.torch import load_file
 
 from contracts import InputError
-from encoders.backbones import load_masked_lm, load_tokenizer
-from encoders.tiny import write_tiny_masked_lm
+from encoders.loading.backbones import load_masked_lm, load_tokenizer
+from encoders.loading.tiny import write_tiny_masked_lm
 
 SIZES = {
     "vocab_size": 300,

@@ -11,9 +11,9 @@ from transformers import modeling_utils
 from transformers.integrations import flex_attention as of_transformers
 
 from contracts import IGNORED_LABEL, InputError, Ragged
-from encoders.compiled import compile_layers
+from encoders.kernels.compiled_layers import compile_layers
+from encoders.kernels.unpadded import BLOCK, BY_RUNS, by_blocks, plan_rows, set_attn_implementation, takes_blocks
 from encoders.sentence_encoder import SentenceEncoder
-from encoders.unpadded import BLOCK, BY_RUNS, by_blocks, plan_rows, set_attn_implementation, takes_blocks
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
 ENCODER = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -9,7 +9,7 @@ import torch
 
 from contracts import InputError
 from encoders import load_encoder
-from encoders.word_vectors import WordVectors
+from encoders.loading.word_vectors import WordVectors
 
 VECTORS = {"the": [1.0, 0.0, 0.0], "The": [0.0, 8.0, 0.0], "ferry": [0.0, 2.0, -4.0], ",": [0.5, 0.25, 1e-3]}
 
@@ -137,7 +137,7 @@ def test_options_that_word_vectors_do_not_know_are_refused(path, option, named):
 
 def test_the_share_of_known_words_is_logged(path, caplog):
     encoder = load_encoder(path)
-    with caplog.at_level(logging.INFO, logger="encoders.word_vectors"):
+    with caplog.at_level(logging.INFO, logger="encoders.loading.word_vectors"):
         encoder.embed(["the ferry zzz", "zzz"])
     assert "2 of 4 words of 2 texts have a vector (50.0 %)" in caplog.text
     caplog.clear()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contracts import Results
-from files.results import read_results
+from storage.results import read_results
 from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

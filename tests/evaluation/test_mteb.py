@@ -18,7 +18,7 @@ from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
 from evaluation.suite import Suite
 from evaluation.tasks.sts import LAYOUTS, read_pairs
 from export.sentence_transformers import export_encoder
-from files.results import read_results
+from storage.results import read_results
 from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

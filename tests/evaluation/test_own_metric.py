@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from contracts import InputError
-from evaluation.own.words import own_tasks
 from evaluation.statistics import of_function, pearson
 from evaluation.suite import Suite
+from evaluation.user_tasks.resolve import own_tasks
 from tests.data import Options
 
 

@@ -16,8 +16,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from contracts import InputError
 from encoders import load_encoder
-from evaluation.own.words import own_tasks
 from evaluation.suite import Suite
+from evaluation.user_tasks.resolve import own_tasks
 from tests.data import Options
 from tests.evaluation.conftest import BagOfWords
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModel, T5Model
 
 from encoders import load_encoder
-from encoders.tiny import write_tiny_t5
+from encoders.loading.tiny import write_tiny_t5
 from export.sentence_transformers import export_encoder
 from tests.decoders import save_decoder, sentencepiece
 from tests.objectives import SIZES, built

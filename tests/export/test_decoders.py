@@ -14,7 +14,7 @@ from tokenizers import processors
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from contracts import InputError
-from datamodules.tokenizer import load_tokenizer
+from datamodules.store.tokenizer import load_tokenizer
 from encoders import load_encoder
 from encoders.attention import reads_ahead
 from export.onnx_graph import export_onnx, use_of_onnx

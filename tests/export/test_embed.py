@@ -16,7 +16,7 @@ import pytest
 from contracts import InputError, NotWritten
 from encoders import load_encoder
 from export.embed import Keys, run
-from export.texts_of import open_texts
+from export.input_texts import open_texts
 from export.vector_file import VectorFile
 from tests.forks import Started, run_command
 from tests.guide import commands_of, parts_of

@@ -18,7 +18,7 @@ from encoders.pooling import POOLERS
 from export.__main__ import Keys, run
 from export.sentence_transformers import export_encoder
 from export.transformers_folder import export_transformers, use_of_transformers
-from files.ownership import MARKER
+from storage.ownership import MARKER
 from tests.export.texts import TORTURE
 from tests.forks import run_command
 from tests.in_process import run_here

@@ -7,9 +7,9 @@ import yaml
 from huggingface_hub import ModelCard
 from hydra.utils import get_class
 
-from command.config_files import CONFIGS, choices
-from export.learnt_prompts import learnt_prompts
+from cli.config_files import CONFIGS, choices
 from export.model_card import OBJECTIVES, OF_A_RECIPE, card_of_folder, model_card
+from export.training_prompts import learnt_prompts
 
 
 @pytest.fixture

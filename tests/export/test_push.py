@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from files.ownership import MARKER
+from storage.ownership import MARKER
 from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import pytest
 
 from encoders import load_encoder
 from export.__main__ import Keys, run
-from files.results import read_results
+from storage.results import read_results
 from tests.encoders.test_behind_pooling import NORMALIZE, dense, made
 from tests.forks import run_command
 from tests.in_process import run_here

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from files.results import read_results
+from storage.results import read_results
 
 SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "max_length=64"]
 RUN = ["model=simcse", "data=triplets", "backbone=tiny", *(f"tiny.{size}" for size in SIZES)]

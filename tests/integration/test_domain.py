@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from command.children import lone_environment, run_child
-from command.processes import find_ranks
+from cli.child_processes import lone_environment, run_child
+from cli.process_group import find_ranks
 from contracts import InputError, PairTask
 from evaluation.tasks.sts import Similarity
-from files.results import read_results
+from storage.results import read_results
 from tests.objectives import settings
 from training import domain
 from training.stages import Stage

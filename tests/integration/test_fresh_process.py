@@ -9,7 +9,7 @@ import signal
 import pytest
 import torch
 
-from files.metrics import read_rows
+from storage.metrics import read_rows
 from tests.integration.curves import without_times
 
 STEPS, KILLED_AT, SCORED = 10, 5, [0, 4, 8, 10]  # the last checkpoint before the kill is of step 3

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from files.metrics import read_rows
 from prompts import read_generator_prompts
+from storage.metrics import read_rows
 from tests.integration.curves import reached, without_times
 
 SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "dropout=0.3"]

@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from files.results import read_results
+from storage.results import read_results
 
 SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]
 RUN = ["experiment=improve", "backbone=tiny", *(f"tiny.{size}" for size in SIZES)]

@@ -7,9 +7,9 @@ import torch
 from hydra import compose, initialize_config_dir
 from transformers import AutoTokenizer
 
-from command.config_files import CONFIGS
+from cli.config_files import CONFIGS
 from encoders import load_encoder
-from preview.__main__ import run as preview
+from training.preview.command import run as preview
 from training.stages import forced, stages_of
 
 TEXT = "The harbour was quiet when the ferry left for the islands on the other side of the bay. " * 6

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from files.metrics import read_rows
+from storage.metrics import read_rows
 from tests.forks import ROOT, TRAIN, run_command
 from tests.integration.curves import reached, without_times
 from tests.integration.test_objectives import TINY, write_rows

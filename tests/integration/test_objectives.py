@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from encoders import load_encoder
-from files.metrics import read_rows
+from storage.metrics import read_rows
 from tests.integration.curves import reached
 
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()

@@ -14,7 +14,7 @@ from scipy.stats import kendalltau
 from contracts import ScoredPairBatch
 from contracts.settings import build
 from encoders import load_encoder
-from files.checkpoint import load_checkpoint
+from storage.checkpoint import load_checkpoint
 from tests.distributed.steps import assert_same_step, stepped, stepping, together
 from tests.guide import text_of
 from tests.integration.conftest import NOUNS, SIZES

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from files.metrics import read_rows
+from storage.metrics import read_rows
 
 
 @pytest.fixture

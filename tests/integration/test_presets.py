@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from files.metrics import read_rows
-from files.results import read_results
+from storage.metrics import read_rows
+from storage.results import read_results
 
 PUBLISHED, PLAIN = "stsb-dev@senteval/cosine/spearman", "stsb-dev/cosine/spearman"
 SIZES = ["vocab_size=300", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]

@@ -15,15 +15,15 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-import preview.__main__ as preview
-from command.config_files import CONFIGS
-from command.words import check_words
+import training.preview.command as preview
+from cli.arguments import check_words
+from cli.config_files import CONFIGS
 from contracts import InputError
 from encoders import load_encoder
-from files.checkpoint import load_checkpoint
-from files.items import read_items
-from files.manifest import Damaged
-from files.page import Section, page
+from reports.page import Section, page
+from storage.checkpoint import load_checkpoint
+from storage.items import read_items
+from storage.manifest import Damaged
 from tests.forks import TRAIN, run_command
 from tests.test_architecture import SOURCES
 from training.targets import check_targets
@@ -106,8 +106,8 @@ ATTACKS = [
     {"model": {"_target_": "os.system", "command": "touch {mark}"}},
     {"model": {"_target_": "pytorch_lightning.trainer.trainer.os.system", "command": "touch {mark}"}},
     {"model": {"_target_": "pytorch_lightning.Trainer"}},
-    {"model": {"_target_": "files.whole.remove", "path": "/"}},
-    {"data": {"_target_": "encoders.simcse.SimCSE"}},
+    {"model": {"_target_": "storage.atomic.remove", "path": "/"}},
+    {"data": {"_target_": "encoders.objectives.simcse.SimCSE"}},
     {"data": {"_target_": "builtins.eval", "_args_": ["1"]}},
     {"trainer": {"_target_": "subprocess.Popen", "_args_": [["touch", "{mark}"]]}},
     {"trainer": {"_target_": "pytorch_lightning.Trainer", "strategy": {"_target_": "os.system"}}},
@@ -125,7 +125,7 @@ ATTACKS = [
     {"callbacks": {"x": 3}},
     {"callbacks": 3},
     {"logger": {"_target_": "pytorch_lightning.callbacks.EarlyStopping"}},
-    {"logger": {"_target_": "training.wandb_login.os.system"}},
+    {"logger": {"_target_": "training.wandb_session.os.system"}},
     {"allow_targets": ["subprocess"], "logger": {"_target_": "subprocess2.x"}},
     {"data": {"_target_": -0.5}},
     {"data": {"_target_": []}},
@@ -266,6 +266,6 @@ def test_no_package_listens():
     listens = re.compile(r"http\.server|socketserver|\.listen\(|\.bind\(|asyncio\.start_server|0\.0\.0\.0|run_server")
     assert [path for path, text in SOURCES.items() if listens.search(text)] == []
     stores = [path for path, text in SOURCES.items() if "TCPStore(" in text]
-    assert stores == ["command/processes.py"]
+    assert stores == ["cli/process_group.py"]
     starts = [path for path, text in SOURCES.items() if "torch.distributed.run" in text]
     assert all("--standalone" in SOURCES[path] for path in starts), "which meets on this machine"

@@ -16,8 +16,8 @@ from comparison.arms import arms_of
 from comparison.collect import read_run
 from comparison.training_curves import curves_of
 from encoders import load_encoder
-from files.metrics import read_rows
-from files.results import read_results
+from storage.metrics import read_rows
+from storage.results import read_results
 from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.integration.curves import reached

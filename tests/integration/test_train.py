@@ -13,15 +13,15 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from command.config_files import CONFIGS
+from cli.config_files import CONFIGS
 from encoders import load_encoder
 from evaluation.catalogue import load_tasks
 from evaluation.scorer import InTraining
 from evaluation.suite import Suite
-from files import figure
-from files.metrics import read_rows
-from files.ownership import LOCK, MARKER
-from files.results import read_results
+from reports import figure
+from storage.metrics import read_rows
+from storage.ownership import LOCK, MARKER
+from storage.results import read_results
 from tests.data import Options
 from tests.wandb_records import read_records, values_of
 from training.identity import identity_in
@@ -90,7 +90,7 @@ def test_the_resolved_config_is_kept(finished):
 
 def test_the_encoder_loads_in_sentence_transformers_and_gives_our_vectors(finished):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    from encoders.backbones import load_masked_lm, load_tokenizer
+    from encoders.loading.backbones import load_masked_lm, load_tokenizer
     from encoders.sentence_encoder import SentenceEncoder
 
     ours = SentenceEncoder(load_masked_lm(str(finished), lm_head=True), load_tokenizer(str(finished)))

@@ -3,7 +3,7 @@
 import pytest
 
 from comparison.reference import untrained_job
-from files.results import read_results
+from storage.results import read_results
 from tests.integration.conftest import SIZES
 
 STAGED = ["+stages.one.model.lr=1e-2", "stages.one.max_steps=2", "stages.one.monitor=stsb-dev/cosine/spearman"]

@@ -10,9 +10,9 @@ import signal
 import pytest
 
 from export.model_card import model_card
-from files.items import read_items
-from files.results import read_results
-from files.tables import escaped
+from reports.tables import escaped
+from storage.items import read_items
+from storage.results import read_results
 from tests.integration.conftest import SIZES
 from tests.integration.curves import reached
 

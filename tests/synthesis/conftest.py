@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from files.figure import NotDrawn
+from reports.figure import NotDrawn
 from synthesis.decoding.generator import Generator
 
 CONTEXT = 128

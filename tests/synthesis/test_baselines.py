@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from contracts import InputError
-from datamodules.record_kinds import TRIPLETS
+from datamodules.sources.record_kinds import TRIPLETS
 from prompts import PromptIds, parse_prompts
 from synthesis.recipes.gense_back_translation import Language, Search, Translator
 from synthesis.recipes.gense_retrieval import Bm25, Neighbours

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from command.processes import Ranks
+from cli.process_group import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, parse_prompts
 from synthesis.decoding.discriminator import Discriminator

@@ -10,7 +10,7 @@ import pytest
 from hydra.errors import HydraException
 
 from contracts import InputError
-from datamodules.record_kinds import TRIPLETS
+from datamodules.sources.record_kinds import TRIPLETS
 from prompts import read_generator_prompts
 from tests.data import RecordSource
 from tests.guide import GUIDE, commands_of

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from command.children import run_ranks
-from command.processes import Ranks
+from cli.child_processes import run_ranks
+from cli.process_group import Ranks
 from synthesis.decoding.continuations import Continuation
 from synthesis.shards import heartbeat, progress
 from synthesis.shards.heartbeat import Heartbeat

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from contracts import InputError
-from datamodules.record_kinds import PAIRS
-from files.ownership import MARKER
+from datamodules.sources.record_kinds import PAIRS
+from storage.ownership import MARKER
 from synthesis.report import publish as publish_module
-from synthesis.report.afterwards import Afterwards
+from synthesis.report.actions import Afterwards
 from synthesis.report.cards import write_label_card
 from synthesis.report.publish import publish
 from synthesis.shards.store import ShardStore, read_manifest

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from contracts import InputError
-from files import figure
+from reports import figure
 from synthesis.__main__ import as_trained
 from synthesis.report.annotate import KEY, Item, agreement_table, draw_items, read_agreement, write_sheet
 from synthesis.report.cards import write_label_card

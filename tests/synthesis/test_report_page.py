@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from synthesis.report.examples import ReportText, data_of, draw_wall
 from synthesis.report.gense_report import write_triplet_report
 from synthesis.report.report import Encoder, write_report
-from synthesis.report.wall import ReportText, data_of, draw_wall
 from synthesis.rules.triplet_rules import Rules
 from synthesis.shards.store import ShardStore, read_manifest
 from synthesis.triplet_recipe import take_triplets

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from contracts import InputError
-from files.ownership import MARKER
+from storage.ownership import MARKER
 from synthesis.rules.filters import sieve
 from synthesis.shards import store as store_module
 from synthesis.shards.store import ShardStore, read_entries, read_manifest

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from command import processes
+from cli import process_group as processes
 from contracts import InputError
 from synthesis.shards import heartbeat
 from tests.forks import TRAIN, run_command

@@ -13,7 +13,7 @@ import torch
 import toy
 
 from contracts import InputError
-from files.ownership import MARKER
+from storage.ownership import MARKER
 from training.callbacks.checkpoints import RunCheckpoints
 from training.folder import claim_folder
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from contracts import InputError
-from files.checkpoint import load_checkpoint
-from files.ownership import LOCK
+from storage.checkpoint import load_checkpoint
+from storage.ownership import LOCK
 from tests.forks import TRAIN, run_command
 from training import compose, train
 from training.callbacks.progress import Progress
@@ -184,7 +184,7 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
 
 @pytest.mark.parametrize(("rows", "given", "words", "line"), GIVEN, ids=lambda value: str(value)[:30])
 def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
-    from files.kept_rows import keep_rows
+    from storage.cached_rows import keep_rows
 
     found = words_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path))
     (path,) = (word.partition("=")[2].strip("'") for word in found if word.startswith("data.path="))

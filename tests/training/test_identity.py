@@ -6,7 +6,7 @@ from training.identity import identity_of
 
 
 def identity(**changed):
-    model = {"_target_": "encoders.simcse.SimCSE", "temperature": 0.05, "prompt": None} | changed
+    model = {"_target_": "encoders.objectives.simcse.SimCSE", "temperature": 0.05, "prompt": None} | changed
     return identity_of(OmegaConf.create({"output_dir": "x", "model": model, "seed": 1}))
 
 
@@ -14,7 +14,7 @@ def test_it_is_over_keys_and_values_and_not_over_class_paths_or_keys_without_a_v
     plain = identity()
     for same in ({"_target_": "losses.room.SimCSE"}, {"new_key": None}, {"_convert_": "all"}):
         assert identity(**same) == plain
-    for other in ({"temperature": 0.1}, {"prompt": " It is:"}, {"_target_": "encoders.simcse.Other"}):
+    for other in ({"temperature": 0.1}, {"prompt": " It is:"}, {"_target_": "encoders.objectives.simcse.Other"}):
         assert identity(**other) != plain
 
 

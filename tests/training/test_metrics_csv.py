@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from files.metrics import read_rows
+from storage.metrics import read_rows
 from training.metrics_csv import MetricsCSV
 
 NAMES = st.sampled_from(["train/loss", "a/b/c", "throughput/x", "stsb-dev/cosine/spearman"])

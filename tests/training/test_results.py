@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from contracts import InputError, Results
-from files.results import environment, peak_memory_bytes, read_results, write_results
+from storage.results import environment, peak_memory_bytes, read_results, write_results
 
 RESULTS: Results = {
     "version": 1,

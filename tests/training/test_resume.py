@@ -6,7 +6,7 @@ import pytest
 import torch
 import toy
 
-from files.metrics import read_rows
+from storage.metrics import read_rows
 from training.callbacks.checkpoints import find_resumable
 
 TIMES = ("throughput/", "time/")

@@ -12,13 +12,13 @@ import toy
 from rich.console import Console
 from test_results import RESULTS
 
-from files.curves import Curves, completed
-from files.figure import draw
-from files.metrics import read_rows
+from reports.curves import Curves, completed
+from reports.figure import draw
+from storage.metrics import read_rows
 from training.callbacks.progress import Progress, described
 from training.callbacks.telemetry import Telemetry
 from training.curve import Reference, curve_figure, draw_curve, loss_names, others_of, score_names
-from training.leave import closing_table, scores_table
+from training.finish import closing_table, scores_table
 from training.metrics_csv import MetricsCSV
 
 LATEST = {

@@ -14,7 +14,7 @@ import torch
 import toy
 from pytorch_lightning.utilities import rank_zero_only
 
-from files.metrics import read_rows
+from storage.metrics import read_rows
 from training.callbacks.signals import Interruption
 from training.failures import TrainingFailed
 

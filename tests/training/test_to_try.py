@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.to_try import MOST, Facts, end_of, of_manifest, to_try
+from training.advice import MOST, Facts, end_of, of_manifest, to_try
 
 # all-MiniLM-L6-v2 on questions and answers that it matches already
 KNOWN = [0.1069, 0.0301, 0.2283, 0.2203, 0.3064, 0.1235, 0.0695, 0.1093, 0.2272, 0.0743, 0.1157, 0.0645]

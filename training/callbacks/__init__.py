@@ -1,1 +1,1 @@
-"""What Lightning calls while it trains."""
+"""Lightning callbacks of a training run."""

@@ -1,4 +1,4 @@
-"""Writing a checkpoint file so that a full disk is an answer and not a hang.
+"""Checkpoint writing that reports a full disk instead of hanging.
 
 Lightning writes on rank 0 while the others wait at a barrier: an error raised there would leave them waiting. Here the
 error is kept and the callback, which all ranks are in, agrees on it afterwards.

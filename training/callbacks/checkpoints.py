@@ -1,4 +1,4 @@
-"""``checkpoints/last.ckpt`` to go on from and ``checkpoints/best.ckpt`` to use.
+"""Checkpoints: ``last.ckpt`` to resume from and ``best.ckpt`` to export.
 
 Files appear whole: written beside, synced, renamed; the ``last.ckpt`` before stays as ``previous.ckpt``. One small
 reduction per step lets all ranks agree on whether to save now (the clock is rank 0's) and whether a signal came.
@@ -17,10 +17,10 @@ from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
 from contracts import InputError
-from files.checkpoint import load_checkpoint
-from files.manifest import Damaged
-from files.whole import link_whole, sync_folder
-from training import agreement
+from storage.atomic import link_whole, sync_folder
+from storage.checkpoint import load_checkpoint
+from storage.manifest import Damaged
+from training import collectives as agreement
 from training.callbacks.checkpoint_io import PatientIO, reason
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import is_last_step

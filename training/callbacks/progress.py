@@ -1,4 +1,4 @@
-"""What a person sees while training: a live line at a terminal, lines of the log where the output goes elsewhere."""
+"""Progress of training: a live line on a terminal, log lines elsewhere."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
 
-from files.progress import clock
+from reports.progress import clock
 from training.callbacks.telemetry import Telemetry
 
 WIDE = 140  # columns of a terminal that has room for what says nothing new

@@ -1,4 +1,4 @@
-"""Dropout that a continued run repeats: torch is seeded from (seed, step, rank) before every batch.
+"""Reproducible dropout: torch is seeded from (seed, step, rank) before every batch.
 
 A resumed run then draws what the uninterrupted run drew, and no generator state has to be stored. On another number of
 processes it draws otherwise, which is said.

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: finish the step, save, stop, and tell the caller the exit status.
+"""SIGTERM and SIGINT: finish the step, save, stop and report the exit status.
 
 Lightning's own handlers do collectives inside the signal handler and hang when the signal reaches a whole process
 group. Ours set a flag; ``RunCheckpoints`` lets the ranks agree on it at the end of a step, so it does not matter which

@@ -1,4 +1,4 @@
-"""Training curves, what a run has spent, and the guard against a loss that is no number.
+"""Training metrics, cost counters, and the check for a loss that is not finite.
 
 The host never waits for the device on a step that is not logged: counts are kept on the host, and whether a loss was
 NaN is remembered in one scalar on the device, read at log steps and before a checkpoint is written.
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from contracts import InputError, Spent, StepOutput
-from encoders.compiler import Cost, cost
-from files.results import peak_memory_bytes
-from training import agreement
+from encoders.kernels.compiler import Cost, cost
+from storage.results import peak_memory_bytes
+from training import collectives as agreement
 from training.failures import TrainingFailed
 from training.metrics_csv import MetricsCSV
 

@@ -1,0 +1,1 @@
+"""Shared parts of all command lines: exit statuses, config checks, process groups, devices and signals."""

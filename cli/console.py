@@ -1,0 +1,44 @@
+"""The ``contrastive-encoders`` entry point: every command of the project under one name, from any folder."""
+
+import importlib
+import sys
+
+from cli.config_files import ROOT
+from cli.names import COMMANDS, CONSOLE, use
+from cli.signals import heed_signals
+
+
+def main() -> None:
+    """Hand over to the command, which takes the words behind its name."""
+    heed_signals()
+    given = sys.argv[1:] or ["--help"]
+    size = 2 if " ".join(given[:2]) in COMMANDS else 1
+    name, words = " ".join(given[:size]), given[size:]
+    if name in ("-h", "--help"):
+        sys.stdout.write(overview())
+        return
+    if name not in COMMANDS:
+        sys.stderr.write(f"{CONSOLE}: there is no command {name!r}; there are {', '.join(COMMANDS)}.\n")
+        sys.exit(2)
+    module = COMMANDS[name][0]
+    if name == "race":
+        chosen = any(word.startswith("race=") for word in words)
+        words = ["hydra/help=race", *([] if chosen else ["race=head_to_head"]), *words]
+    # Lightning starts its other processes by this path; beside it they find our modules, wherever the user is
+    sys.argv = [str(ROOT / f"{module.replace('.', '/')}.py"), *words]
+    use(name)
+    importlib.import_module(module).main()
+
+
+def overview() -> str:
+    """What ``--help`` prints."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}} {does}" for name, (_, _, does) in sorted(COMMANDS.items())]
+    return "\n".join(
+        [
+            "Contrastive sentence encoders: train, score, export and compare them, and make their data.\n",
+            f"  {CONSOLE} COMMAND [KEY=VALUE ...]\n",
+            *lines,
+            f"\n{CONSOLE} COMMAND --help lists a command's keys.\n",
+        ]
+    )

@@ -1,0 +1,47 @@
+"""Names of the commands, and the name under which the running one was called, for messages and help."""
+
+import re
+import sys
+from pathlib import Path
+
+CONSOLE = "contrastive-encoders"
+COMMANDS = {  # name on the console -> module, how it is called without the console, what it does
+    "train": ("train", "python train.py", "train an encoder, or a generator of triplets"),
+    "evaluate": ("evaluation.__main__", "python -m evaluation", "score any encoder with the protocols of the papers"),
+    "prepare-data": ("datamodules.prepare", "python -m datamodules.prepare", "get public corpora to train on"),
+    "prepare-data mine": ("datamodules.mine", "python -m datamodules.mine", "find hard negatives for pairs of texts"),
+    "synthesise": ("synthesis.__main__", "python -m synthesis", "make a data set by instructing a language model"),
+    "embed": ("export.embed", "python -m export.embed", "turn a file of texts into a file of vectors"),
+    "export": ("export.__main__", "python -m export", "write an encoder as a folder that other libraries load"),
+    "sweep": ("comparison.sweep", "python -m comparison.sweep", "run a sweep file without a server"),
+    "race": (
+        "comparison.__main__",
+        "python -m comparison race=head_to_head",
+        "train objectives head to head, and compare",
+    ),
+    "compare": ("comparison.__main__", "python -m comparison", "set finished runs head to head"),
+    "preview": ("preview", "python -m preview", "show what a batch is, without training"),
+}
+_used: list[str] = []  # the console's command that this process was started as
+
+
+def use(command: str) -> None:
+    """From now on messages name the console's command."""
+    _used[:] = [command]
+
+
+def name_used() -> str:
+    """Whose message it is: ``train.py``, ``evaluation`` or ``contrastive-encoders train``."""
+    path = Path(sys.argv[0])
+    return f"{CONSOLE} {_used[0]}" if _used else path.parent.name if path.stem == "__main__" else path.name
+
+
+def as_used(text: str) -> str:
+    """The text, with commands as the user calls them: on the console, ``contrastive-encoders NAME``."""
+    if not _used:
+        return text
+    for name, (module, plain, _) in COMMANDS.items():
+        launched = "train.py" if name == "train" else f"-m {module.removesuffix('.__main__')}"
+        text = re.sub(rf"{re.escape(plain)}(?![\w.])", f"{CONSOLE} {name}", text)
+        text = re.sub(rf"(torchrun [^\n]*?\d ){launched}(?![\w.])", rf"\1--no-python {CONSOLE} {name}", text)
+    return text

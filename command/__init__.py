@@ -1,1 +1,0 @@
-"""What every command line shares: exit statuses and messages, types of keys, devices, processes."""

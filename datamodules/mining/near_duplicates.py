@@ -1,0 +1,37 @@
+"""Near-duplicate detection: texts that share half of their word n-grams."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+SHINGLE = 8  # words in a row by which near-copies are found
+SHARED = 0.5  # of the words of the shorter text: from here on one is a near-copy of the other
+WORD = re.compile(r"\w+")
+
+
+def words_of(text: str) -> list[str]:
+    return WORD.findall(text.lower())
+
+
+class NearCopies:
+    """Finds texts that share half of their words, or half of the other's where that is shorter, with one of ``texts``.
+
+    Words are shared in runs of `SHINGLE`, and every `SHINGLE`-th run of a text is looked up: what is copied of it has
+    as many as it is long, wherever it begins.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        words = [words_of(text) for text in texts]
+        self.lengths = [len(one) for one in words]
+        self.texts_with = defaultdict[tuple[str, ...], set[int]](set)
+        for place, one in enumerate(words):
+            for start in range(len(one) - SHINGLE + 1):
+                self.texts_with[tuple(one[start : start + SHINGLE])].add(place)
+
+    def has(self, words: Sequence[str]) -> bool:
+        """Whether the text of these words is such a one."""
+        shared = Counter[int]()
+        for start in range(0, len(words) - SHINGLE + 1, SHINGLE):
+            for place in self.texts_with.get(tuple(words[start : start + SHINGLE]), ()):
+                shared[place] += SHINGLE
+        return any(number >= SHARED * min(len(words), self.lengths[place]) for place, number in shared.items())

@@ -1,0 +1,1 @@
+"""Sampling of examples: order, spans, masks, mixtures and held-out rows."""

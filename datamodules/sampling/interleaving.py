@@ -1,0 +1,92 @@
+"""Order of the parts of a mixture within an epoch, by weight and evenly spread.
+
+Nothing is kept: what comes at a place follows from (seed, epoch, place) alone.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from contracts import InputError
+
+BLOCK = 32  # places over which the parts are shuffled: each block has its share of every part
+_STREAM = 0x313  # keeps these draws apart from those of other users of a seed
+
+
+def shares(sizes: Mapping[str, int], weights: Mapping[str, float] | None, temperature: float) -> dict[str, float]:
+    """Part -> its share of an epoch: by its weight, or where none are given by size^(1 / temperature).
+
+    Raises:
+        InputError: a weight or the temperature is no such number, or is of no part, or a part has none.
+    """
+    if not 0 < temperature < math.inf:
+        raise InputError(f"data.temperature={temperature}: wanted a number above 0; 1 takes parts by their size.")
+    if weights is None:
+        logs = {name: math.log(size) / temperature for name, size in sizes.items()}
+        weights = {name: math.exp(one - max(logs.values())) for name, one in logs.items()}
+    elif temperature != 1:
+        raise InputError(f"data.temperature={temperature}: the weights are given. Set one of the two.")
+    parts = f"the parts are {', '.join(sizes)}"
+    for name in [*weights, *sizes]:
+        if name not in sizes:
+            raise InputError(f"data.weights.{name}: there is no such part; {parts}.")
+        if name not in weights:
+            raise InputError(
+                f"data.weights: {name} has none, and {parts}. Give each its weight: data.weights.{name}=1."
+            )
+        weight = weights[name]
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+            raise InputError(f"data.weights.{name}={weight!r}: wanted a number, 0 or more; 2 is twice as often as 1.")
+    total = math.fsum(weights.values())
+    if not 0 < total < math.inf:
+        raise InputError(f"data.weights: they sum to {total:g}, so that no part can be drawn. Make one larger than 0.")
+    return {name: weights[name] / total for name in sizes}
+
+
+def quotas(shares: Sequence[float], total: int) -> list[int]:
+    """Whole numbers next to the shares of the total, which they sum to (largest remainders)."""
+    exact = [share * total for share in shares]
+    found = [math.floor(one + 1e-9) for one in exact]  # 3 may have come out as 2.9999999
+    by_remainder = sorted(range(len(exact)), key=lambda part: found[part] - exact[part])
+    for part in by_remainder[: total - sum(found)]:
+        found[part] += 1
+    return found
+
+
+class Interleaving:
+    """An epoch of ``quotas`` places of each of P parts."""
+
+    def __init__(self, quotas: Sequence[int], seed: int) -> None:
+        self.sums = np.cumsum(quotas).tolist()
+        self.seed = seed
+        self._block: tuple[tuple[int, int], np.ndarray] = ((-1, -1), np.empty(0, np.int64))
+
+    def __len__(self) -> int:
+        """Places of an epoch."""
+        return int(self.sums[-1])
+
+    def before(self, place: int) -> list[int]:
+        """How many places of each part come before this one, where they are not shuffled.
+
+        Of the first two, three ... parts together, the last has its share rounded down or up, so that with each place
+        one of the numbers grows by one.
+        """
+        found, left = list[int](), place
+        for all_of_them, without_the_last in zip(self.sums[:0:-1], self.sums[-2::-1], strict=True):
+            rest = left * without_the_last // all_of_them if all_of_them else 0
+            found.append(left - rest)
+            left = rest
+        return [left, *found[::-1]]
+
+    def at(self, epoch: int, place: int) -> tuple[int, int]:
+        """The part that comes at this place, and how many places of its own come before in this epoch."""
+        block = place // BLOCK
+        first, last = self.before(block * BLOCK), self.before(min((block + 1) * BLOCK, len(self)))
+        if self._block[0] != (epoch, block):
+            parts = np.repeat(np.arange(len(first)), np.subtract(last, first))
+            np.random.default_rng((self.seed, epoch, block, _STREAM)).shuffle(parts)
+            self._block = (epoch, block), parts
+        parts = self._block[1]
+        part = int(parts[place % BLOCK])
+        return part, first[part] + int((parts[: place % BLOCK] == part).sum())

@@ -1,0 +1,146 @@
+"""Global batches of a mixture: each of one part, or with rows of all parts."""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from contracts import IGNORED_LABEL, InputError, Ragged
+from datamodules.sampling.interleaving import Interleaving
+from datamodules.sampling.order import Order, check_batch_size
+from datamodules.text_data import TextData
+
+
+@contextlib.contextmanager
+def named(part: str) -> Iterator[None]:
+    """What is wrong in here is reported with the name of the part."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"data.parts.{part}, where data.KEY is data.parts.{part}.KEY: {error}") from error
+
+
+class MixedBatches(Dataset, ABC):
+    """``quotas`` says how many batches, or rows, of each part an epoch has; ``identity`` what a stream of them is."""
+
+    def __init__(
+        self, parts: Mapping[str, TextData], quotas: Iterable[int], *, seed: int, batch_size: int, drop_last: bool
+    ) -> None:
+        self.names, self.parts, self.quotas = list(parts), list(parts.values()), list(quotas)
+        self.interleaving = Interleaving(self.quotas, seed)
+        each = ", ".join(f"{name} {number}" for name, number in zip(parts, self.quotas, strict=True))
+        self.identity = {"seed": seed, "batch_size": batch_size, type(self).__name__: each}
+        self.identity |= {} if drop_last else {"drop_last": False}
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Of an epoch."""
+
+
+class OnePartBatches(MixedBatches):
+    """Each is a batch of one part, the next of those that training on it alone has."""
+
+    def __init__(
+        self, parts: Mapping[str, TextData], quotas: Iterable[int], rank: int, world: int, **keys: Any
+    ) -> None:
+        super().__init__(parts, quotas, **keys)
+        self.batches = list[Any]()
+        for name, part in parts.items():
+            with named(name):
+                self.batches.append(part.epoch_batches(rank, world))
+
+    def __len__(self) -> int:
+        return len(self.interleaving)
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        epoch, place = key
+        part, number = self.interleaving.at(epoch, place)
+        batches = self.batches[part]
+        with named(self.names[part]):
+            batch = batches[divmod(epoch * self.quotas[part] + number, len(batches))]
+        return batch._replace(part=self.names[part])
+
+
+class AllPartsBatches(MixedBatches):
+    """Rows of every part, those of a part side by side; ``rows`` says how many of each a pass over it draws."""
+
+    def __init__(
+        self,
+        parts: Mapping[str, TextData],
+        quotas: Iterable[int],
+        rank: int,
+        world: int,
+        *,
+        rows: Iterable[int],
+        **keys: Any,
+    ) -> None:
+        super().__init__(parts, quotas, **keys)
+        self.rank, self.world, self.batch_size, self.rows = rank, world, keys["batch_size"], list(rows)
+        examples = len(self.interleaving)
+        check_batch_size(examples, self.batch_size, world)
+        if examples % self.batch_size % world:
+            raise InputError(
+                f"data.drop_last=false: the last batch has {examples % self.batch_size} rows, which do not split "
+                f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
+            )
+        self.orders = [Order(part.num_examples, 1, seed=part.settings.seed) for part in self.parts]
+
+    def __len__(self) -> int:
+        return -(-len(self.interleaving) // self.batch_size)
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        epoch, place = key
+        ends = [min(one * self.batch_size, len(self.interleaving)) for one in (place, place + 1)]
+        made, at = list[Any](), 0
+        for part, (first, last) in enumerate(zip(*map(self.interleaving.before, ends), strict=True)):
+            numbers = np.arange(first + (self.rank - at) % self.world, last, self.world)
+            passes, places = np.divmod(epoch * self.quotas[part] + numbers, self.rows[part])
+            made += [self._of_a_part(part, int(one), places[passes == one]) for one in np.unique(passes)]
+            at += last - first
+        return joined(made)
+
+    def _of_a_part(self, part: int, pass_index: int, places: np.ndarray) -> Any:
+        with named(self.names[part]):
+            batch = self.parts[part].batch(pass_index, self.orders[part].at(pass_index, places))
+        return batch._replace(part=np.repeat(self.names[part], len(places)))
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """One batch of the rows of several of the same kind, in their order."""
+    found = dict[str, Any]()
+    for field, *values in zip(batches[0]._fields, *batches, strict=True):
+        if isinstance(values[0], Ragged):
+            found[field] = Ragged(
+                torch.cat([one.ids for one in values]), np.concatenate([one.lengths for one in values])
+            )
+        elif isinstance(values[0], torch.Tensor):
+            found[field] = torch.cat(values)
+        elif isinstance(values[0], np.ndarray):
+            found[field] = np.concatenate(values)
+    if "predicted" in found:
+        found["predicted"] = np.flatnonzero(found["labels"].numpy() != IGNORED_LABEL)
+    return batches[0]._replace(**found)
+
+
+def check_alike(samples: Mapping[str, Any]) -> None:
+    """Refuse parts whose rows cannot stand in one batch, by a batch of each."""
+    (first, sample), *others = samples.items()
+    for name, other in others:
+        if _described(other) != _described(sample):
+            raise InputError(
+                f"data.homogeneous=false puts rows of all parts into one batch, and those of {first} are "
+                f"{_described(sample)}, those of {name} {_described(other)}. Set data.homogeneous=true, or give both "
+                "the same columns and lengths."
+            )
+
+
+def _described(batch: Any) -> str:
+    """What must be the same: the kind, how many texts of each role a row has, and what they are cut at."""
+    rows = len(batch.rows)
+    roles = [f"{len(one.lengths) // rows} {role}" for role, one in batch._asdict().items() if isinstance(one, Ragged)]
+    length = f", cut at {batch.max_length} tokens" if getattr(batch, "max_length", None) else ""
+    return f"a {type(batch).__name__} ({', '.join(roles)}{length})"

@@ -1,0 +1,133 @@
+"""A resumable, endless stream of global batches, used as Lightning's train loader.
+
+Where the stream stands is two numbers, the epoch and the batches consumed of it, which are the same on every rank;
+what a batch holds follows from them. Lightning stores ``state_dict()`` in every checkpoint it writes.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from contracts import InputError
+from datamodules.sampling.order import Order
+
+
+class Batches(Protocol):
+    """Item (epoch, k) is this rank's share of global batch k of the epoch, the same whichever worker makes it."""
+
+    identity: dict[str, Any]  # what must be the same for a stream of them to be continued
+
+    def __len__(self) -> int:
+        """Of an epoch, the same on every rank."""
+        ...
+
+    def __getitem__(self, key: tuple[int, int], /) -> Any: ...
+
+
+class BatchStream:
+    """Iterating yields what is left of the current epoch; the next iteration is the next epoch.
+
+    ``data_id`` names the content of the data, such as a hash. Raises InputError for a state of other data.
+    """
+
+    def __init__(
+        self, batches: Batches, *, epoch: int = 0, data_id: str = "", num_workers: int = 0, pin_memory: bool = False
+    ) -> None:
+        self._batches, self._identity, self._data_id = batches, batches.identity, data_id
+        self._epoch, self._consumed, self._resumed = epoch, 0, False
+        self._num_workers, self._pin_memory = num_workers, pin_memory
+
+    def __len__(self) -> int:
+        """Batches of one epoch, the same on every rank. Lightning reads ahead of a loader that has no length."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A generator: nothing moves before the first batch is asked for, however often Lightning calls iter().
+        # It also stops asking at the last batch, so nothing may wait for the end of the loop.
+        if self._consumed and not (self._resumed and self._consumed < len(self)):
+            self._epoch, self._consumed = self._epoch + 1, 0
+        self._resumed = False
+        try:
+            for batch in self._loader(self._epoch, self._consumed):
+                self._consumed += 1
+                yield batch
+        except InputError as error:  # of a worker, it comes with the traceback of that process around it
+            raise InputError(str(error).strip().splitlines()[-1].removeprefix("contracts.InputError: ")) from error
+
+    def first(self) -> Any:
+        """This rank's share of the first batch of all, made here and now."""
+        return self._batches[0, 0]
+
+    def _loader(self, epoch: int, start: int) -> DataLoader:
+        batches: Any = self._batches
+        return DataLoader(
+            batches,
+            batch_size=None,
+            sampler=((epoch, k) for k in range(start, len(self))),
+            collate_fn=_as_it_is,
+            num_workers=self._num_workers,
+            pin_memory=self._pin_memory,
+            generator=torch.Generator(),  # the loader draws a seed for its workers: not from the training's generator
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Epoch and batches consumed of it, and what the data must be to go on from there."""
+        return {"epoch": self._epoch, "consumed": self._consumed, **self._identity, "data_id": self._data_id}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on behind the last consumed batch. A state without data_id, as once written, is taken at its word."""
+        other = [
+            f"{key} was {state.get(key)} and is {value}"
+            for key, value in self._identity.items()
+            if state.get(key) != value
+        ]
+        if other:
+            raise InputError(
+                f"resume: the checkpoint was written in the middle of other data ({'; '.join(other)}). "
+                "Resume with the settings and data of that run, or start a new one in another output_dir."
+            )
+        if state.get("data_id", self._data_id) != self._data_id:
+            raise InputError(
+                "resume: the data are not those of the checkpoint: there are as many examples, but their content has "
+                f"changed (it was {state['data_id'][:12]} and is {self._data_id[:12]}). Bring back the data of that "
+                "run; or start over on these: overwrite=true."
+            )
+        self._epoch, self._consumed, self._resumed = state["epoch"], state["consumed"], True
+
+
+def stream_for(trainer: Any, batches: Callable[[int, int], Batches], **options: Any) -> BatchStream:
+    """The stream of ``batches(rank, world)`` that this trainer wants, or one process without any."""
+    if trainer is None:
+        return BatchStream(batches(0, 1), **options)
+    pin_memory = trainer.strategy.root_device.type == "cuda"
+    share = batches(trainer.global_rank, trainer.world_size)
+    return BatchStream(share, epoch=trainer.current_epoch, pin_memory=pin_memory, **options)
+
+
+class EpochBatches(Dataset):
+    """``build(pass_index, examples)`` makes a batch of those that the order says.
+
+    An epoch may go over the data several times: pass ``epoch * passes + i`` has its own order, and names the random
+    draws.
+    """
+
+    def __init__(self, build: Callable[[int, np.ndarray], Any], order: Order, passes: int = 1) -> None:
+        self.build, self.order, self.passes = build, order, passes
+        self.identity = {"seed": order.seed, "batch_size": order.batch_size, "examples": order.examples}
+        self.identity |= {"passes": passes, **({} if order.drop_last else {"drop_last": False})}
+
+    def __len__(self) -> int:
+        return len(self.order) * self.passes
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        epoch, k = key
+        pass_index = epoch * self.passes + k // len(self.order)
+        return self.build(pass_index, self.order.batch(pass_index, k % len(self.order)))
+
+
+def _as_it_is(batch: Any) -> Any:
+    """Instead of torch's default, which turns NumPy arrays into tensors."""
+    return batch

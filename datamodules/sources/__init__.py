@@ -1,0 +1,1 @@
+"""Sources of training texts: files, data sets of the hub, docstrings."""

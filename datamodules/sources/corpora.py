@@ -1,0 +1,86 @@
+"""Public training corpora: the location of their files, their names and their numbers of rows.
+
+Addresses and numbers are those of the hubs' pages and of the papers; a number that nobody published is not checked.
+"""
+
+from typing import NamedTuple
+
+from readers.download import File
+
+HUB = "https://huggingface.co"
+SIMCSE = f"{HUB}/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
+USEB = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation"
+
+
+class CorpusFile(NamedTuple):
+    """A file of a corpus, or with ``listed`` as many as a list of addresses names."""
+
+    name: str  # in the folder of the corpus; of listed ones what their names begin with
+    file: File
+    rows: int | None  # published; of listed ones all together
+    member: str = ""  # which file of an archive
+    listed: bool = False  # ``file`` is a JSON list of addresses
+
+
+class Corpus(NamedTuple):
+    about: str
+    licence: str
+    pieces: tuple[CorpusFile, ...]  # none: it is made of what this machine has
+    then: str  # words of train.py, for the folder FOLDER in ROOT
+
+
+def _listed(name: str, rows: int, repository: str, config: str) -> CorpusFile:
+    """The training split of a data set on the hub, as Parquet."""
+    address = f"{HUB}/api/datasets/sentence-transformers/{repository}/parquet/{config}/train"
+    return CorpusFile(name, File(f"{name}.json", address), rows, listed=True)
+
+
+def _domain(name: str) -> CorpusFile:
+    return CorpusFile(
+        f"{name}.txt", File("data-train.zip", f"{USEB}/data-train.zip"), None, f"{name}/unsupervised/train.txt"
+    )
+
+
+NLI, WIKI = "nli_for_simcse.csv", "wiki1m_for_simcse.txt"
+CORPORA = {
+    "simcse_nli": Corpus(
+        "premise, entailment and contradiction of SNLI and MNLI, as SimCSE and GenSE train on them",
+        "none stated (SNLI CC BY-SA 4.0; MNLI: several)",
+        (CorpusFile(NLI, File(NLI, f"{SIMCSE}/{NLI}"), 275_601),),
+        f"experiment=simcse_sup data.path=FOLDER/{NLI}",
+    ),
+    "nli_pairs": Corpus(
+        "premise, hypothesis and label of SNLI and MultiNLI, as SBERT trains on them",
+        "SNLI CC BY-SA 4.0; MNLI: several",
+        (_listed("nli", 942_069, "all-nli", "pair-class"),),
+        "experiment=sbert_nli data.path=FOLDER",
+    ),
+    "wiki1m": Corpus(
+        "sentences of Wikipedia, as unsupervised SimCSE trains on them",
+        "none stated (Wikipedia CC BY-SA)",
+        (CorpusFile(WIKI, File(WIKI, f"{SIMCSE}/{WIKI}"), 1_000_000),),
+        f"experiment=simcse_unsup data.path=FOLDER/{WIKI}",
+    ),
+    "tsdae": Corpus(
+        "sentences of four domains, as TSDAE and table 3 of GenSE train on them",
+        "Stack Exchange CC BY-SA 3.0; tweets: Twitter's terms; SciDocs: none stated",
+        tuple(_domain(name) for name in ("askubuntu", "cqadupstack", "scidocs", "twitter")),
+        "model=tsdae data=sentences data.path=FOLDER/askubuntu.txt max_steps=100000",
+    ),
+    "qa": Corpus(
+        "questions with answers of GooAQ, ELI5 and Yahoo Answers: about the four million of GenSE",
+        "none stated; ELI5 is text of Reddit under its terms",
+        (
+            _listed("gooaq", 3_012_496, "gooaq", "pair"),
+            _listed("eli5", 325_475, "eli5", "pair"),
+            _listed("yahoo", 681_164, "yahoo-answers", "question-answer-pair"),
+        ),
+        "experiment=gense_qa stages.qa.data.path=FOLDER stages.nli.data.path=FILE",
+    ),
+    "pydocs": Corpus(
+        "summary lines of the installed packages' docstrings, what follows them, and the task of finding it",
+        "that of each package",
+        (),
+        "model=pairs data=qa data.path=FOLDER/pairs.jsonl evaluation.suite=pydocs evaluation.data_root=ROOT",
+    ),
+}

@@ -1,0 +1,255 @@
+"""Data sets of the Hugging Face hub by name: a split is read like a file of rows."""
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from contracts import InputError, is_address
+from datamodules.sources.record_kinds import RELATIONS
+from readers.hub import hub_answers
+from readers.listing import DOCUMENTS, FORMS, TextFile, form_of, list_files
+from readers.nested import top_level
+from readers.rows import BadRow, Row, read_rows
+from storage.manifest import describe_files
+
+NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # OWNER/NAME
+LARGE = 10 * 2**30  # bytes: sets from here on are read as they come, without a copy on the disk
+ROWS_AT_ONCE = 1_000
+
+log = logging.getLogger(__name__)
+
+
+class HubKeys(NamedTuple):
+    """What is asked of a data set besides its name and its split; keys of ``data``."""
+
+    name: str | None = None
+    revision: str | None = None
+    data_files: str | Sequence[str] | None = None
+    streaming: bool | None = None  # None: a large one
+
+
+DEFAULT_HUB_KEYS = HubKeys()  # a data set that has one config, as it is now
+
+
+class HubSet:
+    """A split of a data set of the hub, or of a folder in such a layout.
+
+    Raises:
+        InputError: there is no such data set, config or split, or the hub cannot be reached and no copy is here.
+    """
+
+    def __init__(self, id: str, split: str, keys: HubKeys) -> None:
+        files = keys.data_files
+        self.asked: dict[str, Any] = {
+            "id": id,
+            "name": keys.name,
+            "split": split,
+            "revision": keys.revision,
+            "data_files": files if files is None or isinstance(files, str) else list(files),
+        }
+        self.id, self.split, self.streaming = id, split, keys.streaming
+
+    def __str__(self) -> str:
+        return f"{self.id}[{self.split}]"
+
+    def rows(self, columns: Sequence[str] = ()) -> Iterator[Row]:
+        """All rows in order; of the columns those that are wanted and there, all where the first is not."""
+        wanted = top_level(columns, self.columns)
+        dataset = self.dataset.select_columns(wanted) if wanted else self.dataset
+        words = {name: known for name in wanted or self.columns if (known := self._relations(name))}
+        line = 0
+        for batch in dataset.iter(ROWS_AT_ONCE):
+            for values in zip(*batch.values(), strict=True):
+                line += 1
+                row = dict(zip(batch, values, strict=True))
+                yield Row(row | {name: known.get(row[name], row[name]) for name, known in words.items()}, line)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        return list(self.dataset.column_names or next(iter(self.dataset), {}))
+
+    @cached_property
+    def splits(self) -> list[str]:
+        return list(self._builder.info.splits or self._builder.config.data_files or {})
+
+    @cached_property
+    def bytes(self) -> int:
+        """What the files of the split weigh."""
+        import fsspec
+
+        files = (self._builder.config.data_files or {}).get(self.split.partition("[")[0], [])
+        found = [fsspec.core.url_to_fs(str(one)) for one in files]
+        return sum(system.info(path)["size"] for system, path in found)
+
+    @cached_property
+    def dataset(self) -> Any:
+        builder = self._builder
+        if unknown := [one for one in map(_of_slice, self.split.split("+")) if one not in self.splits and one != "all"]:
+            raise InputError(
+                f"data.split={unknown[0]}: {self.id} has no such split. Wanted one of {', '.join(self.splits)}."
+            )
+        try:
+            if self._is_streamed():
+                return builder.as_streaming_dataset(self.split)
+            builder.download_and_prepare()
+            return builder.as_dataset(self.split)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise self._refused(error) from error
+
+    @cached_property
+    def _builder(self) -> Any:
+        import datasets
+
+        if not sys.stderr.isatty():
+            datasets.disable_progress_bars()
+        if not self._is_folder and not hub_answers("datasets", self.id, self.asked["revision"]):
+            datasets.config.HF_HUB_OFFLINE = True  # else it tries for minutes
+        asked = {key: value for key, value in self.asked.items() if key not in ("id", "split")}
+        try:
+            return datasets.load_dataset_builder(self.id, **asked)
+        except (OSError, ValueError, RuntimeError) as error:  # the hub's own errors are OSErrors
+            raise self._refused(error) from error
+
+    @property
+    def _is_folder(self) -> bool:
+        return Path(self.id).is_dir()
+
+    def _is_streamed(self) -> bool:
+        if (
+            self.streaming is not None
+            or self._is_folder
+            or not hub_answers("datasets", self.id, self.asked["revision"])
+        ):
+            streamed = bool(self.streaming)
+        elif streamed := self.bytes >= LARGE:
+            log.info(
+                "%s: %d GB, which are read as they come. data.streaming=false keeps a copy on the disk.",
+                *(self, self.bytes // 2**30),
+            )
+        if streamed and self.split not in self.splits:
+            raise InputError(
+                f"data.split={self.split}: a part of a split wants a copy on the disk: data.streaming=false."
+            )
+        return streamed
+
+    def _relations(self, column: str) -> dict[int, str]:
+        """The names of the relations that the numbers of a column stand for, which each set orders as it likes."""
+        names = getattr((self.dataset.features or {}).get(column), "names", None) or []
+        return dict(enumerate(names)) if names and set(names) <= set(RELATIONS) else {}
+
+    def identity(self) -> dict[str, Any]:
+        """What names the content without reading it; JSON types only."""
+        return {**self.asked, "commit": None if self._is_folder else self._builder.hash, "files": self._files()}
+
+    def _files(self) -> list[list[str | int]]:
+        inside = sorted(Path(self.id).rglob("*")) if self._is_folder else []
+        return [identity_of(path) for path in inside if path.is_file()]
+
+    def manifest(self) -> dict[str, Any]:
+        """The hub has no cheap sha256 of a data set; the token store adds that of the texts it read."""
+        size = {} if self._is_folder else {"bytes": self.bytes, "commit": self._builder.hash}
+        return {**self.asked, **size}
+
+    def _refused(self, error: Exception) -> InputError:
+        where, said = f"data.path={self.id}", " ".join(str(error).split())
+        if type(error).__name__ == "DatasetNotFoundError":
+            return InputError(
+                f"{where}: no file or folder of this name is here (seen from {Path.cwd()}), and the hub shows no such "
+                "data set. Check the name; where the set is private, say who you are: `hf auth login`, or HF_TOKEN."
+            )
+        if not self._is_folder and not hub_answers("datasets", self.id, self.asked["revision"]):
+            return InputError(
+                f"{where}: no file or folder of this name is here (seen from {Path.cwd()}), and the hub cannot be "
+                "reached for a data set of which no copy is here. Check the network, or copy its files to this disk: "
+                "data.path=FOLDER."
+            )
+        if "script" in said:
+            return InputError(
+                f"{where}: this data set is a script, and no code of others is run. The hub may have made files of it: "
+                "data.revision=refs/convert/parquet."
+            )
+        if isinstance(error, ValueError) and (configs := self._configs()) and self.asked["name"] not in configs:
+            name = self.asked["name"]
+            wrong = "it has several configs" if name is None else f"data.name={name}: it has no such config"
+            return InputError(f"{where}: {wrong}. Say data.name=NAME with one of {', '.join(configs)}.")
+        return InputError(
+            f"{where}: it cannot be read ({type(error).__name__}: {said.rstrip('.')}). Copy its files to this "
+            "machine and name them: data.path=FILE_OR_FOLDER."
+        )
+
+    def _configs(self) -> list[str]:
+        import datasets
+
+        try:
+            return list(datasets.get_dataset_config_names(self.id, revision=self.asked["revision"]))
+        except (OSError, ValueError, RuntimeError):
+            return []
+
+
+def _of_slice(split: str) -> str:
+    return split.partition("[")[0].strip()
+
+
+# ------------------------------------------------------------------------------------------------ among files
+
+
+Rows = Path | HubSet  # where rows stand
+
+
+def find_rows(
+    paths: str | Path | Sequence[str | Path],
+    split: str,
+    hub: HubKeys,
+    documents: Literal["none", "named", "all"] = "none",
+) -> list[TextFile | HubSet]:
+    """The files that paths mean, as `list_files` has them, and data sets of the hub, in the order given.
+
+    What is here comes before a data set of this name; ``name`` and ``data_files`` speak of a folder in its layout.
+
+    Raises:
+        InputError: there is nothing to read.
+    """
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not any(_is_set(one, hub) for one in several):
+        return list(list_files(paths, documents=documents))
+    found: list[TextFile | HubSet] = []
+    for one in several:
+        found += [HubSet(str(one), split, hub)] if _is_set(one, hub) else list_files(one, documents=documents)
+    return found
+
+
+def _is_set(path: str | Path, hub: HubKeys) -> bool:
+    here = Path(path).expanduser()
+    if is_address(path) or here.exists():
+        return here.is_dir() and bool(hub.name or hub.data_files)
+    return bool(NAME.fullmatch(str(path))) and not here.parent.is_dir() and not form_of(here, (*FORMS, *DOCUMENTS))
+
+
+def rows_in(where: Rows, columns: Sequence[str] = ()) -> Iterator[Row | BadRow]:
+    if isinstance(where, HubSet):
+        return where.rows([name for name in columns if name != "split"])  # it is of one split as a whole
+    return read_rows(where, columns)
+
+
+def identity_of(where: Rows) -> Any:
+    """The change time besides: rsync and tar set the modification time back, to what an older content may have had."""
+    if isinstance(where, HubSet):
+        return where.identity()
+    path, stat = where.resolve(), where.stat()
+    return [str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def what_was_read(several: Sequence[Rows]) -> dict[str, Any]:
+    """The entries of a manifest that say what was read; reads all files."""
+    files = [one for one in several if isinstance(one, Path)]
+    sets = [one for one in several if isinstance(one, HubSet)]
+    found = describe_files(files) if files or not sets else {}
+    return found | ({"hub": [one.manifest() for one in sets]} if sets else {})
+
+
+def names_of(several: Sequence[Rows]) -> str:
+    return str(several[0]) if len(several) == 1 else f"{several[0]} and {len(several) - 1} more file(s)"

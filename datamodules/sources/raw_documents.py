@@ -1,0 +1,219 @@
+"""Sources of raw documents: files and data sets of the hub.
+
+A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from contracts import InputError, RetrievalTask
+from datamodules.sources.hub_datasets import (
+    DEFAULT_HUB_KEYS,
+    HubKeys,
+    HubSet,
+    find_rows,
+    identity_of,
+    names_of,
+    rows_in,
+    what_was_read,
+)
+from datamodules.sources.sections import Section, sections
+from readers.documents import SOURCE
+from readers.listing import DOCUMENTS, count_kinds, form_of, passed_over
+from readers.rows import LINE, BadRow, Row, text_in
+
+MOST_LISTED = 20  # skipped rows whose place is listed; all are counted
+
+
+class Document(NamedTuple):
+    """One raw document and where it stands, to name it in a message."""
+
+    text: str
+    where: str  # "file:line"
+    title: str = ""  # where a row has one
+    markdown: str = ""  # of which the text is what a reader sees
+
+    def sections(self) -> list[Section]:
+        """Its texts, each with the headings above it; a title is the outermost."""
+        found = sections(self.markdown) if self.markdown else [Section((), self.text)]
+        return [one._replace(headings=(self.title, *one.headings)) for one in found] if self.title else found
+
+
+class DocumentSource(Protocol):
+    """What the token store asks of a source."""
+
+    def documents(self) -> Iterator[Document]:
+        """The documents in a fixed order; blank ones are left out and counted."""
+        ...
+
+    def texts(self) -> Iterator[str]:
+        """The texts alone, e.g. to train a tokenizer."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What names the content without reading it: paths, sizes, times; JSON types only."""
+        ...
+
+    def manifest(self) -> dict[str, Any]:
+        """Provenance with sha256, counts of the last reading; may read the files: call once, after `documents`."""
+        ...
+
+    def held_out(self) -> list[RetrievalTask]:
+        """Tasks made of documents that `documents` never yields; mostly empty."""
+        ...
+
+
+class RowFilter:
+    """Passes on the rows of a reading that may be examples, and keeps count of the others."""
+
+    def __init__(self, split: str | None, on_error: Literal["fail", "skip"]) -> None:
+        if on_error not in ("fail", "skip"):
+            raise InputError(f"data.on_error: wanted fail or skip, got {on_error!r}")
+        self.split = split  # None: all of them
+        self.on_error = on_error
+        self.kept = 0
+        self.left_out: dict[str, int] = {}
+        self.other_splits: dict[str, int] = {}
+        self.skipped = 0
+        self.skipped_where: list[str] = []
+
+    def anew(self) -> "RowFilter":
+        """Return one that has counted nothing yet."""
+        return RowFilter(self.split, self.on_error)
+
+    def rows(self, rows: Iterable[Row | BadRow], name: str) -> Iterator[Row]:
+        """Yield the rows of this split that can be read; InputError at one that cannot, unless it may be skipped."""
+        for row in rows:
+            if isinstance(row, BadRow):
+                self.refuse(f"{name}:{row.line}", row.message)
+            elif not row.values:
+                self.leave_out("blank")
+            elif self.split is None or (split := row.values.get("split")) is None or split == self.split:
+                yield row
+            else:
+                self.other_splits[str(split)] = self.other_splits.get(str(split), 0) + 1
+
+    def documents(
+        self, rows: Iterable[Row | BadRow], name: str, column: str = "text", *, markdown: bool = False
+    ) -> Iterator[Document]:
+        """Yield the texts of these rows that are not blank, with the ``markdown`` that they were made of."""
+        for row in self.rows(rows, name):
+            text, where = text_in(row, column), f"{name}:{row.line}"
+            if isinstance(text, BadRow):
+                self.refuse(where, text.message)
+            elif not text.strip():
+                self.leave_out("blank")
+            else:
+                self.kept += 1
+                title = row.values.get("title")
+                title = title.strip() if isinstance(title, str) else ""
+                yield Document(text, where, title, row.values[SOURCE] if markdown else "")
+
+    def leave_out(self, reason: str) -> None:
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+    def refuse(self, where: str, message: str) -> None:
+        """InputError, or one more that is skipped."""
+        if self.on_error == "fail":
+            raise InputError(f"{where}: {message}. Or go on without such rows: data.on_error=skip.")
+        self.skipped += 1
+        if len(self.skipped_where) < MOST_LISTED:
+            self.skipped_where.append(f"{where}: {message}")
+
+    def refuse_nothing(self, name: str, wanted: str) -> None:
+        """InputError if all rows have been read and none was kept."""
+        if self.kept:
+            return
+        got = [f"{number} {reason}" for reason, number in self.left_out.items()]
+        got += [f"{self.skipped} unreadable ({'; '.join(self.skipped_where[:2])})"] if self.skipped else []
+        got += [f"{number} with split={split!r}" for split, number in self.other_splits.items()]
+        mend = "Say data.split=NAME with one of them" if self.other_splits else "Give it some, or name another file"
+        raise InputError(f"{name}: no {wanted}; got {', '.join(got) or 'nothing'}. {mend}.")
+
+    def counts(self) -> dict[str, Any]:
+        return {"other_splits": self.other_splits, "skipped": self.skipped, "skipped_where": self.skipped_where}
+
+
+class TextSource:
+    """Documents in files of every kind, in folders of them, in data sets of the hub, or in several of these.
+
+    They stand under the name ``column``. A .txt file is a document per line, in a folder a document per file;
+    ``document`` overrides both. Markdown, HTML, PDF, Word and Excel are a document per file. Rows with a "split" column
+    are taken where it says ``split``.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path],
+        *,
+        document: Literal["line", "file"] | None,
+        on_error: Literal["fail", "skip"],
+        split: str,
+        column: str = "text",
+        hub: HubKeys = DEFAULT_HUB_KEYS,
+    ) -> None:
+        if document not in (None, "line", "file"):
+            raise InputError(f"data.document: wanted line or file, got {document!r}")
+        self.files = find_rows(path, split, hub, documents="all")
+        self.passed_over = passed_over(path, [file for file in self.files if not isinstance(file, HubSet)])
+        self.document, self.column = document, column
+        self.tally = RowFilter(split, on_error)
+
+    def documents(self) -> Iterator[Document]:
+        self.tally = self.tally.anew()
+        for file in self.files:
+            if isinstance(file, HubSet):
+                yield from self.tally.documents(file.rows([self.column, "title"]), str(file), self.column)
+                continue
+            lines, is_one = form_of(file.path) == ".txt", form_of(file.path, DOCUMENTS) != ""
+            rows = rows_in(file.path, (self.column, "split", "title"))
+            if lines and (self.document == "file" or (self.document is None and file.in_folder)):
+                rows = _as_one(rows)
+            column = LINE if lines or is_one else self.column
+            yield from self.tally.documents(rows, str(file.path), column, markdown=is_one)
+        self.tally.refuse_nothing(names_of(self.places()), "document in it. Wanted text")
+
+    def places(self) -> list[Path | HubSet]:
+        return [file if isinstance(file, HubSet) else file.path for file in self.files]
+
+    def texts(self) -> Iterator[str]:
+        return (document.text for document in self.documents())
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "kind": "text",
+            "files": [
+                identity_of(file) if isinstance(file, HubSet) else [*identity_of(file.path), file.in_folder]
+                for file in self.files
+            ],
+            "document": self.document,
+            "split": self.tally.split,
+            "on_error": self.tally.on_error,
+            **({} if self.column == "text" else {"column": self.column}),
+        }
+
+    def manifest(self) -> dict[str, Any]:
+        return {
+            "kind": "text",
+            **what_was_read(self.places()),
+            "kinds": count_kinds([file.path for file in self.files if not isinstance(file, HubSet)]),
+            "passed_over": self.passed_over,
+            "document": self.document,
+            "split": self.tally.split,
+            "blank": self.tally.left_out.get("blank", 0),
+            **self.tally.counts(),
+        }
+
+    def held_out(self) -> list[RetrievalTask]:
+        return []
+
+
+def _as_one(lines: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
+    texts: list[str] = []
+    for line in lines:
+        if isinstance(line, BadRow):
+            yield line  # the file is one document: half of it is not
+            return
+        texts.append(line.values["text"])
+    yield Row({"text": "\n".join(texts)}, 1)

@@ -1,0 +1,222 @@
+"""Records of one or more texts with an optional label, read from files and validated."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from contracts import InputError
+from datamodules.sources.hub_datasets import (
+    DEFAULT_HUB_KEYS,
+    HubKeys,
+    HubSet,
+    Rows,
+    find_rows,
+    identity_of,
+    names_of,
+    rows_in,
+    what_was_read,
+)
+from datamodules.sources.raw_documents import RowFilter
+from datamodules.sources.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
+from readers.listing import form_of, local
+from readers.nested import top_level
+from readers.rows import LONGEST_QUOTE, BadRow, Row, text_in
+from storage.manifest import Damaged, read_record
+
+
+class Record(NamedTuple):
+    """One example."""
+
+    texts: tuple[str, ...]
+    label: float | None  # None where the kind has none
+    where: str  # "file:line"
+    made_as: str = ""  # kind of pair, where a source makes several of a text
+
+
+class RecordSource:
+    """The rows of a file, of several, or of all files of a folder; of a synthesis output, its shards; of a data set of
+    the hub.
+
+    Rows with a "split" are taken where it says ``split``. ``columns`` names the texts where the names are not ours.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path],
+        kind: RowKind,
+        *,
+        columns: Sequence[str] | None,
+        split: str,
+        on_error: Literal["fail", "skip"],
+        hub: HubKeys = DEFAULT_HUB_KEYS,
+    ) -> None:
+        paths = [path] if isinstance(path, str | Path) else path
+        self.kind, self.own_columns = kind, columns
+        if columns is not None:
+            self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=())
+        self.tally = RowFilter(split, on_error)
+        found = find_rows(paths, split, hub)
+        self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
+        self.paths = [str(one) for one in paths]
+        self.folders = [
+            folder for folder in (local(one, "data.path") for one in self.paths) if (folder / "manifest.json").is_file()
+        ]
+        self.split, self.on_error, self.hub = split, on_error, hub
+        self.columns = {file: self._columns(file) for file in self.files}
+        self.width = self._agreed_width()
+
+    def __iter__(self) -> Iterator[Record]:
+        """The examples in a fixed order; InputError at a row that cannot be one, and where there is none."""
+        self.tally = self.tally.anew()
+        for file in self.files:
+            for row in self.tally.rows(self._rows(file), str(file)):
+                record = self._record(row, file, *self.columns[file])
+                if isinstance(record, Record):
+                    self.tally.kept += 1
+                    yield record
+                elif isinstance(record, NoExample):
+                    self.tally.leave_out(record.reason)
+                else:
+                    self.tally.refuse(f"{file}:{row.line}", record.message)
+        self.tally.refuse_nothing(self.name, f"example in it. Wanted rows of {described(self.kind)}")
+
+    @property
+    def name(self) -> str:
+        return names_of(self.files)
+
+    @property
+    def other_splits(self) -> dict[str, int]:
+        return self.tally.other_splits
+
+    def texts(self) -> Iterator[str]:
+        return (text for record in self for text in record.texts)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What names the content without reading it; JSON types only."""
+        return {
+            "kind": self.kind.name,
+            "columns": [list(names) for names in self.kind.columns],
+            "files": [identity_of(path) for path in self.files],
+            "split": self.split,
+            "on_error": self.on_error,
+            **({"numbered": self.width} if self._is_numbered() else {}),
+        }
+
+    def has_split(self, split: str) -> bool:
+        """Whether a data set has this split, or a row says that it is of it; reads until the first that does."""
+        if any(isinstance(file, HubSet) and split in file.splits for file in self.files):
+            return True
+        rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
+        return any(isinstance(row, Row) and row.values.get("split") == split for row in rows)
+
+    def of_split(self, split: str, kind: RowKind, path: str | None = None) -> "RecordSource":
+        """The rows of another split, or of another path, as this kind."""
+        return RecordSource(
+            path or self.paths, kind, columns=self.own_columns, split=split, on_error=self.on_error, hub=self.hub
+        )
+
+    def manifest(self) -> dict[str, Any]:
+        """Provenance with sha256, and the counts of the last reading."""
+        found = {
+            "kind": self.kind.name,
+            **what_was_read(self.files),
+            "split": self.split,
+            "rows": self.tally.kept,
+            "left_out": self.tally.left_out,
+            **self.tally.counts(),
+        }
+        if self.folders:
+            found["synthesis"] = [_synthesis(folder / "manifest.json") for folder in self.folders]
+        return found
+
+    def _rows(self, file: Rows) -> Iterator[Row | BadRow]:
+        names, label = self.columns[file]
+        return rows_in(file, [*names, *([label] if label else []), "split"])
+
+    def _record(self, row: Row, file: Rows, names: Sequence[str], of_label: str | None) -> Record | NoExample | BadRow:
+        texts = list[str]()
+        for name in names:
+            text = text_in(row, name)
+            if isinstance(text, BadRow):
+                return text
+            if not text.strip():
+                if isinstance(file, Path) and form_of(file) == ".txt":
+                    return NoExample("blank")
+                if self.kind.drop_blank:
+                    return NoExample("with an empty text")
+                return BadRow(f"{name} is empty. Give it a text or delete the row", row.line)
+            texts.append(text)
+        where = f"{file}:{row.line}"
+        if self.kind.label is None or of_label is None:
+            return Record(tuple(texts), None, where)
+        value = row.values.get(of_label)
+        try:
+            label = self.kind.label.read(value)
+        except ValueError as error:
+            quoted = "missing" if value is None else repr(value)[:LONGEST_QUOTE]
+            return BadRow(f"{of_label} is {quoted}: {error}. Correct it or delete the row", row.line)
+        return label if isinstance(label, NoExample) else Record(tuple(texts), label, where)
+
+    def _columns(self, file: Rows) -> tuple[tuple[str, ...], str | None]:
+        """The names under which this file has the texts and the label, by its first row that can be read."""
+        first = next((row for row in rows_in(file) if isinstance(row, Row) and row.values), None)
+        if first is None:
+            return (), None
+        labels = self.kind.label.columns if self.kind.label else ()
+        present = list(first.values)
+        names = numbered_columns(self.kind, present) or next(
+            (names for names in self.kind.columns if all(top_level([name], present) for name in names)), None
+        )
+        label = next((name for name in labels if name in first.values), None)
+        if names is None or (labels and label is None):
+            wanted = self.kind.columns[0]
+            some = ",".join(first.values) if len(first.values) == len(wanted) else "..."
+            order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
+            mend = f"Name those of the texts{order}: data.columns=[{some}]"
+            inside = any(isinstance(value, dict | list) for value in first.values.values())
+            nested = "; what stands inside of another is OUTER.INNER" if inside else ""
+            if names is not None:
+                mend = f"Give the column of the label one of the names {', '.join(labels)}"
+            elif isinstance(file, Path) and form_of(file) in (".csv", ".tsv"):
+                mend = _of_a_table(list(present), wanted, mend)
+            raise InputError(
+                f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
+                f"{', '.join(repr(name[:LONGEST_QUOTE]) for name in present)}. {mend}{nested}."
+            )
+        return names, label
+
+    def _is_numbered(self) -> bool:
+        return any(names and names not in self.kind.columns for names, _ in self.columns.values())
+
+    def _agreed_width(self) -> int:
+        """Texts per row, in which all files must agree."""
+        widths: dict[int, Rows] = {}
+        for file, (names, _) in self.columns.items():
+            if names:
+                widths.setdefault(len(names), file)
+        if len(widths) > 1:
+            (one, first_path), (other, second_path) = list(widths.items())[:2]
+            raise InputError(
+                f"{second_path}: its rows have {other} texts, those of {first_path} have {one}. Train on them one "
+                "after the other, or give them the same columns."
+            )
+        return next(iter(widths), len(self.kind.columns[0]))
+
+
+def _of_a_table(header: Sequence[str], wanted: Sequence[str], mend: str) -> str:
+    """What else may be wrong with a table of lines than the names of its columns."""
+    if len(header) == 1 < len(wanted):
+        return (
+            f"This is one column alone. Put commas, semicolons, tabs or bars between the columns, the first line "
+            f"included, which names them: {','.join(wanted)}"
+        )
+    if any(len(name) > LONGEST_QUOTE for name in header):
+        return f"The first line is no header. Put one above it: {','.join(wanted)}"
+    return mend
+
+
+def _synthesis(manifest: Path) -> dict[str, Any]:
+    try:
+        return read_record(manifest)
+    except Damaged as error:
+        raise InputError(f"{manifest}: {error}. The command that wrote it writes it again.") from error

@@ -1,0 +1,1 @@
+"""The token store: tokenisation, memory-mapped ids and their statistics."""

@@ -1,0 +1,237 @@
+"""The token store: memory-mapped token ids and offsets under a key of all that they depend on.
+
+Built for tens of millions of rows: opening holds nothing per row in memory, and writing eight bytes.
+"""
+
+import hashlib
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from contracts import InputError
+from datamodules.sources.records import Record
+from datamodules.store.row_counts import Repeats, TextLengths
+from datamodules.store.tokenisation import Reading
+from reports.progress import Progress
+from storage.atomic import build_once
+from storage.manifest import read_record, sha256_of, write_record
+
+STORE_VERSION = 2  # part of the key: raise it when the same input would be stored otherwise
+BATCH_CHARACTERS = 4_000_000  # what one call to the parallel tokenizer gets; a few hundred MB at most while it runs
+OFFSET = np.dtype("<i8")
+LABEL = np.dtype("<f4")
+META, LENGTHS = "meta.json", "text_lengths"
+
+log = logging.getLogger(__name__)
+
+
+class TokenStore:
+    """Tokenised rows on disk, R rows of C texts, without special tokens; a document is a row of one text.
+
+    A directory of ``ids.bin`` (flat, row by row), ``offsets.bin``, ``labels.bin`` where rows have labels, and
+    ``meta.json``. Opening compares the sizes of the files with ``meta.json``; ``verify`` reads them and compares their
+    sha256, too.
+
+    Raises:
+        InputError: the store is incomplete or damaged.
+    """
+
+    def __init__(self, directory: str | Path, *, verify: bool = False) -> None:
+        self.directory = Path(directory)
+        try:
+            self.manifest: dict[str, Any] = read_record(self.directory / META)
+            self.rows, self.width = int(self.manifest["kept"]), int(self.manifest["texts_per_row"])
+            dtype = np.dtype(self.manifest["dtype"])
+            self.ids = _mapped(self.directory / "ids.bin", dtype, self.manifest["tokens"])
+            self.offsets = _mapped(self.directory / "offsets.bin", OFFSET, self.rows * self.width + 1)  # of all texts
+            labelled = self.manifest["labelled"]
+            self.labels = _mapped(self.directory / "labels.bin", LABEL, self.rows) if labelled else None
+            self.lengths = TextLengths.from_json(self.manifest[LENGTHS])
+            if verify:
+                self._verify()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{directory}: not a whole token store ({error}).") from error
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """The manifest for a run's results, without the length of each text."""
+        return {name: entry for name, entry in self.manifest.items() if name != LENGTHS}
+
+    def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column, or in a
+        column of its own for each.
+        """
+        places = rows * self.width + column
+        return self.offsets[places], self.offsets[places + 1]
+
+    def text(self, row: int, column: int = 0) -> np.ndarray:
+        """(tokens,) uint16 or uint32 ids: a read-only slice of the map."""
+        if not (0 <= row < self.rows and 0 <= column < self.width):
+            raise IndexError(f"text {column} of row {row}; there are {self.rows} rows of {self.width} texts")
+        place = row * self.width + column
+        return self.ids[self.offsets[place] : self.offsets[place + 1]]
+
+    def _verify(self) -> None:
+        """
+        Raises:
+            ValueError: the content of a file has changed since it was written.
+        """
+        names = _files_of(self.manifest["labelled"])
+        digests = b"".join(bytes.fromhex(sha256_of(self.directory / name)) for name in names)
+        if hashlib.sha256(digests).hexdigest() != self.manifest["rows_sha256"]:
+            raise ValueError("its files have changed since they were written")
+
+
+def _files_of(labelled: bool) -> list[str]:
+    return ["ids.bin", "offsets.bin", *(["labels.bin"] if labelled else [])]
+
+
+def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
+    """A plain array over the map: slices of it cost less than those of np.memmap."""
+    if path.stat().st_size != length * dtype.itemsize:
+        raise ValueError(f"{path.name} has {path.stat().st_size} bytes, wanted {length * dtype.itemsize}")
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=(length,)))
+
+
+class StoreWriter:
+    """Appends rows to the files of a store; a context manager, whose ``totals`` go into meta.json."""
+
+    def __init__(self, folder: Path, texts_per_row: int, dtype: np.dtype, labelled: bool) -> None:
+        self.texts_per_row, self.dtype, self.labelled = texts_per_row, np.dtype(dtype), labelled
+        names = _files_of(labelled)
+        self._files = [(folder / name).open("wb") for name in names]
+        self._hashes = [hashlib.sha256() for _ in names]
+        self._lengths = TextLengths(texts_per_row)
+        self.kept = self.tokens = 0
+        self._put(1, np.zeros(1, OFFSET))
+
+    def write(self, ids: np.ndarray, lengths: np.ndarray, labels: np.ndarray | None = None) -> None:
+        """(tokens,) ids of whole rows, (rows * texts_per_row,) lengths, and (rows,) labels where there are any."""
+        rows, rest = divmod(len(lengths), self.texts_per_row)
+        labels_wanted, labels_found = rows if self.labelled else None, None if labels is None else len(labels)
+        if rest or int(lengths.sum()) != len(ids) or labels_found != labels_wanted:
+            raise ValueError("ids, lengths and labels are not of the same whole rows")
+        self._put(0, ids.astype(self.dtype, copy=False))
+        self._put(1, (self.tokens + np.cumsum(lengths)).astype(OFFSET))
+        self._lengths.add(lengths)
+        if labels is not None:
+            self._put(2, labels.astype(LABEL))
+        self.kept += rows
+        self.tokens += len(ids)
+
+    def _put(self, file: int, values: np.ndarray) -> None:
+        data = values.tobytes()
+        self._files[file].write(data)
+        self._hashes[file].update(data)
+
+    def totals(self) -> dict[str, Any]:
+        """What `TokenStore` needs to know, and sums of the content."""
+        together = hashlib.sha256(b"".join(one.digest() for one in self._hashes))
+        return {
+            "kept": self.kept,
+            "texts_per_row": self.texts_per_row,
+            "tokens": self.tokens,
+            "dtype": self.dtype.str,
+            "labelled": self.labelled,
+            "ids_sha256": self._hashes[0].hexdigest(),
+            "rows_sha256": together.hexdigest(),
+            LENGTHS: self._lengths.to_json(),
+        }
+
+    def __enter__(self) -> "StoreWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for file in self._files:
+            file.close()
+
+
+class RowSource(Protocol):
+    """What the store asks of where rows come from."""
+
+    width: int  # texts per row
+
+    def __iter__(self) -> Iterator[Record]: ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What names the content without reading it; JSON types only."""
+        ...
+
+    def manifest(self) -> dict[str, Any]:
+        """Provenance, and counts of the last reading."""
+        ...
+
+
+def build_or_open(
+    source: RowSource, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False
+) -> TokenStore:
+    """The store of this source under this reading, built if it is not there, or not whole. ``verify`` reads all."""
+    key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    directory = cache / f"tokens-{digest}"
+
+    def build(folder: Path) -> None:
+        with StoreWriter(folder, source.width, reading.dtype, reading.labelled) as writer:
+            repeated = _write_rows(source, reading, writer, quiet)
+        found = source.manifest()
+        if not writer.kept:
+            raise InputError(reading.nothing_kept(found))
+        log.info("%s", reading.summary(writer.kept, writer.tokens, found))
+        meta = {"source": found, **reading.account(), **writer.totals(), "repeated": repeated, "key": key}
+        write_record(folder / META, meta)
+
+    opened: list[TokenStore] = []
+
+    def is_whole(there: Path) -> bool:
+        opened.extend(_opened(there, verify))
+        return bool(opened)
+
+    build_once(directory, is_whole, build)
+    return opened[0] if opened else TokenStore(directory)
+
+
+def _write_rows(records: Iterable[Record], reading: Reading, writer: StoreWriter, quiet: bool) -> int:
+    """Return how many of the rows that were kept repeat an earlier one. Memory: one batch, and eight bytes a row."""
+    repeats = Repeats()
+    with Progress("tokenising", reading.unit, quiet=quiet) as progress:
+        for batch in _batches(records):
+            kept = reading.keep(batch)
+            labels = np.array([record.label for record in batch], np.float64)[kept.rows] if reading.labelled else None
+            writer.write(kept.ids, kept.lengths, labels)
+            repeats.add(itertools.compress(batch, kept.rows))
+            progress.to(writer.kept, f"{writer.tokens:,} tokens")
+    return repeats.count()
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    batch, characters = list[Record](), 0
+    for record in records:
+        batch.append(record)
+        characters += sum(map(len, record.texts))
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _opened(directory: Path, verify: bool) -> list[TokenStore]:
+    """The store that is there, if it is whole."""
+    if not directory.exists():
+        return []
+    try:
+        return [TokenStore(directory, verify=verify)]
+    except InputError as error:
+        log.warning("%s It is built anew.", error)
+        return []

@@ -1,0 +1,231 @@
+"""Parallel tokenisation: text normalisation, and which rows are kept.
+
+`WholeRows` reads rows of texts as they are; `LongDocuments` normalises documents and drops those that are too short.
+"""
+
+import hashlib
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from datamodules.sources.records import Record
+from datamodules.store.tokenizer import tokenizer_sha256
+
+
+class TokenisedRows(NamedTuple):
+    """Those of some rows that are kept, as ids."""
+
+    ids: np.ndarray  # (tokens,) int64, all texts one behind the other
+    lengths: np.ndarray  # (rows kept * texts of a row,) int64
+    rows: np.ndarray  # (rows,) bool: which of those that were given
+
+
+class Reading(ABC):
+    """How the texts of rows become ids. Made anew for each store, because it counts what it leaves out."""
+
+    unit: str  # what a row is called
+    counts: dict[str, int]
+    special_tokens_are_text = False
+
+    def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
+        self.labelled = labelled
+        self.sha256 = tokenizer_sha256(tokenizer)
+        self.tokenizer = tokenizer
+        self.dtype = np.dtype("<u2") if len(tokenizer) <= 2**16 else np.dtype("<u4")
+
+    @cached_property
+    def backend(self) -> Tokenizer:
+        """A copy, whose truncation is not the user's; made for texts only: a store that is there is opened without."""
+        backend = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = self.special_tokens_are_text
+        return backend
+
+    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(tokens,) int64 ids of all texts, one behind the other, and (texts,) int64 lengths."""
+        lists = [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        return np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(lengths.sum())), lengths
+
+    @abstractmethod
+    def keep(self, records: Sequence[Record]) -> TokenisedRows:
+        """The rows that are stored."""
+
+    @abstractmethod
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        """The forms in which these sentences may stand in a text; how long they are is told by the first."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the ids depend on besides the source."""
+        return {"tokenizer": self.sha256}
+
+    def account(self) -> dict[str, Any]:
+        """What became of the rows; goes into the manifest of the store."""
+        return dict(self.counts)
+
+    @abstractmethod
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        """For the log; ``source`` is the manifest of where the rows came from."""
+
+    @abstractmethod
+    def nothing_kept(self, source: dict[str, Any]) -> str:
+        """Why no row was kept, and what to do about it."""
+
+
+class WholeRows(Reading):
+    """Rows as they are: the ids that ``tokenizer(text)`` has between its special tokens.
+
+    A row is left out where one of its texts has no token.
+    """
+
+    unit = "rows"
+
+    def __init__(self, tokenizer: Any, *, labelled: bool = False) -> None:
+        super().__init__(tokenizer, labelled=labelled)
+        self.counts = {"without_tokens": 0}
+
+    def keep(self, records: Sequence[Record]) -> TokenisedRows:
+        ids, lengths = self.encode([text for record in records for text in record.texts])
+        rows = np.all(lengths.reshape(len(records), -1) > 0, axis=1)
+        if not rows.all():
+            self.counts["without_tokens"] += int((~rows).sum())
+            texts = np.repeat(rows, len(lengths) // len(rows))
+            ids, lengths = ids[np.repeat(texts, lengths)], lengths[texts]
+        return TokenisedRows(ids, lengths, rows)
+
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        """A sentence may be the whole of a row, or stand inside one."""
+        return [list(sentences), [f" {sentence}" for sentence in sentences]]
+
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        return f"kept {kept} rows, {tokens} tokens{left_out(source, self.counts['without_tokens'])}"
+
+    def nothing_kept(self, source: dict[str, Any]) -> str:
+        return (
+            f"data: none of the {source.get('rows', 0)} rows has a token in each of its texts. Is the backbone's "
+            "vocabulary made for another script? Take another backbone."
+        )
+
+
+class LengthRule(NamedTuple):
+    """Which documents are long enough.
+
+    ``tokens`` keeps n >= min_length tokens. ``words`` keeps n > min_length whitespace words, strictly, as DeCLUTR's
+    published script does, and drops what has fewer than ``min_tokens`` tokens besides.
+    """
+
+    min_length: int
+    unit: Literal["tokens", "words"]
+    min_tokens: int  # what the sampler needs besides; only for words
+
+    def describe(self) -> str:
+        if self.unit == "tokens":
+            return f"at least {self.min_length} tokens"
+        return f"more than {self.min_length} words and at least {self.min_tokens} tokens"
+
+
+class LongDocuments(Reading):
+    """Rows of one text each, normalised; those that are long enough. Special tokens spelled in a text are text."""
+
+    unit = "documents"
+    special_tokens_are_text = True
+
+    def __init__(self, tokenizer: Any, rule: LengthRule, *, lowercase: bool) -> None:
+        super().__init__(tokenizer)
+        self.rule, self.lowercase = rule, lowercase
+        self.unknown: int | None = tokenizer.unk_token_id
+        self.specials = np.array(sorted(set(tokenizer.all_special_ids) - {self.unknown}), np.int64)
+        # literal_specials: "<mask>" and its like in the text, where the vocabulary could not spell them
+        self.counts = dict.fromkeys(("read", "too_short", "too_few_tokens", "words", "literal_specials"), 0)
+        self.longest, self.longest_where = 0, ""  # of all documents read, in the unit of the rule
+        self.text_hash = hashlib.sha256()  # of all documents read, each followed by a zero byte
+
+    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        ids, lengths, _ = self._without_specials(*super().encode(texts))
+        return ids, lengths
+
+    def keep(self, records: Sequence[Record]) -> TokenisedRows:
+        texts = [normalised(record.texts[0], self.lowercase) for record in records]
+        for record in records:
+            self.text_hash.update(record.texts[0].encode() + b"\0")
+        words = np.array([text.count(" ") for text in texts], np.int64)  # a space in front of each word
+        in_words = self.rule.unit == "words"
+        rows = words > self.rule.min_length if in_words else np.ones(len(records), dtype=bool)
+        ids, lengths = super().encode(list(itertools.compress(texts, rows)))
+        self._measure(words if in_words else lengths, records)
+        ids, lengths, specials = self._without_specials(ids, lengths)
+        long_enough = lengths >= (self.rule.min_tokens if in_words else self.rule.min_length)
+        for name, number in {
+            "read": len(records),
+            "too_short": (~rows if in_words else ~long_enough).sum(),
+            "too_few_tokens": (~long_enough).sum() if in_words else 0,
+            "words": words[rows][long_enough].sum(),
+            "literal_specials": specials[long_enough].sum(),
+        }.items():
+            self.counts[name] += int(number)
+        rows[rows] = long_enough
+        return TokenisedRows(ids[np.repeat(long_enough, lengths)], lengths[long_enough], rows)
+
+    def _measure(self, lengths: np.ndarray, records: Sequence[Record]) -> None:
+        place = int(lengths.argmax())
+        if lengths[place] > self.longest:
+            self.longest, self.longest_where = int(lengths[place]), records[place].where
+
+    def _without_specials(self, ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Special ids are made unknown, or left out; and how many each text had. Unigram may spell "<s>" as itself."""
+        special = np.isin(ids, self.specials)
+        numbers = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[special], minlength=len(lengths))
+        if self.unknown is None:
+            return ids[~special], lengths - numbers, numbers
+        ids[special] = self.unknown
+        return ids, lengths, numbers
+
+    def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
+        return [[normalised(sentence, self.lowercase) for sentence in sentences]]
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**super().fingerprint(), "lowercase": self.lowercase, "rule": self.rule._asdict()}
+
+    def account(self) -> dict[str, Any]:
+        return {
+            **self.counts,
+            "longest": self.longest,
+            "longest_unit": self.rule.unit,
+            "longest_where": self.longest_where,
+            "text_sha256": self.text_hash.hexdigest(),
+            "lowercase": self.lowercase,
+        }
+
+    def summary(self, kept: int, tokens: int, source: dict[str, Any]) -> str:
+        return f"kept {kept} of {self.counts['read']} documents, {tokens} tokens"
+
+    def nothing_kept(self, source: dict[str, Any]) -> str:
+        return (
+            f"none of the {self.counts['read']} documents is long enough: wanted {self.rule.describe()}; the longest "
+            f"has {self.longest} {self.rule.unit} ({self.longest_where}). Set data.max_span or "
+            "data.min_document_length smaller, or data.max_span=auto; or, if each of these is only a piece of a "
+            "document, put whole documents on a line (or into a file: data.document=file)."
+        )
+
+
+def normalised(text: str, lowercase: bool) -> str:
+    """As DeCLUTR's reader: white space collapsed, one space in front, so that the first word is like any other."""
+    return " " + " ".join((text.lower() if lowercase else text).split())
+
+
+def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
+    """For the log: what of a source is not used, and why."""
+    counts = {
+        **manifest.get("left_out", {}),
+        "unreadable": manifest.get("skipped", 0),
+        "without a token": without_tokens,
+        **{f"with split={name!r}": number for name, number in manifest.get("other_splits", {}).items()},
+    }
+    found = [f"{number} {reason}" for reason, number in counts.items() if number]
+    return f"; left out {', '.join(found)}" if found else ""

@@ -1,0 +1,136 @@
+"""Tokenizer loading, special tokens, word boundaries and identity."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from transformers import AutoConfig, AutoTokenizer
+
+from contracts import InputError
+from readers.hub import only_local
+from readers.model_names import append_end, located, mask_id
+
+BYTE_LEVEL_SPACE = "Ġ"  # how byte-level BPE spells the space in front of a word
+
+
+def load_tokenizer(name: str, *, ends: bool = False) -> Any:
+    """The tokenizer of a backbone, by any of its names; with ``ends`` an end of sequence closes every text. Raises
+    InputError where there is none.
+    """
+    tokenizer = _loaded(AutoTokenizer, "tokenizer", name)
+    if ends:
+        append_end(tokenizer, name)
+    return tokenizer
+
+
+def load_config(name: str) -> Any:
+    """Of a backbone, by any of its names. Raises InputError where there is none."""
+    return _loaded(AutoConfig, "config", name)
+
+
+def _loaded(factory: Any, what: str, name: str) -> Any:
+    found = located(name)
+    try:
+        local = only_local(found.name, weights=False, gguf_file=found.gguf_file)
+        # without trust_remote_code it would ask
+        return factory.from_pretrained(found.name, trust_remote_code=False, local_files_only=local, **found.options)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"backbone={name}: no {what} could be loaded ({str(error).splitlines()[0]}). Pass a folder that "
+            "transformers wrote, or an id of the hub that can be reached."
+        ) from error
+
+
+def tokenizer_sha256(tokenizer: Any) -> str:
+    """What a fast tokenizer makes of text; truncation and padding, which its users switch, do not count."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
+            "parallel; got one written in Python. Convert it: AutoTokenizer.from_pretrained(..., use_fast=True)."
+        )
+    serialised = tokenizer.backend_tokenizer.to_str()
+    content = serialised[serialised.index('"added_tokens"') :]  # behind "truncation" and "padding"
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+class SpecialTokens(NamedTuple):
+    """What a tokenizer puts around a sequence, and what masking has to know of its vocabulary."""
+
+    before: np.ndarray  # ids before a sequence, e.g. [CLS] or <s>
+    after: np.ndarray  # ids behind it, e.g. [SEP] or </s>
+    flags: np.ndarray  # (vocabulary,) bool: never masked nor predicted
+    mask_id: int | None
+
+    @property
+    def number(self) -> int:
+        return len(self.before) + len(self.after)
+
+
+def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialTokens:
+    """Found by encoding a word with and without special tokens, which every tokenizer can do; the mask by `mask_id`.
+
+    Raises InputError where the one does not stand inside the other, or ``mask_token`` is none of its tokens.
+    """
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
+    places = [at for at in range(len(whole) - len(plain) + 1) if whole[at : at + len(plain)] == plain]
+    if not plain or not places:
+        raise InputError(
+            f"backbone: {type(tokenizer).__name__} encodes 'a' as {plain} and with special tokens as {whole}; wanted "
+            "the former inside the latter. Take another backbone."
+        )
+    before, after = whole[: places[0]], whole[places[0] + len(plain) :]
+    flags = np.zeros(len(tokenizer), dtype=bool)
+    flags[tokenizer.all_special_ids] = True
+    mask = mask_id(tokenizer, mask_token)
+    if mask is not None:
+        flags[mask] = True
+    return SpecialTokens(np.array(before, np.int64), np.array(after, np.int64), flags, mask)
+
+
+def word_start_table(tokenizer: Any) -> np.ndarray:
+    """(len(tokenizer),) bool: whether the id begins a word. Added and special tokens do.
+
+    A punctuation mark of a WordPiece vocabulary begins one; byte-level BPE and SentencePiece glue it to the word
+    before, as they write no space there.
+    """
+    begins = _word_start_rule(tokenizer)
+    table = np.zeros(len(tokenizer), dtype=bool)
+    for token, id in tokenizer.get_vocab().items():
+        if id < len(table):
+            table[id] = begins(token)
+    table[list(tokenizer.all_special_ids) + list(tokenizer.added_tokens_decoder)] = True
+    return table
+
+
+def _word_start_rule(tokenizer: Any) -> Callable[[str], bool]:
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = {part["type"]: part for name in ("decoder", "pre_tokenizer") for part in _flat(state[name])}
+    model = state["model"]
+    if model.get("type") == "WordPiece" or "WordPiece" in parts:
+        continuation = model.get("continuing_subword_prefix") or "##"
+        return lambda token: not token.startswith(continuation)
+    if "ByteLevel" in parts:
+        return lambda token: token.startswith(BYTE_LEVEL_SPACE)
+    if "Metaspace" in parts:
+        space = parts["Metaspace"]["replacement"]
+        return lambda token: token.startswith(space)
+    if any(part["type"] == "Replace" and part.get("content") == " " for part in _flat(state["decoder"])):
+        return lambda token: token.startswith("▁")  # SentencePiece BPE, as Llama's, spells out what Metaspace does
+    raise InputError(
+        f"{type(tokenizer).__name__}: cannot tell where its words begin: wanted a WordPiece, byte-level or "
+        f"SentencePiece tokenizer, got a {model.get('type')} model with {sorted(parts) or 'no'} parts. Take "
+        "another backbone, or switch off what goes by whole words."
+    )
+
+
+def _flat(part: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A pre-tokenizer or decoder, taken apart if it is a sequence."""
+    if part is None:
+        return []
+    if part["type"] == "Sequence":
+        inner = part.get("pretokenizers") or part.get("decoders") or []
+        return [piece for nested in inner for piece in _flat(nested)]
+    return [part]

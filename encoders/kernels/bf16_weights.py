@@ -1,0 +1,71 @@
+"""Frozen weights in bf16 with float32 states: each layer casts its weights for its own product.
+
+Under autocast the products are in 16 bits anyway, and nothing is cast.
+"""
+
+from itertools import chain
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+
+class Held:
+    """What makes a layer of torch read its matrix in float32."""
+
+    _parameters: dict[str, Any]
+
+    @property
+    def weight(self) -> Tensor:
+        return cast(Tensor, self._parameters["weight"]).float()
+
+
+class HeldEmbedding(Held, nn.Embedding):  # type: ignore[override]
+    """Rows are looked up before they are widened: the matrix has the size of the vocabulary."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return nn.functional.embedding(input, self._parameters["weight"], self.padding_idx).float()
+
+
+class _HeldProduct(Held):
+    @property
+    def weight(self) -> Tensor:
+        held = cast(Tensor, self._parameters["weight"])
+        return held if torch.is_autocast_enabled(held.device.type) else held.float()
+
+
+class HeldLinear(_HeldProduct, nn.Linear):  # type: ignore[override]
+    pass
+
+
+class HeldConv1D(_HeldProduct, Conv1D):  # type: ignore[misc]
+    pass
+
+
+HELD: dict[type, type] = {nn.Linear: HeldLinear, nn.Embedding: HeldEmbedding, Conv1D: HeldConv1D}
+
+
+def hold(*modules: nn.Module) -> None:
+    """Turn the frozen matrices of linear layers and embeddings into bfloat16; norms and biases stay as they are."""
+    layers = list(chain.from_iterable(module.modules() for module in modules))
+    others = {weight for layer in layers if type(layer) not in HELD for weight in layer._parameters.values()}
+    for layer in layers:
+        weight = layer._parameters.get("weight")
+        if type(layer) in HELD and weight is not None and not weight.requires_grad and weight not in others:
+            weight.data = weight.data.bfloat16()
+            layer.__class__ = HELD[type(layer)]
+    # A file that was read by mapping it stays in memory whole for as long as one of its tensors is in use
+    for weight in {weight for layer in layers for weight in layer._parameters.values() if weight is not None}:
+        if weight.dtype != torch.bfloat16:
+            weight.data = weight.data.clone()
+
+
+def release(module: nn.Module) -> None:
+    """Turn them back: plain layers in float32."""
+    plain = {held: kind for kind, held in HELD.items()}
+    for layer in module.modules():
+        if type(layer) in plain:
+            layer.__class__ = plain[type(layer)]
+            weight = cast(nn.Parameter, layer._parameters["weight"])
+            weight.data = weight.data.float()

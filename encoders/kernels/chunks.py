@@ -1,0 +1,121 @@
+"""Division of a batch into chunks: one mechanism for padding, memory and batch size.
+
+Sequences are sorted by length and cut wherever a chunk would exceed the token budget, which bounds
+memory, or would hold more padding than another chunk costs, which bounds waste. With recomputation
+a chunk keeps only its inputs and outputs for the backward pass (GradCache of Gao et al., 2021, by
+activation checkpointing), so a contrastive batch of any size needs the memory of one chunk and has
+the gradient of the whole.
+
+Shape letters: B sequences of a chunk, T tokens of its longest.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from contracts import InputError, Ragged
+
+# Padding that costs as much as one more chunk. Measured on a CPU (flat from 32 to 128); estimated from kernel launches
+# for a GPU.
+CHUNK_COST_TOKENS = {"cpu": 64}
+CHUNK_COST_ELSEWHERE = 1_024
+
+
+class Chunk(NamedTuple):
+    rows: np.ndarray  # (B,) positions in the batch, longest sequence first
+    width: int  # T
+
+    @property
+    def padded_tokens(self) -> int:
+        return len(self.rows) * self.width
+
+
+def plan_chunks(lengths: np.ndarray, token_budget: int, chunk_cost: int) -> list[Chunk]:
+    """Cover all sequences with chunks of at most ``token_budget`` tokens, padding counted.
+
+    A sequence longer than the budget gets a chunk of its own: a sequence cannot be cut.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    chunks, start, waste = [], 0, 0
+    for place, length in enumerate(lengths[order].tolist()):
+        width = int(lengths[order[start]])
+        waste += width - length
+        if place > start and ((place - start + 1) * width > token_budget or waste > chunk_cost):
+            chunks.append(Chunk(order[start:place], width))
+            start, waste = place, 0
+    if len(order):
+        chunks.append(Chunk(order[start:], int(lengths[order[start]])))
+    return chunks
+
+
+def chunk_cost(device: torch.device) -> int:
+    """Padded tokens that another chunk is worth on this device."""
+    return CHUNK_COST_TOKENS.get(device.type, CHUNK_COST_ELSEWHERE)
+
+
+def check_recompute(how: str) -> None:
+    if how not in ("auto", "on", "off"):
+        raise InputError(f"model.recompute={how!r} is unknown; choose auto, on or off.")
+
+
+def recomputes(how: str, tokens: int, token_budget: int) -> bool:
+    """Whether chunks of so many tokens are computed again in the backward pass; "auto": when they exceed the budget."""
+    return how == "on" or (how == "auto" and tokens > token_budget)
+
+
+def padded_tokens(chunks: Iterable[Chunk]) -> int:
+    return sum(chunk.padded_tokens for chunk in chunks)
+
+
+def computed(function: Callable[..., Any], *inputs: Any, again: bool) -> Any:
+    """What the function gives; its inside is not kept for the backward pass where it is computed ``again``."""
+    if again and torch.is_grad_enabled():
+        return checkpoint(function, *inputs, use_reentrant=False)
+    return function(*inputs)
+
+
+def on_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """The values on the device, which is not waited for."""
+    sent = torch.from_numpy(values)
+    if device.type == "cuda":
+        sent = sent.pin_memory()  # torch keeps what it has pinned; an unpinned copy may be waited for
+    return sent.to(device, non_blocking=device.type != "mps")
+
+
+def places_in(chunks: list[Chunk], device: torch.device) -> Tensor:
+    """(N,) where each sequence of the batch stands among those of the chunks."""
+    return on_device(np.argsort(np.concatenate([chunk.rows for chunk in chunks])), device)
+
+
+def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Lay each chunk of a ragged (tokens,) tensor out as (B, T) values and the (B, T) mask of real tokens."""
+    starts = np.cumsum(lengths) - lengths
+    for chunk in chunks:
+        start_B, length_B = on_device(np.stack([starts[chunk.rows], lengths[chunk.rows]]), flat.device)
+        place_T = torch.arange(chunk.width, device=flat.device)
+        mask_BT = place_T < length_B[:, None]
+        index_BT = (start_B[:, None] + place_T).clamp(max=len(flat) - 1)
+        yield flat[index_BT].masked_fill(~mask_BT, fill), mask_BT
+
+
+def concatenate(parts: Sequence[Ragged]) -> Ragged:
+    return Ragged(torch.cat([part.ids for part in parts]), np.concatenate([part.lengths for part in parts]))
+
+
+def distinct(sequences: Ragged) -> tuple[Ragged, np.ndarray]:
+    """Each different sequence once, and (sequences,) the place of each of the given ones among them."""
+    flat = sequences.ids.numpy()
+    ends = np.cumsum(sequences.lengths)
+    place_of: dict[bytes, int] = {}
+    kept, places = list[int](), list[int]()
+    for row, (start, end) in enumerate(zip((ends - sequences.lengths).tolist(), ends.tolist(), strict=True)):
+        place = place_of.setdefault(flat[start:end].tobytes(), len(place_of))
+        places.append(place)
+        if place == len(kept):
+            kept.append(row)
+    parts = [flat[ends[row] - sequences.lengths[row] : ends[row]] for row in kept]
+    return Ragged(torch.from_numpy(np.concatenate(parts)), sequences.lengths[kept]), np.array(places)

@@ -1,0 +1,88 @@
+"""Availability and cost of torch's compiler in this process."""
+
+import functools
+import signal
+import time
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from contracts import InputError
+
+USUAL = "inductor"
+SENT_TO_ALL = (signal.SIGINT, signal.SIGTERM)  # by a terminal or a scheduler, to each process of a run
+MOST_KINDS = 64  # of one function: its sizes are symbols, but 1 is not, nor is whether there is a mask
+
+
+class Cost(NamedTuple):
+    """What compilation has taken, that which a backward pass wants included."""
+
+    seconds: float
+    graphs: int
+
+
+class _Watch:
+    """While something is compiled: how long it takes; and a signal that asks the run to stop does not end g++ and its
+    like, which inherit what is held back here. Of their end torch makes an error, and the step would not be finished.
+    """
+
+    def __init__(self) -> None:
+        self.begun, self.seconds = time.monotonic(), 0.0
+
+    def start(self, *_: Any) -> None:
+        self.begun = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, SENT_TO_ALL)
+
+    def stop(self, *_: Any) -> None:
+        self.seconds += time.monotonic() - self.begun
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SENT_TO_ALL)
+
+
+@functools.cache
+def _watch() -> _Watch:
+    return _Watch()
+
+
+def cost() -> Cost:
+    """Zero where nothing was ever to be compiled."""
+    if not _watch.cache_info().currsize:
+        return Cost(0.0, 0)
+    return Cost(_watch().seconds, torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def settle() -> None:
+    """What is compiled here is a layer or an attention, in the process of any rank."""
+    from torch._dynamo.callback import callback_handler
+
+    settings: Any = torch._dynamo.config
+    settings.optimize_ddp = False  # it cuts whole models into pieces of the size of a bucket, and refuses FlexAttention
+    settings.cache_size_limit = MOST_KINDS
+    if _watch().start not in callback_handler.start_callbacks:  # torch.compiler.reset() forgets them
+        callback_handler.register_start_callback(_watch().start)
+        callback_handler.register_end_callback(_watch().stop)
+
+
+def check_compiler(device: torch.device, backend: str) -> None:
+    """Raises InputError where nothing can be compiled."""
+    if (why := why_not(device, backend)) is not None:
+        raise InputError(
+            f"model.compile: torch's compiler does not work here ({why}). It wants "
+            f"{'a C++ compiler (g++)' if device.type == 'cpu' else 'Triton, a C compiler (gcc)'} and Python's headers: "
+            "install what is missing, or set model.compile=false."
+        )
+
+
+@functools.cache
+def why_not(device: torch.device, backend: str = USUAL) -> str | None:
+    """What the compiler says of a product of two numbers; None where it makes it. A second or two."""
+    try:
+        torch.compile(_tried, backend=backend)(torch.ones(8, device=device))
+    except Exception as error:  # noqa: BLE001  # each part of the tool chain has its own
+        said = [line.strip() for line in str(error).splitlines() if line.strip() and "raised:" not in line]
+        return said[0].rstrip(".") if said else type(error).__name__
+    return None
+
+
+def _tried(x: Tensor) -> Tensor:
+    return x.sin() * x

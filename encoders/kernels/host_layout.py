@@ -1,0 +1,83 @@
+"""Layout of chunks on the host, so that no training step waits for the GPU.
+
+A chunk is laid out by its lengths, which the host knows. Whoever asks a device for a number waits until all that was
+given to it before is done, and then the device waits for the host.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import masking_utils
+
+from encoders.kernels.chunks import Chunk, on_device
+
+
+class Places(NamedTuple):
+    """Where some tokens of a batch lie in a chunk of it, row by row. Shape letter: M such tokens."""
+
+    rows_M: Tensor
+    columns_M: Tensor
+    flat_M: Tensor  # in the batch, whose sequences stand one behind the other
+
+    def of(self, states: Tensor) -> Tensor:
+        """(B, T, ...) -> (M, ...)"""
+        return states[self.rows_M, self.columns_M]
+
+
+def places_in_chunks(
+    flat: np.ndarray, lengths: np.ndarray, chunks: Sequence[Chunk], device: torch.device
+) -> list[Places]:
+    """Where the tokens at these places of a ragged batch lie in its chunks: what a boolean index would ask for."""
+    ends = np.cumsum(lengths)
+    sequence = np.searchsorted(ends, flat, side="right")
+    chunk_of, row_of = np.empty_like(lengths), np.empty_like(lengths)
+    for number, chunk in enumerate(chunks):
+        chunk_of[chunk.rows], row_of[chunk.rows] = number, np.arange(len(chunk.rows))
+    rows, columns, chunk_M = row_of[sequence], flat - (ends - lengths)[sequence], chunk_of[sequence]
+    order = np.lexsort((columns, rows, chunk_M))
+    together = on_device(np.stack([rows, columns, flat])[:, order], device)
+    return [Places(*part) for part in together.split(np.bincount(chunk_M, minlength=len(chunks)).tolist(), dim=1)]
+
+
+def brought_home(found: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The same on the host, each when the next has been begun: a device is never left without work."""
+    under_way = deque[tuple[Tensor, torch.cuda.Event | None]]()
+    for values in found:
+        under_way.append(_sent_home(values))
+        if len(under_way) > 1:
+            yield _arrived(*under_way.popleft())
+    while under_way:
+        yield _arrived(*under_way.popleft())
+
+
+def _sent_home(values: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    if values.device.type != "cuda":
+        return values.cpu(), None
+    home = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
+    sent = torch.cuda.Event()
+    sent.record()
+    return home, sent
+
+
+def _arrived(home: Tensor, sent: torch.cuda.Event | None) -> Tensor:
+    if sent is not None:
+        sent.synchronize()
+    return home
+
+
+@contextlib.contextmanager
+def masks_unread() -> Iterator[None]:
+    """Inside, transformers makes the mask that it is asked for; else it reads the padding first, to spare a mask where
+    there is none, and waits for the device at every forward pass.
+    """
+    module: Any = masking_utils
+    before, module.is_tracing = module.is_tracing, lambda *_: True
+    try:
+        yield
+    finally:
+        module.is_tracing = before

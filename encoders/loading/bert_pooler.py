@@ -1,0 +1,63 @@
+"""The tanh layer of BERT behind [CLS], whose output transformers calls ``pooler_output``.
+
+DeCLUTR's table 4 scores it as "CLS", and SimCSE's published checkpoints hold their MLP there.
+"""
+
+from typing import Any, cast
+
+from torch import nn
+from transformers import AutoConfig, AutoModel
+
+from contracts import InputError
+from encoders.dense import is_tanh_layer
+from encoders.loading.backbones import from_pretrained
+from encoders.loading.sentence_transformers_folder import BeyondUs, read_exported, read_head, read_json
+from encoders.pooling import TanhHead
+from readers.model_names import located
+
+
+def shipped_pooler(name: str, *, setting: str = "backbone") -> nn.Module:
+    """Return the layer of a folder or hub id; of a sentence-transformers folder with CLS and a tanh layer, that one.
+
+    Raises:
+        InputError: the family has no such layer, or the checkpoint no weights for it, which transformers would draw.
+    """
+    if (written := _behind_cls(located(name, setting).name)) is not None:
+        folder, path = written
+        width = int(from_pretrained(AutoConfig, name, setting=setting).hidden_size)
+        return cast(nn.Module, read_head(folder, [path], width, setting=setting))
+    model, info = from_pretrained(AutoModel, name, setting=setting, output_loading_info=True)
+    linear, activation = _layer(model)
+    if not isinstance(linear, nn.Linear) or not isinstance(activation, nn.Tanh):
+        raise InputError(
+            f"pooling=pooler_output: {setting}={name} is a {model.config.model_type}, which has no tanh layer behind "
+            "[CLS] as BERT and RoBERTa have. Take pooling=cls or mean."
+        )
+    if lacking := sorted(key for key in info["missing_keys"] if key.startswith("pooler.")):
+        raise InputError(
+            f"pooling=pooler_output: the checkpoint of {setting}={name} lacks {lacking[0]}, and random weights would "
+            "take its place. Take pooling=cls or mean, or a checkpoint that was saved with its pooler."
+        )
+    head = TanhHead(linear.out_features, seed=0)
+    head.linear.load_state_dict(linear.float().state_dict())
+    return head
+
+
+def _behind_cls(name: str) -> tuple[str, str] | None:
+    """The folder, and in it the Dense that stands behind CLS."""
+    try:
+        exported = read_exported(name, "")
+    except BeyondUs:
+        return None
+    if not exported or len(exported.layers) != 1 or exported.pooling != "cls":
+        return None
+    (path,) = exported.layers
+    return (name, path) if is_tanh_layer(read_json(name, f"{path}/config.json") or {}) else None
+
+
+def _layer(model: Any) -> tuple[Any, Any]:
+    """The linear layer and what follows it; ALBERT has them side by side."""
+    pooler = getattr(model, "pooler", None)
+    if isinstance(pooler, nn.Linear):
+        return pooler, getattr(model, "pooler_activation", None)
+    return getattr(pooler, "dense", None), getattr(pooler, "activation", None)

@@ -1,0 +1,61 @@
+"""Generative models: encoder-decoders and causal language models, told apart by their config.
+
+Texts of different length share a batch of the decoding, so a model's tokens may know no more of each other than how far
+they lie apart, or are told their positions; and it keeps nothing but their keys and values.
+"""
+
+from typing import Any
+
+from transformers import AutoModelForCausalLM
+
+from contracts import InputError
+from encoders.attention import is_causal, is_decoder_alone
+from encoders.loading.backbones import T5_FAMILY
+
+ATTENTION = {"full_attention", "sliding_attention"}  # kinds of layers that see only distances and the padding mask
+FOR_MASKED_LM = "ForMaskedLM"
+WITHOUT_HEAD = ("EncoderModel", "ForSequenceClassification", "ForTokenClassification")
+
+
+def writes_alone(config: Any, name: str, setting: str = "backbone") -> bool:
+    """Whether it goes on with its prompt, as a causal language model; False: a T5's decoder answers what is read.
+
+    Raises:
+        InputError: it writes in neither way; ``setting`` is the key that named it.
+    """
+    alone = is_decoder_alone(config)
+    if why := why_not_causal(config) if alone else why_not_t5(config):
+        raise InputError(
+            f"{setting}={name} cannot write sentences: {why}. Take a T5-like encoder-decoder, whose positions are "
+            "relative (T5, T5 v1.1, Flan-T5, mT5, UMT5), or a causal language model with a key-value cache (GPT-2, "
+            "Llama, Qwen, Mistral ...)."
+        )
+    return alone
+
+
+def why_not_causal(config: Any) -> str:
+    """Why a model does not go on with a text; empty where it does."""
+    architectures = getattr(config, "architectures", None) or []
+    if type(config) not in AutoModelForCausalLM._model_mapping or any(FOR_MASKED_LM in a for a in architectures):
+        return f"{'/'.join(architectures) or config.model_type} does not continue text"
+    if not is_causal(config) or getattr(config, "use_bidirectional_attention", None) in (True, "all"):
+        return "by its config it reads both ways, so its tokens would see those that are still to be written"
+    kinds = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or [])
+    model_class: Any = AutoModelForCausalLM._model_mapping[type(config)]
+    if kinds - ATTENTION or model_class._is_stateful:
+        return f"a {config.model_type} model keeps more than the keys and values of its tokens"
+    return ""
+
+
+def why_not_t5(config: Any) -> str:
+    """Why a model does not answer as a T5; empty where it does."""
+    architectures = getattr(config, "architectures", None) or []
+    named = "/".join(architectures) or config.model_type
+    if config.model_type not in T5_FAMILY:
+        kind = "an encoder-decoder of another kind" if getattr(config, "is_encoder_decoder", False) else "no decoder"
+        return f"{named} has {kind}"
+    if any(one.endswith(WITHOUT_HEAD) for one in architectures):
+        return f"{named} has no decoder that writes"
+    if config.decoder_start_token_id is None and config.pad_token_id is None:
+        return "its config names neither decoder_start_token_id nor pad_token_id"
+    return ""

@@ -1,0 +1,95 @@
+"""Models that are run by the sentence-transformers library itself.
+
+An optional extra, imported when such a model is asked for. No code of the model's own is run.
+"""
+
+import sys
+from collections.abc import Sequence
+from pickle import UnpicklingError
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from contracts import InputError
+from encoders.loading.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
+from encoders.sentence_encoder import precision_of
+from readers.hub import only_local
+
+LOADING_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError, TypeError, UnpicklingError)
+
+
+class LibraryEncoder(LoadedEncoder):
+    """``why`` says what our own encoder lacks."""
+
+    def __init__(
+        self,
+        name: str,
+        why: str,
+        *,
+        prompt: str | None,
+        max_length: int | None,
+        truncate: int | None,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise InputError(
+                f"encoder={name}: {why}, which needs the sentence-transformers library. Install it: "
+                "pip install 'contrastive-encoders[sentence-transformers]'."
+            ) from error
+        try:
+            self.model = SentenceTransformer(
+                name, device=str(device), trust_remote_code=False, local_files_only=only_local(name)
+            )
+        except LOADING_ERRORS as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise InputError(f"encoder={name} could not be loaded by sentence-transformers: {reason}") from error
+        self.model.to(dtype)
+        if max_length is not None:
+            self.model.max_seq_length = max_length
+        if truncate is not None:
+            self.model.truncate_dim = truncate
+        self.prompt = prompt
+        # A prefix that was asked for; what the folder itself cuts stays as the library gives it
+        self.cuts_unit_vectors = truncate is not None and type(self.model[-1]).__name__ == "Normalize"
+        default = self.model.prompts.get(self.model.default_prompt_name or "", "")
+        self.description: dict[str, str] = {
+            "kind": "sentence-transformers library",
+            "backbone": name,
+            "pooling": why,
+            "prompt": (default or "") if prompt is None else prompt,
+            "max_length": str(self.model.max_seq_length),
+            "precision": precision_of(dtype),
+            **({"truncate": str(self.model.truncate_dim)} if self.model.truncate_dim else {}),
+            **({"normalize": "true"} if self.cuts_unit_vectors else {}),
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        described: dict[str, Any] = {"modules": repr(self.model)}
+        transformer = getattr(self.model[0], "auto_model", None)
+        if transformer is not None:
+            described["config"] = described_config(transformer.config)
+            described["tokenizer"] = described_tokenizer(self.model.tokenizer)
+        settings = {key: value for key, value in self.description.items() if key != "backbone"}
+        # a pooler that the file lacks is drawn at random, and not used
+        pooler = "pooler_output" in described["modules"]
+        weights = {name: value for name, value in self.model.state_dict().items() if pooler or ".pooler." not in name}
+        return fingerprint(weights, **described, **settings)
+
+    def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
+        """N texts -> (N, width) float32 on the CPU."""
+        prompt = options.get("prompt")
+        distinct = list(dict.fromkeys(texts))
+        place_of = {text: place for place, text in enumerate(distinct)}
+        rows = self.model.encode(
+            distinct,
+            prompt=self.prompt if prompt is None else prompt,
+            convert_to_tensor=True,
+            show_progress_bar=sys.stderr.isatty() and options.get("progress") is not False,
+            normalize_embeddings=self.cuts_unit_vectors,
+        )
+        return rows.float().cpu()[torch.tensor([place_of[text] for text in texts], dtype=torch.long)]

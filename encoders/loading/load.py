@@ -1,0 +1,261 @@
+"""``load_encoder``: an encoder from any supported name, folder or checkpoint.
+
+A run or checkpoint of ours, a sentence-transformers folder or hub id, any other transformers folder or hub id, a GGUF
+file, or a file of word vectors.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as Normalizers
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from contracts import InputError
+from encoders.attention import check_attention, check_first_token
+from encoders.dense import head_of
+from encoders.lengths import usual_length
+from encoders.loading.backbones import (
+    check_vocabulary,
+    load_tokenizer,
+    load_trunk,
+    read_checkpoint,
+    trunk_of_checkpoint,
+)
+from encoders.loading.bert_pooler import shipped_pooler
+from encoders.loading.embedding import LoadedEncoder
+from encoders.loading.sentence_transformers_folder import (
+    BeyondUs,
+    Exported,
+    not_found,
+    read_exported,
+    read_head,
+    read_json,
+)
+from encoders.loading.word_vectors import FALLBACK, WordVectors, is_word_vector_file
+from encoders.pooling import POOLERS
+from encoders.sentence_encoder import SentenceEncoder
+from readers.model_names import GGUF
+
+log = logging.getLogger(__name__)
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+WANTED = (
+    "Wanted one of: a run's folder (with encoder/ or checkpoints/), a checkpoint (*.ckpt), a sentence-transformers "
+    "folder (modules.json), a transformers folder (config.json), a hub id, a GGUF file, or word vectors "
+    "(*.txt, *.vec, or either with .gz)."
+)
+
+
+class _Options(NamedTuple):
+    pooling: str | None
+    prompt: str | None
+    max_length: int | None
+    precision: str
+    device: torch.device
+    prompt_suffix: str | None
+    truncate: int | None
+    attention: str | None
+    normalize: bool | None
+
+
+def load_encoder(
+    name: str | Path,
+    *,
+    pooling: str | None = None,
+    prompt: str | None = None,
+    prompt_suffix: str | None = None,
+    max_length: int | None = None,
+    precision: str = "fp32",
+    device: str | torch.device | None = None,
+    truncate: int | None = None,
+    attention: str | None = None,
+    normalize: bool | None = None,
+) -> LoadedEncoder:
+    """None takes what the encoder was made with; of a plain transformer that is mean pooling and 512 tokens.
+
+    ``prompt`` is put before every text as it is, blanks included, ``prompt_suffix`` behind it; "" is none where the
+    encoder has one of its own. ``pooling="first_decoder"`` reads a T5's decoder, as GenSE's published folders want,
+    "pooler_output" the tanh layer that BERT ships; of word vectors "mean_lower_fallback" also finds lower-cased words.
+    ``max_length`` counts tokens, up to what the backbone can take, whatever the folder says. ``device=None`` is the GPU
+    where there is one. ``precision="bf16"`` holds weights and states in 16 bits; pooling and what comes out stay
+    float32. ``truncate`` keeps so many numbers of each vector, its first, as of one trained by prefixes. ``attention``,
+    causal or bidirectional, is of a causal language model: which tokens each of its states sees. ``normalize`` brings
+    vectors to length 1, after ``truncate``, or leaves them as they are where the encoder would.
+
+    Raises:
+        InputError: there is no such encoder, it is damaged, or it does not go with an option.
+    """
+    name = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    options = _Options(
+        pooling, prompt, max_length, precision, torch.device(device), prompt_suffix, truncate, attention, normalize
+    )
+    _check(options, is_word_vector_file(name) and options.pooling == FALLBACK)
+    if name.endswith(GGUF):
+        return _from_transformers(name, options)
+    if Path(name).is_file():
+        return _from_file(Path(name), options)
+    if Path(name).is_dir():
+        return _from_folder(Path(name), options)
+    if Path(name).suffix in (".ckpt", ".txt", ".vec", ".gz") or name.startswith((".", "/")) or name.count("/") > 1:
+        raise InputError(f"encoder={name}: no such file or folder. {WANTED}")
+    return _from_transformers(name, options)
+
+
+def _check(options: _Options, is_fallback: bool) -> None:
+    if options.pooling is not None and options.pooling not in POOLERS and not is_fallback:
+        raise InputError(f"pooling={options.pooling!r} is unknown; choose one of {', '.join(sorted(POOLERS))}.")
+    if options.precision not in PRECISIONS:
+        raise InputError(f"precision={options.precision!r} is unknown; choose one of {', '.join(PRECISIONS)}.")
+    if options.max_length is not None and options.max_length < 1:
+        raise InputError(f"max_length={options.max_length}: wanted a number of tokens, at least 1.")
+
+
+def _from_file(path: Path, options: _Options) -> LoadedEncoder:
+    if path.suffix == ".ckpt":
+        return _from_checkpoint(path, options)
+    if not is_word_vector_file(path.name):
+        raise InputError(f"encoder={path} is a file that is neither checkpoint nor word vectors. {WANTED}")
+    given = {"prompt": options.prompt, "prompt_suffix": options.prompt_suffix, "max_length": options.max_length}
+    unfit = [f"{key}={value}" for key, value in given.items() if value]
+    unfit += [f"pooling={options.pooling}"] * (options.pooling not in (None, "mean", FALLBACK))
+    unfit += [
+        f"{key}={value}"
+        for key in ("truncate", "attention", "normalize")
+        if (value := getattr(options, key)) is not None
+    ]
+    unfit += [f"precision={options.precision}"] * (options.precision != "fp32")
+    if unfit:
+        raise InputError(f"encoder={path}: word vectors are averaged in fp32 and know no {unfit[0]}; leave it out.")
+    return WordVectors(path, lower_fallback=options.pooling == FALLBACK)
+
+
+def _from_folder(folder: Path, options: _Options) -> LoadedEncoder:
+    if (folder / "encoder" / "modules.json").is_file():
+        return _from_transformers(str(folder / "encoder"), options, kind="run", backbone=str(folder))
+    for checkpoint in ("best.ckpt", "last.ckpt", "previous.ckpt"):
+        if (path := folder / "checkpoints" / checkpoint).is_file():
+            return _from_checkpoint(path, options)
+    if not any((folder / name).is_file() for name in ("modules.json", "config.json")):
+        holds = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
+        raise InputError(f"encoder={folder} is a folder without an encoder; it holds {holds}. {WANTED}")
+    return _from_transformers(str(folder), options)
+
+
+def _from_checkpoint(path: Path, options: _Options) -> SentenceEncoder:
+    """The config and the tokenizer are those that the run exported, made, or was given."""
+    trained = read_checkpoint(path)
+    run = path.resolve().parent.parent
+    own = [folder for name in ("encoder", "backbone") if ((folder := run / name) / "config.json").is_file()]
+    architecture = str(own[0]) if own else trained.backbone
+    if not own and Path(trained.backbone).is_absolute() and not Path(trained.backbone).exists():
+        raise InputError(
+            f"encoder={path}: the run began with backbone={trained.backbone}, which is not there any more; its config "
+            "and tokenizer are needed. Put it back, or use the encoder/ folder of a finished run."
+        )
+    decoder = POOLERS[options.pooling or trained.pooling].decodes
+    transformer = trunk_of_checkpoint(path, trained, architecture, decoder=decoder, attention=options.attention)
+    check_attention(transformer, options.attention, str(path), setting="encoder")
+    tokenizer = load_tokenizer(architecture, ends=trained.append_end)
+    length, suffix = trained.max_length, trained.prompt_suffix
+    exported = Exported(architecture, trained.pooling, trained.normalize, length, False, "", prompt_suffix=suffix)
+    head = None
+    if trained.head:
+        width, where = transformer.config.hidden_size, f"encoder={path}: the layer behind the pooling"
+        head = head_of(trained.layers, trained.head, width, where)
+        if (options.pooling, trained.pooling) == ("pooler_output", "cls"):
+            exported = exported._replace(pooling="pooler_output")
+    return _build(transformer, tokenizer, exported, options, kind="checkpoint", backbone=str(path), head=head)
+
+
+def _from_transformers(
+    name: str, options: _Options, kind: str = "sentence-transformers", backbone: str | None = None
+) -> LoadedEncoder:
+    """A folder or hub id."""
+    try:
+        exported = read_exported(name, options.prompt)
+    except BeyondUs as reason:
+        log.info("encoder=%s goes through the sentence-transformers library: %s.", name, reason)
+        return _from_library(name, options, str(reason))
+    if exported is None:
+        if not name.endswith(GGUF) and not Path(name).is_dir() and read_json(name, "config.json") is None:
+            raise not_found(name, "it has no config.json there, or the hub is out of reach.")
+        kind, exported = "transformers", Exported(name, "mean", False, None, False, "")
+    decoder = POOLERS[options.pooling or exported.pooling].decodes
+    transformer = load_trunk(exported.transformer, decoder=decoder, attention=options.attention)
+    tokenizer = load_tokenizer(exported.transformer)
+    if kind == "transformers":
+        exported = exported._replace(max_length=usual_length(transformer.config, tokenizer))
+    head = read_head(name, exported.layers, transformer.config.hidden_size)
+    if POOLERS[options.pooling or exported.pooling].is_shipped:
+        head = shipped_pooler(name if head else exported.transformer, setting="encoder")
+        exported = exported._replace(pooling="pooler_output")
+    return _build(transformer, tokenizer, exported, options, kind=kind, backbone=backbone or name, head=head)
+
+
+def _from_library(name: str, options: _Options, why: str) -> LoadedEncoder:
+    from encoders.loading.library import LibraryEncoder  # the only one to import sentence-transformers
+
+    for key in ("pooling", "prompt_suffix", "attention", "normalize"):
+        if (value := getattr(options, key)) is not None:
+            raise InputError(f"encoder={name}: {why}, so it takes no {key}={value}; leave {key} out.")
+    return LibraryEncoder(
+        name,
+        why,
+        prompt=options.prompt,
+        max_length=options.max_length,
+        truncate=options.truncate,
+        dtype=PRECISIONS[options.precision],
+        device=options.device,
+    )
+
+
+def _build(
+    transformer: PreTrainedModel,
+    tokenizer: Tokenizer,
+    exported: Exported,
+    options: _Options,
+    *,
+    kind: str,
+    backbone: str,
+    head: nn.Module | None,
+) -> SentenceEncoder:
+    """A ``head`` belongs to the pooling that it was trained on: another one is taken without it, as SimCSE does."""
+    check_vocabulary(transformer, tokenizer, backbone)
+    if options.attention is not None:
+        check_first_token(transformer, options.pooling or exported.pooling, backbone, setting="encoder")
+    if exported.lowercase:
+        _lowercase(tokenizer)
+    encoder = SentenceEncoder(
+        transformer,
+        tokenizer,
+        pooling=options.pooling or exported.pooling,
+        head=head if options.pooling in (None, exported.pooling) else None,
+        # a folder's own holds even where its tokenizer says less, as in the library
+        max_length=options.max_length or exported.max_length or int(tokenizer.model_max_length),
+        prompt=exported.prompt if options.prompt is None else options.prompt,
+        prompt_suffix=exported.prompt_suffix if options.prompt_suffix is None else options.prompt_suffix,
+        normalize=exported.normalize if options.normalize is None else options.normalize,
+        truncate=exported.truncate if options.truncate is None else options.truncate,
+        progress=True,
+        origin={"kind": kind, "backbone": backbone},
+    )
+    if options.max_length and options.max_length > encoder.longest:
+        log.warning("max_length=%d: %s takes %d tokens; it reads those.", options.max_length, backbone, encoder.longest)
+    return encoder.eval().requires_grad_(False).to(options.device, PRECISIONS[options.precision])
+
+
+def _lowercase(tokenizer: Tokenizer) -> None:
+    """``do_lower_case`` of a sentence-transformers folder: before everything else, unless the tokenizer does it."""
+    backend = tokenizer.backend_tokenizer
+    normalizer: Any = backend.normalizer
+    steps = list(cast(Any, normalizer)) if isinstance(normalizer, Normalizers) else [normalizer]
+    steps = [step for step in steps if step is not None]
+    if not any(isinstance(step, Lowercase) for step in steps):
+        backend.normalizer = Normalizers([Lowercase(), *steps])

@@ -1,0 +1,403 @@
+"""Reader of sentence-transformers folders: modules, prompts and options.
+
+Most folders are a transformer, one way of pooling and perhaps unit length: those our own encoder can be, and an average
+of layers or a layer behind the pooling as our own export writes them. What is more than that is named, so that the
+library can be asked instead.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers.utils.hub import cached_file
+
+from contracts import InputError
+from encoders.appended_prompt import read_template
+from encoders.dense import IDENTITY, TANH, activation_of, head_of
+from encoders.pooling import LAST_LAYER, POOLERS
+from readers.hub import only_local
+from readers.model_names import GGUF
+
+LIBRARY = "sentence_transformers."
+TOP_LEVEL = "config_sentence_transformers.json"
+BEFORE = ("Transformer", "WeightedLayerPooling", "Pooling")  # modules, in this order; behind them any Dense, Normalize
+MODES = {  # as versions before 6 spell them
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+OUR_NAME = {"lasttoken": "last", "weightedmean": "weighted_mean"}
+OPTIONS = (
+    *(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert")),
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+# Options of the transformer that change no vector, or that we follow
+FOLLOWED = {
+    "max_seq_length",
+    "do_lower_case",
+    "transformer_task",
+    "modality_config",
+    "module_output_name",
+    "model_args",
+    "tokenizer_args",
+    "config_args",
+    "model_kwargs",
+    "processor_kwargs",
+    "config_kwargs",
+    "processing_kwargs",
+    "unpad_inputs",
+    "query_length",
+    "document_length",
+    "query_expansion",
+}
+DECODER_TASK, DECODER_STATES = "sequence-classification", ["decoder_hidden_states", -1]  # how a T5's decoder is read
+TEMPLATE_FILE = "chat_template.jinja"
+IF_THERE = "_raise_exceptions_for_missing_entries"  # of cached_file
+HARMLESS_ARGUMENTS = {"add_pooling_layer", "attn_implementation", "torch_dtype", "dtype", "trust_remote_code"}
+
+
+class Exported(NamedTuple):
+    """A sentence-transformers model that our encoder can be."""
+
+    transformer: str  # folder or hub id
+    pooling: str
+    normalize: bool
+    max_length: int | None  # None: as long as the tokenizer and the model allow
+    lowercase: bool
+    prompt: str
+    layers: tuple[str, ...] = ()  # the paths of Dense modules inside the folder
+    prompt_suffix: str = ""
+    truncate: int | None = None
+
+
+class BeyondUs(Exception):
+    """A model of sentence-transformers that is more than a transformer and a pooling; the message names the rest."""
+
+
+def read_exported(name: str, prompt: str | None) -> Exported | None:
+    """What ``modules.json`` of a folder or hub id describes; None where there is no such file.
+
+    Raises:
+        BeyondUs: only the library itself can run it.
+        InputError: a file is damaged, or the folder wants to run code of its own.
+    """
+    modules = _modules(name, "encoder")
+    if modules is None:
+        return None
+    _refuse_foreign_code(name, modules)
+    before, behind = _parted(modules)
+    kinds = [_kind(module) for module in modules[: len(modules) - len(behind)]]
+    if kinds != [kind for kind in BEFORE if kind in kinds] or not {"Transformer", "Pooling"} <= set(kinds):
+        raise BeyondUs(f"its modules are {', '.join(map(_kind, modules))}")
+    transformer, options = _transformer(name, before["Transformer"])
+    pooling, includes_prompt = _pooling(name, before["Pooling"])
+    if options.get("transformer_task") == DECODER_TASK:
+        if pooling != "cls" or "WeightedLayerPooling" in before:
+            raise BeyondUs("its pooling is of more than the decoder's first state")
+        pooling = "first_decoder"
+    if averaged := before.get("WeightedLayerPooling"):
+        pooling = _over_layers(name, averaged, pooling)
+    found = _behind(name, behind)
+    if found.beyond:
+        raise BeyondUs(f"behind its pooling is {found.beyond}")
+    prompt = _default_prompt(name) if prompt is None else prompt
+    if prompt and not includes_prompt:
+        raise BeyondUs("its pooling leaves the prompt out")
+    length = options.get("max_seq_length")
+    lowercase = bool(options.get("do_lower_case"))
+    suffix = _appended(transformer, options, decodes=pooling == "first_decoder")
+    truncate, layers = (read_json(name, TOP_LEVEL) or {}).get("truncate_dim"), found.layers
+    if truncate is not None and found.normalize:
+        raise BeyondUs("its vectors are cut after they were normalised")
+    if layers and found.normalize and (size := _cut_by(name, layers[-1])):
+        truncate, layers = size, layers[:-1]
+    return Exported(transformer, pooling, found.normalize, length, lowercase, prompt, layers, suffix, truncate)
+
+
+class Behind(NamedTuple):
+    """What stands behind the pooling of a sentence-transformers folder."""
+
+    layers: tuple[str, ...] = ()  # the paths of Dense modules
+    normalize: bool = False
+    beyond: str = ""  # a module that is none of both, or one out of their order
+    pooling: str | None = None  # that it stands behind; None: one that we do not have
+    pools: bool = False  # whether the folder says how
+
+
+def behind_pooling(name: str, *, setting: str = "backbone") -> Behind:
+    """Of a folder or hub id; nothing where it is not of sentence-transformers. No weights are read.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    modules = _modules(name, setting)
+    if modules is None or "Pooling" not in map(_kind, modules):
+        return Behind()
+    before, behind = _parted(modules)
+    try:
+        pooling, _ = _pooling(name, before["Pooling"])
+        if layers := before.get("WeightedLayerPooling"):
+            pooling = _over_layers(name, layers, pooling)
+    except BeyondUs:
+        pooling = None
+    return _behind(name, behind)._replace(pooling=pooling, pools=True)
+
+
+def _modules(name: str, setting: str) -> list[dict[str, Any]] | None:
+    modules = read_json(name, "modules.json")
+    if modules is None:
+        return None
+    if not isinstance(modules, list) or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
+        raise InputError(
+            f"{setting}={name}: modules.json must be a list of objects with a type and a path. Fetch it again."
+        )
+    return modules
+
+
+def _kind(module: dict[str, Any]) -> str:
+    return str(module["type"]).rsplit(".", 1)[-1]
+
+
+def _parted(modules: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """The paths of the modules up to the pooling, by their kinds, and those behind it."""
+    kinds = [_kind(module) for module in modules]
+    cut = kinds.index("Pooling") + 1 if "Pooling" in kinds else len(kinds)
+    return {kind: module["path"] for kind, module in zip(kinds, modules[:cut], strict=False)}, modules[cut:]
+
+
+def _behind(name: str, modules: list[dict[str, Any]]) -> Behind:
+    normalize = bool(modules) and _kind(modules[-1]) == "Normalize"
+    layers = modules[:-1] if normalize else modules
+    for module in modules:
+        own = str(module["type"]).startswith(LIBRARY)
+        options = read_json(name, f"{module['path']}/config.json") or {} if own and module["path"] else {}
+        if not own or _kind(module) not in ("Dense", "Normalize"):
+            return Behind(beyond=str(module["type"]) if not own else _kind(module))
+        if _kind(module) == "Normalize" and module is not modules[-1]:
+            return Behind(beyond="a Normalize before another module")
+        if not all(options.get(key) in (None, place) for key, place in OF_THE_VECTOR.items()):
+            return Behind(beyond=f"a {_kind(module)} of something else than the pooled vector")
+        if _kind(module) == "Dense" and (why := _unlike_ours(options)):
+            return Behind(beyond=f"a Dense {why}")
+    return Behind(tuple(module["path"] for module in layers), normalize)
+
+
+def _unlike_ours(options: dict[str, Any]) -> str:
+    """Why a Dense of these options is none that we compute; "" where it is."""
+    if options.get("use_residual"):
+        return "with a residual connection"
+    try:
+        activation_of(str(options.get("activation_function", TANH)))
+    except InputError:
+        return f"whose activation is {options['activation_function']}"
+    return ""
+
+
+def _cut_by(name: str, path: str) -> int | None:
+    """How many numbers a Dense keeps that does no more than to keep the first ones, as our export cuts vectors."""
+    options = read_json(name, f"{path}/config.json") or {}
+    size, width = options.get("out_features", 0), options.get("in_features", 0)
+    plain = not options.get("bias", True) and options.get("activation_function") == IDENTITY
+    if not plain or not 0 < size < width:
+        return None
+    weight = _weights(name, path).get("linear.weight")
+    return size if weight is not None and torch.equal(weight.float(), torch.eye(size, width)) else None
+
+
+def read_json(name: str, path: str) -> Any:
+    """The content of a JSON file of a folder or hub id, None where there is no such file, as beside a GGUF file."""
+    if name.endswith(GGUF):
+        return None
+    try:
+        found = cached_file(name, path, local_files_only=only_local(name, weights=False), **{IF_THERE: False})
+    except OSError as error:
+        raise not_found(name, str(error).strip().splitlines()[0]) from error
+    if found is None:
+        return None
+    try:
+        return json.loads(Path(found).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"encoder={name}: {path} is no JSON ({error}). Fetch or export it again.") from error
+
+
+def stated_length(name: str) -> int | None:
+    """Return ``max_seq_length`` of a sentence-transformers folder or hub id; None where it says nothing or is none."""
+    try:
+        modules = read_json(name, "modules.json") or []
+        path = next(module["path"] for module in modules if module["type"].endswith(".Transformer"))
+        return _options(str(Path(name) / path) if path else name).get("max_seq_length")
+    except (InputError, StopIteration, KeyError, TypeError):  # a hub out of reach, or no such folder
+        return None
+
+
+def not_found(name: str, reason: str) -> InputError:
+    return InputError(
+        f"encoder={name} is no file and no folder here, and could not be had from the Hugging Face hub: {reason} "
+        "Give the path of a run, checkpoint, encoder folder or word-vector file, or a hub id while the hub can be "
+        "reached (or once its files are in the cache)."
+    )
+
+
+def named_prompts(name: str) -> dict[str, str]:
+    """The prompts of a folder, run folder or hub id, by their names; none where there is no such file."""
+    own = str(Path(name) / "encoder") if (Path(name) / "encoder" / "modules.json").is_file() else name
+    if Path(own).is_file():
+        return {}
+    return dict((read_json(own, TOP_LEVEL) or {}).get("prompts") or {})
+
+
+def _refuse_foreign_code(name: str, modules: list[dict[str, Any]]) -> None:
+    types = [module["type"] for module in modules]
+    for module in modules:
+        router = read_json(name, f"{module['path']}/router_config.json") if module["path"] else None
+        types += list((router or {}).get("types", {}).values())
+        dense = read_json(name, f"{module['path']}/config.json") if str(module["type"]).endswith(".Dense") else None
+        activation = str((dense or {}).get("activation_function", TANH))
+        if not activation.startswith("torch."):  # the library would run Tanh in its place
+            raise InputError(
+                f"encoder={name}: the Dense in {module['path']} has the activation {activation}, which is not torch's. "
+                "It is never run, and without it the vectors would be others; use a model of torch's own functions."
+            )
+    foreign = [kind for kind in types if not str(kind).startswith(LIBRARY)]
+    if foreign:
+        raise InputError(
+            f"encoder={name}: modules.json names {foreign[0]}, code that is not part of sentence-transformers. "
+            "It is never run; use a model that consists of the library's own modules."
+        )
+
+
+def _transformer(name: str, path: str) -> tuple[str, dict[str, Any]]:
+    """The folder or hub id of the transformer, and its options."""
+    if path and not Path(name).is_dir():
+        raise BeyondUs("its transformer lies in a folder of its own")
+    folder = str(Path(name) / path) if path else name
+    options = _options(folder)
+    unknown = sorted(options.keys() - FOLLOWED)
+    if unknown:
+        raise BeyondUs(f"its transformer has the option {unknown[0]}")
+    for group in ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"):
+        foreign = sorted((options.get(group) or {}).keys() - HARMLESS_ARGUMENTS)
+        if foreign:
+            raise BeyondUs(f"its transformer is loaded with {foreign[0]}")
+    modality = options.get("modality_config", {"text": {}}).get("text", {"method_output_name": None})
+    output = modality.get("method_output_name", "last_hidden_state")
+    if (options.get("transformer_task", "feature-extraction"), output) not in (
+        ("feature-extraction", "last_hidden_state"),
+        (DECODER_TASK, DECODER_STATES),
+    ):
+        raise BeyondUs("its transformer is more than a text encoder")
+    if options.get("processing_kwargs"):
+        raise BeyondUs("its texts are processed by options of its own")
+    return folder, options
+
+
+def _appended(name: str, options: dict[str, Any], *, decodes: bool) -> str:
+    """The prompt behind every text, out of the chat template that the texts go through; "" where there is none."""
+    if "message" not in options.get("modality_config", {}):
+        if decodes:
+            raise BeyondUs("its decoder is read without a rule for ends of sequence inside texts")
+        return ""
+    found = cached_file(name, TEMPLATE_FILE, local_files_only=only_local(name, weights=False), **{IF_THERE: False})
+    parsed = read_template(Path(found).read_text(encoding="utf-8")) if found else None
+    if parsed is None or parsed[1] != decodes:
+        raise BeyondUs("its texts go through a chat template of its own")
+    return parsed[0]
+
+
+def _options(folder: str) -> dict[str, Any]:
+    """Of the transformer in this folder or hub id."""
+    return next((found for file in OPTIONS if (found := read_json(folder, file))), {})
+
+
+def _pooling(name: str, path: str) -> tuple[str, bool]:
+    """Its name and whether the tokens of a prompt are pooled along."""
+    options = read_json(name, f"{path}/config.json") or {}
+    mode = options.get("pooling_mode")
+    if mode is None:
+        mode = [short for long, short in MODES.items() if options.get(long)] or ["mean"]
+    modes = [mode] if isinstance(mode, str) else list(mode)
+    named = [OUR_NAME.get(one, one) for one in modes]
+    if len(named) != 1 or named[0] not in POOLERS:
+        raise BeyondUs(f"its pooling is {' and '.join(modes)}")
+    return named[0], bool(options.get("include_prompt", True))
+
+
+def _over_layers(name: str, path: str, tokens: str) -> str:
+    pooling = pooler_over_layers(name, path, read_json(name, f"{path}/config.json") or {}, tokens)
+    if pooling is None:
+        raise BeyondUs("it weighs the layers of its transformer")
+    return pooling
+
+
+def _default_prompt(name: str) -> str:
+    options = read_json(name, TOP_LEVEL) or {}
+    chosen = options.get("default_prompt_name")
+    prompts = options.get("prompts") or {}
+    if chosen is not None and chosen not in prompts:
+        raise InputError(
+            f"encoder={name}: config_sentence_transformers.json has default_prompt_name={chosen!r}, and no such prompt."
+            " Correct it, or say prompt= yourself."
+        )
+    return prompts.get(chosen) or ""
+
+
+OF_THE_VECTOR = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+
+
+def pooler_over_layers(name: str, path: str, options: dict[str, Any], tokens: str) -> str | None:
+    """Which of our poolers a WeightedLayerPooling before the pooling ``tokens`` amounts to; None: none of them."""
+    weights = _weights(name, path).get("layer_weights")
+    first, last = options.get("layer_start", 4), options.get("num_hidden_layers", 12)
+    if weights is None or weights.shape != (last + 1 - first,):
+        raise _damaged(name, path, f"wanted {last + 1 - first} layer_weights")
+    used = {first + place: float(weight) for place, weight in enumerate(weights) if weight}
+    if len(set(used.values())) == 1:
+        for pooling, pooler in POOLERS.items():
+            same_tokens = pooler.over_tokens is POOLERS[tokens].over_tokens
+            if same_tokens and pooler.layers != LAST_LAYER and {n % (last + 1) for n in pooler.layers} == used.keys():
+                return pooling
+    return None
+
+
+def read_head(name: str, paths: Sequence[str], width: int, *, setting: str = "encoder") -> nn.Module | None:
+    """The layers in these folders, on pooled vectors of ``width`` numbers; None where there are no folders.
+
+    Raises:
+        InputError: their weights are not there, or do not fit the transformer or each other.
+    """
+    if not paths:
+        return None
+    options, weights = [], dict[str, Tensor]()
+    for place, path in enumerate(paths):
+        found = read_json(name, f"{path}/config.json") or {}
+        if not {"in_features", "out_features"} <= found.keys():
+            raise _damaged(name, path, "wanted a config.json with in_features and out_features")
+        options.append(found)
+        prefix = f"{place}." if len(paths) > 1 else ""
+        weights |= {f"{prefix}{key}": weight for key, weight in _weights(name, path).items()}
+    return head_of(options, weights, width, f"{setting}={name}: the weights in {' and '.join(paths)}")
+
+
+def _weights(name: str, path: str) -> dict[str, Tensor]:
+    file = f"{path}/model.safetensors"
+    local = only_local(name)
+    found = cached_file(name, file, local_files_only=local, _raise_exceptions_for_missing_entries=False)
+    if found is None:
+        raise _damaged(name, path, "wanted model.safetensors in it, there is none")
+    try:
+        return load_file(Path(found))
+    except (SafetensorError, OSError) as error:
+        raise _damaged(name, path, str(error)) from error
+
+
+def _damaged(name: str, path: str, why: str) -> InputError:
+    return InputError(f"encoder={name}: {path} is damaged ({why}). Fetch or export it again.")

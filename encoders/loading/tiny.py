@@ -1,0 +1,164 @@
+"""``backbone=tiny``: random weights and a tokenizer trained on the data, saved as a transformers folder."""
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from contracts import InputError
+from encoders.settings import TinySizes
+from storage.atomic import whole_folder
+
+BYTES_OF_A_WEIGHT = 8  # in memory while it is written: the model, and what is saved of it
+TOKENIZER_TEXTS = 20_000  # texts that the vocabulary is counted on
+TOKENIZER_CHARACTERS = 20_000_000
+# In the order of their ids
+ROBERTA_SPECIALS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+T5_SPECIALS = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
+
+
+def write_tiny_masked_lm(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
+    """A RoBERTa of `TinySizes` and a byte-level BPE trained on ``texts``; ``folder`` appears whole or not at all.
+
+    Raises:
+        InputError: the sizes do not fit each other, or there is no text.
+    """
+    sizes = checked(named)
+    with whole_folder(folder) as draft:
+        bpe = train_bpe(texts, ROBERTA_SPECIALS, sizes)
+        ids = bpe.get_vocab()
+        ends = ("</s>", ids["</s>"]), ("<s>", ids["<s>"])
+        bpe.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=True)
+        tokenizer = as_tokenizer(bpe, ROBERTA_SPECIALS, sizes.max_length, cls_token="<s>", sep_token="</s>")
+        tokenizer.save_pretrained(draft)
+        config = RobertaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=sizes.hidden_size,
+            num_hidden_layers=sizes.layers,
+            num_attention_heads=sizes.heads,
+            intermediate_size=sizes.intermediate_size,
+            max_position_embeddings=sizes.max_length + tokenizer.pad_token_id + 1,  # positions start behind the pad id
+            type_vocab_size=1,
+            hidden_dropout_prob=sizes.dropout,
+            attention_probs_dropout_prob=0.0,  # any would take the fast attention kernel of a CPU away
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            RobertaForMaskedLM(config).save_pretrained(draft)
+
+
+def write_tiny_t5(folder: Path, texts: Iterator[str], *, seed: int, **named: Any) -> None:
+    """A T5 with ``layers`` in each half, its LM head included, and the special tokens of T5; else as the masked LM.
+
+    The 100 sentinels come on top of ``vocab_size``.
+    """
+    sizes = checked(named)
+    with whole_folder(folder) as draft:
+        bpe = train_bpe(texts, T5_SPECIALS, sizes)
+        bpe.post_processor = processors.TemplateProcessing(
+            single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", bpe.get_vocab()["</s>"])]
+        )
+        tokenizer = as_tokenizer(bpe, T5_SPECIALS, sizes.max_length, extra_special_tokens=SENTINELS)
+        tokenizer.save_pretrained(draft)
+        start: dict[str, Any] = {"decoder_start_token_id": tokenizer.pad_token_id}
+        config = T5Config(
+            vocab_size=len(tokenizer),
+            d_model=sizes.hidden_size,
+            d_kv=sizes.hidden_size // sizes.heads,
+            d_ff=sizes.intermediate_size,
+            num_layers=sizes.layers,
+            num_decoder_layers=sizes.layers,
+            num_heads=sizes.heads,
+            dropout_rate=sizes.dropout,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            **start,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            T5ForConditionalGeneration(config).save_pretrained(draft)
+
+
+def checked(named: dict[str, Any]) -> TinySizes:
+    sizes = TinySizes(**named)
+    if sizes.hidden_size % sizes.heads:
+        raise InputError(
+            f"tiny.hidden_size={sizes.hidden_size} does not split over tiny.heads={sizes.heads}; make it a multiple."
+        )
+    weights, memory = _weights(sizes), _memory()
+    if memory and BYTES_OF_A_WEIGHT * weights > memory:
+        raise InputError(
+            f"tiny.hidden_size={sizes.hidden_size} with tiny.layers={sizes.layers} and tiny.vocab_size="
+            f"{sizes.vocab_size} has {weights:,} weights: to make it takes {BYTES_OF_A_WEIGHT * weights / 2**30:,.0f} "
+            f"GiB, and this machine has {memory / 2**30:,.0f}. Take smaller sizes."
+        )
+    return sizes
+
+
+def _weights(sizes: TinySizes) -> int:
+    """At least so many: embeddings, attention and the layers between."""
+    width = sizes.hidden_size
+    layer = 4 * width * width + 2 * width * sizes.intermediate_size
+    return width * (sizes.vocab_size + sizes.max_length) + sizes.layers * layer
+
+
+def _memory() -> int:
+    """Of this machine in bytes; 0 where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0
+
+
+def train_bpe(texts: Iterator[str], special: dict[str, str], sizes: TinySizes) -> Tokenizer:
+    """Byte-level BPE, as RoBERTa has it: a WordPiece trainer breaks ties by hash order, differently at every start."""
+    sample = list(_some(texts))
+    if not any(text.strip() for text in sample):
+        raise InputError("backbone=tiny: the training data holds no text to train a tokenizer on.")
+    bpe = Tokenizer(models.BPE(unk_token="<unk>"))
+    bpe.normalizer = normalizers.Sequence([normalizers.NFC()] + [normalizers.Lowercase()] * sizes.lowercase)
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    bpe.decoder = decoders.ByteLevel()
+    bpe.train_from_iterator(
+        sample,
+        trainers.BpeTrainer(
+            vocab_size=sizes.vocab_size,
+            special_tokens=list(special.values()),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return bpe
+
+
+def as_tokenizer(bpe: Tokenizer, special: dict[str, str], max_length: int, **others: Any) -> PreTrainedTokenizerFast:
+    roles = {f"{role}_token": token for role, token in special.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, model_max_length=max_length, **roles, **others)
+
+
+def _some(texts: Iterator[str]) -> Iterator[str]:
+    """The first texts, up to a number of characters: a vocabulary changes little beyond."""
+    characters = 0
+    for text in islice(texts, TOKENIZER_TEXTS):
+        yield text
+        characters += len(text)
+        if characters > TOKENIZER_CHARACTERS:
+            return
+
+
+TINY_BACKBONES = {"masked_lm": write_tiny_masked_lm, "t5": write_tiny_t5}  # by the family that a model class names

@@ -1,0 +1,180 @@
+"""Averaged word vectors (GloVe, fastText), the papers' oldest baseline.
+
+The file is text: a word and D numbers per line, parted by single blanks; fastText begins with a line "N D". Only the
+words that occur are kept, so 2.2 million vectors need no 2.6 GB: the file is read through once per list of texts that
+brings new words.
+"""
+
+import gzip
+import hashlib
+import logging
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple, Unpack, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from contracts import InputError
+from encoders.loading.embedding import LoadedEncoder, Options
+
+log = logging.getLogger(__name__)
+
+# By lower_fallback; raised where vectors change, as kept ones are found by it
+VERSION = {True: b"word vectors 1", False: b"word vectors 2, as spelled"}
+FALLBACK = "mean_lower_fallback"  # the pooling that also finds the lower-cased form of a word
+ENDINGS = (".txt", ".vec", ".txt.gz", ".vec.gz")
+LINES_LOOKED_AT = 100  # to find the width: what most have, for a word may hold blanks
+
+
+class _Shape(NamedTuple):
+    width: int
+    words: int | None  # as the header has it
+
+
+class WordVectors(LoadedEncoder):
+    """Words are what blanks part: a tokenised text is taken as it is. A word is looked up as it is spelled, as in
+    SentEval's bow; with ``lower_fallback`` one that the file lacks is looked up again in lower case. A text without any
+    known word is the zero vector. Of a word that stands twice the first line counts.
+    """
+
+    def __init__(self, path: str | Path, *, lower_fallback: bool = False) -> None:
+        self.path, self.lower_fallback = Path(path), lower_fallback
+        self._shape = _shape(self.path)
+        self.width = self._shape.width
+        self.description = {
+            "kind": "word vectors",
+            "backbone": self.path.name,
+            "pooling": FALLBACK if lower_fallback else "mean",
+            "prompt": "",
+            "max_length": "none",
+            "precision": "fp32",
+        }
+        self._row_of: dict[bytes, int] = {}
+        self._vectors = np.zeros((0, self.width), dtype=np.float32)
+        self._looked_for: set[bytes] = set()
+
+    @property
+    def fingerprint(self) -> str:
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.sha256(VERSION[self.lower_fallback])).hexdigest()
+
+    def embed_list(self, texts: Sequence[str], **_: Unpack[Options]) -> Tensor:
+        """N texts -> (N, width) float32.
+
+        Raises:
+            InputError: a line of the file is damaged.
+        """
+        words_of = [text.split() for text in texts]
+        other = str.lower if self.lower_fallback else str
+        forms = {word: (_bytes(word), _bytes(other(word))) for words in words_of for word in words}
+        self._read({form for pair in forms.values() for form in pair} - self._looked_for)
+        row_of = {word: self._row_of.get(exact, self._row_of.get(lower)) for word, (exact, lower) in forms.items()}
+        rows_of = [[row for word in words if (row := row_of[word]) is not None] for words in words_of]
+        found, wanted = sum(map(len, rows_of)), sum(map(len, words_of))
+        share = f"{found} of {wanted} words of {len(texts)} texts have a vector ({100 * found / max(wanted, 1):.1f} %)"
+        log.log(logging.INFO if found or not wanted else logging.WARNING, "%s: %s", self.path.name, share)
+        if not found:
+            return torch.zeros(len(texts), self.width)
+        starts = np.cumsum([0, *map(len, rows_of[:-1])])
+        flat = torch.tensor([row for rows in rows_of for row in rows])
+        return embedding_bag(flat, torch.from_numpy(self._vectors), torch.from_numpy(starts), mode="mean")
+
+    def _read(self, wanted: set[bytes]) -> None:
+        if not wanted:
+            return
+        vectors = [self._vectors]
+        for word, vector in _matching_lines(self.path, self._shape, wanted):
+            if word not in self._row_of:
+                self._row_of[word] = len(self._row_of)
+                vectors.append(vector[None])
+        self._vectors = np.concatenate(vectors)
+        self._looked_for |= wanted
+
+
+def _bytes(word: str) -> bytes:
+    return word.encode("utf-8", "replace")
+
+
+def is_word_vector_file(name: str) -> bool:
+    return name.lower().endswith(ENDINGS)
+
+
+def _matching_lines(path: Path, shape: _Shape, wanted: set[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
+    """The lines of the wanted words, read strictly; of the others only the number of columns is checked."""
+    number = 0
+    for number, line in _lines(path, skip=shape.words is not None):
+        if line.count(b" ") < shape.width:
+            raise _bad(path, number, shape, f"{line.count(b' ') + 1} columns")
+        if line[: line.find(b" ")] in wanted:
+            word, *numbers = line.rsplit(b" ", shape.width)
+            if word in wanted:
+                yield word, _vector(path, number, shape, numbers)
+    read = number - (shape.words is not None)
+    if shape.words is not None and read != shape.words:
+        raise InputError(
+            f"{path}: its first line promises {shape.words} words, and {max(read, 0)} are there. "
+            "It was cut short or put together by hand; fetch it again, or correct the first line."
+        )
+
+
+def _vector(path: Path, number: int, shape: _Shape, numbers: list[bytes]) -> np.ndarray:
+    try:
+        vector = np.array([float(column) for column in numbers], dtype=np.float32)
+    except ValueError as error:
+        raise _bad(path, number, shape, str(error)) from None
+    if not np.isfinite(vector).all():
+        raise _bad(path, number, shape, "a number that is not finite")
+    return vector
+
+
+def _bad(path: Path, number: int, shape: _Shape, got: str) -> InputError:
+    return InputError(
+        f"{path}:{number}: wanted a word and {shape.width} numbers, parted by single blanks, got {got}. "
+        "Fetch the file again, or remove the line."
+    )
+
+
+def _shape(path: Path) -> _Shape:
+    """From the header where there is one, else from the first lines."""
+    first: list[bytes] = []
+    for _, line in _lines(path, skip=False):
+        first.append(line)
+        if len(first) == LINES_LOOKED_AT:
+            break
+    if not first:
+        raise InputError(f"{path} is empty; wanted word vectors as text: a word and its numbers per line.")
+    header = first[0].split(b" ")
+    if len(header) == 2 and all(column.isdigit() for column in header):
+        return _Shape(int(header[1]), int(header[0]))
+    columns = Counter(line.count(b" ") for line in first)
+    width = max(columns, key=lambda number: (columns[number], number))
+    if width < 2:
+        number = 1 + [line.count(b" ") for line in first].index(width)
+        raise InputError(
+            f"{path}:{number}: wanted word vectors as text, a word and its numbers per line, got {width + 1} columns. "
+            "Name a GloVe .txt or fastText .vec file, or a folder with an encoder."
+        )
+    return _Shape(width, None)
+
+
+def _lines(path: Path, *, skip: bool) -> Iterator[tuple[int, bytes]]:
+    """(line number from 1, line without its end). Bytes: some words hold what text mode takes for the end of a line."""
+    number = 0
+    try:
+        with _opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                if number > 1 or not skip:
+                    yield number, line.rstrip(b" \r\n")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: cannot be unpacked behind line {number}: {error}. Fetch it again.") from error
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")

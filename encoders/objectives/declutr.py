@@ -1,0 +1,193 @@
+"""DeCLUTR: contrast between spans of one document, plus masked language modelling (Giorgi et al., ACL 2021).
+
+Shape letters: N documents, A anchors per document, P positives per anchor, D width; AN stands for A * N rows.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
+from encoders.attention import is_decoder_alone
+from encoders.contrastive import ContrastiveObjective
+from encoders.kernels.chunks import concatenate, on_device
+from encoders.loading.backbones import NoMaskedLM
+from encoders.loading.trainable import TrainableEncoder
+from encoders.objective import Computed
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import DeCLUTRModel
+from losses.contrastive import Guide, nt_xent
+from losses.gather import global_mean
+from losses.metric_learning import metric_loss
+from readers.model_names import mask_id
+
+
+class DeCLUTR(ContrastiveObjective):
+    """Loss = contrastive_weight x NT-Xent of anchors and their averaged positives + mlm_weight x MLM of anchors.
+
+    ``mask_anchors_for_contrast``: the masked anchor is also the contrastive one, so one forward serves both losses, as
+    published; false encodes the unmasked anchor besides. ``loss_scale="paper"`` is the published gradient of the
+    contrastive loss on several processes, 1 / processes of the exact one. ``metric_loss`` and ``metric_miner`` name
+    classes of pytorch-metric-learning that take NT-Xent's place.
+
+    ``mlm_weight`` null is 1 where the backbone predicts masked tokens, and 0 where it does not: ``settled`` then
+    says so. Of a causal language model that reads both ways MLM is MNTP: a masked token is predicted at the place
+    before it. ``mask_token`` is what the data masks with.
+    """
+
+    objective = "declutr"
+    consumes = SpanBatch
+
+    settings: DeCLUTRModel
+
+    def __init__(self, settings: DeCLUTRModel) -> None:
+        _check_weights(settings.contrastive_weight, settings.mlm_weight)
+        _check_metric_loss(settings.metric_loss, settings.metric_miner, settings.guide, settings.contrastive_weight)
+        super().__init__(settings)
+        if settings.contrastive_weight == 0 and self.encoder.head is not None:
+            self.encoder.head.requires_grad_(False)  # no loss reads a vector; DDP waits for each gradient
+        if self.mlm_weight > 0 and mask_id(self.encoder.tokenizer, settings.mask_token) is None:
+            raise InputError(
+                f"model.mlm_weight={self.mlm_weight:g}: the tokenizer of backbone={settings.backbone} has no mask "
+                "token, so nothing can be masked. Name one of its tokens as model.mask_token, take a masked language "
+                "model, or set model.mlm_weight=0."
+            )
+        self._predicts_next = self.mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
+        self._metric_loss = _named_metric_loss(
+            settings.metric_loss, settings.metric_miner, settings.metric_options or {}
+        )
+
+    def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
+        """With its masked-LM head where MLM has a weight, or may have one.
+
+        Raises:
+            InputError: no loss is left.
+        """
+        if (weight := self.settings.mlm_weight) is not None:
+            self.mlm_weight = float(weight)
+            return trainable.load(lm_head=weight > 0)
+        try:
+            encoder = trainable.load(lm_head=True)
+        except NoMaskedLM as error:
+            if self.settings.contrastive_weight == 0:
+                raise
+            self.settled = {
+                "model.mlm_weight": f"0, as backbone={self.settings.backbone} {error.why}: no MLM, the contrastive "
+                "loss alone"
+            }
+            encoder, self.mlm_weight = trainable.load(), 0.0
+        else:
+            self.mlm_weight = 1.0
+        return encoder
+
+    def texts(self, batch: SpanBatch) -> list[Ragged]:
+        return [batch.anchors, batch.positives]
+
+    def views(self, batch: SpanBatch) -> list[Ragged]:
+        """The contrastive anchors first, then the positives, then what only MLM needs."""
+        masked = Ragged(batch.masked_ids, batch.anchors.lengths)
+        if self.mlm_weight == 0:
+            return [batch.anchors, batch.positives]
+        if self.settings.contrastive_weight == 0:
+            return [masked]
+        if self.settings.mask_anchors_for_contrast:
+            return [masked, batch.positives]
+        return [batch.anchors, batch.positives, masked]
+
+    def compute(self, views: Sequence[Ragged], batch: SpanBatch) -> Computed:
+        """One forward pass for both losses."""
+        if self._predicts_next:
+            batch = one_before(batch)
+        sequences = concatenate(views)
+        encoded = self.encoder.encode(sequences, *self._labels(views, batch))
+        loss, metrics = encoded.vectors.new_zeros(()), {}
+        if self.mlm_weight > 0:
+            mlm = global_mean(encoded.mlm_sum, (batch.labels != IGNORED_LABEL).sum())
+            loss, metrics["mlm"] = loss + self.mlm_weight * mlm, mlm.detach()
+        if self.settings.contrastive_weight > 0:
+            anchors_AND, positives_APND = encoded.vectors.split([len(view.lengths) for view in views])[:2]
+            contrast = self.compare([anchors_AND, averaged(positives_APND, len(anchors_AND))], batch)
+            loss = loss + self.settings.contrastive_weight * contrast.loss
+            metrics |= contrast.metrics | {"contrastive": contrast.loss.detach()}
+        return Computed(loss, metrics, int(sequences.lengths.sum()), encoded.padded_tokens)
+
+    def loss(self, vectors: Sequence[Tensor], batch: SpanBatch, guide: Guide | None = None) -> Any:
+        """Of anchors, and of the averaged positives of each."""
+        anchors_AND, positives_AND = vectors
+        if self._metric_loss is not None:
+            return self._metric_loss(anchors_AND, positives_AND)
+        if guide is not None:
+            guide = guide._replace(views=[guide.views[0], averaged(guide.views[1], len(anchors_AND))])
+        return nt_xent(
+            anchors_AND,
+            positives_AND,
+            temperature=self.settings.temperature,
+            reduction=self.settings.reduction,
+            scale=self.settings.loss_scale,
+            guide=guide,
+        )
+
+    def negatives(self, batch: SpanBatch, processes: int) -> int:
+        return 2 * processes * len(batch.anchors.lengths) - 2 if self.settings.contrastive_weight > 0 else 0
+
+    def _labels(self, views: Sequence[Ragged], batch: SpanBatch) -> tuple[Tensor | None, np.ndarray | None]:
+        """Those of MLM beside the ids of the views, and the places of those that count."""
+        if self.mlm_weight == 0:
+            return None, None
+        masked = len(views) - 1 if len(views) == 3 else 0
+        labels = [batch.labels if at == masked else _unlabelled(view) for at, view in enumerate(views)]
+        before = sum(len(view.ids) for view in views[:masked])
+        return torch.cat(labels), None if batch.predicted is None else batch.predicted + before
+
+
+def averaged(positives: Tensor, num_anchors: int) -> Tensor:
+    """(A * N * P, D), grouped by anchor -> (A * N, D)."""
+    return positives.unflatten(0, (num_anchors, -1)).mean(1)
+
+
+def one_before(batch: SpanBatch) -> SpanBatch:
+    """The same with each label at the place before its token, where a causal language model predicts it.
+
+    What is first in its sequence is not predicted (MNTP of LLM2Vec, BehnamGhader et al. 2024).
+    """
+    ends = np.cumsum(batch.anchors.lengths)
+    last = on_device(ends - 1, batch.labels.device)
+    predicted = None if batch.predicted is None else np.setdiff1d(batch.predicted, ends - batch.anchors.lengths) - 1
+    return batch._replace(labels=batch.labels.roll(-1).index_fill(0, last, IGNORED_LABEL), predicted=predicted)
+
+
+def _unlabelled(sequences: Ragged) -> Tensor:
+    return torch.full_like(sequences.ids, IGNORED_LABEL)
+
+
+def _check_weights(contrastive_weight: float, mlm_weight: float | None) -> None:
+    weights = (contrastive_weight, 1.0 if mlm_weight is None else mlm_weight)
+    if min(weights) < 0 or max(weights) == 0:
+        raise InputError(
+            f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and "
+            "one must be above 0, or there is nothing to learn."
+        )
+
+
+def _check_metric_loss(
+    metric_loss: str | None, miner: str | None, guide: str | None, contrastive_weight: float
+) -> None:
+    if guide and (metric_loss or contrastive_weight == 0):
+        why = f"metric_loss={metric_loss} takes" if metric_loss else "contrastive_weight=0 leaves out"
+        raise InputError(
+            f"model.guide={guide} chooses the negatives of NT-Xent, whose place model.{why}. Set model.guide=null."
+        )
+    if miner and not metric_loss:
+        raise InputError(f"model.metric_miner={miner} needs a model.metric_loss to mine for.")
+
+
+def _named_metric_loss(name: str | None, miner: str | None, options: dict[str, Any]) -> Any:
+    if name is None:
+        return None
+    try:
+        return metric_loss(name, miner, **options)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"model.metric_loss={name}: {error}") from error

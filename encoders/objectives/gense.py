@@ -1,0 +1,99 @@
+"""GenSE: a prompted T5 whose first decoder state is the vector of a text (Chen et al., EMNLP 2022).
+
+That is the state from which an answer's first word is written; a causal language model has it at the last token of the
+prompt behind the text. Each anchor must find its positive among the positives and hard negatives of the whole batch.
+Data of two columns has no hard negatives. The same data trains a T5's encoder alone (ST5) and any BERT-like backbone:
+``pooling`` decides.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+from transformers import AutoConfig
+
+from contracts import Ragged, TripletBatch
+from encoders.attention import is_decoder_alone
+from encoders.contrastive import ContrastiveObjective, with_negatives
+from encoders.loading.backbones import from_pretrained
+from encoders.loading.pooling_modules import pooling_of
+from encoders.loading.trainable import TrainableEncoder
+from encoders.pooling import POOLERS
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import GenSEModel
+from losses.contrastive import Contrast, Guide, info_nce
+from losses.gather import gather_plain, global_sum
+
+log = logging.getLogger(__name__)
+
+
+class GenSE(ContrastiveObjective):
+    """``truncation="official"`` lets long texts push the prompt out of training batches, as the published code did;
+    `embed` keeps it always. ``mask_duplicates`` takes the positives of rows with an equal anchor out of the negatives;
+    their hard negatives stay. ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times.
+    """
+
+    objective = "gense"
+    consumes = TripletBatch
+    tiny_backbone = "t5"
+
+    settings: GenSEModel
+
+    def __init__(self, settings: GenSEModel) -> None:
+        pooling = state_of_an_answer(settings.pooling or pooling_of(settings.backbone), settings.backbone)
+        super().__init__(replace(settings, pooling=pooling))
+
+    def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
+        """With the prompt behind every text."""
+        return trainable.load(prompt=self.settings.prompt or "")
+
+    def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
+        """Texts end where their prompt begins; on the host, as the device would have to be asked for their ids."""
+        if self.encoder.appended is None:
+            return super().on_before_batch_transfer(batch, dataloader_idx)
+        end = self.encoder.appended.without_last_blanks
+        negatives = None if batch.negatives is None else end(batch.negatives)
+        batch = batch._replace(anchors=end(batch.anchors), positives=end(batch.positives), negatives=negatives)
+        return super().on_before_batch_transfer(batch, dataloader_idx)
+
+    def texts(self, batch: TripletBatch) -> list[Ragged]:
+        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings.hard_negative_weight)
+
+    def views(self, batch: TripletBatch) -> list[Ragged]:
+        """Anchors, positives, and the hard negatives where there are any, with the prompt behind each text."""
+        texts, appended = self.texts(batch), self.encoder.appended
+        if appended is None:
+            return texts
+        keeps = self.settings.truncation == "keep_prompt"
+        return [appended(text, keep_prompt=keeps, max_length=batch.max_length) for text in texts]
+
+    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, guide: Guide | None = None) -> Contrast:
+        return info_nce(
+            *vectors,
+            temperature=self.settings.temperature,
+            hard_negative_weight=self.settings.hard_negative_weight,
+            groups=batch.groups if self.settings.mask_duplicates else None,
+            guide=guide,
+        )
+
+    def metrics(self, vectors: Sequence[Tensor], batch: TripletBatch) -> dict[str, Tensor]:
+        found = super().metrics(vectors, batch)
+        return (
+            found | {"masked_duplicates": masked_duplicates(batch.groups)} if self.settings.mask_duplicates else found
+        )
+
+
+def state_of_an_answer(pooling: str, backbone: str) -> str:
+    """The pooling that reads what ``first_decoder`` names in a backbone without an encoder; others are kept."""
+    decodes = pooling in POOLERS and POOLERS[pooling].decodes
+    if not decodes or not is_decoder_alone(from_pretrained(AutoConfig, backbone)):
+        return pooling
+    log.info("model.pooling=%s of a causal language model is the state of the last token: pooling=last", pooling)
+    return "last"
+
+
+def masked_duplicates(groups_B: Tensor) -> Tensor:
+    """() whose mean over ranks is the number of positives that are left out, summed over the rows of all ranks."""
+    same = groups_B[:, None] == gather_plain(groups_B)
+    return global_sum(same.sum().float() - len(groups_B))

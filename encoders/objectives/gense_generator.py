@@ -1,0 +1,123 @@
+"""GenSE's generator and discriminator (Chen et al., EMNLP 2022, section 3): one T5, or one causal language model, that
+writes what follows from a sentence or contradicts it, and says of two sentences whether the second follows.
+"""
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedModel
+
+from contracts import HeldOutTexts, Seq2SeqBatch, StepOutput
+from encoders.kernels.chunks import on_device
+from encoders.loading.backbones import from_pretrained, load_tokenizer
+from encoders.loading.generative import writes_alone
+from encoders.loading.trainable import TrainableBackbone
+from encoders.objectives.seq2seq import CausalWriter, T5Writer
+from encoders.settings import GeneratorModel
+from encoders.trained_module import TrainedModule
+from losses.gather import global_mean
+from prompts import PromptIds, parse_prompts
+
+TRUE = 2  # the kind of an instance whose answer is yes
+
+
+class GenSEGenerator(TrainedModule):
+    """Loss = mean over the target tokens of the whole batch, those of answers counted ``answer_weight`` times: a model
+    without pretraining does not learn from one word among the dozen of a text. ``perplexity="mean_of_batches"``
+    averages the mean losses of batches of ``dev_batch_size`` held-out texts, as the published runs did.
+    """
+
+    objective = "gense_generator"
+    consumes = Seq2SeqBatch
+    tiny_backbone = "t5"
+    product = "generator"
+
+    settings: GeneratorModel
+
+    def __init__(self, settings: GeneratorModel) -> None:
+        super().__init__(settings)
+        backbone = settings.backbone
+        alone = writes_alone(from_pretrained(AutoConfig, backbone), backbone)
+        self.prompts = parse_prompts(settings.prompts, settings.prompt_assembly, "prompts")
+        answers = PromptIds(self.prompts, load_tokenizer(backbone), alone=alone).answers()
+        trainable = TrainableBackbone(settings)
+        self.seq2seq = (CausalWriter if alone else T5Writer)(
+            trainable.below.base, answers, token_budget=settings.token_budget, recompute=settings.recompute
+        ).train()
+        trainable.prepare(self.seq2seq.transformer)
+
+    @property
+    def transformer(self) -> PreTrainedModel:
+        return self.seq2seq.transformer
+
+    def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
+        written = self.seq2seq.write(batch.sources, batch.targets)
+        times_N = np.where(batch.kinds < TRUE, 1, self.settings.answer_weight)
+        weighed = written.losses_N * on_device(times_N, written.losses_N.device)
+        loss = global_mean(weighed.sum(), int((batch.targets.lengths * times_N).sum()))
+        return {
+            "loss": loss,
+            "metrics": self._parts(batch, written.losses_N.detach(), written.answers_NA),
+            "spent": {
+                "examples": len(batch.rows),
+                "real_tokens": int(batch.sources.lengths.sum() + batch.targets.lengths.sum()),
+                "padded_tokens": written.padded_tokens,
+            },
+        }
+
+    def held_out_texts(self) -> HeldOutTexts:
+        """What the held-out instances of the data module cost; all ranks must call it, and get the same."""
+        data = cast(Any, self.trainer).datamodule
+        size, (rank, world) = self.settings.dev_batch_size, ranks()
+        losses, tokens, right = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+        for batch in data.dev_batches("generation", size, rank, world):
+            losses.append(self._write(batch).losses_N.double().cpu().numpy())
+            tokens.append(batch.targets.lengths)
+        for batch in data.dev_batches("discrimination", size, rank, world):
+            right.append(said_right(self._write(batch).answers_NA, batch.kinds).cpu().numpy())
+        per_batch = self.settings.perplexity == "mean_of_batches"
+        whole = [np.concatenate(in_order(batches)) for batches in (losses, tokens, right)]
+        return HeldOutTexts(whole[0], whole[1], whole[2], size if per_batch else None)
+
+    def _write(self, batch: Seq2SeqBatch) -> Any:
+        sources, targets = (part._replace(ids=part.ids.to(self.device)) for part in (batch.sources, batch.targets))
+        return self.seq2seq.write(sources, targets)
+
+    def _parts(self, batch: Seq2SeqBatch, losses_N: Tensor, answers_NA: Tensor) -> dict[str, Tensor]:
+        """Losses of texts and of answers, and how many of these are right; at steps that are logged: collectives."""
+        if (self.global_step + 1) % self.settings.log_every_n_steps:
+            return {}
+        is_text_N = batch.kinds < TRUE
+        parts = {}
+        for name, chosen_N in (("generation_loss", is_text_N), ("discrimination_loss", ~is_text_N)):
+            chosen = torch.from_numpy(chosen_N).to(losses_N.device)
+            parts[name] = global_mean(losses_N[chosen].sum(), int(batch.targets.lengths[chosen_N].sum()))
+        pairs = torch.from_numpy(~is_text_N).to(losses_N.device)
+        right = said_right(answers_NA[pairs], batch.kinds[~is_text_N])
+        parts["accuracy"] = global_mean(right.float().sum(), len(right))
+        return parts
+
+
+def said_right(answers_NA: Tensor, kinds: np.ndarray) -> Tensor:
+    """(N,) whether the likelier of yes and no is the answer of the instance."""
+    says_yes_N = answers_NA[:, 0] >= answers_NA[:, 1]
+    return says_yes_N == torch.from_numpy(kinds == TRUE).to(says_yes_N.device)
+
+
+def ranks() -> tuple[int, int]:
+    """This process among all of them."""
+    together = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
+
+
+def in_order(batches: list[np.ndarray]) -> list[np.ndarray]:
+    """The batches of all ranks, which were dealt out one by one."""
+    _, world = ranks()
+    if world == 1:
+        return batches
+    dealt: list[Any] = [None for _ in range(world)]
+    dist.all_gather_object(dealt, batches)
+    return [dealt[i % world][i // world] for i in range(sum(map(len, dealt)))]

@@ -1,0 +1,51 @@
+"""SBERT on NLI: softmax classification of u, v and |u - v| (Reimers and Gurevych, 2019).
+
+Reimers and Gurevych, 2019, section 3. The classifier is thrown away after training.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from contracts import NLIBatch, Ragged
+from encoders.objective import Objective
+from encoders.settings import SBERTModel
+from losses.pairs import Classified, pair_softmax
+
+CLASSES = 3
+
+
+class SBERT_NLI(Objective):
+    """Loss = mean cross-entropy of the three classes. ``seed`` draws the classifier's first weights.
+
+    ``classifier_lr`` is its own learning rate (default: ``lr``, as published). An encoder of random weights is drawn
+    towards the classifier's random weights unless the classifier learns much faster than it does.
+    """
+
+    objective = "sbert_nli"
+    consumes = NLIBatch
+
+    settings: SBERTModel
+
+    def __init__(self, settings: SBERTModel) -> None:
+        super().__init__(settings)
+        self.classifier = nn.Linear(3 * self.encoder.width, CLASSES)
+        bound = 1 / math.sqrt(self.classifier.in_features)  # torch's own, but from a seed
+        drawn = torch.Generator().manual_seed(settings.seed)
+        for weight in self.classifier.parameters():
+            nn.init.uniform_(weight, -bound, bound, generator=drawn)
+
+    def own_rates(self) -> dict[nn.Parameter, float]:
+        rate = self.settings.classifier_lr
+        return {} if rate is None else dict.fromkeys(self.classifier.parameters(), rate)
+
+    def views(self, batch: NLIBatch) -> list[Ragged]:
+        return [batch.premises, batch.hypotheses]
+
+    def loss(self, vectors: Sequence[Tensor], batch: NLIBatch) -> Classified:
+        """Prefixes are classified by the weights of their numbers: one classifier for all (MRL-E of Matryoshka)."""
+        left_BD, right_BD = vectors
+        weight = self.classifier.weight.unflatten(1, (3, -1))[..., : left_BD.shape[1]].flatten(1)
+        return pair_softmax(left_BD, right_BD, batch.labels, weight, self.classifier.bias)

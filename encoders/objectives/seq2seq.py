@@ -1,0 +1,216 @@
+"""Training of encoder-decoders: chunks of source and target, and the head on target tokens only.
+
+Shape letters: N pairs of source and target, B pairs of a chunk, S tokens of its longest source, T of its longest
+target (or, where both stand in one sequence, of that), M target tokens without padding, V vocabulary, A answers.
+"""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+
+from contracts import InputError, Ragged
+from encoders.kernels.chunks import (
+    Chunk,
+    check_recompute,
+    chunk_cost,
+    computed,
+    on_device,
+    padded,
+    padded_tokens,
+    places_in,
+    plan_chunks,
+    recomputes,
+)
+from encoders.kernels.compiled_layers import even, fast_layers
+from encoders.kernels.faster_layers import attention_for, shared_between_chunks
+from encoders.kernels.host_layout import Places, places_in_chunks
+from encoders.kernels.masked_rows import head_sees
+from encoders.kernels.token_budget import budget_of
+from encoders.lengths import longest_input
+from encoders.loading.backbones import check_vocabulary, load_tokenizer, load_whole
+from losses.tokens import token_losses
+
+
+class Written(NamedTuple):
+    """In the order of the batch."""
+
+    losses_N: Tensor  # float32, -log p of each target given its source, with gradient
+    answers_NA: Tensor  # float32 logits of the answers at the first place of the target; detached
+    padded_tokens: int  # padding that was computed along
+
+
+class Seq2Seq(nn.Module, ABC):
+    """``answers`` are token ids whose logits at the first place of a target are given back.
+
+    Raises:
+        InputError: the backbone is no such model, or an option is unknown.
+    """
+
+    factory: ClassVar[Any]  # of transformers
+
+    def __init__(self, backbone: str, answers: Sequence[int], *, token_budget: int | None, recompute: str) -> None:
+        super().__init__()
+        check_recompute(recompute)
+        self.transformer = load_writer(self.factory, backbone)
+        self.tokenizer = load_tokenizer(backbone)
+        check_vocabulary(self.transformer, self.tokenizer, backbone)
+        self.answers = list(answers)
+        self.token_budget, self.recompute = token_budget, recompute
+
+    @property
+    def pad(self) -> int:
+        return cast(int, self.tokenizer.pad_token_id)
+
+    @property
+    def halves(self) -> list[PreTrainedModel]:
+        """Each keeps the activations of a chunk's tokens."""
+        return [self.transformer]
+
+    def budget(self, device: torch.device) -> int:
+        """Tokens of a chunk of a training step on this device."""
+        return budget_of(self.token_budget, device, *self.halves, beside=[self.transformer])
+
+    def write(self, sources: Ragged, targets: Ragged) -> Written:
+        """Under ``recompute="auto"`` chunks are recomputed in the backward pass only when they exceed the budget."""
+        budget = self.budget(sources.ids.device)
+        cut = self.cut(sources, targets, budget)
+        again = recomputes(self.recompute, padded_tokens(cut.chunks), budget)
+        with contextlib.nullcontext() if again else self.sharing(sources.ids, targets.ids):
+            parts = [computed(self.write_chunk, *inputs, again=again) for inputs in cut.inputs]
+        losses, logits = (torch.cat(column) for column in zip(*parts, strict=True))
+        place_N = places_in(cut.chunks, sources.ids.device)
+        padding = cut.laid_out - int(sources.lengths.sum() + targets.lengths.sum())
+        return Written(losses[place_N], logits[place_N].detach(), padding)
+
+    @abstractmethod
+    def cut(self, sources: Ragged, targets: Ragged, budget: int) -> "Cut":
+        """Into chunks of at most so many tokens."""
+
+    @abstractmethod
+    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+        """(B,) losses and (B, A) logits of the answers: no collective, nothing random but dropout."""
+
+    def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
+        """Around the chunks of a step that are computed once."""
+        return contextlib.nullcontext()
+
+    def outcome(self, logits_MV: Tensor, ids_BT: Tensor, targets: Places) -> tuple[Tensor, Tensor]:
+        """What `write_chunk` gives, of the logits from which each target token is read."""
+        losses_M, row_M = token_losses(logits_MV, targets.of(ids_BT)), targets.rows_M
+        losses_B = losses_M.new_zeros(len(ids_BT)).index_add(0, row_M, losses_M)
+        lengths_B = row_M.new_zeros(len(ids_BT)).index_add(0, row_M, torch.ones_like(row_M))
+        first_B = lengths_B.cumsum(0) - lengths_B
+        answers_A = on_device(np.array(self.answers), ids_BT.device)
+        return losses_B, logits_MV[first_B][:, answers_A].float()
+
+
+class Cut(NamedTuple):
+    """A batch in chunks."""
+
+    chunks: list[Chunk]
+    inputs: Iterator[tuple[Any, ...]]  # of `write_chunk`, one for each
+    laid_out: int  # tokens of them, padding counted
+
+
+class T5Writer(Seq2Seq):
+    """The encoder reads the source, the decoder writes the target. The budget counts tokens of sources."""
+
+    factory = AutoModelForSeq2SeqLM
+
+    @property
+    def halves(self) -> list[PreTrainedModel]:
+        return [self.transformer.get_encoder(), self.transformer.get_decoder()]
+
+    def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
+        widths = even(sources.lengths, self.transformer, longest_input(self.transformer.config))
+        chunks = plan_chunks(widths, budget, chunk_cost(sources.ids.device))
+        answers = [Chunk(chunk.rows, int(targets.lengths[chunk.rows].max())) for chunk in chunks]
+        read = padded(sources.ids, sources.lengths, chunks, self.pad)
+        asked = padded(targets.ids, targets.lengths, answers, self.pad)
+        written = places_in_chunks(np.arange(len(targets.ids)), targets.lengths, answers, targets.ids.device)
+        inputs = ((*source, ids_BT, places) for source, (ids_BT, _), places in zip(read, asked, written, strict=True))
+        return Cut(chunks, inputs, padded_tokens([*chunks, *answers]))
+
+    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+        source_BS, source_mask_BS, target_BT, targets = inputs
+        start = self.transformer.config.decoder_start_token_id
+        shifted_BT = torch.cat([target_BT.new_full((len(target_BT), 1), start), target_BT[:, :-1]], dim=1)
+        with attention_for(source_BS), fast_layers(self.transformer), head_sees(self.transformer, targets):
+            output = self.transformer(
+                input_ids=source_BS,
+                attention_mask=source_mask_BS.long(),
+                decoder_input_ids=shifted_BT,  # its padding lies behind what is real, where no real token looks
+                use_cache=False,
+            )
+        return self.outcome(output.logits, target_BT, targets)
+
+
+class CausalWriter(Seq2Seq):
+    """The target stands behind its source in one sequence; each token is read from the place before it."""
+
+    factory = AutoModelForCausalLM
+
+    def cut(self, sources: Ragged, targets: Ragged, budget: int) -> Cut:
+        whole, of_targets = one_behind_the_other(sources, targets)
+        most = longest_input(self.transformer.config)
+        if whole.lengths.max() > most:
+            raise InputError(
+                f"a prompt and what is to be written behind it have {whole.lengths.max()} tokens, and this backbone "
+                f"takes {most}. Set data.source_length or data.target_length lower."
+            )
+        widths = even(whole.lengths, self.transformer, most)
+        chunks = plan_chunks(widths, budget, chunk_cost(whole.ids.device))
+        read = padded(whole.ids, whole.lengths, chunks, self.pad)
+        written = places_in_chunks(of_targets, whole.lengths, chunks, whole.ids.device)
+        inputs = ((*one, places) for one, places in zip(read, written, strict=True))
+        return Cut(chunks, inputs, padded_tokens(chunks))
+
+    def write_chunk(self, *inputs: Any) -> tuple[Tensor, Tensor]:
+        ids_BT, mask_BT, targets = inputs
+        before = targets._replace(columns_M=targets.columns_M - 1)
+        with attention_for(ids_BT), fast_layers(self.transformer), head_sees(self.transformer, before):
+            output = self.transformer(input_ids=ids_BT, attention_mask=mask_BT.long(), use_cache=False)
+        return self.outcome(output.logits, ids_BT, targets)
+
+    def sharing(self, *ids: Tensor) -> contextlib.AbstractContextManager[None]:
+        return shared_between_chunks(self.transformer.get_input_embeddings(), torch.cat(ids), self.pad)
+
+
+def one_behind_the_other(sources: Ragged, targets: Ragged) -> tuple[Ragged, np.ndarray]:
+    """N sequences, a source and its target each, and the places among their ids of those of the targets."""
+    lengths_N = sources.lengths + targets.lengths
+    row_M = np.repeat(np.arange(len(lengths_N)), lengths_N)
+    place_M = np.arange(len(row_M)) - (np.cumsum(lengths_N) - lengths_N)[row_M]
+    behind_M = place_M - sources.lengths[row_M]
+    first_N, target_N = (np.cumsum(part.lengths) - part.lengths for part in (sources, targets))
+    index_M = np.where(behind_M < 0, first_N[row_M] + place_M, len(sources.ids) + target_N[row_M] + behind_M)
+    ids = torch.cat([sources.ids, targets.ids])[on_device(index_M, sources.ids.device)]
+    return Ragged(ids, lengths_N), np.flatnonzero(behind_M >= 0)
+
+
+def load_writer(factory: Any, backbone: str) -> PreTrainedModel:
+    """With its head, in float32; training keeps no cache.
+
+    Raises:
+        InputError: it is none, or its checkpoint lacks weights (transformers would draw random ones and go on).
+    """
+
+    def refused(why: str) -> InputError:
+        return InputError(
+            f"backbone={backbone}: {why}, which a model that writes needs. Take a whole encoder-decoder, such as "
+            "google-t5/t5-base, or a whole causal language model."
+        )
+
+    model = load_whole(factory, backbone, refused, dtype=torch.float32)
+    if factory is AutoModelForSeq2SeqLM and model.config.decoder_start_token_id is None:
+        raise InputError(
+            f"backbone={backbone}: its config names no decoder_start_token_id, so nothing begins a text. Set it in "
+            "config.json; T5 has that of its pad token."
+        )
+    return model

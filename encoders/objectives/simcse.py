@@ -1,0 +1,82 @@
+"""SimCSE: contrast between two dropout masks of a sentence, or between NLI pairs (Gao, Yao and Chen, EMNLP 2021).
+
+Unsupervised, the other view is the same sentence under another dropout mask; supervised, it is a text that follows from
+it, and texts that contradict join the candidates. Two columns without contradictions are multiple-negatives ranking.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from contracts import InputError, Ragged, SentenceBatch, TripletBatch
+from encoders.attention import has_dropout
+from encoders.contrastive import ContrastiveObjective, with_negatives
+from encoders.pooling import TanhHead
+from encoders.settings import SimCSEModel
+from losses.contrastive import Contrast, Guide, info_nce
+
+
+class SimCSE(ContrastiveObjective):
+    """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder,
+    else a layer that the backbone has behind its pooling takes its place.
+
+    ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times. ``exclude_same_anchor`` takes
+    the positives of an equal anchor out of the candidates. ``attention_dropout`` is that of the backbone's attention,
+    where it is not to be ``dropout``. ``seed`` draws the MLP's first weights.
+    """
+
+    objective = "simcse"
+    consumes = (SentenceBatch, TripletBatch)
+
+    settings: SimCSEModel
+
+    def __init__(self, settings: SimCSEModel) -> None:
+        kept_out = {"cls_before_pooler": "leaves the MLP out of the encoder", "pooler_output": "has a layer of its own"}
+        if settings.mlp and not settings.mlp_only_train and (why := kept_out.get(settings.pooling or "")):
+            raise InputError(
+                f"model.pooling={settings.pooling} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
+                "model.pooling=cls, or model.mlp_only_train=true."
+            )
+        if settings.mlp and settings.mlp_only_train and settings.matryoshka:
+            raise InputError(
+                f"model.matryoshka={list(settings.matryoshka)}: the MLP is left out of the encoder, and mixes the "
+                "numbers of its vectors before the loss, so that no prefix of them is trained. Set model.mlp=false, or "
+                "model.mlp_only_train=false."
+            )
+        super().__init__(settings)
+        self.mlp = TanhHead(self.encoder.width, seed=settings.seed) if settings.mlp else nn.Identity()
+        if settings.mlp and not settings.mlp_only_train:
+            self.encoder.head, self.mlp = self.encoder.head or self.mlp, nn.Identity()
+
+    def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
+        """Two views, and the hard negatives where there are any."""
+        if isinstance(batch, SentenceBatch) and batch.damaged is not None:
+            raise InputError(
+                "model=simcse reads sentences whole, and data.deletion takes words out of them: set "
+                "data.deletion=null, or take model=tsdae."
+            )
+        if isinstance(batch, SentenceBatch):
+            if self.training and not has_dropout(self.encoder):
+                raise InputError(
+                    f"model=simcse on single sentences needs dropout: without it both views of a sentence are the "
+                    f"same, and backbone={self.settings.backbone} has none. Set model.dropout=0.1 (0.3 of a decoder, "
+                    "whose attention alone has any), or take data of two columns."
+                )
+            views, negatives = [batch.sentences, batch.sentences], None
+        else:
+            views, negatives = [batch.anchors, batch.positives], batch.negatives
+        return with_negatives(views, negatives, self.settings.hard_negative_weight)
+
+    def project(self, vectors_ND: Tensor) -> Tensor:
+        return self.mlp(vectors_ND)
+
+    def loss(
+        self, vectors: Sequence[Tensor], batch: SentenceBatch | TripletBatch, guide: Guide | None = None
+    ) -> Contrast:
+        return info_nce(
+            *vectors,
+            temperature=self.settings.temperature,
+            hard_negative_weight=self.settings.hard_negative_weight,
+            groups=batch.groups if self.settings.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
+            guide=guide,
+        )

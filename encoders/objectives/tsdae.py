@@ -1,0 +1,167 @@
+"""TSDAE (Wang, Reimers and Gurevych, Findings of EMNLP 2021): most words of a text are deleted, and from the one vector
+of what is left the whole text is written again.
+
+The decoder has the encoder's weights, under causal attention, and cross-attention of its own to the vector; it is
+thrown away after training.
+
+Shape letters: N texts, D width, B texts of a chunk, T tokens of its longest, M tokens to write.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from contracts import InputError, Ragged, SentenceBatch
+from encoders.attention import set_dropout
+from encoders.kernels.chunks import chunk_cost, computed, on_device, padded, padded_tokens, plan_chunks, recomputes
+from encoders.kernels.compiled_layers import even, fast_layers
+from encoders.kernels.faster_layers import attention_for
+from encoders.kernels.host_layout import Places, places_in_chunks
+from encoders.kernels.masked_rows import head_sees
+from encoders.loading.backbones import from_pretrained
+from encoders.loading.trainable import TrainableEncoder
+from encoders.objective import Computed, Objective
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import TSDAEModel
+from losses.gather import global_mean
+from losses.tokens import masked_lm_sum
+
+CROSS_ATTENTION = "BERT, RoBERTa, XLM-RoBERTa or ELECTRA"  # families that have it, for messages
+
+log = logging.getLogger(__name__)
+
+
+class Written(NamedTuple):
+    """What writing the whole texts again came to, on this rank."""
+
+    loss: Tensor
+    padded_tokens: int  # padding that was computed along
+
+
+class TSDAE(Objective):
+    """Loss = mean over the tokens of the whole texts, from the second on, of -log p given those before and the vector.
+
+    ``seed`` draws the first weights of the cross-attention, which no checkpoint has.
+    """
+
+    objective = "tsdae"
+    consumes = SentenceBatch
+
+    settings: TSDAEModel
+
+    def __init__(self, settings: TSDAEModel) -> None:
+        super().__init__(settings)
+        if self.encoder.width != (read := int(self.encoder.transformer.config.hidden_size)):
+            raise InputError(
+                f"backbone={settings.backbone}: its vectors have {self.encoder.width} numbers behind the layer that "
+                f"follows its pooling, and the decoder of model=tsdae reads {read}. Take another model=, or another "
+                "model.pooling, which leaves that layer out."
+            )
+        if not self.encoder.tokenizer.num_special_tokens_to_add():
+            raise InputError(
+                f"backbone={settings.backbone}: its tokenizer puts no special token before a text, so there is "
+                f"nothing to write the first word behind. Take {CROSS_ATTENTION}."
+            )
+        base = self.trainable.below.base
+        self.decoder = tied_decoder(
+            settings.backbone, base, self.encoder.transformer, settings.seed, dropout=settings.dropout
+        ).train()
+        self.encoder.halves = (self.decoder,)
+        self.trainable.prepare(self.encoder.transformer, self.decoder)
+
+    def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
+        """Prepared once the decoder is there."""
+        return trainable.load(prepared=False)
+
+    def views(self, batch: SentenceBatch) -> list[Ragged]:
+        if batch.damaged is None:
+            raise InputError(
+                "model=tsdae writes texts again from what is left of them, and data.deletion=null leaves them whole. "
+                "Set the share of the words to delete: data.deletion=0.6 is published."
+            )
+        return [batch.damaged]
+
+    def loss(self, vectors: Sequence[Tensor], batch: SentenceBatch) -> Written:
+        summed, padding = self._write(vectors[0], batch.sentences)
+        return Written(global_mean(summed, int((batch.sentences.lengths - 1).sum())), padding)
+
+    def compute(self, views: Sequence[Ragged], batch: SentenceBatch) -> Computed:
+        """The decoder's tokens count, too."""
+        encoded = self.encoder.encode(views[0])
+        written = self.loss([encoded.vectors], batch)
+        real_tokens = int(views[0].lengths.sum() + batch.sentences.lengths.sum())
+        return Computed(written.loss, {}, real_tokens, encoded.padded_tokens + written.padded_tokens)
+
+    def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
+        """The summed loss of the texts given their vectors, and the padding that was computed along."""
+        device, encoder = texts.ids.device, self.encoder
+        widths = even(texts.lengths, self.decoder, encoder.longest)
+        budget = encoder.budget(device)
+        chunks = plan_chunks(widths, budget, chunk_cost(device))
+        again = recomputes(encoder.recompute, padded_tokens(chunks), budget)
+        laid_out = padded(texts.ids, texts.lengths, chunks, cast(int, encoder.tokenizer.pad_token_id))
+        behind_first = np.delete(np.arange(len(texts.ids)), np.cumsum(texts.lengths) - texts.lengths)
+        wanted = places_in_chunks(behind_first, texts.lengths, chunks, device)
+        sums = []
+        for chunk, (ids_BT, _), places in zip(chunks, laid_out, wanted, strict=True):
+            vectors_BD = vectors_ND[on_device(chunk.rows, device)]
+            sums.append(computed(self._write_chunk, vectors_BD, ids_BT, places, again=again))
+        padding = padded_tokens(chunks) - int(texts.lengths.sum())
+        return torch.stack(sums).sum(), padding
+
+    def _write_chunk(self, vectors_BD: Tensor, ids_BT: Tensor, wanted: Places) -> Tensor:
+        """No collective, nothing random but dropout. Padding lies behind what is real, where no real token looks."""
+        before = wanted._replace(columns_M=wanted.columns_M - 1)
+        with attention_for(ids_BT), fast_layers(self.decoder), head_sees(self.decoder, before):
+            output = self.decoder(
+                input_ids=ids_BT[:, :-1], encoder_hidden_states=vectors_BD.unsqueeze(1), use_cache=False
+            )
+        return masked_lm_sum(output.logits, wanted.of(ids_BT))
+
+
+def tied_decoder(
+    backbone: str, weights: str, encoder: PreTrainedModel, seed: int, *, dropout: float | None = None
+) -> PreTrainedModel:
+    """The backbone as a decoder with cross-attention, in float32. ``encoder`` is given its weights in place of its own:
+    one parameter for both wherever the names are the same. ``weights`` names the model that has them: the backbone, or
+    what lies below its adapters.
+
+    What the checkpoint lacks is drawn from ``seed``: the cross-attention, and the language-model head where the
+    backbone was saved without.
+
+    Raises:
+        InputError: the family has no cross-attention.
+    """
+    config = from_pretrained(AutoConfig, backbone)
+    if type(config) not in AutoModelForCausalLM._model_mapping or config.is_encoder_decoder:
+        raise _no_cross_attention(backbone, config.model_type)
+    config.is_decoder = config.add_cross_attention = True
+    set_dropout(config, dropout, None, backbone)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        decoder, info = from_pretrained(
+            AutoModelForCausalLM, weights, config=config, dtype=torch.float32, output_loading_info=True
+        )
+    trunk = cast(nn.Module, decoder.base_model)
+    own, shared = dict(trunk.named_parameters()), dict(encoder.named_parameters())
+    if not shared.keys() < own.keys():
+        raise _no_cross_attention(backbone, config.model_type)
+    head = [key for key in info["missing_keys"] if not key.startswith(f"{decoder.base_model_prefix}.")]
+    if head:
+        log.info("backbone=%s was saved without its language-model head: it begins from random weights", weights)
+    for key in shared:
+        module, _, attribute = key.rpartition(".")
+        setattr(encoder.get_submodule(module), attribute, own[key])
+    return cast(PreTrainedModel, decoder)
+
+
+def _no_cross_attention(backbone: str, kind: str) -> InputError:
+    return InputError(
+        f"backbone={backbone}: model=tsdae needs a family that can be its own decoder, with cross-attention, and a "
+        f"{kind} model cannot. Take {CROSS_ATTENTION}, or model=simcse."
+    )

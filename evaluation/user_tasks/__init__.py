@@ -1,0 +1,1 @@
+"""Evaluation on the user's own files."""

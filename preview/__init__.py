@@ -1,1 +1,0 @@
-"""What a batch is, before a GPU-day is spent on it."""

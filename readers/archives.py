@@ -1,0 +1,106 @@
+"""Members of archives, read in memory: nothing is unpacked to disk or executed.
+
+A member is found by how its path ends, since the same archive lies around with and without its outermost folder.
+"""
+
+import gzip
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+LARGEST = 4 << 30  # bytes of a member unpacked; COCO's vectors, the most there are, need less than half of it
+
+Reader = Callable[[], bytes]
+
+
+class BadArchive(ValueError):
+    """An archive that cannot be read, must not be, or lacks a member."""
+
+
+class Members:
+    """The files inside some archives, or the files themselves; a folder counts as an unpacked archive."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        self._readers: dict[str, Reader] = {}
+        for path in paths:
+            for name, reader in _open(path):
+                self._readers.setdefault(_safe(path, name), reader)
+
+    def has(self, ending: str) -> bool:
+        return bool(self._found(ending))
+
+    def _found(self, ending: str) -> list[str]:
+        return [name for name in self._readers if name == ending or name.endswith(f"/{ending}")]
+
+    def read(self, ending: str) -> bytes:
+        """The bytes of the member whose path is ``ending`` or ends in it; of several the one least deep."""
+        found = self._found(ending)
+        if not found:
+            raise BadArchive(f"{', '.join(path.name for path in self.paths)}: no member {ending}")
+        name = min(found, key=lambda one: (one.count("/"), one))
+        try:
+            return self._readers[name]()
+        except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError) as error:
+            raise BadArchive(f"{ending}: damaged or cut short ({error})") from None
+
+    def lines(self, ending: str, encoding: str = "utf-8") -> list[str]:
+        """Its lines, without a byte order mark; they end at ``\\n`` or ``\\r\\n`` alone."""
+        try:
+            text = self.read(ending).removeprefix(b"\xef\xbb\xbf").decode(encoding)
+        except UnicodeDecodeError as error:
+            raise BadArchive(f"{ending}: byte {error.start} is no {encoding}") from None
+        return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+    def raw_lines(self, ending: str) -> list[bytes]:
+        data = self.read(ending)
+        return [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")] if data else []
+
+
+def _safe(archive: Path, name: str) -> str:
+    """The member's path with forward slashes; an archive that points outside of itself was not made in good faith."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        raise BadArchive(f"{archive.name}: refused, since its member {name!r} points outside of the archive")
+    return str(path)
+
+
+def _open(path: Path) -> Iterator[tuple[str, Reader]]:
+    try:
+        if path.is_dir():
+            files = (file for file in sorted(path.rglob("*")) if file.is_file())
+            yield from ((file.relative_to(path).as_posix(), file.read_bytes) for file in files)
+        elif path.name.endswith(".zip"):
+            zipped = zipfile.ZipFile(path)
+            for info in zipped.infolist():
+                if not info.is_dir() and not _litter(info.filename):
+                    yield info.filename, partial(_read, info.filename, partial(zipped.open, info))
+        elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
+            archive = tarfile.open(path)  # noqa: SIM115  # read as long as the members are
+            for member in archive.getmembers():  # a damaged or short archive shows here
+                # links could name a file outside of the archive, and none of the official archives has one
+                if member.isfile() and not _litter(member.name):
+                    yield member.name, partial(_read, member.name, partial(archive.extractfile, member))
+        elif path.suffix == ".gz":
+            yield path.stem, partial(_read, path.name, partial(gzip.open, path, "rb"))
+        else:
+            yield path.name, path.read_bytes
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
+        raise BadArchive(f"{path.name}: no readable archive ({error}); delete {path} to fetch it again") from None
+
+
+def _read(name: str, opened: Callable[[], Any]) -> bytes:
+    with opened() as file:
+        data: bytes = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise BadArchive(f"{name}: larger than {LARGEST >> 30} GiB unpacked; refused")
+    return data
+
+
+def _litter(name: str) -> bool:
+    """What macOS adds to an archive."""
+    return name.startswith("__MACOSX/") or PurePosixPath(name).name.startswith("._")

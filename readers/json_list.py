@@ -1,0 +1,95 @@
+"""Streaming reader of a JSON list, one item in memory at a time."""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import IO, Any
+
+BLANKS = re.compile(r"[ \t\r\n]*")
+BLOCK = 1 << 18  # bytes read at a time; more while one item is longer
+LONGEST_ITEM = 1 << 26  # characters: a text that nothing closes would swallow the file
+LONGEST_WORD = 16  # an error so near the end of what was read may be a word that goes on, such as "tru"
+
+
+class BrokenList(ValueError):
+    """The stream holds no whole JSON list; it says what is wrong, and in which line."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def items_of(stream: IO[bytes], decoder: json.JSONDecoder) -> Iterator[tuple[int, Any]]:
+    """Yield (1-based line where it begins, item).
+
+    Raises:
+        BrokenList: this is no JSON list, or not whole.
+    """
+    text = _Text(stream)
+    text.skip("[")
+    more = text.next() != "]"
+    while more:
+        text.next()
+        yield text.line, text.item(decoder)
+        more = text.next() != "]"
+        if more:
+            text.skip(",")
+    text.skip("]")
+    if found := text.next():
+        raise BrokenList(f"broken JSON (wanted nothing behind the list, got {found!r})", text.line)
+
+
+class _Text:
+    """What of the stream is in memory, and the place in it up to which it has been read."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.decode = stream, codecs.getincrementaldecoder("utf-8-sig")().decode
+        self.text, self.place, self.line, self.ended = "", 0, 1, False
+
+    def next(self) -> str:
+        """Return the next character that is not blank, without going over it; empty at the end."""
+        while True:
+            match = BLANKS.match(self.text, self.place)
+            self._go_to(match.end() if match else self.place)
+            if self.place < len(self.text) or not self._read_on():
+                return self.text[self.place : self.place + 1]
+
+    def skip(self, character: str) -> None:
+        """Go over this character."""
+        if (found := self.next()) != character:
+            got = repr(found) if found else "the end of the file"
+            raise BrokenList(f"broken JSON (wanted {character!r}, got {got})", self.line)
+        self._go_to(self.place + 1)
+
+    def item(self, decoder: json.JSONDecoder) -> Any:
+        """Return the value that begins here, and go over it."""
+        while True:
+            try:
+                found, end = decoder.raw_decode(self.text, self.place)
+                if end < len(self.text) or not self._read_on():
+                    self._go_to(end)
+                    return found
+            except json.JSONDecodeError as error:
+                cut = error.msg.startswith("Unterminated") or error.pos > len(self.text) - LONGEST_WORD
+                if not cut or len(self.text) - self.place > LONGEST_ITEM or not self._read_on():
+                    raise BrokenList(f"broken JSON ({error.msg})", self.line) from None
+            except (ValueError, RecursionError) as error:  # a number with thousands of digits
+                raise BrokenList(f"broken JSON ({error})", self.line) from None
+
+    def _go_to(self, place: int) -> None:
+        self.line += self.text.count("\n", self.place, place)
+        self.place = place
+
+    def _read_on(self) -> bool:
+        if self.ended:
+            return False
+        rest = self.text[self.place :]
+        data = self.stream.read(max(BLOCK, len(rest)))
+        self.ended = not data
+        try:
+            self.text, self.place = rest + self.decode(data, self.ended), 0
+        except UnicodeDecodeError as error:
+            line = self.line + rest.count("\n") + error.object.count(b"\n", 0, error.start)
+            raise BrokenList(f"wanted UTF-8, got byte 0x{error.object[error.start]:02x}", line) from None
+        return True

@@ -1,0 +1,145 @@
+"""The visible text of Markdown: its blocks without markup, headings among them.
+
+A link is its words, code is text, a row of a table is a line. Front matter, comments and pictures are left out.
+"""
+
+import re
+from functools import cache
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+# YAML or TOML above a page; a rule that begins a text has a blank line below it
+FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n(?=[ \t]*\S)(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
+BETWEEN_CELLS = " | "
+HEADING = re.compile("h[1-6]")
+ON_A_LINE = ("br", "li", "td", "th")
+UNSEEN = ("script", "style", "title")
+WITHIN_A_LINE = tuple("a abbr b cite code del em font i img ins kbd mark q s small span strong sub sup u var".split())
+
+
+class Block(NamedTuple):
+    """A paragraph, a heading, a list, a table or some code. No blank line stands in it."""
+
+    text: str
+    level: int  # 1 to 6 of a heading that parts the text, 0 of anything else
+
+
+def plain_text(text: str) -> str:
+    """Return what a reader sees of a Markdown text, with a blank line between two blocks."""
+    return "\n\n".join(block.text for block in blocks(text))
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the blocks of a Markdown text that have words, in order: CommonMark, and the tables of GitHub.
+
+    A heading inside a list or a quotation is a text like any other: it does not part the whole.
+    """
+    page, cells = _Page(), list[str]()
+    for token in _parser().parse(FRONT_MATTER.sub("", text.replace("\r\n", "\n"), count=1)):
+        if token.type == "inline":
+            page.write(_words(token))
+        elif token.type in ("fence", "code_block"):
+            page.begin()
+            page.write(token.content)
+        elif token.type == "html_block":
+            _Html(page).read(token.content)
+        elif token.type in ("th_close", "td_close"):
+            cells.append(page.taken())
+        elif token.type == "tr_close":
+            page.write(BETWEEN_CELLS.join(cells) + "\n" if any(cells) else "")
+            cells.clear()
+        elif token.hidden:  # around the text of an item, in a list without blank lines
+            page.write("\n")
+        elif token.type == "heading_open" and not token.level:
+            page.begin(int(token.tag[1]))
+        elif token.type.startswith(("heading", "paragraph")) or not token.level:
+            page.begin()
+    return page.blocks()
+
+
+class _Page:
+    """Text as it comes, in blocks."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[int, list[str]]] = [(0, [])]
+
+    def begin(self, level: int = 0) -> None:
+        self._blocks.append((level, []))
+
+    def write(self, text: str) -> None:
+        self._blocks[-1][1].append(text)
+
+    def taken(self) -> str:
+        """What was written last, which is taken out again."""
+        pieces = self._blocks[-1][1]
+        return pieces.pop() if pieces else ""
+
+    def blocks(self) -> list[Block]:
+        found = ((level, "".join(pieces).split("\n")) for level, pieces in self._blocks)
+        joined = (Block("\n".join(line.rstrip() for line in lines if line.strip()), level) for level, lines in found)
+        return [block for block in joined if block.text]
+
+
+def _words(line: "Token") -> str:
+    found = list[str]()
+    for token in line.children or ():
+        if token.type in ("text", "code_inline"):
+            found.append(token.content)
+        elif token.type == "softbreak":
+            found.append(" ")
+        elif token.type == "hardbreak" or (token.type == "html_inline" and token.content.startswith("<br")):
+            found.append("\n")
+    return _on_lines("".join(found))
+
+
+def _on_lines(text: str) -> str:
+    return "\n".join(" ".join(line.split()) for line in text.split("\n"))
+
+
+class _Html(HTMLParser):
+    """The text of the HTML that stands in a Markdown text, such as a ``<h1>`` that is centred."""
+
+    def __init__(self, page: _Page) -> None:
+        super().__init__()
+        self.page, self.texts, self.unseen = page, list[str](), 0
+
+    def read(self, html: str) -> None:
+        self.page.begin()
+        self.feed(html)
+        self.close()
+        self._begin()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.unseen += tag in UNSEEN
+        if tag in ON_A_LINE:
+            self.texts.append("\n")
+        elif tag not in WITHIN_A_LINE:
+            self._begin(int(tag[1]) if HEADING.fullmatch(tag) else 0)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.unseen -= tag in UNSEEN
+        if tag == "p" or HEADING.fullmatch(tag):
+            self._begin()
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append("" if self.unseen else data)
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """A browser takes ``<![`` with any word for a comment; the parser asserts that it knows the word."""
+        return self.parse_bogus_comment(i, report)
+
+    def _begin(self, level: int = 0) -> None:
+        self.page.write(_on_lines("".join(self.texts)))
+        self.page.begin(level)
+        self.texts.clear()
+
+
+@cache
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"])

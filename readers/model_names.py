@@ -1,0 +1,109 @@
+"""Resolution of a model name: a run folder, a GGUF file, or what transformers loads by that name.
+
+And what must be the same of its tokenizer where texts are read and where they are encoded.
+"""
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer
+
+from contracts import InputError
+
+GGUF = ".gguf"
+BLANK = "_"  # stands for a mask that is lacking
+_ON_THE_HUB = re.compile(r"(?P<repo>[^:]+):(?P<file>[^:]+\.gguf)")
+
+
+class Located(NamedTuple):
+    """Where transformers finds a model."""
+
+    name: str  # a folder or hub id
+    gguf_file: str | None = None  # the file in it, where the weights are llama.cpp's
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What ``from_pretrained`` is told besides the name."""
+        return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
+
+
+def located(name: str, setting: str = "backbone") -> Located:
+    """Where the model is that ``name`` means: a run's folder has it in a folder of its own, and ``FILE.gguf`` or
+    ``hub/repo:FILE.gguf`` is one file of a folder or hub id.
+
+    Raises:
+        InputError: the file is not there, or what reads it is not installed; ``setting`` is the key that named it.
+    """
+    if not name.endswith(GGUF):
+        return Located(run_folder(name) or name)
+    path = Path(name).expanduser()
+    on_the_hub = None if path.is_file() else _ON_THE_HUB.fullmatch(name)
+    if not path.is_file() and not on_the_hub:
+        raise InputError(
+            f"{setting}={name}: no such file. Give the path of a GGUF file, or one of the hub as ORG/REPO:FILE.gguf."
+        )
+    for package in ("gguf", "accelerate"):
+        if find_spec(package) is None:
+            raise InputError(
+                f"{setting}={name}: a GGUF file needs the package {package}. Install it: "
+                "pip install 'contrastive-encoders[gguf]'."
+            )
+    return Located(on_the_hub["repo"], on_the_hub["file"]) if on_the_hub else Located(str(path.parent), path.name)
+
+
+def run_folder(name: str) -> str | None:
+    """The ``encoder/`` or ``generator/`` folder when ``name`` is the folder of a finished run, else None."""
+    if not (Path(name) / "checkpoints" / "best.ckpt").is_file():
+        return None
+    parts = [Path(name) / part for part in ("encoder", "generator")]
+    return str(next((part for part in parts if part.is_dir()), parts[0]))
+
+
+def append_end(tokenizer: Any, name: str) -> None:
+    """Let the tokenizer put the end of a sequence behind every text, within the length, unless it does.
+
+    Raises:
+        InputError: it has none, or none can be put there.
+    """
+    end, end_id = tokenizer.eos_token, tokenizer.eos_token_id
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if end is not None and tokenizer("a")["input_ids"][-1] == end_id:
+        return
+    if end is not None and backend is not None:
+        state = json.loads(backend.to_str())
+        processor = state["post_processor"]
+        parts = [] if processor is None else processor.get("processors", [processor])
+        template = next((part for part in parts if part["type"] == "TemplateProcessing"), None)
+        if template is None:
+            one, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+            template = {"type": "TemplateProcessing", "single": [one], "pair": [one, other], "special_tokens": {}}
+            parts = [*parts, template]
+        for texts in ("single", "pair"):
+            template[texts].append({"SpecialToken": {"id": end, "type_id": 0}})
+        template["special_tokens"][end] = {"id": end, "ids": [end_id], "tokens": [end]}
+        state["post_processor"] = {"type": "Sequence", "processors": parts}
+        backend.post_processor = Tokenizer.from_str(json.dumps(state)).post_processor
+    if end is None or tokenizer("a")["input_ids"][-1] != end_id:
+        raise InputError(
+            f"model.append_end=true: the tokenizer of backbone={name} "
+            f"{'has no end-of-sequence token' if end is None else 'takes none behind a text'}. Leave append_end out."
+        )
+
+
+def mask_id(tokenizer: Any, mask_token: str | None = None) -> int | None:
+    """Of ``mask_token``, or of the tokenizer's own mask, or where it has none of "_", as in LLM2Vec; None: there is no
+    such token.
+
+    Raises:
+        InputError: ``mask_token`` is none of its tokens.
+    """
+    found: int | None = tokenizer.get_vocab().get(mask_token or tokenizer.mask_token or BLANK)
+    if found is None and mask_token is not None:
+        raise InputError(
+            f"model.mask_token={mask_token!r} is no token of this backbone's vocabulary. Name one that is, such as "
+            f"{BLANK!r}, or set it to null."
+        )
+    return found

@@ -1,0 +1,26 @@
+"""Values of nested columns: ``answers.text.0`` names a value inside of the column ``answers``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+MISSING = object()
+
+
+def top_level(columns: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Those of a table's columns in which the wanted ones stand; none, which is all, where it lacks the first."""
+    wanted = {one if one in there else one.partition(".")[0] for one in columns}
+    first = columns[0] if columns else ""
+    return [name for name in there if name in wanted] if {first, first.partition(".")[0]} & set(there) else []
+
+
+def value_in(values: Any, name: str) -> Any:
+    """What stands under a name, the whole of which may be a column's; MISSING where nothing does."""
+    if isinstance(values, dict) and name in values:
+        return values[name]
+    first, dot, rest = name.partition(".")
+    inside: Any = MISSING
+    if isinstance(values, list) and first.isdecimal() and int(first) < len(values):
+        inside = values[int(first)]
+    elif isinstance(values, dict) and dot:
+        inside = values.get(first, MISSING)
+    return value_in(inside, rest) if dot else inside

@@ -1,0 +1,1 @@
+"""Reports for people: tables, figures, HTML pages and progress."""

@@ -1,0 +1,99 @@
+"""The hub is asked once for a model, what is here is read from the disk, and a silent hub costs moments."""
+
+import socket
+import time
+
+import pytest
+from huggingface_hub import constants
+
+from contracts import InputError
+from encoders import load_encoder
+from readers.hub import asked, weights_of
+from tests.forks import TRAIN, run_command
+from tests.hub import Hub
+
+
+def here(url, folder):
+    """The environment of somebody with this hub and nothing of it on the disk."""
+    return {
+        "HF_ENDPOINT": f"{url}/",
+        "HF_HUB_OFFLINE": "",
+        "TRANSFORMERS_OFFLINE": "",
+        "no_proxy": "127.0.0.1",
+        "HF_HUB_CACHE": str(folder / "hub"),
+        "CONTRASTIVE_ENCODERS_CACHE": str(folder / "cache"),
+    }
+
+
+@pytest.fixture
+def hub(tiny_mlm, tmp_path):
+    hub = Hub("somebody/tiny", tiny_mlm)
+    yield hub
+    hub.close()
+
+
+def test_a_second_start_asks_the_hub_once(hub, tmp_path):
+    rows = tmp_path / "pairs.csv"
+    rows.write_text("anchor,positive\n" + "".join(f"question {n},the answer to {n}\n" for n in range(16)))
+    words = [TRAIN, "model=simcse", "data=triplets", f"data.path={rows}", f"backbone={hub.name}", "batch_size=8"]
+    words += ["max_steps=1", "model.pooling=mean", "trainer.accelerator=cpu"]
+    for seed in (1, 2):
+        hub.asked.clear()
+        done = run_command([*words, f"seed={seed}"], tmp_path, **here(hub.url, tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert "http" not in done.stderr.lower()
+    about_it = [request for request in hub.asked if hub.name in request]  # its client has a question of its own a day
+    assert about_it == [f"GET /api/models/{hub.name}/revision/main"]
+
+
+@pytest.mark.parametrize(
+    ("file", "how", "why"),
+    [
+        ("model.safetensors", "breaks_off", "peer"),
+        pytest.param("tokenizer.json", "breaks_off", "peer", marks=pytest.mark.slow),
+        pytest.param("model.safetensors", "stalls", "timed out", marks=pytest.mark.slow),
+    ],
+)
+def test_a_download_that_breaks_off_is_one_sentence_and_goes_on(hub, tmp_path, file, how, why):
+    (tmp_path / "texts.txt").write_text("a text\n")
+    words = ["-m", "export.embed", f"encoder={hub.name}", f"input={tmp_path / 'texts.txt'}", "pooling=mean"]
+    words += [f"output={tmp_path / 'vectors.npy'}", "devices=1", "device=cpu"]
+    setattr(hub, how, (file,))
+    done = run_command(words, tmp_path, **here(hub.url, tmp_path), HF_HUB_DOWNLOAD_TIMEOUT="1")
+    assert (done.returncode, done.stderr.count("Traceback")) == (1, 0), done.stderr
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"embed.py: a download broke off: {hub.url}/{hub.name}/resolve/{hub.commit}/{file} {why}")
+    setattr(hub, how, ("none",))
+    done = run_command(words, tmp_path, **here(hub.url, tmp_path))
+    assert (done.returncode, (tmp_path / "vectors.npy").is_file()) == (0, True), done.stderr
+
+
+def test_a_hub_that_does_not_answer_costs_moments(monkeypatch):
+    taken = socket.socket()  # bound, but nobody listens
+    taken.bind(("127.0.0.1", 0))
+    endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    before = time.monotonic()
+    with pytest.raises(InputError, match="could not be had from the Hugging Face hub"):
+        load_encoder("nobody/has-such-a-model")
+    assert time.monotonic() - before < 10
+    assert not asked(endpoint, "nobody/has-such-a-model").reached
+    taken.close()
+
+
+def test_a_hub_that_answers_is_there_whatever_it_says(hub):
+    found = asked(hub.url, hub.name)
+    assert (found.commit, list(found.files)) == (hub.commit, hub.files())
+    assert asked(hub.url, "nobody/has-such-a-model") == asked("http://no address", hub.name) == (True, "", ())
+
+
+def test_of_each_folder_the_weights_of_one_form_are_fetched():
+    there = ["model.safetensors", "pytorch_model.bin", "2_Dense/pytorch_model.bin", "onnx/model.onnx"]
+    assert list(weights_of([*there, "openvino/pytorch_model.bin", "tf_model.h5"])) == [
+        "model.safetensors",
+        "2_Dense/pytorch_model.bin",
+    ]
+    sharded = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+    assert list(weights_of([*sharded, "pytorch_model.bin", "config.json"])) == sharded

@@ -1,0 +1,50 @@
+"""Columns inside of others are read from files of every kind that has them."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from contracts import InputError
+from datamodules.sources.record_kinds import QA
+from tests.data import RecordSource, write_rows
+
+ROWS = [{"id": i, "q": {"en": f"question {i}"}, "answers": {"text": [f"one {i}", f"two {i}"]}} for i in range(3)]
+
+
+@pytest.fixture(params=["jsonl", "json", "parquet"])
+def path(request, tmp_path):
+    path = tmp_path / f"nested.{request.param}"
+    if request.param == "parquet":
+        pa.parquet.write_table(pa.Table.from_pylist(ROWS), path)
+    elif request.param == "json":
+        path.write_text(json.dumps(ROWS))
+    else:
+        write_rows(path, ROWS)
+    return path
+
+
+def test_what_stands_inside_of_another_column_has_both_names(path):
+    found = [one.texts for one in RecordSource(path, QA, columns=["q.en", "answers.text.1"])]
+    assert found == [(f"question {i}", f"two {i}") for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["q.de", "answers.text.0"], "q.de is missing; the columns are "),
+        (["q.en", "answers.text.2"], "answers.text.2 is missing"),
+        (["q.en", "answers.text"], "answers.text is ['one 0', 'two 0']. Wanted a text"),
+        (["q.en", "answer.text"], "the columns are 'id', 'q', 'answers'. Name those of the texts: data.columns=[...]"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(path, columns, said):
+    with pytest.raises(InputError) as error:
+        list(RecordSource(path, QA, columns=columns))
+    assert said in str(error.value)
+
+
+def test_a_column_whose_own_name_has_a_dot(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", [{"a.b": "whole", "a": {"b": "inside", "c": "other"}}])
+    assert [one.texts for one in RecordSource(path, QA, columns=["a.b", "a.c"])] == [("whole", "other")]

@@ -1,0 +1,270 @@
+"""What is shown of a batch is what is in it, counted another way."""
+
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from contracts import InputError, Ragged, SentenceBatch, SpanBatch, TripletBatch
+from reports.figure import draw
+from training.preview.batch import (
+    examples_of,
+    false_negatives,
+    masking,
+    pieces_of,
+    repeated,
+    sequences_of,
+    shared_texts,
+)
+from training.preview.command import read_words, run
+from training.preview.span_positions import BINS, Document, coverage, figures
+from training.preview.summary import histogram, plural, summaries, summary
+
+
+def nowhere(batches):
+    return [], []
+
+
+class Letters:
+    """A tokenizer whose tokens are letters; 26 is the mask."""
+
+    mask_token_id = 26
+
+    def decode(self, ids):
+        return "".join("abcdefghijklmnopqrstuvwxyz#"[one] for one in ids)
+
+
+def ragged(*texts: str) -> Ragged:
+    ids = ["abcdefghijklmnopqrstuvwxyz#".index(letter) for letter in "".join(texts)]
+    return Ragged(torch.tensor(ids), np.array([len(text) for text in texts]))
+
+
+@pytest.fixture
+def spans() -> SpanBatch:
+    """Two documents of two anchors with one positive each."""
+    anchors = ragged("abc", "de", "fgh", "abc")
+    labels = torch.full_like(anchors.ids, -100)
+    labels[1] = anchors.ids[1]
+    labels[3] = anchors.ids[3]
+    masked = anchors.ids.clone()
+    masked[1] = 26
+    return SpanBatch(anchors, masked, labels, ragged("ij", "kl", "mn", "de"), np.array([7, 9]))
+
+
+def test_roles_of_spans(spans):
+    first = next(examples_of(spans, Letters(), 1))
+    assert first.name == "document 7, anchor 1 of 2"
+    shown = [(part.role, part.text) for part in first.parts]
+    assert shown[:3] == [("anchor", "abc"), ("positive", "ij"), ("hard negative", "kl")]
+    assert {role for role, _ in shown[3:]} == {"easy negative"}
+    assert {text for _, text in shown[3:]} <= {"mn", "de"}
+
+
+def test_masks_of_spans(spans):
+    pieces = next(examples_of(spans, Letters(), 1)).parts[0].pieces
+    assert [(piece.text, piece.fate) for piece in pieces] == [("a", ""), ("b", "mask"), ("c", "")]
+    assert masking(spans, 26) == pytest.approx({"predicted": 2 / 11, "masked": 0.5, "kept": 0.5, "replaced": 0.0})
+    kept = pieces_of(np.array([0, 1]), np.array([0, 2]), np.array([0, 1]), Letters())
+    assert [(piece.text, piece.fate) for piece in kept] == [("a", "kept"), ("b→c", "random")]
+
+
+def test_duplicates_are_counted(spans):
+    anchors, positives = sequences_of(spans)
+    assert anchors.duplicates() == 1
+    assert positives.duplicates() == 0
+    assert shared_texts([anchors, positives]) == 1  # "de" is an anchor and a positive
+    assert dict(summary([spans, spans], Letters(), 1, len).facts)["anchors that are there before"] == "1 a batch"
+
+
+def test_negatives_that_are_duplicates_are_counted(spans):
+    assert false_negatives(spans) == (4 * 3, 1)  # "de" is an anchor, and the positive of another
+    assert repeated([spans, spans], Letters(), 5) == [("abc", 2), ("de", 2)]
+    triplets = TripletBatch(
+        ragged("ab", "cd", "ab"), ragged("e", "f", "e"), ragged("f", "cd", "j"), torch.tensor([0, 1, 0]), np.arange(3)
+    )
+    # of rows 0 and 2 "f" thrice and "cd", "j"; of row 1 "e" twice, and "f", "cd", "j", two of which are its own
+    assert false_negatives(triplets) == (4 + 5 + 4, 2)
+    twins = SentenceBatch(ragged("ab", "ab", "c"), np.arange(3))
+    assert false_negatives(twins) == (6, 2)
+
+
+def test_the_density_counts_every_token_of_every_span():
+    draws = [Document(0, 130, [("anchor", 13, 40), ("positive", 50, 7)]), Document(1, 990, [("anchor", 0, 990)])]
+    counted = np.zeros(BINS)
+    for document in draws:
+        for role, start, tokens in document.spans:
+            for token in range(start, start + tokens) if role == "anchor" else ():
+                for part in range(100):  # a token may lie over the border of two parts
+                    counted[int((token + (part + 0.5) / 100) / document.tokens * BINS)] += BINS / document.tokens / 100
+    assert coverage(draws, "anchor") == pytest.approx(counted / 2, abs=0.02)
+    assert coverage(draws, "positive").sum() / BINS == pytest.approx(7 / 130 / 2)
+
+
+def test_each_span_is_drawn_beside_its_own_document():
+    documents = [Document(row, 100, [("anchor", 5, 20), ("positive", 60, 10)]) for row in range(3)]
+    picture = draw(figures(documents, documents)[:1])["places"].svg
+    lines, bars = {}, []
+    for mark in ElementTree.fromstring(picture).iter():
+        about = dict(re.findall(r"(\w+): ([^;]+)", mark.get("aria-label", "")))
+        if mark.get("aria-roledescription") == "rule mark":
+            lines[about["document"]] = float(re.search(r",([\d.]+)\)", mark.get("transform"))[1])
+        elif mark.get("aria-roledescription") == "bar":
+            bars.append((about["document"], about["role"], float(re.match(r"M[\d.]+,([\d.]+)L", mark.get("d"))[1])))
+    apart = np.diff([*lines.values()])
+    assert (len(lines), len(bars), apart.min()) == (3, 6, apart.max())
+    for document, role, top in bars:
+        place = top + 4 - lines[document]  # bars are eight pixels high
+        assert -apart[0] / 2 < place < 0 if role == "anchor" else 0 < place < apart[0] / 2
+
+
+def test_triplets_show_hard_and_easy_negatives():
+    batch = TripletBatch(
+        ragged("ab", "cd", "ab"), ragged("e", "f", "g"), ragged("h", "i", "j"), torch.tensor([0, 1, 0]), np.arange(3)
+    )
+    first = next(examples_of(batch, Letters(), 1))
+    assert [(part.role, part.text) for part in first.parts] == [
+        ("anchor", "ab"), ("positive", "e"), ("hard negative", "h"), ("easy negative", "f"),
+    ]  # fmt: skip  # "g" belongs to the same anchor
+    assert "1 more" in first.name
+
+
+def test_parts_of_a_mixture_are_named(spans):
+    rows = SentenceBatch(ragged("a", "b", "c", "d"), np.array([4, 5, 6, 7]))
+    batches = [rows._replace(part="x"), spans._replace(part="y"), rows._replace(part="x")]
+    found = {
+        one.title: [example.name for example in one.examples] for one in summaries(batches, Letters(), 1, len, nowhere)
+    }
+    assert list(found) == ["x: SentenceBatch, 2 batches", "y: SpanBatch, 1 batches"]
+    assert found["y: SpanBatch, 1 batches"] == ["y, document 7, anchor 1 of 2"]
+    [mixed] = summaries([rows._replace(part=np.array(["x", "x", "x", "y"]))], Letters(), 2, len, nowhere)
+    assert [example.name.partition(", its")[0] for example in mixed.examples] == ["x, row 4", "y, row 7"]
+    assert dict(mixed.facts)["rows of x in a batch"] == "3"
+
+
+def test_histograms_hold_every_length(spans):
+    for one in sequences_of(spans):
+        found = histogram(one)
+        assert sum(found.counts) == len(one.ids)
+        assert found.edges[0] == found.shortest == one.lengths.min()
+        assert found.edges[-1] > found.longest
+        assert len(set(np.diff(found.edges))) == 1  # bars of one width
+    lengths = [3] * 5 + [40] * 7 + [41]
+    found = histogram(sequences_of(SentenceBatch(ragged(*["a" * one for one in lengths]), np.arange(13)))[0])
+    assert len(set(np.diff(found.edges))) == 1
+    assert (sum(found.counts), found.counts[0], found.counts[-1]) == (13, 5, 8)
+
+
+def test_the_command_on_documents(corpus_file, tiny_mlm, tmp_path, capsys):
+    words = [
+        "data=text",
+        f"data.path={corpus_file}",
+        f"backbone={tiny_mlm}",
+        "data.min_span=4",
+        "data.max_span=16",
+        "batch_size=4",
+        "batches=2",
+        "examples=1",
+        f"output={tmp_path / 'page.html'}",
+    ]
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "hard negative" in out
+    assert "documents in a batch" in out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<article") == 1
+    assert 'class="mask"' in page
+    drawn = re.findall(r'data-figure="(\w+)"', page)
+    assert list(dict.fromkeys(drawn)) == ["places", "density", "lengths", "padding", "masks"]
+    assert not re.search(r'(src|href)="https?:', page)
+
+
+@pytest.mark.parametrize(("given", "longest"), [([], 24), (["data.max_length=20"], 20), (["data.max_length=40"], None)])
+def test_lengths_are_those_of_a_run_with_this_backbone(given, longest, corpus_file, capsys):
+    """A run of it trains on no more than its 24 positions, and refuses a length beyond them."""
+    words = ["data=text", f"data.path={corpus_file}", "backbone=tiny", "tiny.max_length=24", "tiny.vocab_size=400"]
+    words += ["data.min_span=4", "data.max_span=30", "batch_size=4", "batches=2", "examples=1", *given]
+    if longest is None:
+        with pytest.raises(InputError, match=r"data\.max_length=40: .* takes 24 tokens"):
+            run(words)
+        return
+    assert run(words) == 0
+    assert max(map(int, re.findall(r"to (\d+) tokens, median", capsys.readouterr().out))) == longest
+
+
+def triplets_file(folder, entailment="He {} walks.") -> str:
+    rows = [
+        {
+            "premise": f"A man number {place} walks.",
+            "entailment": entailment.format(place),
+            "contradiction": "He sits.",
+        }
+        for place in range(40)
+    ]
+    path = folder / "triplets.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
+    path = triplets_file(tmp_path, "He walks & <b>talks</b>.")
+    words = [
+        "data=triplets",
+        f"data.path={path}",
+        f"backbone={tiny_mlm}",
+        "batches=1",
+        f"output={tmp_path / 'page.html'}",
+    ]
+    assert run(words) == 0
+    assert "positives that are there before" in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<b>" not in page  # texts are shown, not interpreted
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no data was chosen"),
+        (["data=text"], "data.path"),
+        (["data=text", "data.path=x", "batches=0"], "1 or more"),
+        (["data=text", "data.path=x", "output=page.txt"], "html"),
+    ],
+)
+def test_wrong_words_are_told(words, said):
+    with pytest.raises(InputError, match=said):
+        read_words(words)
+
+
+def test_data_that_needs_a_models_prompts_brings_the_model(tiny_t5, tmp_path, capsys):
+    words = ["data=nli_generation", f"data.path={triplets_file(tmp_path)}", f"backbone={tiny_t5}", "batches=1"]
+    assert read_words(words[:2]).cfg.backbone == "tiny"
+    assert run(words) == 0
+    assert "sources in a batch" in capsys.readouterr().out
+
+
+def test_a_stage_is_shown(tiny_t5, tmp_path, capsys):
+    path = triplets_file(tmp_path)
+    words = [
+        "experiment=gense",
+        f"stages.open.data.path={path}",
+        f"stages.nli.data.path={path}",
+        "batch_size=8",
+        f"backbone={tiny_t5}",
+        "batches=1",
+    ]
+    assert read_words(words).stage == "open"
+    assert read_words([*words, "only_stage=nli"]).stage == "nli"
+    assert run(words) == 0
+    assert "Stage open" in capsys.readouterr().out
+    with pytest.raises(InputError, match="no stage 'nil'"):
+        read_words([*words, "only_stage=nil"])
+
+
+def test_roles_have_their_plural():
+    assert [plural(one) for one in ("anchor", "hypothesis", "hard negative")] == [
+        "anchors",
+        "hypotheses",
+        "hard negatives",
+    ]

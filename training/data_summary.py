@@ -1,0 +1,76 @@
+"""Summary of a run's data in words: rows left out, repeated rows, cut texts."""
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+LONGEST_REASON = 160  # characters of why the first row cannot be read
+
+
+def account_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and fact of each line; ``found`` is a data manifest. Of a mixture those of each part."""
+    for name, part in found.get("parts", {}).items():
+        yield from ((fact, f"{name}: {said}") for fact, said in account_of(part))
+    source = found.get("source", {})
+    if files := _files(source):
+        yield "files", files
+    if made := source.get("pairs_by_kind"):
+        yield "pairs", ", ".join(f"{number:,} of {kind}" for kind, number in made.items())
+    if held := source.get("held_out"):
+        yield "held out", _held_out(**held)
+    for cut in found.get("cuts", ()):
+        yield "length", _cut(**cut)
+    if out := _left_out(found):
+        yield "left out", out
+    if twice := found.get("repeated"):
+        yield "twice", f"{twice:,} of {found['kept']:,} rows have all texts of an earlier one"
+
+
+def _cut(of: str, max_length: int, share_behind: float, wanted: int | None) -> str:
+    chosen = ""
+    if wanted is not None:
+        most = f", all that the encoder reads ({wanted:,} would hold 99% of them whole)"
+        chosen = ", which holds 99% of them whole" if wanted <= max_length else most
+    behind = f"{_percent(share_behind)} of their tokens lie behind that" if share_behind else "none is longer"
+    return f"{of} are cut at {max_length:,} tokens{chosen}; {behind}"
+
+
+def _files(source: Mapping[str, Any]) -> str:
+    """Of a folder of documents, or of several files: how many of each kind."""
+    read, passed_over = (
+        ", ".join(f"{number:,} {kind}" for kind, number in source.get(key, {}).items())
+        for key in ("kinds", "passed_over")
+    )
+    if passed_over:
+        return f"{read}; passed over: {passed_over}"
+    return read if source.get("number_of_files", 1) > 1 else ""
+
+
+def _held_out(
+    rows: int, queries: int, documents: int, near_copies_left_out: int, kept_apart_by: str, scored: str = ""
+) -> str:
+    if not rows:
+        return "none: the rows or their texts are too few for a test, so there is no verdict but of evaluation.tasks"
+    also = f"; {near_copies_left_out:,} rows that repeat them are not trained on" if near_copies_left_out else ""
+    shared = ", whose documents are trained on, too: rows share them" if kept_apart_by == "anchors" else ""
+    of = f" of {scored}" if scored else ""
+    return f"{rows:,} rows; scored: {queries:,} queries and {documents:,} documents{of}{shared}{also}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.0005 else "less than 0.1%"
+
+
+def _left_out(found: Mapping[str, Any]) -> str:
+    source = found.get("source", {})
+    source = source.get("source", source)  # of pairs that were prepared before they were stored
+    counts = {
+        **source.get("left_out", {"blank": source.get("blank", 0)}),
+        "unreadable": source.get("skipped", 0),
+        "without a token": found.get("without_tokens", 0),
+        "too short": found.get("too_short", 0) + found.get("too_few_tokens", 0),
+        **{f"with split={name!r}": number for name, number in source.get("other_splits", {}).items()},
+    }
+    where = "".join(f"; the first unreadable one is {one}" for one in source.get("skipped_where", [])[:1])
+    said = ", ".join(f"{number:,} {reason}" for reason, number in counts.items() if number)
+    return f"{said}{textwrap.shorten(where, LONGEST_REASON, placeholder=' ...')}"

@@ -1,0 +1,270 @@
+"""The outputs of a finished run: encoder, curve, ``results.json`` and the closing table."""
+
+import logging
+import shutil
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
+from encoders.objective import Objective
+from export.model_card import model_card
+from export.products import export_product
+from reports.figure import NotDrawn
+from reports.progress import clock
+from storage.atomic import link_whole, whole_folder
+from storage.items import items_beside, write_items
+from storage.results import environment, read_results, write_results
+from training.callbacks.checkpoints import BEST
+from training.curve import Reference, draw_curve, is_alike
+from training.fit import Fitted
+from training.stages import Stage
+from training.verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
+
+MOST_ROWS = 16  # of the closing table, where it shows all scores
+MOST_SHOWN = 100  # characters of a text that was found
+log = logging.getLogger(__name__)
+MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
+
+
+def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: Fitted, stage: str = "") -> None:
+    """What was trained, the curve, and results.json last: its presence says that the run is done. ``stage``: its name
+    where it is one of several."""
+    results, items = collect_results(cfg, model, data, fitted), items_of(fitted)
+    for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
+        logger.log_metrics(results["scores"], step=results["best_step"])
+    if verdict := verdict_of(cfg, results, items, fitted.scorer.history, folder, stage):
+        results["verdict"] = verdict
+    export_product(folder, model, results)
+    curve = Reference(
+        results["best_step"],
+        results["scores"],
+        results["intervals"],
+        results.get("scores_before", {}),
+        results.get("baselines", {}),
+    )
+    title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
+    try:
+        draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
+    except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
+        log.warning("%s is not written: %s", folder / "curve.png", error)
+    if items:
+        write_items(items_beside(folder / "results.json"), items)
+    write_results(folder / "results.json", results)
+    if not cfg.quiet:
+        closing_table(results, folder, cfg.next_steps)
+
+
+def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitted) -> Results:
+    """The account of a run without stages, or of one stage."""
+    suite, scores = fitted.scorer.suite, fitted.final.scores
+    made_with = environment()
+    results = Results(
+        version=RESULTS_VERSION,
+        objective=model.objective,
+        backbone=cfg.backbone,
+        recipe=cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True)),
+        scores=scores.values,
+        intervals={name: list(interval) for name, interval in scores.intervals.items()},
+        best_step=fitted.final.best_step,
+        spent=fitted.telemetry.total,
+        seeds=[cfg.seed],
+        versions=made_with["versions"],
+        device=made_with["device"],
+        processes=fitted.trainer.world_size,
+        git_commit=made_with["git_commit"],
+        data=[data.manifest() | ({"licence": cfg.data_licence} if cfg.data_licence else {})],
+        overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
+    )
+    where_there_are_some = {
+        "scores_before": fitted.scorer.scores_before,
+        "averages": scores.members,
+        "baselines": suite.baselines(),
+        "changes": suite.changes(fitted.scorer.found_before, scores.found),
+        "settled": dict(model.settled),
+        "not_as_published": suite.not_as_published,
+        "vectors": model.encoder.vectors if isinstance(model, Objective) else None,
+    }
+    return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
+
+
+def finish_stages(cfg: DictConfig, stages: Sequence[Stage]) -> bool:
+    """Leave the last stage's encoder and the account of all, if all are there; results.json last, as above."""
+    if not all(stage.is_finished for stage in stages):
+        return False
+    folder, folders = Path(cfg.output_dir), [stage.folder for stage in stages]
+    parts = {stage.name: read_results(stage.folder / "results.json") for stage in stages}
+    results, last = whole(parts, backbone=str(stages[0].cfg.backbone)), parts[stages[-1].name].get("verdict")
+    items = items_of_all(folders)
+    if verdict := verdict_of_all(results, last, items):
+        results["verdict"] = verdict
+    for made in MADE:
+        if (folders[-1] / made).is_dir():
+            with whole_folder(folder / made) as part:
+                shutil.copytree(folders[-1] / made, part, dirs_exist_ok=True)
+    if (folder / "encoder").is_dir():
+        (folder / "encoder" / "README.md").write_text(model_card(results), encoding="utf-8")
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    link_whole(folders[-1] / "checkpoints" / BEST, folder / "checkpoints" / BEST)  # so that backbone=FOLDER works
+    if items:
+        write_items(folder / ITEMS_FILE, items)
+    write_results(folder / "results.json", results)
+    if not cfg.quiet:
+        closing_table(results, folder, cfg.next_steps)
+    return True
+
+
+def whole(parts: Mapping[str, Results], backbone: str) -> Results:
+    """``results.json`` of the whole: the last stage's, from the backbone that the first began from."""
+    stages = list(parts.values())
+    results = stages[-1].copy()
+    results["backbone"] = backbone
+    results["spent"] = summed([stage["spent"] for stage in stages])
+    results["data"] = [manifest for stage in stages for manifest in stage["data"]]
+    results["overlap"] = _overlap(stages)
+    results.pop("scores_before", None)
+    results.pop("changes", None)
+    results.pop("verdict", None)  # on the last stage alone
+    if "scores_before" in stages[0]:  # of the encoder that the first began from
+        results["scores_before"] = stages[0]["scores_before"]
+    results["stages"] = {
+        name: StageResults(
+            place=place,
+            objective=stage["objective"],
+            backbone=stage["backbone"],
+            scores=stage["scores"],
+            best_step=stage["best_step"],
+            spent=stage["spent"],
+            overlap=stage["overlap"],
+        )
+        for place, (name, stage) in enumerate(parts.items(), start=1)
+    }
+    return results
+
+
+def summed(parts: Sequence[Spent]) -> Spent:
+    """Of all stages; the memory is the most that any of them held."""
+    some: list[Any] = list(parts)
+    compiled: Any = {
+        name: sum(part.get(name, 0) for part in some)
+        for name in ("compile_seconds", "compiled_graphs")
+        if any(name in part for part in some)
+    }
+    return Spent(
+        **compiled,
+        steps=sum(part["steps"] for part in parts),
+        examples=sum(part["examples"] for part in parts),
+        real_tokens=sum(part["real_tokens"] for part in parts),
+        padded_tokens=sum(part["padded_tokens"] for part in parts),
+        wall_seconds=sum(part["wall_seconds"] for part in parts),
+        peak_memory_bytes=max(part["peak_memory_bytes"] for part in parts),
+    )
+
+
+def _overlap(stages: Sequence[Results]) -> dict[str, dict[str, int]]:
+    """At most so many: a sentence that two stages were trained on counts twice."""
+    found = dict[str, dict[str, int]]()
+    for stage in stages:
+        for task, counts in stage["overlap"].items():
+            sums = found.setdefault(task, {"checked": counts["checked"], "found": 0})
+            sums["found"] = min(sums["checked"], sums["found"] + counts["found"])
+    return found
+
+
+def scores_table(
+    before: Mapping[str, float], after: Mapping[str, float], baselines: Mapping[str, float] | None = None
+) -> Table:
+    """The closing table, in 0..100: what was not scored on one side is left blank.
+
+    A baseline stands in the row of the score that has its name, or but for the protocol its name; else in its own.
+    """
+    given = baselines or {}
+    heading = "TF-IDF" if all("/tfidf/" in name for name in given) else "baseline"
+    baselines = {_row_of(name, after): value for name, value in given.items()}
+    table = Table(title="Scores", title_justify="left")
+    table.add_column("task / protocol / metric")
+    for name, shown in (("before", before), ("after", True), ("change", before), (heading, baselines)):
+        if shown:
+            table.add_column(name, justify="right")
+    for name in sorted({*before, *after, *baselines}):
+        first, last = before.get(name), after.get(name)
+        change = "" if first is None or last is None else f"{last - first:+.2f}"
+        row = [name, _number(last)]
+        if before:
+            row = [name, _number(first), _number(last), change]
+        table.add_row(*row, *([_number(baselines.get(name))] if baselines else []))
+    return table
+
+
+def _row_of(baseline: str, scores: Iterable[str]) -> str:
+    same = [name for name in scores if is_alike(baseline, name)]
+    return same[0] if len(same) == 1 and baseline not in scores else baseline
+
+
+def headlines(results: Results, names: Sequence[str]) -> list[str]:
+    """All where they are few; else averages, the monitored score and what else there is of its task and metric."""
+    monitor = results["recipe"].get("monitor") or ""
+    task, metric = monitor.partition("/")[0], monitor.rpartition("/")[2]
+    shown = [
+        name
+        for name in names
+        if name in results.get("averages", {}) or (name.startswith(f"{task}/") and name.endswith(f"/{metric}"))
+    ]
+    return list(names) if len(names) <= MOST_ROWS or not shown else shown
+
+
+def closing_table(
+    results: Results, folder: Path, next_steps: str | None = None, console: Console | None = None
+) -> None:
+    """Show what a run has found, where it lies and what to try next; also where nobody watches, for a job's log."""
+    console = console if console is not None else Console()
+    before, baselines = results.get("scores_before", {}), results.get("baselines", {})
+    if every := {**before, **results["scores"], **baselines}:
+        shown = headlines(results, sorted(every))
+        console.print(
+            scores_table(
+                *({name: of[name] for name in shown if name in of} for of in (before, results["scores"], baselines))
+            )
+        )
+        if more := len(every) - len(shown):
+            console.print(f"{more} other scores are in {folder / 'results.json'}", soft_wrap=True, highlight=False)
+    if verdict := results.get("verdict"):
+        console.print(in_words(verdict), soft_wrap=True, highlight=False, markup=False)
+    for task, changes in results.get("changes", {}).items():
+        console.print(described(task, changes), soft_wrap=True, highlight=False, markup=False)
+    spent = results["spent"]
+    console.print(
+        f"{spent['steps']:,} steps, {spent['examples']:,} examples, {spent['real_tokens']:,} tokens in "
+        f"{clock(spent['wall_seconds'])}; best step {results['best_step']:,}. "
+        f"Everything lies in {folder}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if next_steps:
+        console.print(f"\n{next_steps.rstrip()}", soft_wrap=True, highlight=False, markup=False)
+
+
+def described(task: str, changes: Changes) -> str:
+    """What training has changed in what queries find, with examples, a line for each text."""
+    after = changes["right_before"] + changes["gained"] - changes["lost"]
+    lines = [
+        f"{task}: {changes['right_before']} of {changes['queries']} queries found their own text first before "
+        f"training, {after} do after it: {changes['gained']} gained, {changes['lost']} lost."
+    ]
+    if changes["examples"]:
+        lines.append(f"{len(changes['examples'])} of these, drawn at random, and what they find first:")
+    for change in changes["examples"]:
+        lines.append(f"  {change['query']}")
+        for when, text in (("before", change["before"]), ("after", change["after"])):
+            mark = "right" if change["right"] == when else "wrong"
+            lines.append(f"    {when:6} {mark}  {textwrap.shorten(text, MOST_SHOWN, placeholder=' ...')}")
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -1,0 +1,1 @@
+"""Preview of training batches before a run is started."""
