@@ -17,6 +17,7 @@ from encoders.appended_prompt import ids_behind
 from encoders.lengths import length_to_train, longest_input
 from encoders.loading.backbones import from_pretrained, load_tokenizer
 from encoders.objective import Objective
+from encoders.settings import KINDS
 from training.data_parts import built, data_of
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def lengths_of_models(cfg: DictConfig) -> dict[str, int]:
     yields, shown = {get_object(keys._target_).yields for keys in defaults}, {keys.max_length for keys in defaults}
     for name in choices("model"):
         keys: Any = OmegaConf.load(CONFIGS / "model" / f"{name}.yaml")
-        model: Any = get_class(keys.model._target_)
+        model: Any = get_class(KINDS[name].target)
         consumes = model.consumes
         fits = yields <= set(consumes if isinstance(consumes, tuple) else (consumes,))
         if fits and keys.get("usual_length") is not None and keys.usual_length not in shown:
