@@ -12,14 +12,16 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NoReturn
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.config_files import choices
-from cli.keys import GROUPS, choices_with, known_keys
+from cli.keys import GROUPS, choices_with, config_folders, known_keys
 from cli.names import as_used, name_used
 from cli.signals import INTERRUPTED
 from contracts import NO_ROOM, InputError, NotWritten, interruption_behind
@@ -93,8 +95,6 @@ def judged(
         return 2, explained(error, config, words or None)
     if isinstance(error, (NotWritten, *failed)):
         return 1, str(error)
-    if group := re.match(r"Config group override must be a string or a list. Got (\w+)", str(error)):
-        return 2, f"a group of keys was given {group[1]}; wanted the name of one of its choices. --help lists them."
     if hydra and isinstance(error, TypeError | ValueError) and _raised_in_hydra(error):
         return 2, f"the command line cannot be composed ({error}): a group of keys wants the name of a choice."
     return _of_a_disk(error)
@@ -186,64 +186,63 @@ def input_error(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def _first_paragraph(error: BaseException) -> str:
-    if error.__cause__ is not None and "Error in call to target" in str(error):
-        place = re.search(r"^full_key: (.*)$", str(error), flags=re.MULTILINE)
-        return f"{place.group(1) if place else 'config'}: {error.__cause__} (HYDRA_FULL_ERROR=1 shows where.)"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(line for line in lines if not re.match(r"(full_key|object_type|reference_type)\b", line))
-
-
 def explained(error: BaseException, config: str, words: Sequence[str] | None) -> str:
-    """In one sentence, what a config that is composed from these words (None: the command line's) lacks."""
-    cause = input_error(error)
-    return str(cause) if cause else _with_nearest_key(_first_paragraph(error), config, words)
+    """In one sentence, what is wrong with a config that is composed from these words (None: the command line's).
+
+    Hydra's message is given as it is. Behind it stands what is nearest to the first word whose key, or whose choice of
+    a group, does not exist.
+    """
+    if cause := input_error(error):
+        return str(cause)
+    advice = _advice(config, sys.argv[1:] if words is None else words)
+    message = " ".join(str(error).split())
+    return f"{message.removesuffix('.')}. {advice}" if advice else message
 
 
-def _of_a_part(key: str, words: Sequence[str] | None) -> str:
+def _advice(config: str, words: Sequence[str]) -> str:
+    overrides = list(_parsed(words))
+    for override in overrides:  # first: without its choice, keys of a group are not known
+        key, value = override.key_or_group, override.value()
+        if key in GROUPS.get(config, ()) and isinstance(value, str):
+            added = [path.stem for folder in config_folders(words) for path in (folder / key).glob("*.yaml")]
+            if value not in (names := [*choices(key), *added]):
+                return f"{key}={value} does not exist; choose {', '.join(names)}.{_nearest(value, names)}"
+    known = {*known_keys(config, words), *GROUPS.get(config, ())}
+    for override in overrides:
+        key = override.key_or_group
+        if key == "data.parts" and isinstance(override.value(), dict):
+            return "Say what each part is, key by key: data.parts.NAME.data=triplets data.parts.NAME.path=FILE."
+        if key in known or override.is_add() or override.is_force_add():
+            continue
+        if config == "train" and key.startswith("data.") and (part := _of_a_part(key, known)):
+            return part
+        if others := choices_with(key, config):
+            return f"It is a key of {', '.join(others)}: leave it out."
+        command = "python train.py" if config == "train" else f"python -m {config}"
+        return _nearest(key, known).strip() or f"{command} --help lists the keys."
+    return ""
+
+
+def _parsed(words: Sequence[str]) -> Iterator[Override]:
+    """The words as Hydra reads them, but for those that it does not understand."""
+    parser = OverridesParser.create()
+    for word in words:
+        with contextlib.suppress(HydraException):
+            yield parser.parse_override(word)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known, cutoff=0.4)
+    return f" The nearest is {near}." if near else ""
+
+
+def _of_a_part(key: str, known: Collection[str]) -> str:
     """Of a key that each part of a mixture has, or of a part that nobody has said the data of; else empty."""
-    known = list(known_keys("train", words))
-    if key == "data.parts":
-        return (
-            "data.parts takes no mapping here. Say what each part is, key by key: data.parts.NAME.data=triplets "
-            "data.parts.NAME.path=FILE."
-        )
     place = re.match(r"data\.parts\.[^.]+", key)
     if place is not None and place.group() not in known:
         return (
-            f"there is no key {key!r}: nobody says what {place.group()} is. Say {place.group()}.data=NAME, with one of "
+            f"Nobody says what {place.group()} is. Say {place.group()}.data=NAME, with one of "
             f"{', '.join(choices('data'))}."
         )
-    own = [one for one in known if re.fullmatch(rf"data\.parts\.[^.]+\.{re.escape(key[5:])}", one)]
-    return f"there is no key {key!r}: each part of a mixture has its own, {' and '.join(own)}." if own else ""
-
-
-def _with_nearest_key(message: str, config: str, words: Sequence[str] | None) -> str:
-    """Hydra says which key it does not know; add the known key that looks most like it."""
-    if override := re.search(r"Could not override '([^']+)'", message):
-        if override[1] in GROUPS.get(config, ()):
-            return f"{override[1]}: wanted the name of one of its choices: {', '.join(choices(override[1]))}."
-        if config == "train" and override[1].startswith("data.") and (part := _of_a_part(override[1], words)):
-            return part
-        if others := choices_with(override[1], config):
-            return f"there is no key {override[1]!r}. It is one of {', '.join(others)}: leave it out."
-        near = nearest(override[1], known_keys(config, words), cutoff=0.5)
-        command = "python train.py" if config == "train" else f"python -m {config}"
-        advice = f"The nearest key is {near}." if near else f"{command} --help lists the keys."
-        return f"there is no key {override[1]!r}. {advice}"
-    if there := re.search(r"Multiple values for data@(data\.parts\.[^.]+)\. ", message):
-        return f"{there[1]}.data: the experiment says what it is. Another kind in its place is data@{there[1]}=NAME."
-    if group := re.search(r"In '[^']*': Could not find '([^']+)'|Could not find '([^']+)'", message):
-        name, _, choice = next(found for found in group.groups() if found).rpartition("/")
-        options = re.search(r"Available options in '[^']*':\s*(.*?)(?: Config search path| Set the env|$)", message)
-        known = options[1].split() if options else []
-        near = nearest(choice, known, cutoff=0.4)
-        advice = f" The nearest is {near}." if near else ""
-        return f"{name}={choice} does not exist; choose {', '.join(known) or 'another'}.{advice}"
-    if unknown := re.search(r"Could not override '?([\w/]+)'?\.?\s*No match in the defaults list", message):
-        near = nearest(unknown[1], known_keys(config, words), cutoff=0.4)
-        return f"there is no key {unknown[1]!r}." + (f" The nearest key is {near}." if near else "")
-    alone = re.search(r"node `([^`]+)` is not a container and thus cannot contain `([^`]+)`", message)
-    if alone and any(word.startswith(f"{alone[1]}=") for word in (sys.argv[1:] if words is None else words)):
-        return f"{alone[1]}: wanted a value for each key below it, got one value. Say {alone[1]}.{alone[2]}=..."
-    return message
+    own = [one for one in sorted(known) if re.fullmatch(rf"data\.parts\.[^.]+\.{re.escape(key[5:])}", one)]
+    return f"Each part of a mixture has its own, {' and '.join(own)}." if own else ""

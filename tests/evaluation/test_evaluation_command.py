@@ -107,7 +107,7 @@ BAD = [
     (["encoder={vectors}", "data_root={data}", "output=scores.txt"], ["ends in .json"]),
     (["encoder={vectors}", "data_root={data}", "suite=biosses", "output={vectors}/a/b.json"], ["cannot be written"]),
     (["encoder={vectors}", "data_root={data}", "device=cuda:7"], ["device=cuda:7", "not usable here"]),
-    (["encoder={vectors}", "data_root={data}", "encodr=x"], ["'encodr'", "nearest key is encoder"]),
+    (["encoder={vectors}", "data_root={data}", "encodr=x"], ["'encodr'", "nearest is encoder"]),
     (["encoder={vectors}", "data_root={data}", "action=chek"], ["action='chek'", "fetch"]),
 ]
 

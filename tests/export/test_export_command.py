@@ -153,7 +153,7 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
     assert "Traceback" not in again.stderr
     typo = typed("fromat=onnx")
     assert typo.returncode == 2
-    assert "nearest key is format" in typo.stderr
+    assert "nearest is format" in typo.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

@@ -303,4 +303,6 @@ def test_a_traceback_is_shown_to_who_asks(tiny_run, run_train, tmp_path):
 def test_the_real_command_line_exits_with_2(tiny_run, run_train, tmp_path):
     done = run_train([*tiny_run, "data.max_spam=3", f"output_dir={tmp_path}"])
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "train.py: there is no key 'data.max_spam'. The nearest key is data.max_span.\n"
+    assert done.stderr.startswith("train.py: Could not override 'data.max_spam'. ")
+    assert done.stderr.endswith(" The nearest is data.max_span.\n")
+    assert done.stderr.count("\n") == 1

@@ -361,14 +361,16 @@ def test_no_recipe_is_a_message_and_status_2(place, tmp_path, word):
 def test_a_wrong_key_is_a_message_and_status_2(place, tmp_path):
     status, said = synthesis(*x2(place, tmp_path / "out"), "decai=3")
     assert status == 2
-    assert said == "synthesis: there is no key 'decai'. The nearest key is decay.\n"
+    assert "'decai'" in said
+    assert said.endswith(" The nearest is decay.\n")
 
 
 def test_a_key_of_other_recipes_is_said_to_be_theirs(tmp_path):
     status, said = synthesis("recipe=gense", "decay=100", f"output={tmp_path / 'out'}")
     assert status == 2
-    assert said.startswith("synthesis: there is no key 'decay'. It is one of recipe=dino, recipe=dino_x1,")
-    assert "gense" not in said
+    assert "'decay'" in said
+    assert "It is a key of recipe=dino, recipe=dino_x1," in said
+    assert "recipe=gense" not in said
 
 
 def test_the_commands_of_the_guide(place, tmp_path, minilm_path):
