@@ -315,7 +315,7 @@ class GeneratorModel(Trained):
     log_every_n_steps: int = key(of="log_every_n_steps", meaning="steps between two accuracies", least=1)
 
 
-KINDS: Mapping[str, type] = {  # name of ``model=NAME`` -> its settings
+KINDS: Mapping[str, type[Any]] = {  # name of ``model=NAME`` -> its settings
     "angle": AnglEModel,
     "cosent": CoSENTModel,
     "declutr": DeCLUTRModel,
