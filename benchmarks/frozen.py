@@ -102,7 +102,7 @@ def _staged(name: str, words: str, stages: Mapping[str, str]) -> Case:
             (f"stages.{stage}.data.path", path),
             (f"++stages.{stage}.max_steps", STEPS),
             (f"++stages.{stage}.max_epochs", "null"),
-            (f"++stages.{stage}.batch_size", 8),
+            (f"++stages.{stage}.batch_size", 2 if path == "null" else 8),  # of few that a synthesis accepts
         )
     ]
     return _recipe(name, f"{words} {' '.join(said)}", PLAIN)

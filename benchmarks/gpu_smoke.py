@@ -70,7 +70,7 @@ def write_data(kind: str, folder: Path) -> Path:
 def run(name: str, folder: Path, steps: int, on_gpu: bool) -> list[Line]:
     words = RUNS[name]
     path = write_data(words[1].removeprefix("data="), folder)
-    common = ["backbone=tiny", "batch_size=32", f"max_steps={steps}", "log_every_n_steps=1", "quiet=true", "live=false"]
+    common = ["backbone=tiny", "batch_size=32", f"max_steps={steps}", "log_every_n_steps=1", "quiet=true"]
     common += [f"data.path={path}", f"data.cache_dir={folder / 'cache'}", f"output_dir={folder / 'run'}"]
     common += [] if any("model.lr" in word for word in words) else ["model.lr=0.0005"]
     common += ["precision=bf16"] if on_gpu else ["trainer=cpu"]

@@ -122,7 +122,7 @@ def measure(backbone: Path, folder: Path, case: Case, steps: int, warmup: int) -
     """Train ``warmup`` + ``steps`` steps; also the GiB of the device that they took."""
     data = materials.span_data(folder, backbone, case.documents, *case.spans)
     model = objective("declutr", backbone, token_budget=case.token_budget, recompute=case.recompute, **case.keys)
-    meter, on_gpu = Meter(warmup, warmup + steps, model.hparams.mlm_weight > 0), case.device != "cpu"
+    meter, on_gpu = Meter(warmup, warmup + steps, model.mlm_weight > 0), case.device != "cpu"
     watching = [Profile(case.profile, warmup)] if case.profile else []
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
+from hydra.utils import get_class
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -23,7 +23,10 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+import training.settings  # noqa: F401  configs/ names the classes that it registers
 from benchmarks.texts import ROOT, documents, write_documents
+from command.settings import own_keys
+from contracts.settings import build, settings_class
 from datamodules.documents import DocumentSpans
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.tiny import write_tiny_masked_lm
@@ -181,9 +184,10 @@ def _chosen(group: str, name: str) -> Any:
 
 
 def _made(group: str, name: str, **keys: Any) -> Any:
-    chosen = _chosen(group, name)
     given = {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
-    return instantiate(chosen, _convert_="all", **given)
+    chosen = _chosen(group, name)
+    module = get_class(chosen._target_)
+    return module(build(settings_class(module), {**own_keys(chosen), **given}, f"{group}."))
 
 
 def hush() -> None:

@@ -36,10 +36,10 @@ from benchmarks import materials, texts
 from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 from synthesis.decoding import loop as decoding
-from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
+from synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
 from synthesis.decoding.discriminator import Discriminator
 from synthesis.decoding.encoder_decoder import EncoderDecoder
-from synthesis.decoding.loop import Endings, Sample, decode
+from synthesis.decoding.loop import Sample, StopCriteria, decode
 from synthesis.rules.triplet_rules import Rules
 from synthesis.rules.triplets import filter_shards
 from synthesis.sentences.inputs import open_inputs
@@ -127,8 +127,8 @@ def hypothesis_lengths(ids: PromptIds, corpus: list[str]) -> list[int]:
 
 
 def ours(work: Work, statistics: Statistics, judged: bool, rows: int | None) -> list[str]:
-    class AtLength(Endings):
-        def of(self, sample: Sample) -> Sampled | None:
+    class AtLength(StopCriteria):
+        def of(self, sample: Sample) -> Continuation | None:
             sample.limit = work.lengths[sample.prompt.key]  # type: ignore[index]
             return super().of(sample)
 

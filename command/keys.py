@@ -1,16 +1,14 @@
 """Keys of a config: each value is of the type that its reader declares, and a mistyped name meets the nearest one."""
 
 import dataclasses
-import difflib
 import inspect
 import math
 import re
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -18,7 +16,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from command.config_files import CONFIGS, choices
+from command.settings import resolved
 from contracts import InputError
+from contracts.settings import check_type, cut, refuse_unknown
 
 GROUPS = {
     "train": ("model", "data", "trainer", "logger", "experiment"),
@@ -27,15 +27,6 @@ GROUPS = {
 }
 Kind = TypeVar("Kind")
 LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
-MOST_SHOWN = 200  # characters of a value
-NAMES = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    Mapping: "keys with their values",
-}
-SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
 
 
 def declared(reader: type | Callable[..., Any]) -> dict[str, Any]:
@@ -75,16 +66,7 @@ def check_types(node: Mapping[Any, Any], wanted: Mapping[str, Any], prefix: str 
             refuse_unknown(map(str, value), below, f"{prefix}{key}.")
             check_types(value, below, f"{prefix}{key}.")
             continue
-        value = resolved(value)
-        if not _fits(value, type_):
-            raise InputError(
-                f"{prefix}{key}={cut(repr(value))}: wanted {_described(type_)}, got {type(value).__name__}."
-            )
-
-
-def resolved(value: Any) -> Any:
-    """A config as plain mappings and lists, with what they take from other keys; any other value as it is."""
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        check_type(f"{prefix}{key}", resolved(value), type_)
 
 
 def check_numbers(cfg: DictConfig) -> None:
@@ -110,51 +92,6 @@ def _numbers(node: Any, key: str) -> Iterator[tuple[str, float]]:
         for name, value in node.items() if isinstance(node, dict) else enumerate(node):
             if key or name != "hydra":
                 yield from _numbers(value, f"{key}.{name}" if key else str(name))
-
-
-def cut(value: Any) -> str:
-    """A value as it is shown in a message: not all of a megabyte."""
-    text = str(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    origin = typing.get_origin(wanted)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in typing.get_args(wanted))
-    if origin is Literal:
-        return value in typing.get_args(wanted)
-    parts = [part for part in typing.get_args(wanted) if part is not Ellipsis]
-    wanted = origin or wanted
-    if wanted in (None, types.NoneType):
-        return value is None
-    if wanted in (int, float):
-        return isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
-    if wanted in (str, Path):
-        return isinstance(value, str)
-    if wanted in (Sequence, list, tuple):
-        alike = parts[0] if len(parts) == 1 else Any
-        return isinstance(value, list | tuple) and all(_fits(one, alike) for one in value)
-    return isinstance(value, wanted) if wanted in (bool, dict, Mapping) else True
-
-
-def _described(wanted: Any) -> str:
-    origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
-    if origin in (Union, types.UnionType):
-        return " or ".join(_described(one) for one in parts)
-    if origin is Literal:
-        return ", ".join(map(str, parts))
-    if wanted in (None, types.NoneType):
-        return "null"
-    if origin in (Sequence, list, tuple):
-        known = [SEVERAL[one] for one in (parts[0], *typing.get_args(parts[0])) if one in SEVERAL]
-        return f"a list of {' or '.join(known)}" if known else "a list"
-    return NAMES.get(origin or wanted, str(wanted))
-
-
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that looks most like it, if any does."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def settings(kind: type[Kind], given: Any, prefix: str = "", besides: Iterable[str] = ()) -> Kind:
@@ -211,18 +148,6 @@ def of_defaults(kind: type[Kind], config: str, **given: Any) -> Kind:
     """What the keys of ``configs/CONFIG.yaml`` that are called like its fields make, but for those that are given."""
     defaults: Any = OmegaConf.load(CONFIGS / f"{config}.yaml")
     return kind(**{name: defaults[name] for name in _fields(kind)} | given)
-
-
-def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str = "") -> None:
-    """Raise InputError for the first key that does not exist, as +KEY=... brings one."""
-    known = sorted(known)
-    for key in given:
-        if key not in known:
-            near = nearest(key, known)
-            every = f"There are {', '.join(known)}." if prefix else "--help lists them."
-            raise InputError(
-                f"{prefix}{key}: there is no such key. {f'The nearest is {prefix}{near}.' if near else every}"
-            )
 
 
 def known_keys(config: str, words: Sequence[str] | None = None) -> Iterator[str]:

@@ -17,7 +17,7 @@ from command.meanings import filled
 from command.names import as_used
 from command.processes import find_ranks, local_rank
 from command.statuses import exit_statuses
-from command.words import check_outputs, check_words
+from command.words import check_paths, check_words
 
 CHATTY = (
     "httpx",
@@ -51,7 +51,7 @@ def command_line(
         log_to_terminal(quiet=bool(cfg.get("quiet")))
         with exit_statuses(failed=failed, config=config):
             check_numbers(cfg)
-            check_outputs(cfg)
+            check_paths(cfg)
             check_types(cfg, declared(keys) if keys else {})
             status = run(cfg)
         if status:  # else a multirun goes on

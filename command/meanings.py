@@ -1,5 +1,7 @@
-"""What each key means, for ``--help`` and the page of keys: the comments of ``configs/`` are its documentation."""
+"""What each key means, for ``--help`` and the page of keys: by the fields of classes of settings, and by the comments
+of the files of ``configs/`` whose keys have no class."""
 
+import dataclasses
 import re
 import textwrap
 from collections.abc import Iterator
@@ -10,6 +12,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from command.config_files import CONFIGS
+from command.settings import FOLDER, REGISTERED
+from contracts.settings import keys_of as settings_keys
 
 TASK = "task"  # keys of a task in a YAML file of the reader's
 NOT_KEYS = ("_target_", "defaults", "hydra")
@@ -37,6 +41,51 @@ def keys_of(path: Path) -> list[Key | str]:
         of_a_group = path.parent not in (CONFIGS, CONFIGS / TASK) and "@package _global_" not in source
         found += _keys(root, f"{path.parent.name}." if of_a_group else "", lines, source)
     return [one for _, one in sorted([*found, *_comments(lines)], key=lambda pair: pair[0])]
+
+
+def keys_of_settings(kind: Any, prefix: str) -> Iterator[Key]:
+    """The keys of a class of settings by their full names, those below a key behind it."""
+    for one in settings_keys(kind):
+        name = f"{prefix}{one.name}"
+        if dataclasses.is_dataclass(one.type):
+            yield Key(name, "", one.meaning)
+            yield from keys_of_settings(one.type, f"{name}.")
+        else:
+            written = one.written
+            plain = written if isinstance(written, str) and written else flow(written)
+            yield Key(name, plain, "; ".join(filter(None, [", ".join(one.choices), one.meaning])))
+
+
+def keys_with_settings(path: Path, group: str, package: str) -> list[Key | str]:
+    """The keys of a file and of the classes of settings that it names, with the file's defaults where it has some.
+
+    ``package`` is where its keys stand: ``data``, or ``data.parts.NAME`` of a part of a mixture.
+    """
+    keys = keys_of(path)
+    if package != group:
+        keys = [one._replace(name=one.name.replace(group, package, 1)) if isinstance(one, Key) else one for one in keys]
+    written = {one.name: one.default for one in keys if isinstance(one, Key)}
+    fields = list[Key]()
+    for name in _made_of(path):
+        if name.startswith(f"/{FOLDER}/"):
+            settings, _, place = name.removeprefix(f"/{FOLDER}/").partition("@")
+            place = package if place == "_here_" else place
+            fields += keys_of_settings(REGISTERED[settings], f"{place}." if place else "")
+    known = {one.name for one in fields}
+    others = [one for one in keys if isinstance(one, str) or one.name not in known]
+    return [*others, *(one._replace(default=written.get(one.name, one.default)) for one in fields)]
+
+
+def _made_of(path: Path) -> list[str]:
+    """What stands in the defaults list of a file, but for choices."""
+    entries = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", [])
+    return [entry for entry in entries if isinstance(entry, str) and entry != "_self_"]
+
+
+def flow(value: Any) -> str:
+    """A value as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    return text.removesuffix("...\n").strip()
 
 
 def about(path: Path) -> str:
@@ -96,18 +145,16 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
     hydra = values.pop("hydra")
     choices, known = hydra["runtime"]["choices"], set[str]()
     pages = []
-    for title, path in _files(hydra["job"]["config_name"], choices):
+    for title, place, keys in _sources(hydra["job"]["config_name"], choices):
         rows = [title] if title else []
-        for one in keys_of(path):
+        for one in keys:
             if isinstance(one, str):
                 rows += [*([""] if len(rows) > bool(title) else []), filled(f"# {one}", "# ")]
                 continue
-            if place := title.partition("=")[0].partition("@")[2]:  # of a part of a mixture
-                one = one._replace(name=one.name.replace("data", place, 1))
             if (value := _value(values, one.name)) is not _MISSING:
                 if isinstance(value, dict) and any(isinstance(entry, dict) for entry in value.values()):
                     one = one._replace(default="")  # parts, whose keys follow
-                if one.name not in known or (one.meaning and path.parent.name not in RECIPES):
+                if one.name not in known or (one.meaning and place not in RECIPES):
                     rows.append(_row(one.name, value, one))
                 if one.default:
                     known.add(one.name)
@@ -121,25 +168,29 @@ def _keys_and_meanings(*, _root_: DictConfig) -> str:
 _MISSING = object()
 
 
-def _files(config: str, choices: dict[str, Any]) -> Iterator[tuple[str, Path]]:
-    """The title and the path of each file that was composed, where it is one of ours; recipes of others' keys last."""
-    yield "", CONFIGS / f"{config}.yaml"
+def _sources(config: str, choices: dict[str, Any]) -> Iterator[tuple[str, str, list[Key | str]]]:
+    """The title, the group and the keys of all that was composed, where it is ours; recipes of others' keys last."""
+    yield from _included("", "", CONFIGS / f"{config}.yaml", "")
     first, last = ([group for group in groups if group in choices] for groups in (FIRST, RECIPES))
     between = [group for group in choices if group not in (*first, *last) and not group.startswith("hydra")]
-    for group in [*first, *between, *last]:
-        folder = CONFIGS / group.partition("@")[0]
-        yield from _included(f"{group}={choices[group]}", folder / f"{choices[group]}.yaml")
+    for chosen in [*first, *between, *last]:
+        group, _, part = chosen.partition("@")
+        path = CONFIGS / group / f"{choices[chosen]}.yaml"
+        yield from _included(f"{chosen}={choices[chosen]}", group, path, part or group)
 
 
-def _included(title: str, path: Path) -> Iterator[tuple[str, Path]]:
-    """A file, and those that it is made of."""
+def _included(title: str, group: str, path: Path, package: str) -> Iterator[tuple[str, str, list[Key | str]]]:
+    """A file, and what it is made of: classes of settings, whose keys are its own, and other files.
+
+    ``package`` is where its keys stand: ``data``, or ``data.parts.NAME`` of a part of a mixture.
+    """
     if not path.is_file():
         return
-    yield title, path
-    for entry in yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []):
-        if isinstance(entry, str) and entry != "_self_":
-            folder = CONFIGS if entry.startswith("/") else path.parent
-            yield from _included("", folder / f"{entry.removeprefix('/')}.yaml")
+    yield title, group, keys_with_settings(path, group, package)
+    for name in _made_of(path):
+        if not name.startswith(f"/{FOLDER}/"):
+            folder = CONFIGS if name.startswith("/") else path.parent
+            yield from _included("", group, folder / f"{name.removeprefix('/')}.yaml", package)
 
 
 def _value(values: Any, name: str) -> Any:
@@ -180,7 +231,7 @@ def _shown(value: Any) -> str:
         words = "to be given" if value == "???" else in_words(value)
         text = f"({words.replace('`', '')})" if words else " ".join(value.split()) or "''"
     elif isinstance(value, dict | list):
-        text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).strip()
+        text = flow(value)
     else:
         text = yaml.safe_dump(value).partition("\n")[0]
     return text if len(text) <= MOST else f"{text[: MOST - 4]} ..."

@@ -21,10 +21,11 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from command.config_files import choices
-from command.keys import GROUPS, choices_with, config_folders, known_keys, nearest
+from command.keys import GROUPS, choices_with, config_folders, known_keys
 from command.names import as_used, name_used
 from command.signals import INTERRUPTED
 from contracts import NO_ROOM, InputError, NotWritten, interruption_behind
+from contracts.settings import nearest
 
 # Two idle OpenMP threads that spin make everything 15 times slower as soon as something else wants their cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -179,15 +180,10 @@ def _of_a_disk(error: BaseException) -> tuple[int, str] | None:
 
 
 def input_error(error: BaseException | None) -> BaseException | None:
-    """Hydra wraps what a constructor raised; the sentence meant for the user is further down. Of a part of a mixture it
-    is said which, as its keys are called otherwise there."""
-    part = None
+    """Hydra wraps what a constructor raised; the sentence meant for the user is further down."""
     while error is not None and not isinstance(error, InputError):
-        part = part or re.search(r"^full_key: (data\.parts\.\S+)$", str(error), flags=re.MULTILINE)
         error = error.__cause__ or error.__context__
-    if error is None or part is None:
-        return error
-    return InputError(f"{part[1]}, where data.KEY is {part[1]}.KEY: {error}")
+    return error
 
 
 def explained(error: BaseException, config: str, words: Sequence[str] | None) -> str:

@@ -3,6 +3,7 @@
 import importlib
 import os
 import traceback
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ def found_at(target: str) -> Any:
         return getattr(importlib.import_module(module), name, None)
     except (ImportError, ValueError, TypeError):
         return None
+
+
+def is_allowed(target: str, allowed: Sequence[str]) -> bool:
+    """Whether a target begins with one of the prefixes of ``allow_targets``."""
+    return any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed)
 
 
 def imported(key: str, target: str) -> Any:

@@ -10,23 +10,27 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from command.config_files import choices
-from command.keys import GROUPS, cut
-from contracts import InputError, check_local_output
+from command.keys import GROUPS
+from contracts import InputError, check_local_input, check_local_output
+from contracts.settings import cut
 
 # What Hydra builds of its own config, whoever names the class; what stands for something else may be one
 BUILT = re.compile(r"hydra(\.(callbacks|job_logging|hydra_logging)(\..*)?|\.launcher|\.sweeper)?")
 # What other libraries call a batch that is learnt from in parts
 ACCUMULATED = re.compile(r"([\w-]+\.)*(accumulat\w*|(grad|gradient)_accum\w*|n_accum\w*)")
 # Last names of the keys under which a command writes, of whatever group of keys
-WRITTEN = ("output", "output_dir", "cache_dir", "publish", "save_dir")
+WRITTEN = ("output", "output_dir", "cache_dir", "publish", "save_dir", "dirpath", "default_root_dir")
+# and of those that name what is read from this machine alone: models, runs, tables and records
+HERE = ("backbone", "encoder", "run", "runs", "data_root", "resume", "ranges", "annotations", "sentences_from")
 HYDRAS = ("hydra.run.dir", "hydra.sweep.dir")
+OF_A_LIST = re.compile(r"(\.\d+)+$")  # the place of a value in its list
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
 PART = "data@data.parts."  # what names the data of a part of a mixture begins so
 
 
 def check_words(config: str, words: Sequence[str]) -> None:
     """Each group of keys is given the name of a choice, nothing names code for Hydra itself to run, nobody wants
-    accumulated gradients, and nothing is to be written to an address.
+    accumulated gradients, and no address stands where a path on this machine is wanted.
 
     Raises:
         InputError: one is not, or does.
@@ -34,8 +38,7 @@ def check_words(config: str, words: Sequence[str]) -> None:
     for word in words:
         said = word.lstrip("+~")
         key, _, value = said.partition("=")
-        if is_written(key) or key in HYDRAS:  # Hydra makes these folders before the command begins
-            check_local_output(key, value.strip("'\""))
+        _check_path(key, value.strip("[]'\""))  # Hydra makes folders before the command begins
         if BUILT.fullmatch(key) or NAMED.match(said):
             raise InputError(
                 f"{cut(word)}: Hydra would build what it names before the command begins, and its code is not run. "
@@ -54,19 +57,22 @@ def check_words(config: str, words: Sequence[str]) -> None:
             _check_group(key, word)
 
 
-def is_written(key: str) -> bool:
-    """Whether a command writes to the path that this key names."""
-    return key.rpartition(".")[2] in WRITTEN
-
-
-def check_outputs(cfg: DictConfig) -> None:
+def check_paths(cfg: DictConfig) -> None:
     """
     Raises:
-        InputError: something would be written to an address, which can stand in a YAML file, too.
+        InputError: something would be written to an address, which can stand in a YAML file, too; or read from one,
+            and is no text.
     """
     for key, value in _texts(OmegaConf.to_container(cfg, resolve=False), ""):
-        if is_written(key):
-            check_local_output(key, value)
+        _check_path(OF_A_LIST.sub("", key), value)
+
+
+def _check_path(key: str, value: str) -> None:
+    name = key.rpartition(".")[2]
+    if name in WRITTEN or key in HYDRAS:
+        check_local_output(key, value)
+    elif name in HERE:
+        check_local_input(key, value)
 
 
 def _texts(node: Any, key: str) -> Iterator[tuple[str, str]]:

@@ -19,8 +19,9 @@ from command.children import check_number
 from command.devices import device_of
 from command.keys import config_folders, of_defaults
 from command.line import command_line
+from comparison.outputs import COMPARISON, ENTRIES
 from contracts import InputError
-from files.claims import check_output_folder
+from files.ownership import check_owner, claim_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,8 +67,7 @@ def run(cfg: DictConfig) -> int:
     if cfg.output is None:
         raise InputError("output is not set: the folder that the report is written into. Say output=FOLDER.")
     output = Path(cfg.output).expanduser()
-    if output.exists() and not output.is_dir():
-        raise InputError(f"output={output}: wanted a folder, but this is a file. Name another.")
+    check_owner("output", output, COMPARISON)
     if cfg.wandb:
         from training.wandb_login import check_wandb
 
@@ -82,10 +82,8 @@ def run(cfg: DictConfig) -> int:
     if cfg.runs is not None:
         raise InputError("runs and race are both set; compare finished runs, or train a race. Leave one of them out.")
     from comparison.race import plan, train_all
-    from comparison.report import check_replaceable
 
     check_number("parallel", cfg.parallel)
-    check_replaceable(output)  # not after hours
     race = plan(OmegaConf.to_container(cfg.race, resolve=True), cfg.budget, cfg.seeds, output)  # type: ignore[arg-type]
     options = [f"--config-dir={folder}" for folder in config_folders(sys.argv[1:])]
     options += [word for word in sys.argv[1:] if word.startswith("hydra.searchpath=")]
@@ -107,12 +105,10 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     from comparison.collect import collect
     from comparison.contrasts import choose_headline
     from comparison.reference import TFIDF, tfidf_arm
-    from comparison.report import check_replaceable, compare, sections, write_report
+    from comparison.report import compare, sections, write_report
     from comparison.selection import select
 
     began = time.perf_counter()
-    check_replaceable(output)
-    check_output_folder("output", output)
     runs, left_out = collect(patterns)
     runs, not_compared = select(runs, cfg.headline)
     for one in not_compared:
@@ -122,6 +118,7 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
         raise InputError(f"runs: nothing was scored in any of the {len(not_compared)}. {left_out[-1].reason}")
     if cfg.strict and left_out:
         raise InputError(f"strict=true: {left_out[0].reason}")
+    claim_folder("output", output, COMPARISON, ENTRIES)
     arms = arms_of(runs)
     headline = choose_headline(arms, cfg.headline)
     if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):

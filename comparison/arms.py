@@ -26,7 +26,6 @@ NOT_A_SETTING = {
     "log_every_n_steps",
     "data_root",
     "hydra",
-    "live",
     "_wandb",
     "at_start",
 }

@@ -17,6 +17,8 @@ SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': "''",
+    "[": "{[}",  # behind the end of a row it would begin a length
+    "*": "{*}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from command.children import start
 from command.signals import INTERRUPTED, TERMINATED, exit_on_sigterm
 from files.manifest import is_finished
+from files.ownership import LOCK
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +78,7 @@ class Running:
             options = [word for word in job.words if word.startswith("-")]  # Hydra reads no words behind an option
             words = [word for word in job.words if not word.startswith("-")]
             process = start(
-                # a page of each is for nobody to look at, and takes seconds that a race counts; its words may want it
-                [sys.executable, str(TRAIN), *options, "live=false", *words, f"output_dir={job.folder}"],
+                [sys.executable, str(TRAIN), *options, *words, f"output_dir={job.folder}"],
                 {**_importing_alike(), **place},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -256,7 +256,7 @@ def _followed(process: "subprocess.Popen[str]", job: Job, verdict: Callable[[Job
 
 def _wait_for_another(job: Job, running: Running) -> None:
     """A run of an earlier command that was killed may still be saving its state."""
-    path = job.folder / ".hydra" / "lock"
+    path = job.folder / LOCK
     while path.exists() and not running.ended_by:
         try:
             with FileLock(path).acquire(timeout=1):

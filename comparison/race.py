@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from comparison.collect import CLOCK, in_turn, labels_of, read_run
+from comparison.outputs import COMPARISON, ENTRIES
 from comparison.processes import Done, Job, run_all
 from comparison.reference import UNTRAINED, untrained_job
 from contracts import InputError
-from files.claims import differences
 from files.manifest import Damaged, is_finished, read_record, write_record
+from files.ownership import claim_folder, differences
 from files.whole import remove
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ def plan(race: Mapping[str, Any], budget: Mapping[str, Any] | None, seeds: Seque
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError(f"seeds={numbers}: wanted one or more numbers, each once.")
     words = {str(label): [*map(str, common), *map(str, own)] for label, own in arms.items()}
+    claim_folder("output", output, COMPARISON, ENTRIES)
     _keep(output / "race.json", {"arms": words, "budget": amounts})
     return Race(words, numbers, (str(kind), float(amount)))
 

@@ -13,19 +13,16 @@ from comparison import ranking as ranked
 from comparison.arms import Arm
 from comparison.collect import LeftOut
 from comparison.contrasts import Contrast, Headline, Standing, contrasts, ranking
+from comparison.outputs import CSV, LATEX, MARKDOWN, NUMBERS, PAGE
 from comparison.probes import Probe, explorer, neighbours, shown_of, turned
 from comparison.settings import settings_figures
 from comparison.training_curves import curves_of, training
 from files import curves, page
-from files.claims import MARK, leave_mark, refuse_others
 from files.figure import draw
-from files.manifest import Damaged, read_record
 from files.page import Section
 from files.tables import Table
 from files.whole import write_whole
 
-PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
-LATEX, CSV = "table.tex", "table.csv"
 TITLE = "Objectives head to head"
 HERE = Path(__file__).parent
 MOST_ROWS = 500  # of a table on a page; the numbers have all
@@ -100,17 +97,10 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
 
 
 def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command: str = "") -> dict[str, Path]:
-    """report.html, report.md, table.tex, table.csv, comparison.json and pictures/; what was written, by its name.
-
-    Raises:
-        InputError: a file of another's has one of these names.
-    """
+    """report.html, report.md, table.tex, table.csv, comparison.json and pictures/; what was written, by its name."""
     pictures = output / "pictures"
     whole = sections(one, output, neighbours_of)
     figures = [figure for section in whole for figure in section.figures]
-    names = [f"pictures/{figure.name}.{kind}" for figure in figures for kind in ("png", "svg", "pdf")]
-    check_replaceable(output, names)
-    leave_mark(output, [PAGE, MARKDOWN, NUMBERS, LATEX, CSV, *names])
     drawn = draw(figures, pdf=True)
     written = dict[str, Path]()
     for name, found in drawn.items():
@@ -150,20 +140,6 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
         scripts.append((HERE / "explore.js").read_text(encoding="utf-8"))
         data["explorer"] = explorer(one.probes, shown_of(one.probes))
     return {"scripts": scripts, "data": data}
-
-
-def check_replaceable(output: Path, pictures: Sequence[str] = ()) -> None:
-    """Check that what the report replaces is an earlier one's: by its mark, or by the numbers that all have left.
-
-    Raises:
-        InputError: it is not.
-    """
-    try:
-        before = read_record(output / NUMBERS)
-    except (OSError, Damaged):
-        before = {}
-    earlier = not (output / MARK).exists() and {"headline", "arms", "ranking"} <= before.keys()
-    refuse_others("output", output, (PAGE, MARKDOWN, NUMBERS, LATEX, CSV, *pictures), known=lambda name: earlier)
 
 
 def _of_page(section: Section) -> Section:

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from command.keys import nearest
 from comparison.collect import STOPPED
+from comparison.outputs import COMPARISON, ENTRIES
 from comparison.processes import Done, Job
 from comparison.sweep_file import TRIALS, Sweep, words_of
 from contracts import InputError
-from files.claims import hold
+from contracts.settings import nearest
 from files.manifest import is_finished, read_record, write_record
 from files.metrics import read_rows
+from files.ownership import check_output_folder, check_owner, claim_folder, write_marker
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -35,10 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("comparison.sweep")
 
 STORAGES = {"sqlite": "sweep.db", "journal": "sweep.journal"}  # a journal is for machines that share the folder
-SIGN, GONE_AFTER = ".sweeping", 180.0  # of life, in a trial's folder; seconds after which another machine takes it over
+GONE_AFTER = 180.0  # seconds without a sign of life after which another machine takes a trial over
 MACHINE = "machine"
 LOCK = ".sweep.lock"  # of what two machines must not do at once
-HELD = ".sweep.held"  # by the one command that runs a sweep with sqlite
 
 
 class Trials:
@@ -117,7 +117,7 @@ class Trials:
         with self._lock, FileLock(self.output / LOCK):
             frozen = self._all()[number]
             drawn = set(frozen.params) == set(self.sweep.parameters)  # not where a kill came while it was drawn
-            sign = self._folder(frozen.params) / SIGN if drawn else None
+            sign = sign_of(self._folder(frozen.params)) if drawn else None
             alive = sign is not None and sign.exists() and time.time() - sign.stat().st_mtime < GONE_AFTER
             elsewhere = frozen.user_attrs.get(MACHINE) != socket.gethostname()
             if frozen.state.name != "RUNNING" or (self.storage == "journal" and elsewhere and alive):
@@ -170,8 +170,8 @@ class Trials:
 
     def _sign(self, folder: Path) -> None:
         if self.storage == "journal":
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / SIGN).touch()
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            sign_of(folder).touch()
 
     def verdict(self, job: Job) -> str:
         """Why this trial should end, or nothing; asked while it runs."""
@@ -250,10 +250,17 @@ class Trials:
             return float(one.value or 0.0), f"trial {one.number}: {' '.join(words_of(one.params))}"
 
 
+def sign_of(folder: Path) -> Path:
+    """The file whose time is the last sign of life of the trial in this folder. It lies beside the folder, which has to
+    be empty when its run begins.
+    """
+    return folder.with_name(f".{folder.name}.sweeping")
+
+
 def _open(sweep: Sweep, output: Path, name: str, storage: str) -> "Study":
     """
     Raises:
-        InputError: the folder is none, another command is at work in it, or its record is damaged.
+        InputError: the folder holds something else, another command is at work in it, or its record is damaged.
     """
     import optuna
     from optuna.storages import JournalStorage, RDBStorage
@@ -265,12 +272,12 @@ def _open(sweep: Sweep, output: Path, name: str, storage: str) -> "Study":
     path = output / STORAGES[storage]
     if other := next((one for one in STORAGES if one != storage and (output / STORAGES[one]).exists()), None):
         raise InputError(f"output={output} holds a sweep with storage={other}. Say storage={other}.")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        if storage == "sqlite" and not hold(output / HELD):
-            raise InputError(f"output={output}: another command is at work on this sweep. Wait for its end.")
-    except OSError as error:
-        raise InputError(f"output={output}: wanted a folder to write in ({error.strerror}). Choose another.") from error
+    if storage == "sqlite":
+        claim_folder("output", output, COMPARISON, ENTRIES)
+    else:  # several machines share it
+        check_owner("output", output, COMPARISON)
+        check_output_folder("output", output)
+        write_marker(output, COMPARISON, ENTRIES)
     rungs = sweep.rungs
     pruner = optuna.pruners.SuccessiveHalvingPruner(rungs.first, rungs.eta) if rungs else optuna.pruners.NopPruner()
     with _sound(path):

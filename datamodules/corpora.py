@@ -12,7 +12,7 @@ SIMCSE = f"{HUB}/datasets/princeton-nlp/datasets-for-simcse/resolve/main"
 USEB = "https://public.ukp.informatik.tu-darmstadt.de/kwang/unsupse-benchmark/tsdae-evaluation"
 
 
-class Piece(NamedTuple):
+class CorpusFile(NamedTuple):
     """A file of a corpus, or with ``listed`` as many as a list of addresses names."""
 
     name: str  # in the folder of the corpus; of listed ones what their names begin with
@@ -25,18 +25,18 @@ class Piece(NamedTuple):
 class Corpus(NamedTuple):
     about: str
     licence: str
-    pieces: tuple[Piece, ...]  # none: it is made of what this machine has
+    pieces: tuple[CorpusFile, ...]  # none: it is made of what this machine has
     then: str  # words of train.py, for the folder FOLDER in ROOT
 
 
-def _listed(name: str, rows: int, repository: str, config: str) -> Piece:
+def _listed(name: str, rows: int, repository: str, config: str) -> CorpusFile:
     """The training split of a data set on the hub, as Parquet."""
     address = f"{HUB}/api/datasets/sentence-transformers/{repository}/parquet/{config}/train"
-    return Piece(name, File(f"{name}.json", address), rows, listed=True)
+    return CorpusFile(name, File(f"{name}.json", address), rows, listed=True)
 
 
-def _domain(name: str) -> Piece:
-    return Piece(
+def _domain(name: str) -> CorpusFile:
+    return CorpusFile(
         f"{name}.txt", File("data-train.zip", f"{USEB}/data-train.zip"), None, f"{name}/unsupervised/train.txt"
     )
 
@@ -46,7 +46,7 @@ CORPORA = {
     "simcse_nli": Corpus(
         "premise, entailment and contradiction of SNLI and MNLI, as SimCSE and GenSE train on them",
         "none stated (SNLI CC BY-SA 4.0; MNLI: several)",
-        (Piece(NLI, File(NLI, f"{SIMCSE}/{NLI}"), 275_601),),
+        (CorpusFile(NLI, File(NLI, f"{SIMCSE}/{NLI}"), 275_601),),
         f"experiment=simcse_sup data.path=FOLDER/{NLI}",
     ),
     "nli_pairs": Corpus(
@@ -58,7 +58,7 @@ CORPORA = {
     "wiki1m": Corpus(
         "sentences of Wikipedia, as unsupervised SimCSE trains on them",
         "none stated (Wikipedia CC BY-SA)",
-        (Piece(WIKI, File(WIKI, f"{SIMCSE}/{WIKI}"), 1_000_000),),
+        (CorpusFile(WIKI, File(WIKI, f"{SIMCSE}/{WIKI}"), 1_000_000),),
         f"experiment=simcse_unsup data.path=FOLDER/{WIKI}",
     ),
     "tsdae": Corpus(
@@ -81,7 +81,6 @@ CORPORA = {
         "summary lines of the installed packages' docstrings, what follows them, and the task of finding it",
         "that of each package",
         (),
-        "model=simcse model.mlp=false model.pooling=mean data=qa data.path=FOLDER/pairs.jsonl evaluation.suite=pydocs "
-        "evaluation.data_root=ROOT",
+        "model=pairs data=qa data.path=FOLDER/pairs.jsonl evaluation.suite=pydocs evaluation.data_root=ROOT",
     ),
 }

@@ -3,8 +3,7 @@
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +11,13 @@ from contracts import InputError, RetrievalTask, SpanBatch
 from datamodules.hub_sets import HubKeys
 from datamodules.pydocs import PydocsSource
 from datamodules.records import Record
+from datamodules.settings import Data, DocumentData, ModuleData, SpanData
 from datamodules.sources import DocumentSource, TextSource
-from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, MaskHow, SpanBatches, choose_max_span
-from datamodules.spans import Positive, SpanRule, Window
-from datamodules.text_data import Cut, TextData
-from datamodules.text_prompts import Prompts
+from datamodules.span_batches import LONGEST_SPAN, SHORTEST_SPAN, SpanBatches, choose_max_span
+from datamodules.spans import SpanRule
+from datamodules.text_data import TextData, Truncation
 from datamodules.text_to_ids import LengthRule, LongDocuments
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 from datamodules.tokenizer import special_tokens, word_start_table
 
 LOOKED_AT = 100  # documents, to say what of spans is cut
@@ -26,28 +25,7 @@ LOOKED_AT = 100  # documents, to say what of spans is cut
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class SpanKeys(TextData):
-    """How spans are drawn from documents."""
-
-    anchors_per_document: int
-    positives_per_anchor: int
-    min_span: int
-    max_span: int | Literal["auto"]
-    window: Window
-    positive: Positive
-    align_to_words: bool
-    min_document_length: int | None
-    length_unit: Literal["tokens", "words"]
-    lowercase: bool
-    mlm_probability: float
-    mask_how: MaskHow | None
-    mask_token: str | None
-    equalise_spans_to: int | None
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class DocumentSpans(SpanKeys):
+class DocumentSpans(TextData):
     """Anchors and positives drawn from long documents; a subclass says where these are.
 
     Lengths are tokens, special tokens not counted, but for ``max_length``, which counts them.
@@ -60,49 +38,49 @@ class DocumentSpans(SpanKeys):
     goes over them twice; and documents must be as long as those 2 need, so that both draw from the same ones.
     """
 
+    settings: SpanData
     yields = SpanBatch
     content_sum = "ids_sha256"
 
-    max_length: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        self.max_length = self.settings.max_length
         self.documents = self.open_documents()
         self.rule = SpanRule(
-            anchors=self.anchors_per_document,
-            positives=self.positives_per_anchor,
-            min_span=self.min_span,
-            max_span=LONGEST_SPAN if self.max_span == "auto" else self.max_span,
-            window=self.window,
-            positive=self.positive,
+            anchors=self.settings.anchors_per_document,
+            positives=self.settings.positives_per_anchor,
+            min_span=self.settings.min_span,
+            max_span=LONGEST_SPAN if self.settings.max_span == "auto" else self.settings.max_span,
+            window=self.settings.window,
+            positive=self.settings.positive,
         )
-        self.most_anchors = max(self.anchors_per_document, self.equalise_spans_to or 0)
-        self.passes = passes_per_epoch(self.anchors_per_document, self.equalise_spans_to)
+        self.most_anchors = max(self.settings.anchors_per_document, self.settings.equalise_spans_to or 0)
+        self.passes = passes_per_epoch(self.settings.anchors_per_document, self.settings.equalise_spans_to)
         self._check()
 
     @abstractmethod
     def open_documents(self) -> DocumentSource:
         """Where the documents come from; they are not read yet."""
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return RowsOfDocuments(self.documents)
 
     def reading(self, tokenizer: Any) -> LongDocuments:
         """Under ``auto`` the store holds every document that the shortest spans could be drawn from."""
         rule = self._length_rule()
-        smallest = rule._replace(max_span=SHORTEST_SPAN) if self.max_span == "auto" else rule
-        shortest = self.min_document_length
+        smallest = rule._replace(max_span=SHORTEST_SPAN) if self.settings.max_span == "auto" else rule
+        shortest = self.settings.min_document_length
         if shortest is None:
             shortest = max(2 * smallest.anchors * smallest.max_span, smallest.tokens_needed)
-        rule_of_store = LengthRule(shortest, self.length_unit, smallest.tokens_needed)
-        return LongDocuments(tokenizer, rule_of_store, lowercase=self.lowercase)
+        rule_of_store = LengthRule(shortest, self.settings.length_unit, smallest.tokens_needed)
+        return LongDocuments(tokenizer, rule_of_store, lowercase=self.settings.lowercase)
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
         lengths = np.diff(store.offsets)
-        specials, longest = special_tokens(tokenizer, mask_token=self.mask_token), self.max_length
-        if self.max_span == "auto":
+        specials, longest = special_tokens(tokenizer, mask_token=self.settings.mask_token), self.max_length
+        if self.settings.max_span == "auto":
             max_span = choose_max_span(lengths, self._length_rule(), longest - specials.number)
-            min_span = min(self.min_span, max(1, max_span // 4))
+            min_span = min(self.settings.min_span, max(1, max_span // 4))
             self.rule = self.rule._replace(max_span=max_span, min_span=min_span)
             log.info("data.max_span=auto: spans of %d to %d tokens", min_span, max_span)
         self.rows = np.flatnonzero(lengths >= self._min_tokens())
@@ -111,24 +89,24 @@ class DocumentSpans(SpanKeys):
             store,
             specials,
             self.rule,
-            seed=self.seed,
+            seed=self.settings.seed,
             max_length=longest,
-            mlm_probability=self.mlm_probability,
-            mask_how=self.mask_how or "bert",
-            starts_word=word_start_table(tokenizer) if self.align_to_words else None,
+            mlm_probability=self.settings.mlm_probability,
+            mask_how=self.settings.mask_how or "bert",
+            starts_word=word_start_table(tokenizer) if self.settings.align_to_words else None,
         )
         return len(self.rows)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> SpanBatch:
         return self.batches(pass_index, self.rows[self.subset[examples]])
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Truncation]:
         drawn = f"spans of {self.rule.min_span} to {self.rule.max_span} tokens"
-        return [Cut(drawn, self.max_length, self.batches.share_behind(self.rows[:LOOKED_AT]))]
+        return [Truncation(drawn, self.max_length, self.batches.share_behind(self.rows[:LOOKED_AT]))]
 
     def texts(self) -> Iterator[str]:
         """The raw documents, in the case that the store has them in."""
-        return (text.lower() if self.lowercase else text for text in self.documents.texts())
+        return (text.lower() if self.settings.lowercase else text for text in self.documents.texts())
 
     def manifest(self) -> dict[str, Any]:
         found = super().manifest()
@@ -144,12 +122,10 @@ class DocumentSpans(SpanKeys):
         return self.documents.held_out()
 
     def _check(self) -> None:
-        auto = self.max_span == "auto"
+        auto = self.settings.max_span == "auto"
         (self.rule._replace(min_span=1) if auto else self.rule).check()
-        if self.length_unit not in ("tokens", "words"):
-            raise InputError(f"data.length_unit: wanted tokens or words, got {self.length_unit!r}.")
-        shortest, needed = self.min_document_length, self._length_rule().tokens_needed
-        if shortest is not None and self.length_unit == "tokens" and not auto and shortest < needed:
+        shortest, needed = self.settings.min_document_length, self._length_rule().tokens_needed
+        if shortest is not None and self.settings.length_unit == "tokens" and not auto and shortest < needed:
             raise InputError(
                 f"data.min_document_length: {shortest} tokens are too few for {self.most_anchors} anchors of up to "
                 f"{self.rule.max_span} tokens, which want {needed}. For short documents lower data.max_span (to "
@@ -162,7 +138,7 @@ class DocumentSpans(SpanKeys):
 
     def _min_tokens(self) -> int:
         """What a document must have beyond the rule of the store."""
-        shortest = self.min_document_length if self.length_unit == "tokens" else None
+        shortest = self.settings.min_document_length if self.settings.length_unit == "tokens" else None
         return max(shortest or 0, self._length_rule().tokens_needed)
 
     def _report(self, read: int, kept: int, longest: int) -> None:
@@ -173,7 +149,7 @@ class DocumentSpans(SpanKeys):
         )
         if not kept:
             raise InputError(f"data: none of the {read} documents is long enough. {advice}")
-        if kept < read and not self.quiet:
+        if kept < read and not self.settings.quiet:
             log.info("dropped %d of %d documents as too short. %s", read - kept, read, advice)
         if self.rule.max_span > longest:
             log.warning(
@@ -209,45 +185,34 @@ class RowsOfDocuments:
         return (Record((document.text,), None, document.where) for document in self.documents.documents())
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class DocumentFiles(TextData):
-    """Files, folders and data sets of the hub, of which the last four keys speak. ``columns`` names the text's column;
-    ``held_out_share`` is the share of the documents that is kept from training and scored.
-    """
+    """Files, folders and data sets of the hub."""
 
-    path: str | Sequence[str]
-    columns: Sequence[str] | None
-    document: Literal["line", "file"] | None
-    on_error: Literal["fail", "skip"]
-    split: str
-    held_out_share: float
-    name: str | None = field()  # Lightning's class has an attribute of this name, which is no default
-    revision: str | None
-    data_files: str | Sequence[str] | None
-    streaming: bool | None
+    settings: DocumentData
 
     def text_source(self) -> TextSource:
-        if self.columns is not None and len(self.columns) != 1:
-            raise InputError(f"data.columns={list(self.columns)}: wanted one name, that of the column of the text.")
+        if self.settings.columns is not None and len(self.settings.columns) != 1:
+            raise InputError(
+                f"data.columns={list(self.settings.columns)}: wanted one name, that of the column of the text."
+            )
         return TextSource(
-            self.path,
-            document=self.document,
-            on_error=self.on_error,
-            split=self.split,
-            column=self.columns[0] if self.columns else "text",
-            hub=HubKeys(self.name, self.revision, self.data_files, self.streaming),
+            self.settings.path,
+            document=self.settings.document,
+            on_error=self.settings.on_error,
+            split=self.settings.split,
+            column=self.settings.columns[0] if self.settings.columns else "text",
+            hub=HubKeys(self.settings.name, self.settings.revision, self.settings.data_files, self.settings.streaming),
         )
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class TextDocuments(DocumentSpans, DocumentFiles):
     """Spans of the user's own documents."""
 
-    prompts: Prompts
+    settings: DocumentData
 
     def open_documents(self) -> DocumentSource:
         for key in ("prompts", "held_out_share"):
-            if value := getattr(self, key):
+            if value := getattr(self.settings, key):
                 raise InputError(
                     f"data.{key}={value}: spans have none. Leave it out, or take pairs of the documents: "
                     "experiment=improve data=text."
@@ -255,13 +220,12 @@ class TextDocuments(DocumentSpans, DocumentFiles):
         return self.text_source()
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class PydocsDocuments(DocumentSpans):
     """Of the installed Python packages."""
 
-    held_out_every: int
-    held_out_part: int
-    min_words: int
+    settings: ModuleData
 
     def open_documents(self) -> DocumentSource:
-        return PydocsSource(self.cache, self.held_out_every, self.held_out_part, self.min_words)
+        return PydocsSource(
+            self.cache, self.settings.held_out_every, self.settings.held_out_part, self.settings.min_words
+        )

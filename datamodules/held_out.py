@@ -1,11 +1,11 @@
 """Rows kept from training, as a task of retrieval: which anchor belongs to which positive.
 
-Rows that share a text stay together, and rows that nearly repeat one of the task are left out of training.
+Rows that share a text stay together, and rows that nearly repeat one that is held out are left out of training.
 """
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,15 +16,15 @@ import numpy as np
 from contracts import InputError, RetrievalTask
 from datamodules.near_copies import NearCopies, words_of
 from datamodules.records import Record
-from datamodules.token_store import Source
-from files.manifest import is_as_left, leave_sums
+from datamodules.token_store import RowSource
 from files.whole import build_once
 
-VERSION = 1  # part of the key: raise it when the same rows would be held out otherwise
+VERSION = 2  # part of the key: raise it when the same rows would be held out otherwise
 MOST_QUERIES = 1_000  # rows of the task: more would cost time and hardly narrow the interval
+FEWEST_QUERIES = 6  # of five, no permutation test is below 0.05
 MOST_GROUPED = 200_000  # rows among which the task is chosen
 NAME = "held_out"
-PLACES = 1 << 64  # keys of places lie above those of texts, which name a group
+PLACE_KEYS = 1 << 64  # keys of places lie above those of texts, which name a group
 
 
 class AllButHeldOut:
@@ -38,11 +38,13 @@ class AllButHeldOut:
     """
 
     @classmethod
-    def of(cls, source: Source, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> "AllButHeldOut | None":
+    def of(
+        cls, source: RowSource, share: float, cache: Path, columns: Sequence[int] = (0, 1)
+    ) -> "AllButHeldOut | None":
         """None where the share is 0."""
         return cls(source, share, cache, columns) if share else None
 
-    def __init__(self, source: Source, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> None:
+    def __init__(self, source: RowSource, share: float, cache: Path, columns: Sequence[int] = (0, 1)) -> None:
         if not 0 < share <= 0.5:
             raise InputError(f"data.held_out_share: wanted a share of the rows from 0 (none) to 0.5, got {share}.")
         self.source, self.share, self.columns = source, share, tuple(columns)
@@ -65,13 +67,13 @@ class AllButHeldOut:
         return {**self.source.manifest(), NAME: counts}
 
     def tasks(self, prompts: Sequence[str]) -> list[RetrievalTask]:
-        """Every anchor that is held out against every other text; a prompt for each column goes in front. None of a few
+        """Every anchor of the task against all its other texts; a prompt for each column goes in front. None of a few
         rows.
         """
         self._prepare()
         rows = json.loads((self.directory / "rows.json").read_text(encoding="utf-8"))
         queries, documents = dict[str, dict[int, float]](), dict[str, int]()
-        for anchor, positive, *negatives in ([_on_a_line(text) for text in row] for row in rows):
+        for anchor, positive, *negatives in rows:
             relevant = queries.setdefault(prompts[0] + anchor, {})
             relevant[documents.setdefault(prompts[1] + positive, len(documents))] = 1.0
             for prompt, negative in zip(prompts[2:], negatives, strict=True):
@@ -81,13 +83,18 @@ class AllButHeldOut:
         return [RetrievalTask(NAME, list(queries), list(documents), None if one_each else gains)] if queries else []
 
     def _prepare(self) -> None:
-        build_once(self.directory, lambda folder: is_as_left(folder, "counts.json"), self._build)
+        build_once(self.directory, lambda folder: (folder / "counts.json").is_file(), self._build)
 
     def _build(self, folder: Path) -> None:
-        held, columns = self._chosen()
-        texts = {row: record.texts for row, record in enumerate(self.source) if row in held}
-        known = {key for row in texts.values() for key in _keys(row, columns)}
-        near = NearCopies([row[column] for row in texts.values() for column in columns])
+        numbers, columns = self._chosen()
+        held = {row: record for row, record in enumerate(self.source) if row in numbers}
+        rows, made_as = _rows_of_task(list(held.values()))
+        queries, documents = {row[0] for row in rows}, {text for row in rows for text in row[1:]}
+        if len(queries) < FEWEST_QUERIES or len(documents) < 2:
+            held, rows, queries, documents = {}, [], set(), set()
+        texts = [record.texts[column] for record in held.values() for column in columns]
+        known = {key for record in held.values() for key in _keys(record.texts, columns)}
+        near = NearCopies(texts)
         left_out = [
             row
             for row, record in enumerate(self.source)
@@ -98,17 +105,16 @@ class AllButHeldOut:
             )
         ]
         np.save(folder / "left_out.npy", np.array(sorted([*held, *left_out]), np.int64))
-        rows = [texts[row] for row in sorted(texts)]
         (folder / "rows.json").write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
         counts = {
-            "rows": len(rows),
-            "queries": len({row[0] for row in rows}),
-            "documents": len({text for row in rows for text in row[1:]}),
+            "rows": len(held),
+            "queries": len(queries),
+            "documents": len(documents),
             "near_copies_left_out": len(left_out),
             "kept_apart_by": "anchors" if columns == (0,) else "texts",
+            **({"scored": made_as} if made_as else {}),
         }
         (folder / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
-        leave_sums(folder)
 
     def _chosen(self) -> tuple[set[int], tuple[int, ...]]:
         """The rows of the task, and the columns by whose texts they were grouped."""
@@ -116,7 +122,7 @@ class AllButHeldOut:
         for columns, of_places in ((self.columns, True), ((0, 1), False), ((0,), False)):
             groups = Groups()
             for record in islice(self.source, MOST_GROUPED):
-                place = [PLACES + _hashed(record.where)] if of_places else []
+                place = [PLACE_KEYS + _hashed(record.where)] if of_places else []
                 groups.add([*place, *_keys(record.texts, columns)])
             wanted = min(MOST_QUERIES, round(self.share * groups.rows))
             chosen = groups.up_to(wanted)
@@ -159,6 +165,24 @@ class Groups:
         return parent
 
 
+def _rows_of_task(held: Sequence[Record]) -> tuple[list[list[str]], str]:
+    """Texts of the rows that are scored, and as what they were made: the most frequent kind of pair alone, since a
+    passage has in it what its other pairs ask for.
+
+    A text is asked or found, never both: what is equal to a query would be found before all else.
+    """
+    kinds = Counter(record.made_as for record in held)
+    made_as = max(kinds, key=lambda kind: kinds[kind], default="")
+    asked, found, rows = set[int](), set[int](), list[list[str]]()
+    for record in (record for record in held if record.made_as == made_as):
+        anchor, *others = _keys(record.texts, range(len(record.texts)))
+        if anchor not in found and anchor not in others and asked.isdisjoint(others):
+            asked.add(anchor)
+            found.update(others)
+            rows.append([" ".join(text.split()) for text in record.texts])
+    return rows, made_as
+
+
 def _keys(texts: Sequence[str], columns: Sequence[int]) -> list[int]:
     """What tells texts apart, but not their upper case and punctuation."""
     return [_hashed(" ".join(words_of(texts[column])) or texts[column].strip()) for column in columns]
@@ -166,7 +190,3 @@ def _keys(texts: Sequence[str], columns: Sequence[int]) -> list[int]:
 
 def _hashed(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-
-
-def _on_a_line(text: str) -> str:
-    return " ".join(text.split())

@@ -32,7 +32,7 @@ class HubKeys(NamedTuple):
     streaming: bool | None = None  # None: a large one
 
 
-MAIN = HubKeys()  # a data set that has one config, as it is now
+DEFAULT_HUB_KEYS = HubKeys()  # a data set that has one config, as it is now
 
 
 class HubSet:

@@ -22,14 +22,14 @@ from command.devices import check_devices, device_of
 from command.line import command_line
 from command.processes import Ranks, find_ranks, from_rank_zero, launched
 from contracts import InputError
-from files.claims import check_output_file, differences, hold_file, let_go, lock_of, work_for
 from files.listing import check_output_apart, form_of, list_files
 from files.manifest import Damaged, read_record, write_record
+from files.ownership import check_output_file, differences, hold_file, let_go, lock_of, work_for
 from files.rows import read_windows
 from files.whole import whole_file
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from datamodules.mining import Mined, Pairs, Rules
+    from datamodules.mining import Mined, MiningRules, Pairs
     from export.vector_file import VectorFile
 
 log = logging.getLogger("datamodules.mine")
@@ -125,14 +125,14 @@ def search(
     output: Path,
     account: dict[str, Any],
     pairs: "Pairs",
-    rules: "Rules",
+    rules: "MiningRules",
     files: "Mapping[str, VectorFile]",
 ) -> None:
     """Find and write the negatives, unless vectors are missing, which another process computes, or has used already."""
     import numpy as np
 
     from datamodules.mining import mine
-    from datamodules.nearest import Exact, Indexed
+    from datamodules.nearest import ExactSearch, IndexSearch
 
     vectors, lock = files["corpus"].output.parent, output.with_name(f".{output.name}.search.lock")
     with FileLock(lock):  # beside the vectors: who waits for it would make their folder again
@@ -143,7 +143,7 @@ def search(
         anchors, corpus = (np.load(files[side].output, mmap_mode="r") for side in ("anchors", "corpus"))
         device = device_of(cfg.device)
         exact = cfg.index is None
-        nearest = Exact(corpus, device) if exact else Indexed(corpus, cfg.index, cfg.index_effort, cfg.seed)
+        nearest = ExactSearch(corpus, device) if exact else IndexSearch(corpus, cfg.index, cfg.index_effort, cfg.seed)
         write(output, account, pairs, mine(pairs, anchors, corpus, rules, nearest, device), rules.negatives)
         shutil.rmtree(vectors)
         lock.unlink()
@@ -177,10 +177,10 @@ def check_values(cfg: DictConfig) -> Path:
     return output
 
 
-def rules_of(cfg: DictConfig) -> "Rules":
-    from datamodules.mining import Rules
+def rules_of(cfg: DictConfig) -> "MiningRules":
+    from datamodules.mining import MiningRules
 
-    rules = Rules(**{key: cfg[key] for key in Rules._fields})
+    rules = MiningRules(**{key: cfg[key] for key in MiningRules._fields})
     rules.check()
     return rules
 
@@ -253,7 +253,8 @@ def embed(encoder: Any, texts: list[str], file: "VectorFile", ranks: Ranks) -> N
             log.info("%s: %d of %d texts are embedded already.", file.output.stem, before, len(texts))
         for number in np.flatnonzero(~file.done()).tolist():
             if number % ranks.world == ranks.rank:
-                file.write(number, encoder.embed(texts[number * file.window : (number + 1) * file.window]).numpy())
+                window = texts[number * file.window : (number + 1) * file.window]
+                file.write(number, encoder.embed(window, progress=False).numpy())
         file.finish(Texts((), None))
     finally:
         file.close()

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from contracts import InputError
-from datamodules.nearest import Nearest, unit
+from datamodules.nearest import NearestSearch, unit
 
 ANCHORS_AT_ONCE = 1024
 
@@ -28,7 +28,7 @@ class Pairs(NamedTuple):
     read: int  # rows, those that come twice among them
 
 
-class Rules(NamedTuple):
+class MiningRules(NamedTuple):
     """Which of the nearest are taken."""
 
     negatives: int  # of each anchor
@@ -88,7 +88,12 @@ def pairs_of(rows: Iterable[Sequence[str]], more: Iterable[str] = ()) -> Pairs:
 
 
 def mine(
-    pairs: Pairs, anchors_AD: np.ndarray, corpus_CD: np.ndarray, rules: Rules, nearest: Nearest, device: str = "cpu"
+    pairs: Pairs,
+    anchors_AD: np.ndarray,
+    corpus_CD: np.ndarray,
+    rules: MiningRules,
+    nearest: NearestSearch,
+    device: str = "cpu",
 ) -> Iterator[Mined]:
     """What each anchor gets, in order. The vectors may be maps of files; ``nearest`` searches those of the corpus."""
     excluded = [{*found, *own} for found, own in zip(pairs.positives, pairs.own, strict=True)]
@@ -107,14 +112,14 @@ def mine(
             yield Mined(number, cosines, places_W[chosen].tolist(), scores_W[chosen].tolist())
 
 
-def _highest(positive: float, rules: Rules) -> float:
+def _highest(positive: float, rules: MiningRules) -> float:
     """The cosine that no negative exceeds."""
     absolute = np.inf if rules.absolute_margin is None else positive - rules.absolute_margin
     relative = np.inf if rules.relative_margin is None else positive - abs(positive) * rules.relative_margin
     return float(min(absolute, relative))
 
 
-def _chosen(ranked: np.ndarray, rules: Rules, number: int) -> np.ndarray:
+def _chosen(ranked: np.ndarray, rules: MiningRules, number: int) -> np.ndarray:
     if rules.sampling == "top" or len(ranked) <= rules.negatives:
         return ranked[: rules.negatives]
     drawn = np.random.default_rng((rules.seed, number)).choice(len(ranked), rules.negatives, replace=False)

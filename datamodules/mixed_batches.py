@@ -41,7 +41,7 @@ class MixedBatches(Dataset, ABC):
         """Of an epoch."""
 
 
-class OfOnePart(MixedBatches):
+class OnePartBatches(MixedBatches):
     """Each is a batch of one part, the next of those that training on it alone has."""
 
     def __init__(
@@ -65,7 +65,7 @@ class OfOnePart(MixedBatches):
         return batch._replace(part=self.names[part])
 
 
-class OfAllParts(MixedBatches):
+class AllPartsBatches(MixedBatches):
     """Rows of every part, those of a part side by side; ``rows`` says how many of each a pass over it draws."""
 
     def __init__(
@@ -87,7 +87,7 @@ class OfAllParts(MixedBatches):
                 f"data.drop_last=false: the last batch has {examples % self.batch_size} rows, which do not split "
                 f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
             )
-        self.orders = [Order(part.num_examples, 1, seed=part.seed) for part in self.parts]
+        self.orders = [Order(part.num_examples, 1, seed=part.settings.seed) for part in self.parts]
 
     def __len__(self) -> int:
         return -(-len(self.interleaving) // self.batch_size)
@@ -140,7 +140,7 @@ def check_alike(samples: Mapping[str, Any]) -> None:
 
 def _described(batch: Any) -> str:
     """What must be the same: the kind, how many texts of each role a row has, and what they are cut at."""
-    rows = len(batch.documents if hasattr(batch, "documents") else batch.rows)
+    rows = len(batch.rows)
     roles = [f"{len(one.lengths) // rows} {role}" for role, one in batch._asdict().items() if isinstance(one, Ragged)]
     length = f", cut at {batch.max_length} tokens" if getattr(batch, "max_length", None) else ""
     return f"a {type(batch).__name__} ({', '.join(roles)}{length})"

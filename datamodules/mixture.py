@@ -9,16 +9,16 @@ import hashlib
 import itertools
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pytorch_lightning as pl
 
 from contracts import InputError
 from datamodules.interleaving import quotas, shares
-from datamodules.mixed_batches import MixedBatches, OfAllParts, OfOnePart, check_alike, named
+from datamodules.mixed_batches import AllPartsBatches, MixedBatches, OnePartBatches, check_alike, named
 from datamodules.overlap import together
+from datamodules.settings import MixtureData
 from datamodules.stream import BatchStream, stream_for
 from datamodules.text_data import TextData
 
@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]+")
 log = logging.getLogger(__name__)
 
 
-class Drawn(NamedTuple):
+class PartCounts(NamedTuple):
     """Of each part, in batches or, where these hold rows of all parts, in rows."""
 
     shares: dict[str, float]
@@ -35,58 +35,49 @@ class Drawn(NamedTuple):
     drawn: dict[str, int]  # in an epoch
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class Mixture(pl.LightningDataModule):
-    """``parts`` are data modules by their names; all fields are keys, with the defaults of ``configs/data``.
+    """``parts`` are data modules by their names; the parts of the settings are theirs.
 
     ``weights`` says how often each part is drawn; without them it is size^(1 / ``temperature``), where the size is what
     an epoch of the part alone would have. ``homogeneous`` batches are of one part each; others hold rows of every part.
     """
 
+    settings: MixtureData
     yields: ClassVar[None] = None  # what its parts do
 
-    parts: dict[str, TextData]
-    weights: dict[str, float] | None
-    temperature: float
-    homogeneous: bool
-    batch_size: int
-    drop_last: bool
-    seed: int
-    num_workers: int
-    quiet: bool
-
-    def __post_init__(self) -> None:
+    def __init__(self, settings: MixtureData, parts: Mapping[str, TextData]) -> None:
         super().__init__()
-        if not self.parts:
+        self.settings, self.batch_size, self.drop_last = settings, settings.batch_size, settings.drop_last
+        if not parts:
             raise InputError(
                 "data=mixture: there are no parts. Name each and say what it is: data.parts.NAME.data=triplets "
                 "data.parts.NAME.path=FILE."
             )
-        self.parts = dict(sorted(self.parts.items()))  # in whatever order they are named
-        if self.weights is not None:
-            self.weights = {str(name): weight for name, weight in self.weights.items()}  # YAML reads 1 as a number
+        self.parts = dict(sorted(parts.items()))  # in whatever order they are named
+        weights = settings.weights
+        self.weights = None if weights is None else {str(name): weight for name, weight in weights.items()}
         for name, part in self.parts.items():
             if not NAME.fullmatch(str(name)):
                 raise InputError(f"data.parts.{name}: wanted a name of letters, digits, - and _.")
             self._share_keys(name, part)
-        shares(dict.fromkeys(self.parts, 1), self.weights, self.temperature)  # refuses what is none
-        self._drawn: Drawn | None = None
+        shares(dict.fromkeys(self.parts, 1), self.weights, self.settings.temperature)  # refuses what is none
+        self._drawn: PartCounts | None = None
 
     def _share_keys(self, name: str, part: TextData) -> None:
-        first = next(iter(self.parts.values()))
+        first = next(iter(self.parts.values())).settings
         shared: dict[str, Any] = {
             "tokenizer": first.tokenizer,
             "append_end": first.append_end,
             "batch_size": self.batch_size,
         }
         for key, wanted in shared.items():
-            if (own := getattr(part, key)) != wanted:
+            if (own := getattr(part.settings, key)) != wanted:
                 raise InputError(
                     f"data.parts.{name}.{key}={own}: wanted {wanted}, which all parts share. Say batch_size, backbone "
                     "or model.append_end, of the whole run."
                 )
         for key, default in (("drop_last", True), ("num_workers", 0)):
-            if getattr(part, key) not in (default, getattr(self, key)):
+            if getattr(part.settings, key) not in (default, getattr(self.settings, key)):
                 raise InputError(f"data.parts.{name}.{key}: all parts share it. Say data.{key} instead.")
         part.drop_last = self.drop_last
 
@@ -103,16 +94,16 @@ class Mixture(pl.LightningDataModule):
             for name, part in self.parts.items():
                 with named(name):
                     part.setup()
-                    there[name] = len(part.epoch_batches()) if self.homogeneous else self._rows(part)
+                    there[name] = len(part.epoch_batches()) if self.settings.homogeneous else self._rows(part)
             units = sum(there.values())
-            if not self.homogeneous:
+            if not self.settings.homogeneous:
                 check_alike({name: next(part.samples()) for name, part in self.parts.items()})
                 units -= units % self.batch_size if self.drop_last else 0
-            parted = shares(there, self.weights, self.temperature)
-            drawn = Drawn(parted, there, dict(zip(there, quotas(list(parted.values()), units), strict=True)))
+            parted = shares(there, self.weights, self.settings.temperature)
+            drawn = PartCounts(parted, there, dict(zip(there, quotas(list(parted.values()), units), strict=True)))
             self._check(drawn, units)
             self._drawn = drawn
-            if not self.quiet:
+            if not self.settings.quiet:
                 log.info("%s", self._described(drawn))
 
     def _rows(self, part: TextData) -> int:
@@ -122,14 +113,14 @@ class Mixture(pl.LightningDataModule):
         rows = part.num_examples
         return rows - rows % self.batch_size if self.drop_last and rows >= self.batch_size else rows
 
-    def _check(self, drawn: Drawn, units: int) -> None:
+    def _check(self, drawn: PartCounts, units: int) -> None:
         for name, share in drawn.shares.items():
             if share and units and not drawn.drawn[name]:
                 raise InputError(
                     f"data.weights: part {name} has a share of {share:.2g} of the {units} "
                     f"{self._unit} of an epoch, which is less than one. Give it a larger weight, or leave it out."
                 )
-            if not self.homogeneous and drawn.drawn[name] * self.batch_size > drawn.there[name] * units:
+            if not self.settings.homogeneous and drawn.drawn[name] * self.batch_size > drawn.there[name] * units:
                 raise InputError(
                     f"data.homogeneous=false: a batch of {self.batch_size} would hold {share * self.batch_size:.0f} "
                     f"rows of part {name}, which has {drawn.there[name]}. Give it a smaller weight, or take a smaller "
@@ -138,21 +129,21 @@ class Mixture(pl.LightningDataModule):
 
     @property
     def _unit(self) -> str:
-        return "batches" if self.homogeneous else "rows"
+        return "batches" if self.settings.homogeneous else "rows"
 
-    def _described(self, drawn: Drawn) -> str:
+    def _described(self, drawn: PartCounts) -> str:
         each = [
             f"{name} {drawn.drawn[name]:,} ({share:.1%}, {drawn.drawn[name] / drawn.there[name]:.2f} passes)"
             for name, share in drawn.shares.items()
         ]
-        how = "each of one part" if self.homogeneous else "each with rows of all parts"
+        how = "each of one part" if self.settings.homogeneous else "each with rows of all parts"
         return (
             f"mixture: an epoch is as long as those of its parts together, {len(self.mixed_batches()):,} batches of "
             f"{self.batch_size}, {how}; {self._unit}: {', '.join(each)}"
         )
 
     @property
-    def drawn(self) -> Drawn:
+    def drawn(self) -> PartCounts:
         """How often each part is."""
         self.setup()
         assert self._drawn is not None
@@ -170,14 +161,14 @@ class Mixture(pl.LightningDataModule):
             InputError: the batch size does not split evenly, or exceeds a part.
         """
         _, there, drawn = self.drawn
-        keys: dict[str, Any] = {"seed": self.seed, "batch_size": self.batch_size, "drop_last": self.drop_last}
-        if not self.homogeneous:
-            return OfAllParts(self.parts, drawn.values(), rank, world, rows=there.values(), **keys)
-        return OfOnePart(self.parts, drawn.values(), rank, world, **keys)
+        keys: dict[str, Any] = {"seed": self.settings.seed, "batch_size": self.batch_size, "drop_last": self.drop_last}
+        if not self.settings.homogeneous:
+            return AllPartsBatches(self.parts, drawn.values(), rank, world, rows=there.values(), **keys)
+        return OnePartBatches(self.parts, drawn.values(), rank, world, **keys)
 
     def train_dataloader(self) -> BatchStream:
         ids = hashlib.sha256("".join(part.data_id for part in self.parts.values()).encode()).hexdigest()
-        return stream_for(self.trainer, self.mixed_batches, data_id=ids, num_workers=self.num_workers)
+        return stream_for(self.trainer, self.mixed_batches, data_id=ids, num_workers=self.settings.num_workers)
 
     def samples(self) -> Iterator[Any]:
         """A small batch of each part."""
@@ -199,7 +190,7 @@ class Mixture(pl.LightningDataModule):
         parted, there, drawn = self.drawn
         return {
             "kind": "mixture",
-            "homogeneous": self.homogeneous,
+            "homogeneous": self.settings.homogeneous,
             "batches_per_epoch": len(self.mixed_batches()),
             "parts": {
                 name: {

@@ -18,13 +18,13 @@ TO_TRAIN = 200_000  # vectors from which an index learns its cells, drawn by the
 AGAIN_AT_ONCE = 64  # rows whose answers are compared anew: 64 * W vectors are in memory
 
 
-class Nearest(Protocol):
+class NearestSearch(Protocol):
     """``search(rows_BD, wanted)`` -> (B, W) cosines, the largest first, and places of their texts; -1: none."""
 
     def __call__(self, rows_BD: Tensor, wanted: int) -> tuple[Tensor, Tensor]: ...
 
 
-class Exact:
+class ExactSearch:
     """Every text is compared, in float32 on ``device``. The vectors (C, D) may be a map of a file."""
 
     def __init__(self, corpus_CD: np.ndarray, device: str) -> None:
@@ -42,7 +42,7 @@ class Exact:
         return scores, places
 
 
-class Indexed:
+class IndexSearch:
     """Those that an index of faiss finds, on the CPU; their cosines are computed anew, so that they are exact.
 
     ``factory`` describes the index as faiss does (``IVF4096``, with whole vectors, or ``HNSW32``), ``effort`` is how

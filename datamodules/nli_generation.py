@@ -7,7 +7,6 @@ one by one.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
@@ -18,9 +17,10 @@ import torch
 from contracts import InputError, Ragged, Seq2SeqBatch
 from datamodules.record_kinds import TRIPLETS
 from datamodules.records import Record, RecordSource
-from datamodules.text_data import Cut
+from datamodules.settings import Data, GenerationData
+from datamodules.text_data import Truncation
 from datamodules.text_rows import StoredRows
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 from datamodules.tokenizer import load_config, load_tokenizer
 from prompts import DIRECTIONS, PromptIds, parse_prompts
 
@@ -33,7 +33,7 @@ RECORDS_AT_ONCE = 1_000
 Part = np.ndarray | int  # ids that are always there, or the column whose ids stand here
 
 
-class Share(NamedTuple):
+class PremiseShare(NamedTuple):
     """A share of all premises, by a hash of their text: the same in every file and process."""
 
     fraction: float
@@ -49,7 +49,7 @@ class PromptedRows:
     """The rows of triplets that are stored: as their three texts; with ``prompts`` as those that they say."""
 
     def __init__(
-        self, records: RecordSource, share: Share | None, prompts: PromptIds | None, source_length: int
+        self, records: RecordSource, share: PremiseShare | None, prompts: PromptIds | None, source_length: int
     ) -> None:
         self.records, self.share, self.prompts, self.source_length = records, share, prompts, source_length
         self.joined = prompts is not None and prompts.prompts.assembly == "string"
@@ -122,47 +122,37 @@ def _ragged(sequences: list[np.ndarray]) -> Ragged:
     return Ragged(torch.from_numpy(ids), np.fromiter(map(len, sequences), np.int64, len(sequences)))
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class NLIGeneration(StoredRows):
-    """An example is an instance. ``source_length`` limits the tokens of each sentence before the prompt is added,
-    so that prompts are never cut; ``target_length`` those of a target, end of sequence included.
+    """An example is an instance. Prompts are never cut: the length of a sentence is limited before they are added.
 
     Held out for scores: ``dev_path``, where given; else the rows whose "split" is ``dev_split``, where there are any;
-    else a ``dev_fraction`` of the premises, so that no premise is on both sides. ``dev_rows`` takes the first of them.
+    else a ``dev_fraction`` of the premises, so that no premise is on both sides.
     """
 
+    settings: GenerationData
     yields = Seq2SeqBatch
     kind = NLI_TRIPLETS
 
-    prompts: dict[str, Any]
-    prompt_assembly: Literal["pieces", "string"]
-    source_length: int
-    target_length: int
-    dev_path: str | None
-    dev_split: str
-    dev_fraction: float
-    dev_rows: int | None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.parsed = parse_prompts(self.prompts, self.prompt_assembly, "prompts")
-        self._held_out_source: tuple[RecordSource, Share | None] | None = None
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        self.parsed = parse_prompts(self.settings.prompts, self.settings.prompt_assembly, "prompts")
+        self._held_out_source: tuple[RecordSource, PremiseShare | None] | None = None
         self._check()
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         """The rows to train on."""
         _, share = self._held_out_from()
         return self._prompted(self.records, share and share._replace(inside=False))
 
-    def held_out_rows(self) -> Source:
+    def held_out_rows(self) -> RowSource:
         return self._prompted(*self._held_out_from())
 
     def prepare_data(self) -> None:
         super().prepare_data()
-        self.open_store(self.held_out_rows(), quiet=self.quiet)
+        self.open_store(self.held_out_rows(), quiet=self.settings.quiet)
 
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        self.templates = Templates(self.prompt_ids(tokenizer), self.source_length, self.target_length)
+        self.templates = Templates(self.prompt_ids(tokenizer), self.settings.source_length, self.settings.target_length)
         self.dev_store = self.open_store(self.held_out_rows(), quiet=True)
         return len(store)
 
@@ -173,13 +163,13 @@ class NLIGeneration(StoredRows):
     def batch(self, pass_index: int, examples: np.ndarray) -> Seq2SeqBatch:
         return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Truncation]:
         """Of sentences that were joined with their prompts before they were stored nobody has counted what was cut."""
         before = self.store.width - len(SENTENCES)  # columns of whole prompts
-        read = [] if before else [("sentences", self.source_length, self.source_length, SENTENCES)]
-        written = "texts to write", self.target_length, self.templates.room, [before + 1, before + 2]
+        read = [] if before else [("sentences", self.settings.source_length, self.settings.source_length, SENTENCES)]
+        written = "texts to write", self.settings.target_length, self.templates.room, [before + 1, before + 2]
         return [
-            Cut(of, longest, self.lengths.share_behind(room, columns))
+            Truncation(of, longest, self.lengths.share_behind(room, columns))
             for of, longest, room, columns in [*read, written]
         ]
 
@@ -194,8 +184,8 @@ class NLIGeneration(StoredRows):
     def manifest(self) -> dict[str, Any]:
         return super().manifest() | {
             "instances_per_batch": self.batch_size,
-            "source_length": self.source_length,
-            "target_length": self.target_length,
+            "source_length": self.settings.source_length,
+            "target_length": self.settings.target_length,
             "held_out": {**self.dev_store.account, "used": self._dev_rows()},
             **self.parsed.to_json(),
         }
@@ -212,45 +202,37 @@ class NLIGeneration(StoredRows):
             yield self.templates.batch(self.dev_store, places // len(kinds), kinds[places % len(kinds)])
 
     def _dev_rows(self) -> int:
-        return min(len(self.dev_store), self.dev_rows or len(self.dev_store))
+        return min(len(self.dev_store), self.settings.dev_rows or len(self.dev_store))
 
     def prompt_ids(self, tokenizer: Any) -> PromptIds:
         try:
             return PromptIds(self.parsed, tokenizer, alone=self.alone)
         except InputError as error:
-            raise InputError(f"backbone={self.tokenizer}: {error}") from None
+            raise InputError(f"backbone={self.settings.tokenizer}: {error}") from None
 
     @cached_property
     def alone(self) -> bool:
         """Whether it is a causal language model that is to write, and no encoder-decoder."""
-        return not load_config(self.tokenizer).is_encoder_decoder
+        return not load_config(self.settings.tokenizer).is_encoder_decoder
 
-    def _prompted(self, records: RecordSource, share: Share | None) -> PromptedRows:
-        as_they_are = self.prompt_assembly == "pieces" and not self.alone
-        prompt_ids = None if as_they_are else self.prompt_ids(load_tokenizer(self.tokenizer))
-        return PromptedRows(records, share, prompt_ids, self.source_length)
+    def _prompted(self, records: RecordSource, share: PremiseShare | None) -> PromptedRows:
+        as_they_are = self.settings.prompt_assembly == "pieces" and not self.alone
+        prompt_ids = None if as_they_are else self.prompt_ids(load_tokenizer(self.settings.tokenizer))
+        return PromptedRows(records, share, prompt_ids, self.settings.source_length)
 
-    def _held_out_from(self) -> tuple[RecordSource, Share | None]:
+    def _held_out_from(self) -> tuple[RecordSource, PremiseShare | None]:
         """Where the held-out rows are read, and which share of its premises they are."""
         if self._held_out_source is None:
             ours = self.records
-            records = ours.of_split(self.dev_split, self.kind, self.dev_path)
-            if self.dev_path is not None or records.names_split():
-                self._held_out_source = records, None
+            if self.settings.dev_path is not None or ours.has_split(self.settings.dev_split):
+                self._held_out_source = ours.of_split(self.settings.dev_split, self.kind, self.settings.dev_path), None
             else:
-                self._held_out_source = ours, Share(self.dev_fraction, self.seed, inside=True)
+                self._held_out_source = ours, PremiseShare(self.settings.dev_fraction, self.settings.seed, inside=True)
         return self._held_out_source
 
     def _check(self) -> None:
-        if not 0 < self.dev_fraction < 1:
-            raise InputError(f"data.dev_fraction={self.dev_fraction}: wanted a share of the premises in (0, 1).")
-        if self.dev_rows is not None and self.dev_rows < 1:
-            raise InputError(f"data.dev_rows={self.dev_rows}: wanted 1 or more triplets, or null for all.")
-        if self.dev_path is None and self.dev_split == self.records.split:
+        if self.settings.dev_path is None and self.settings.dev_split == self.records.split:
             raise InputError(
-                f"data.dev_split={self.dev_split} is also data.split: the model would be scored on what it learns "
-                "from. Name another split, or a file of its own: data.dev_path=FILE."
+                f"data.dev_split={self.settings.dev_split} is also data.split: the model would be scored on what it "
+                "learns from. Name another split, or a file of its own: data.dev_path=FILE."
             )
-        for name, length in (("source_length", self.source_length), ("target_length", self.target_length)):
-            if length < 2:
-                raise InputError(f"data.{name}={length}: wanted 2 tokens or more; 96 and 48 were published.")

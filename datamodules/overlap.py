@@ -60,7 +60,6 @@ def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int)
     hashes, group_of_needle = np.unique(starts, return_inverse=True)
     by_group = np.argsort(group_of_needle, kind="stable")
     borders = np.searchsorted(group_of_needle[by_group], np.arange(len(hashes) + 1))
-    store.verify()  # all of it is read
     for group, positions in _meetings(store.ids, hashes, min_tokens):
         ends = store.offsets[np.searchsorted(store.offsets, positions, side="right")]
         for needle in by_group[borders[group] : borders[group + 1]]:

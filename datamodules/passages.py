@@ -8,23 +8,23 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from contracts import InputError, RetrievalTask, TripletBatch
-from datamodules.documents import DocumentFiles, SpanKeys
+from datamodules.documents import DocumentFiles
 from datamodules.held_out import AllButHeldOut
 from datamodules.hub_sets import names_of
 from datamodules.record_kinds import QA
 from datamodules.records import Record
+from datamodules.settings import Data, DocumentData
 from datamodules.sources import Document, TextSource
 from datamodules.spans import SpanRule, sample_spans
 from datamodules.text_rows import TripletRows
 from datamodules.text_to_ids import WholeRows
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 
 VERSION = 1  # part of the store's key: raise it when the same documents would give other pairs
 SHORTEST, LONGEST = 20, 120  # words of a passage
@@ -40,18 +40,18 @@ class Passage(NamedTuple):
     text: str
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class PassagePairs(SpanKeys, DocumentFiles, TripletRows):
+class PassagePairs(DocumentFiles, TripletRows):
     """Of the user's own documents, for objectives that learn from pairs; the keys of spans do not count."""
 
+    settings: DocumentData
     kind = QA
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
         self.rows = RowsOfPassages(self.text_source())
-        self.apart = AllButHeldOut.of(self.rows, self.held_out_share, self.cache, columns=(1,))
+        self.apart = AllButHeldOut.of(self.rows, self.settings.held_out_share, self.cache, columns=(1,))
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return self.apart or self.rows
 
     def reading(self, tokenizer: Any) -> WholeRows:
@@ -82,7 +82,7 @@ class RowsOfPassages:
             passages = passages_of(document)
             for place, kind, pair in pairs_of(passages):
                 self.made[kind] += 1
-                yield Record(pair, float(self.passages + place), document.where)
+                yield Record(pair, float(self.passages + place), document.where, kind)
             self.passages += len(passages)
         if not self.made:
             raise InputError(

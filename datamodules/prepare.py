@@ -24,17 +24,17 @@ from urllib.parse import urlsplit
 from omegaconf import OmegaConf
 
 from command.config_files import CONFIGS
-from command.keys import nearest
 from command.line import log_to_terminal
 from command.meanings import filled
 from command.names import as_used
 from command.statuses import exit_statuses
 from contracts import InputError, check_local_output
-from datamodules.corpora import CORPORA, Corpus, Piece
+from contracts.settings import nearest
+from datamodules.corpora import CORPORA, Corpus, CorpusFile
 from datamodules.pydocs import PydocsSource
 from files.archives import BadArchive, Members
-from files.claims import hold
-from files.download import FOLDER, Downloads, File, NotGot
+from files.download import FOLDER, RECORD, Downloads, File, NotGot
+from files.ownership import claim_folder
 from files.rows import count_rows
 from files.whole import link_whole, write_whole
 
@@ -42,14 +42,14 @@ log = logging.getLogger("datamodules.prepare")
 
 CHOICES = {"rows": ("published", "any"), "quiet": ("true", "false")}
 KEYS = {"output": "corpora", "source": "", "rows": "published", "quiet": "false"}
-LOCK = ".preparing"  # under output
+OUTPUT_KIND = "corpora"  # of output
 
 
-class Unusable(ValueError):
+class UnusableFile(ValueError):
     """A file that is there, and not what it should be."""
 
 
-class Asked(NamedTuple):
+class PrepareOptions(NamedTuple):
     names: list[str]
     output: Path
     source: str | None
@@ -57,7 +57,7 @@ class Asked(NamedTuple):
     quiet: bool
 
 
-def read_words(arguments: Sequence[str]) -> Asked:
+def read_words(arguments: Sequence[str]) -> PrepareOptions:
     """
     Raises:
         InputError: no name or an unknown one, an unknown key, or a value that means nothing.
@@ -84,26 +84,18 @@ def read_words(arguments: Sequence[str]) -> Asked:
     check_local_output("output", given["output"])
     output = Path(given["output"]).expanduser()
     any_rows, quiet = given["rows"].lower() == "any", given["quiet"].lower() == "true"
-    return Asked(list(dict.fromkeys(names)), output, given["source"] or None, any_rows, quiet)
+    return PrepareOptions(list(dict.fromkeys(names)), output, given["source"] or None, any_rows, quiet)
 
 
-def prepare(asked: Asked) -> int:
+def prepare(asked: PrepareOptions) -> int:
     """Get every corpus that is asked for, and return the exit status."""
-    try:
-        asked.output.mkdir(parents=True, exist_ok=True)
-        free = hold(asked.output / LOCK)
-    except OSError as error:
-        raise InputError(
-            f"output={asked.output}: wanted a folder to write in ({error.strerror}). Choose another."
-        ) from None
-    if not free:
-        raise InputError(f"output={asked.output}: another command is at work there. Wait for its end.")
+    claim_folder("output", asked.output, OUTPUT_KIND, (*CORPORA, FOLDER, RECORD))
     downloads = Downloads(asked.output, asked.source, asked.quiet)
     well = [get(name, CORPORA[name], downloads, asked) for name in asked.names]
     return 0 if all(well) else 2
 
 
-def get(name: str, corpus: Corpus, downloads: Downloads, asked: Asked) -> bool:
+def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) -> bool:
     """Whether all of its files are there now; what is wrong is told."""
     folder, wrong = asked.output / name, list[str]()
     if not corpus.pieces:
@@ -113,7 +105,7 @@ def get(name: str, corpus: Corpus, downloads: Downloads, asked: Asked) -> bool:
             log.info("%s: %s", name, made(piece, folder, downloads, any_rows=asked.any_rows))
         except NotGot as error:
             wrong.append(f"{error}. Where the host cannot be reached: source=FOLDER with {piece.file.name} in it.")
-        except (Unusable, BadArchive) as error:
+        except (UnusableFile, BadArchive) as error:
             wrong.append(f"{error}.")
     for sentence in dict.fromkeys(wrong):
         log.error("%s: %s", name, sentence)
@@ -141,7 +133,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
     return f"{folder / 'pairs.jsonl'}: {len(pairs):,} pairs; {folder / 'test.tsv'}: {len(rows) - 1:,} queries"
 
 
-def made(piece: Piece, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
+def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
     """Get a piece, and say what it is.
 
     Raises:
@@ -156,7 +148,7 @@ def made(piece: Piece, folder: Path, downloads: Downloads, *, any_rows: bool) ->
     if not rows or (piece.rows not in (None, rows) and not any_rows):
         names = ", ".join(map(str, parts.values()))
         wanted = f"{piece.rows:,}" if piece.rows else "some"
-        raise Unusable(
+        raise UnusableFile(
             f"{names}: {rows:,} rows instead of {wanted}. Delete it to get it again, or say rows=any to take it so"
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +158,7 @@ def made(piece: Piece, folder: Path, downloads: Downloads, *, any_rows: bool) ->
     return f"{', '.join(map(str, parts))}: {rows:,} rows, {official}"
 
 
-def present(piece: Piece, folder: Path) -> list[Path]:
+def present(piece: CorpusFile, folder: Path) -> list[Path]:
     """Its files, where the first of them has its name: that one is the last to get it."""
     if not piece.listed:
         return [path for path in [folder / piece.name] if path.is_file()]
@@ -174,7 +166,7 @@ def present(piece: Piece, folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{piece.name}-*.parquet")) if first.is_file() else []
 
 
-def _got(piece: Piece, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
+def _got(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tuple[Path, Path]]:
     """Where each file is to be, and where it lies."""
     path = downloads.get(piece.file)
     if piece.listed:
@@ -196,10 +188,10 @@ def _addresses(path: Path) -> list[str]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise Unusable(f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it")
+        raise UnusableFile(f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it")
     for address in found:
         if not PurePosixPath(urlsplit(address).path).name.endswith(".parquet"):
-            raise Unusable(f"{path}: wanted addresses of Parquet files, got {address!r}; delete it")
+            raise UnusableFile(f"{path}: wanted addresses of Parquet files, got {address!r}; delete it")
     return found
 
 
@@ -207,7 +199,7 @@ def _rows(path: Path) -> int:
     try:
         return count_rows([path])
     except InputError as error:
-        raise Unusable(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
+        raise UnusableFile(f"{str(error).rstrip('.')}. Delete {path} to get it again") from None
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
 """Docstrings as pairs: the summary line is the anchor, what follows it the positive."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from contracts import InputError, RetrievalTask
 from datamodules.pydocs import PydocsSource
 from datamodules.record_kinds import QA
 from datamodules.records import Record
+from datamodules.settings import Data, DocstringPairData
 from datamodules.text_rows import TripletRows
 from datamodules.text_to_ids import WholeRows
 
@@ -33,19 +33,17 @@ class RowsOfPairs:
             )
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class PydocsPairs(TripletRows):
     """Of the installed Python packages, without those whose pairs make the task of retrieval."""
 
+    settings: DocstringPairData
     kind = QA
 
-    held_out_every: int
-    held_out_part: int
-    min_words: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.docstrings = PydocsSource(self.cache, self.held_out_every, self.held_out_part, self.min_words)
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        self.docstrings = PydocsSource(
+            self.cache, self.settings.held_out_every, self.settings.held_out_part, self.settings.min_words
+        )
 
     def source(self) -> RowsOfPairs:
         return RowsOfPairs(self.docstrings)

@@ -5,9 +5,19 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from contracts import InputError
-from datamodules.hub_sets import MAIN, HubKeys, HubSet, Rows, find_rows, identity_of, names_of, rows_in, what_was_read
+from datamodules.hub_sets import (
+    DEFAULT_HUB_KEYS,
+    HubKeys,
+    HubSet,
+    Rows,
+    find_rows,
+    identity_of,
+    names_of,
+    rows_in,
+    what_was_read,
+)
 from datamodules.record_kinds import NoExample, RowKind, described, numbered_columns, own_columns
-from datamodules.sources import Tally
+from datamodules.sources import RowFilter
 from files.listing import form_of, local
 from files.manifest import Damaged, read_record
 from files.nested import top_level
@@ -20,6 +30,7 @@ class Record(NamedTuple):
     texts: tuple[str, ...]
     label: float | None  # None where the kind has none
     where: str  # "file:line"
+    made_as: str = ""  # kind of pair, where a source makes several of a text
 
 
 class RecordSource:
@@ -37,13 +48,13 @@ class RecordSource:
         columns: Sequence[str] | None,
         split: str,
         on_error: Literal["fail", "skip"],
-        hub: HubKeys = MAIN,
+        hub: HubKeys = DEFAULT_HUB_KEYS,
     ) -> None:
         paths = [path] if isinstance(path, str | Path) else path
         self.kind, self.own_columns = kind, columns
         if columns is not None:
             self.kind = kind._replace(columns=(own_columns(columns, kind),), numbered=())
-        self.tally = Tally(split, on_error)
+        self.tally = RowFilter(split, on_error)
         found = find_rows(paths, split, hub)
         self.files: list[Rows] = [one if isinstance(one, HubSet) else one.path for one in found]
         self.paths = [str(one) for one in paths]
@@ -91,12 +102,12 @@ class RecordSource:
             **({"numbered": self.width} if self._is_numbered() else {}),
         }
 
-    def names_split(self) -> bool:
-        """Whether a row says that it is of this split; reads until the first that does."""
-        if any(isinstance(file, HubSet) and self.split in file.splits for file in self.files):
+    def has_split(self, split: str) -> bool:
+        """Whether a data set has this split, or a row says that it is of it; reads until the first that does."""
+        if any(isinstance(file, HubSet) and split in file.splits for file in self.files):
             return True
         rows = (row for file in self.files if isinstance(file, Path) for row in self._rows(file))
-        return any(isinstance(row, Row) and row.values.get("split") == self.split for row in rows)
+        return any(isinstance(row, Row) and row.values.get("split") == split for row in rows)
 
     def of_split(self, split: str, kind: RowKind, path: str | None = None) -> "RecordSource":
         """The rows of another split, or of another path, as this kind."""
@@ -166,9 +177,11 @@ class RecordSource:
             nested = "; what stands inside of another is OUTER.INNER" if inside else ""
             if names is not None:
                 mend = f"Give the column of the label one of the names {', '.join(labels)}"
+            elif isinstance(file, Path) and form_of(file) in (".csv", ".tsv"):
+                mend = _of_a_table(list(present), wanted, mend)
             raise InputError(
                 f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
-                f"{', '.join(map(repr, first.values))}. {mend}{nested}."
+                f"{', '.join(repr(name[:LONGEST_QUOTE]) for name in present)}. {mend}{nested}."
             )
         return names, label
 
@@ -188,6 +201,18 @@ class RecordSource:
                 "after the other, or give them the same columns."
             )
         return next(iter(widths), len(self.kind.columns[0]))
+
+
+def _of_a_table(header: Sequence[str], wanted: Sequence[str], mend: str) -> str:
+    """What else may be wrong with a table of lines than the names of its columns."""
+    if len(header) == 1 < len(wanted):
+        return (
+            f"This is one column alone. Put commas, semicolons, tabs or bars between the columns, the first line "
+            f"included, which names them: {','.join(wanted)}"
+        )
+    if any(len(name) > LONGEST_QUOTE for name in header):
+        return f"The first line is no header. Put one above it: {','.join(wanted)}"
+    return mend
 
 
 def _synthesis(manifest: Path) -> dict[str, Any]:

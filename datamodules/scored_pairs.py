@@ -5,9 +5,8 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +15,10 @@ from contracts import InputError, PairTask, ScoredPairBatch
 from datamodules.dino_postprocess import Pair, Report, Settings, postprocess, split_dev
 from datamodules.record_kinds import PAIRS
 from datamodules.records import Record, RecordSource
+from datamodules.settings import Data, ScoredPairData
 from datamodules.text_rows import StoredRows, TextRows
 from datamodules.text_to_ids import left_out
-from datamodules.token_store import Source, TokenStore
-from files.manifest import is_as_left, leave_sums
+from datamodules.token_store import RowSource, TokenStore
 from files.whole import build_once
 
 PREPARED_VERSION = 1  # part of the key: raise it when the same pairs would come out otherwise
@@ -30,7 +29,6 @@ VALID = "valid"  # the split that is the development set where the data has one
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class ScoredPairs(TextRows, StoredRows):
     """Pairs with a label in 0..1: DINO's, raw or post-processed, or any others.
 
@@ -39,42 +37,32 @@ class ScoredPairs(TextRows, StoredRows):
     with no step run on them: smoothing is linear, and changes no correlation.
     """
 
+    settings: ScoredPairData
     yields = ScoredPairBatch
     kind = PAIRS
 
-    postprocess: Literal["auto", "on", "off"]
-    steps: Sequence[str]
-    normalise: bool
-    smoothing: float
-    cap: int
-    random_pairs: int
-    variant: Literal["paper", "published"]
-    postprocess_seed: int
-    dev_share: float
-    split_by: Literal["pair", "x1"]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.settings = Settings(
-            tuple(self.steps),
-            self.normalise,
-            float(self.smoothing),
-            self.cap,
-            self.random_pairs,
-            self.variant,
-            self.postprocess_seed,
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        self.rules = Settings(
+            tuple(self.settings.steps),
+            self.settings.normalise,
+            float(self.settings.smoothing),
+            self.settings.cap,
+            self.settings.random_pairs,
+            self.settings.variant,
+            self.settings.postprocess_seed,
         )
         self._announced = False
-        self._check()
+        self.rules.check()
 
     def prepare_data(self) -> None:
         prepared = self._prepared()
-        if not (self.quiet or self._announced):
+        if not (self.settings.quiet or self._announced):
             prepared.announce()
         self._announced = True  # the trainer asks once more
         super().prepare_data()
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return self._prepared()
 
     def held_out(self) -> Sequence[Any]:
@@ -91,23 +79,14 @@ class ScoredPairs(TextRows, StoredRows):
         scores = torch.from_numpy(store.labels[rows].astype(np.float32))
         return ScoredPairBatch(self.sequences(store, rows, 0), self.sequences(store, rows, 1), scores, rows)
 
-    def _check(self) -> None:
-        self.settings.check()
-        if self.postprocess not in ("auto", "on", "off"):
-            raise InputError(f"data.postprocess={self.postprocess!r}: wanted auto, on or off.")
-        if self.split_by not in ("pair", "x1"):
-            raise InputError(f"data.split_by={self.split_by!r}: wanted pair or x1.")
-        if not 0 <= self.dev_share < 1:
-            raise InputError(f"data.dev_share={self.dev_share}: wanted 0 (nothing held out) or more, less than 1.")
-
     def _prepared(self) -> "PreparedPairs":
         """The pairs after post-processing and split, made if they are not there."""
         key = {
             "version": PREPARED_VERSION,
             "source": self.records.fingerprint(),
-            "postprocess": self.postprocess,
-            "settings": self.settings._asdict(),
-            "dev": [self.dev_share, self.split_by, self.seed],
+            "postprocess": self.settings.postprocess,
+            "settings": self.rules._asdict(),
+            "dev": [self.settings.dev_share, self.settings.split_by, self.settings.seed],
         }
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         directory = self.cache / f"pairs-{digest}"
@@ -122,10 +101,10 @@ class ScoredPairs(TextRows, StoredRows):
                 f"{self.records.name}: every label is {next(iter(labels)):g}, from which no regression can learn. Give "
                 "pairs with different labels."
             )
-        run, why = decide(self.postprocess, labels, self.settings.smoothing)
+        run, why = decide(self.settings.postprocess, labels, self.rules.smoothing)
         source = self.records.manifest()
-        pairs, reports = postprocess(raw, self.settings if run else self.settings._replace(steps=()))
-        train, dev = split_dev(pairs, self.dev_share, self.seed, self.split_by)
+        pairs, reports = postprocess(raw, self.rules if run else self.rules._replace(steps=()))
+        train, dev = split_dev(pairs, self.settings.dev_share, self.settings.seed, self.settings.split_by)
         if self.records.other_splits.get(VALID):
             train, dev = pairs, read_pairs(self._valid())
         refuse_nothing(train, self.records.name, reports)
@@ -134,7 +113,7 @@ class ScoredPairs(TextRows, StoredRows):
         report = {
             "postprocess": "on" if run else "off",
             "why": why,
-            "settings": self.settings._asdict() if run else {},
+            "settings": self.rules._asdict() if run else {},
             "raw_labels": {f"{label:g}": number for label, number in labels.most_common(MOST_LABELS_SHOWN)},
             "raw": len(raw),
             "steps": [report._asdict() for report in reports],
@@ -143,7 +122,6 @@ class ScoredPairs(TextRows, StoredRows):
             "source": source,
         }
         (folder / "report.json").write_text(json.dumps(report, indent=1))
-        leave_sums(folder)
 
     def _valid(self) -> RecordSource:
         return self.records.of_split(VALID, PAIRS)
@@ -160,7 +138,7 @@ class PreparedPairs:
 
     @staticmethod
     def is_whole(directory: Path) -> bool:
-        return is_as_left(directory, "train.jsonl", "dev.jsonl", "report.json")
+        return all((directory / name).is_file() for name in ("train.jsonl", "dev.jsonl", "report.json"))
 
     def __iter__(self) -> Iterator[Record]:
         for line, pair in enumerate(_read(self.directory / "train.jsonl"), start=1):

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from contracts import InputError, RetrievalTask
-from datamodules.hub_sets import MAIN, HubKeys, HubSet, find_rows, identity_of, names_of, rows_in, what_was_read
+from datamodules.hub_sets import (
+    DEFAULT_HUB_KEYS,
+    HubKeys,
+    HubSet,
+    find_rows,
+    identity_of,
+    names_of,
+    rows_in,
+    what_was_read,
+)
 from datamodules.sections import Section, sections
 from files.documents import SOURCE
 from files.listing import DOCUMENTS, count_kinds, form_of, passed_over
@@ -55,7 +64,7 @@ class DocumentSource(Protocol):
         ...
 
 
-class Tally:
+class RowFilter:
     """Passes on the rows of a reading that may be examples, and keeps count of the others."""
 
     def __init__(self, split: str | None, on_error: Literal["fail", "skip"]) -> None:
@@ -69,9 +78,9 @@ class Tally:
         self.skipped = 0
         self.skipped_where: list[str] = []
 
-    def anew(self) -> "Tally":
+    def anew(self) -> "RowFilter":
         """Return one that has counted nothing yet."""
-        return Tally(self.split, self.on_error)
+        return RowFilter(self.split, self.on_error)
 
     def rows(self, rows: Iterable[Row | BadRow], name: str) -> Iterator[Row]:
         """Yield the rows of this split that can be read; InputError at one that cannot, unless it may be skipped."""
@@ -119,7 +128,8 @@ class Tally:
         got = [f"{number} {reason}" for reason, number in self.left_out.items()]
         got += [f"{self.skipped} unreadable ({'; '.join(self.skipped_where[:2])})"] if self.skipped else []
         got += [f"{number} with split={split!r}" for split, number in self.other_splits.items()]
-        raise InputError(f"{name}: no {wanted}; got {', '.join(got) or 'nothing'}.")
+        mend = "Say data.split=NAME with one of them" if self.other_splits else "Give it some, or name another file"
+        raise InputError(f"{name}: no {wanted}; got {', '.join(got) or 'nothing'}. {mend}.")
 
     def counts(self) -> dict[str, Any]:
         return {"other_splits": self.other_splits, "skipped": self.skipped, "skipped_where": self.skipped_where}
@@ -141,14 +151,14 @@ class TextSource:
         on_error: Literal["fail", "skip"],
         split: str,
         column: str = "text",
-        hub: HubKeys = MAIN,
+        hub: HubKeys = DEFAULT_HUB_KEYS,
     ) -> None:
         if document not in (None, "line", "file"):
             raise InputError(f"data.document: wanted line or file, got {document!r}")
         self.files = find_rows(path, split, hub, documents="all")
         self.passed_over = passed_over(path, [file for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
-        self.tally = Tally(split, on_error)
+        self.tally = RowFilter(split, on_error)
 
     def documents(self) -> Iterator[Document]:
         self.tally = self.tally.anew()

@@ -5,18 +5,18 @@ spans and masks in whichever process and batch it comes up, and new ones in the 
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, cast, get_args
+from typing import Protocol, cast, get_args
 
 import numpy as np
 import torch
 
 from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
+from datamodules.settings import MaskHow
 from datamodules.spans import SpanRule, Spans, align_to_words, sample_spans
-from datamodules.tokenizer import Specials
+from datamodules.tokenizer import SpecialTokens
 
 LONGEST_SPAN, SHORTEST_SPAN = 512, 16  # between which max_span=auto chooses
 KEPT_PERCENT = 90  # of the documents, by max_span=auto
-MaskHow = Literal["bert", "all"]
 SPANS, MASKS = 0, 1  # two streams of random numbers: spans do not depend on whether tokens are masked
 
 
@@ -49,7 +49,7 @@ class SpanBatches:
     def __init__(
         self,
         store: Documents,
-        specials: Specials,
+        specials: SpecialTokens,
         rule: SpanRule,
         *,
         seed: int,
@@ -94,7 +94,7 @@ class SpanBatches:
             masked_ids=_joined(masked) if masked else anchor_batch.ids.clone(),
             labels=all_labels,
             positives=positive_batch,
-            documents=np.asarray(rows, dtype=np.int64),
+            rows=np.asarray(rows, dtype=np.int64),
             predicted=np.flatnonzero(all_labels.numpy() != IGNORED_LABEL),
         )
 

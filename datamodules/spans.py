@@ -3,14 +3,12 @@
 Pure functions of a document's length and a generator. Beta-distributed lengths: anchors lean long, positives short.
 """
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from contracts import InputError
-
-Window = Literal["grid", "uniform"]
-Positive = Literal["nearby", "adjacent", "subsuming"]
+from datamodules.settings import Positive, Window
 
 _SEARCH = 32  # tokens looked at together for the next word start; words are shorter, mostly
 

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,14 +12,15 @@ from contracts import RetrievalTask
 from datamodules.order import Order, nested_subset
 from datamodules.overlap import Overlap, find_overlap
 from datamodules.row_counts import TextLengths
+from datamodules.settings import Data
 from datamodules.stream import BatchStream, EpochBatches, stream_for
 from datamodules.text_to_ids import Reading
-from datamodules.token_store import Source, TokenStore, build_or_open
+from datamodules.token_store import RowSource, TokenStore, build_or_open
 from datamodules.tokenizer import load_tokenizer
 from files.kept_rows import cache_folder
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
     """Where texts end that are longer."""
 
     of: str  # which texts
@@ -29,38 +29,27 @@ class Cut(NamedTuple):
     wanted: int | None = None  # tokens that hold 99 % of the texts whole, where the length was chosen by that
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class TextData(pl.LightningDataModule, ABC):
     """A subclass says what is read and how it becomes ids, which rows are drawn from, and what is made of them.
 
-    The fields of a data module are its keys; the defaults are those of ``configs/data``. ``batch_size`` counts
-    examples over all processes, ``fraction`` is a share of the rows. ``append_end`` closes every text with an end of
-    sequence.
+    A module is made from its settings, whose class it declares as the type of ``settings``.
     """
 
     yields: ClassVar[type]
+    settings: Data
     content_sum: ClassVar[str] = "rows_sha256"  # what of the store's manifest names its content in a checkpoint
 
-    tokenizer: str
-    append_end: bool | None
-    batch_size: int
-    seed: int
-    fraction: float
-    cache_dir: str | None
-    drop_last: bool  # what does not fill a batch at the end of an epoch comes up in another; false: a smaller batch
-    num_workers: int
-    verify: bool  # read all of the store and compare it with its sums, not only what is drawn from
-    quiet: bool
-
-    def __post_init__(self) -> None:
+    def __init__(self, settings: Data) -> None:
         super().__init__()
-        self.cache = cache_folder(self.cache_dir)
+        self.settings = settings
+        self.batch_size, self.drop_last = settings.batch_size, settings.drop_last
+        self.cache = cache_folder(self.settings.cache_dir)
         self.passes = 1  # of an epoch over the data; a batch has so many times its examples
         self._store: TokenStore | None = None
-        nested_subset(1, self.fraction, self.seed)  # refuses a fraction that is none
+        nested_subset(1, self.settings.fraction, self.settings.seed)  # refuses a fraction that is none
 
     @abstractmethod
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         """What is tokenised."""
 
     @abstractmethod
@@ -75,7 +64,7 @@ class TextData(pl.LightningDataModule, ABC):
     def batch(self, pass_index: int, examples: np.ndarray) -> Any:
         """(N,) numbers of examples -> what the class ``yields``."""
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Truncation]:
         """Where texts end, and what of them lies behind that; once it is set up."""
         return []
 
@@ -85,13 +74,13 @@ class TextData(pl.LightningDataModule, ABC):
 
     def prepare_data(self) -> None:
         """Tokenise into the cache, once; a second call only opens what is there."""
-        self.open_store(self.source(), quiet=self.quiet)
+        self.open_store(self.source(), quiet=self.settings.quiet)
 
     def setup(self, stage: str | None = None) -> None:
         """Open the store and fix which rows are drawn from, and how."""
         if self._store is None:
             rows = self.ready(self._opened, self.load_tokenizer())
-            self.subset = nested_subset(rows, self.fraction, self.seed)
+            self.subset = nested_subset(rows, self.settings.fraction, self.settings.seed)
             self._store = self._opened
 
     @cached_property
@@ -130,7 +119,7 @@ class TextData(pl.LightningDataModule, ABC):
         order = Order(
             self.num_examples,
             self.batch_size * self.passes,
-            seed=self.seed,
+            seed=self.settings.seed,
             rank=rank,
             world=world,
             drop_last=self.drop_last,
@@ -138,7 +127,7 @@ class TextData(pl.LightningDataModule, ABC):
         return EpochBatches(self.batch, order, self.passes)
 
     def train_dataloader(self) -> BatchStream:
-        return stream_for(self.trainer, self.epoch_batches, data_id=self.data_id, num_workers=self.num_workers)
+        return stream_for(self.trainer, self.epoch_batches, data_id=self.data_id, num_workers=self.settings.num_workers)
 
     def samples(self) -> Iterator[Any]:
         """A batch of two examples, as those of training will be."""
@@ -147,7 +136,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     def manifest(self) -> dict[str, Any]:
         """The store's account of the source, and what of it is drawn from."""
-        found = {**self.store.account, "used": self.num_examples, "fraction": self.fraction}
+        found = {**self.store.account, "used": self.num_examples, "fraction": self.settings.fraction}
         return found | {"cuts": [cut._asdict() for cut in self.cuts()]}
 
     def held_out(self) -> Sequence[Any]:
@@ -161,7 +150,9 @@ class TextData(pl.LightningDataModule, ABC):
         return self.overlap(sentences).counts()
 
     def load_tokenizer(self) -> Any:
-        return load_tokenizer(self.tokenizer, ends=bool(self.append_end))
+        return load_tokenizer(self.settings.tokenizer, ends=bool(self.settings.append_end))
 
-    def open_store(self, source: Source, quiet: bool) -> TokenStore:
-        return build_or_open(source, self.reading(self.load_tokenizer()), self.cache, quiet=quiet, verify=self.verify)
+    def open_store(self, source: RowSource, quiet: bool) -> TokenStore:
+        return build_or_open(
+            source, self.reading(self.load_tokenizer()), self.cache, quiet=quiet, verify=self.settings.verify
+        )

@@ -10,15 +10,14 @@ from typing import Any
 from contracts import InputError
 from datamodules.record_kinds import RowKind
 from datamodules.records import Record
-from datamodules.token_store import Source
+from datamodules.settings import Prompts
+from datamodules.token_store import RowSource
 
-Prompts = str | Sequence[str] | Mapping[str, str] | None
 
-
-class Prompted:
+class PromptedSource:
     """A source whose texts have the prompts of their columns in front of them."""
 
-    def __init__(self, source: Source, prompts: Sequence[str]) -> None:
+    def __init__(self, source: RowSource, prompts: Sequence[str]) -> None:
         self.source, self.prompts, self.width = source, list(prompts), source.width
 
     def __iter__(self) -> Iterator[Record]:

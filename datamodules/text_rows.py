@@ -4,8 +4,7 @@ import hashlib
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,10 +15,19 @@ from datamodules.hub_sets import HubKeys
 from datamodules.record_kinds import NLI, QA, SENTENCES, TRIPLETS, RowKind
 from datamodules.records import RecordSource
 from datamodules.row_counts import LONGEST_COUNTED
-from datamodules.text_data import Cut, TextData
-from datamodules.text_prompts import Prompted, Prompts, of_columns
+from datamodules.settings import (
+    Data,
+    FileData,
+    NLIData,
+    QuestionData,
+    SentenceData,
+    TextsData,
+    TripletData,
+)
+from datamodules.text_data import TextData, Truncation
+from datamodules.text_prompts import PromptedSource, of_columns
 from datamodules.text_to_ids import WholeRows
-from datamodules.token_store import Source, TokenStore
+from datamodules.token_store import RowSource, TokenStore
 from datamodules.tokenizer import special_tokens
 from datamodules.word_deletion import WordDeletion
 
@@ -28,51 +36,40 @@ COVERED = 0.99  # of the texts, by the length that is chosen where none is given
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class StoredRows(TextData):
-    """Rows of files. ``path`` is a file, several, or a folder, or a data set of the hub, of which the last four keys
-    speak. ``columns`` names the columns of the texts where the names are not known.
-    """
+    """Rows of files, or of a data set of the hub."""
 
+    settings: FileData
     kind: ClassVar[RowKind]
 
-    path: str | Sequence[str]
-    columns: Sequence[str] | None
-    split: str
-    on_error: Literal["fail", "skip"]
-    name: str | None = field()  # Lightning's class has an attribute of this name, which is no default
-    revision: str | None
-    data_files: str | Sequence[str] | None
-    streaming: bool | None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        hub = HubKeys(self.name, self.revision, self.data_files, self.streaming)
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        hub = HubKeys(self.settings.name, self.settings.revision, self.settings.data_files, self.settings.streaming)
         self.records = RecordSource(
-            self.path, self.kind, columns=self.columns, split=self.split, on_error=self.on_error, hub=hub
+            self.settings.path,
+            self.kind,
+            columns=self.settings.columns,
+            split=self.settings.split,
+            on_error=self.settings.on_error,
+            hub=hub,
         )
 
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return self.records
 
     def reading(self, tokenizer: Any) -> WholeRows:
         return WholeRows(tokenizer, labelled=self.kind.label is not None)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class TextRows(TextData):
-    """Each row is an example. ``max_length`` is what a text is cut at, in tokens, special tokens included; null: the
-    fewest that hold 99 % of the texts whole. ``prompts`` stand in front of the texts: one for all, or one each, in the
-    order of the columns or by their names.
-    """
+    """Each row is an example. ``max_length`` is that of the settings; where it is null, `settle_length` chooses it."""
 
+    settings: TextsData
     kind: ClassVar[RowKind]
 
-    max_length: int | None
-    prompts: Prompts
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        self.max_length: int | None = self.settings.max_length
         self._wanted: int | None = None
         self._behind = 0
 
@@ -88,23 +85,23 @@ class TextRows(TextData):
             self.max_length = min(most, self._wanted)
         return self.max_length
 
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[Truncation]:
         room = max(0, self.sequences.room - self._behind)
-        return [Cut("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
+        return [Truncation("texts", self.sequences.max_length, self.lengths.share_behind(room), self._wanted)]
 
     def prompts_of(self, width: int) -> list[str]:
         """The prompt of each text of a row."""
-        return of_columns(self.prompts, self.kind, getattr(self, "columns", None), width)
+        return of_columns(self.settings.prompts, self.kind, getattr(self.settings, "columns", None), width)
 
-    def prompted(self, source: Source) -> Source:
+    def prompted(self, source: RowSource) -> RowSource:
         """The same rows, their texts behind their prompts."""
         prompts = self.prompts_of(source.width)
-        return Prompted(source, prompts) if any(prompts) else source
+        return PromptedSource(source, prompts) if any(prompts) else source
 
     def texts(self) -> Iterator[str]:
         return (text for record in self.prompted(self.source()) for text in record.texts)
 
-    def open_store(self, source: Source, quiet: bool) -> TokenStore:
+    def open_store(self, source: RowSource, quiet: bool) -> TokenStore:
         return super().open_store(self.prompted(source), quiet)
 
     @abstractmethod
@@ -124,27 +121,23 @@ class TextRows(TextData):
         return found | {"rows_per_batch": self.batch_size, "max_length": self.max_length}
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class Sentences(TextRows, StoredRows):
-    """Single texts: a line each, or a column "text". ``deletion`` is the share of their words that is taken out of a
-    second copy; None makes no copy.
-    """
+    """Single texts; with ``deletion`` also a copy of each that has lost a share of its words."""
 
+    settings: SentenceData
     yields = SentenceBatch
     kind = SENTENCES
 
-    deletion: float | None
-
     def ready(self, store: TokenStore, tokenizer: Any) -> int:
-        if self.deletion is not None and self.prompts:
+        if self.settings.deletion is not None and self.settings.prompts:
             raise InputError("data.prompts: data.deletion would take words out of them. Set one of the two to null.")
-        if self.deletion is not None:
-            self.delete_words = WordDeletion(tokenizer, self.deletion, seed=self.seed)
+        if self.settings.deletion is not None:
+            self.delete_words = WordDeletion(tokenizer, self.settings.deletion, seed=self.settings.seed)
         return super().ready(store, tokenizer)
 
     def batch(self, pass_index: int, examples: np.ndarray) -> SentenceBatch:
         whole: SentenceBatch = super().batch(pass_index, examples)
-        if self.deletion is None:
+        if self.settings.deletion is None:
             return whole
         left = [self.delete_words(self.store.text(row), pass_index, row) for row in whole.rows.tolist()]
         ends = np.cumsum([len(ids) for ids in left])
@@ -155,10 +148,10 @@ class Sentences(TextRows, StoredRows):
         return SentenceBatch(self.sequences(store, rows, 0), rows)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class NLIPairs(TextRows, StoredRows):
     """Premise, hypothesis and their relation; pairs without a gold label are left out."""
 
+    settings: NLIData
     yields = NLIBatch
     kind = NLI
 
@@ -186,19 +179,17 @@ class TripletRows(TextRows):
         )
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class Triplets(TripletRows, StoredRows):
-    """Of files. ``held_out_share`` is the share of the rows that is kept from training and scored."""
+    """Of files. A share of the rows can be kept from training and scored."""
 
+    settings: TripletData
     kind = TRIPLETS
 
-    held_out_share: float
+    def __init__(self, settings: Data) -> None:
+        super().__init__(settings)
+        self.apart = AllButHeldOut.of(self.records, self.settings.held_out_share, self.cache)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.apart = AllButHeldOut.of(self.records, self.held_out_share, self.cache)
-
-    def source(self) -> Source:
+    def source(self) -> RowSource:
         return self.apart or self.records
 
     def held_out(self) -> Sequence[RetrievalTask]:
@@ -213,6 +204,7 @@ class Triplets(TripletRows, StoredRows):
 class QuestionAnswers(Triplets):
     """Questions with their answers: triplets of two columns."""
 
+    settings: QuestionData
     kind = QA
 
 

@@ -17,7 +17,7 @@ from datamodules.records import Record
 from datamodules.tokenizer import tokenizer_sha256
 
 
-class Kept(NamedTuple):
+class TokenisedRows(NamedTuple):
     """Those of some rows that are kept, as ids."""
 
     ids: np.ndarray  # (tokens,) int64, all texts one behind the other
@@ -54,7 +54,7 @@ class Reading(ABC):
         return np.fromiter(itertools.chain.from_iterable(lists), np.int64, int(lengths.sum())), lengths
 
     @abstractmethod
-    def keep(self, records: Sequence[Record]) -> Kept:
+    def keep(self, records: Sequence[Record]) -> TokenisedRows:
         """The rows that are stored."""
 
     @abstractmethod
@@ -90,14 +90,14 @@ class WholeRows(Reading):
         super().__init__(tokenizer, labelled=labelled)
         self.counts = {"without_tokens": 0}
 
-    def keep(self, records: Sequence[Record]) -> Kept:
+    def keep(self, records: Sequence[Record]) -> TokenisedRows:
         ids, lengths = self.encode([text for record in records for text in record.texts])
         rows = np.all(lengths.reshape(len(records), -1) > 0, axis=1)
         if not rows.all():
             self.counts["without_tokens"] += int((~rows).sum())
             texts = np.repeat(rows, len(lengths) // len(rows))
             ids, lengths = ids[np.repeat(texts, lengths)], lengths[texts]
-        return Kept(ids, lengths, rows)
+        return TokenisedRows(ids, lengths, rows)
 
     def spellings(self, sentences: Sequence[str]) -> list[list[str]]:
         """A sentence may be the whole of a row, or stand inside one."""
@@ -150,7 +150,7 @@ class LongDocuments(Reading):
         ids, lengths, _ = self._without_specials(*super().encode(texts))
         return ids, lengths
 
-    def keep(self, records: Sequence[Record]) -> Kept:
+    def keep(self, records: Sequence[Record]) -> TokenisedRows:
         texts = [normalised(record.texts[0], self.lowercase) for record in records]
         for record in records:
             self.text_hash.update(record.texts[0].encode() + b"\0")
@@ -170,7 +170,7 @@ class LongDocuments(Reading):
         }.items():
             self.counts[name] += int(number)
         rows[rows] = long_enough
-        return Kept(ids[np.repeat(long_enough, lengths)], lengths[long_enough], rows)
+        return TokenisedRows(ids[np.repeat(long_enough, lengths)], lengths[long_enough], rows)
 
     def _measure(self, lengths: np.ndarray, records: Sequence[Record]) -> None:
         place = int(lengths.argmax())

@@ -3,13 +3,11 @@
 Built for tens of millions of rows: opening holds nothing per row in memory, and writing eight bytes.
 """
 
-import contextlib
 import hashlib
 import itertools
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -17,21 +15,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from contracts import InputError
-from datamodules.block_sums import BLOCK, BlockSums, Summing
 from datamodules.records import Record
 from datamodules.row_counts import Repeats, TextLengths
 from datamodules.text_to_ids import Reading
-from files.manifest import Damaged, read_record, write_record
+from files.manifest import read_record, sha256_of, write_record
 from files.progress import Progress
 from files.whole import build_once
 
 STORE_VERSION = 2  # part of the key: raise it when the same input would be stored otherwise
 BATCH_CHARACTERS = 4_000_000  # what one call to the parallel tokenizer gets; a few hundred MB at most while it runs
-AT_ONCE = 1 << 26  # bytes: a store of so many is compared with its sums when it is opened
 OFFSET = np.dtype("<i8")
 LABEL = np.dtype("<f4")
-LABELS = (("labels.bin", LABEL.itemsize),)
-META, SUMS, LENGTHS = "meta.json", "sums_of_blocks", "text_lengths"
+META, LENGTHS = "meta.json", "text_lengths"
 
 log = logging.getLogger(__name__)
 
@@ -40,105 +35,64 @@ class TokenStore:
     """Tokenised rows on disk, R rows of C texts, without special tokens; a document is a row of one text.
 
     A directory of ``ids.bin`` (flat, row by row), ``offsets.bin``, ``labels.bin`` where rows have labels, and
-    ``meta.json``. Blocks of the files are compared with their sums when they are first read, those of a small store at
-    once. InputError if it is not whole.
+    ``meta.json``. Opening compares the sizes of the files with ``meta.json``; ``verify`` reads them and compares their
+    sha256, too.
+
+    Raises:
+        InputError: the store is incomplete or damaged.
     """
 
     def __init__(self, directory: str | Path, *, verify: bool = False) -> None:
         self.directory = Path(directory)
         try:
             self.manifest: dict[str, Any] = read_record(self.directory / META)
-            rows, self.width = int(self.manifest["kept"]), int(self.manifest["texts_per_row"])
+            self.rows, self.width = int(self.manifest["kept"]), int(self.manifest["texts_per_row"])
             dtype = np.dtype(self.manifest["dtype"])
             self.ids = _mapped(self.directory / "ids.bin", dtype, self.manifest["tokens"])
-            self._offsets = _mapped(self.directory / "offsets.bin", OFFSET, rows * self.width + 1)  # of all texts
+            self.offsets = _mapped(self.directory / "offsets.bin", OFFSET, self.rows * self.width + 1)  # of all texts
             labelled = self.manifest["labelled"]
-            self._labels = _mapped(self.directory / "labels.bin", LABEL, rows) if labelled else None
-            self._sums = [
-                BlockSums(self.directory / name, width, self.manifest[SUMS][name])
-                for name, width in (("ids.bin", dtype.itemsize), ("offsets.bin", OFFSET.itemsize), *LABELS[:labelled])
-            ]
-            if verify or sum(one.left for one in self._sums) * BLOCK <= AT_ONCE:
-                for one in self._sums:
-                    one.check_all()
-                self._sums = []
+            self.labels = _mapped(self.directory / "labels.bin", LABEL, self.rows) if labelled else None
+            self.lengths = TextLengths.from_json(self.manifest[LENGTHS])
+            if verify:
+                self._verify()
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{directory}: not a whole token store ({error}).") from error
-        self.rows = rows
 
     def __len__(self) -> int:
         return self.rows
 
     @property
     def account(self) -> dict[str, Any]:
-        """What a run's results say of it: the manifest without the sums of blocks and the length of each text."""
-        return {name: entry for name, entry in self.manifest.items() if name not in (SUMS, LENGTHS)}
-
-    @cached_property
-    def lengths(self) -> TextLengths:
-        """How long its texts are."""
-        return TextLengths.from_json(self.manifest[LENGTHS])
+        """The manifest for a run's results, without the length of each text."""
+        return {name: entry for name, entry in self.manifest.items() if name != LENGTHS}
 
     def bounds(self, rows: np.ndarray, column: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(k,) rows -> (k,) first and (k,) one past the last place in ``ids`` of their text in this column, or in a
         column of its own for each.
         """
         places = rows * self.width + column
-        if self._sums:
-            self._check_texts(places)
-        return self._offsets[places], self._offsets[places + 1]
+        return self.offsets[places], self.offsets[places + 1]
 
     def text(self, row: int, column: int = 0) -> np.ndarray:
         """(tokens,) uint16 or uint32 ids: a read-only slice of the map."""
         if not (0 <= row < self.rows and 0 <= column < self.width):
             raise IndexError(f"text {column} of row {row}; there are {self.rows} rows of {self.width} texts")
         place = row * self.width + column
-        if self._sums:
-            self._check_texts(np.array([place]))
-        return self.ids[self._offsets[place] : self._offsets[place + 1]]
+        return self.ids[self.offsets[place] : self.offsets[place + 1]]
 
-    @property
-    def offsets(self) -> np.ndarray:
-        """(texts + 1,) where each text begins in ``ids``, and the end."""
-        self.verify(1)
-        return self._offsets
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """(R,) float32, where rows have labels."""
-        self.verify(2)
-        return self._labels
-
-    def verify(self, *files: int) -> None:
-        """Read all that has not been read yet: of all files, or of ids (0), offsets (1), labels (2).
-
-        Raises:
-            InputError: something has changed since it was written.
+    def _verify(self) -> None:
         """
-        try:
-            for place, one in enumerate(self._sums):
-                if place in files or not files:
-                    one.check_all()
-        except Damaged as error:
-            raise self._given_up(error) from error
+        Raises:
+            ValueError: the content of a file has changed since it was written.
+        """
+        names = _files_of(self.manifest["labelled"])
+        digests = b"".join(bytes.fromhex(sha256_of(self.directory / name)) for name in names)
+        if hashlib.sha256(digests).hexdigest() != self.manifest["rows_sha256"]:
+            raise ValueError("its files have changed since they were written")
 
-    def _check_texts(self, places: np.ndarray) -> None:
-        try:
-            self._sums[1].check_each(places, places + 2)
-            self._sums[0].check_each(self._offsets[places], self._offsets[places + 1])
-        except Damaged as error:
-            raise self._given_up(error) from error
-        if not any(one.left for one in self._sums):
-            self._sums = []
 
-    def _given_up(self, error: Damaged) -> InputError:
-        """What is damaged is no store any more: the next command builds it anew."""
-        with contextlib.suppress(OSError):
-            (self.directory / META).unlink(missing_ok=True)
-        return InputError(
-            f"{self.directory}: {error}: the token store is damaged. It is thrown away; start the same command "
-            "again, which builds it anew and goes on from the last checkpoint."
-        )
+def _files_of(labelled: bool) -> list[str]:
+    return ["ids.bin", "offsets.bin", *(["labels.bin"] if labelled else [])]
 
 
 def _mapped(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
@@ -153,10 +107,9 @@ class StoreWriter:
 
     def __init__(self, folder: Path, texts_per_row: int, dtype: np.dtype, labelled: bool) -> None:
         self.texts_per_row, self.dtype, self.labelled = texts_per_row, np.dtype(dtype), labelled
-        names = ["ids.bin", "offsets.bin", *(["labels.bin"] if labelled else [])]
+        names = _files_of(labelled)
         self._files = [(folder / name).open("wb") for name in names]
         self._hashes = [hashlib.sha256() for _ in names]
-        self._sums = {name: Summing() for name in names}
         self._lengths = TextLengths(texts_per_row)
         self.kept = self.tokens = 0
         self._put(1, np.zeros(1, OFFSET))
@@ -179,7 +132,6 @@ class StoreWriter:
         data = values.tobytes()
         self._files[file].write(data)
         self._hashes[file].update(data)
-        [*self._sums.values()][file].update(data)
 
     def totals(self) -> dict[str, Any]:
         """What `TokenStore` needs to know, and sums of the content."""
@@ -192,7 +144,6 @@ class StoreWriter:
             "labelled": self.labelled,
             "ids_sha256": self._hashes[0].hexdigest(),
             "rows_sha256": together.hexdigest(),
-            SUMS: {name: summing.sums() for name, summing in self._sums.items()},
             LENGTHS: self._lengths.to_json(),
         }
 
@@ -206,7 +157,7 @@ class StoreWriter:
             file.close()
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """What the store asks of where rows come from."""
 
     width: int  # texts per row
@@ -223,7 +174,7 @@ class Source(Protocol):
 
 
 def build_or_open(
-    source: Source, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False
+    source: RowSource, reading: Reading, cache: Path, *, quiet: bool = False, verify: bool = False
 ) -> TokenStore:
     """The store of this source under this reading, built if it is not there, or not whole. ``verify`` reads all."""
     key = {"version": STORE_VERSION, "source": source.fingerprint(), **reading.fingerprint()}

@@ -55,7 +55,7 @@ def tokenizer_sha256(tokenizer: Any) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-class Specials(NamedTuple):
+class SpecialTokens(NamedTuple):
     """What a tokenizer puts around a sequence, and what masking has to know of its vocabulary."""
 
     before: np.ndarray  # ids before a sequence, e.g. [CLS] or <s>
@@ -68,7 +68,7 @@ class Specials(NamedTuple):
         return len(self.before) + len(self.after)
 
 
-def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> Specials:
+def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> SpecialTokens:
     """Found by encoding a word with and without special tokens, which every tokenizer can do; the mask by `mask_id`.
 
     Raises InputError where the one does not stand inside the other, or ``mask_token`` is none of its tokens.
@@ -87,7 +87,7 @@ def special_tokens(tokenizer: Any, *, mask_token: str | None = None) -> Specials
     mask = mask_id(tokenizer, mask_token)
     if mask is not None:
         flags[mask] = True
-    return Specials(np.array(before, np.int64), np.array(after, np.int64), flags, mask)
+    return SpecialTokens(np.array(before, np.int64), np.array(after, np.int64), flags, mask)
 
 
 def word_start_table(tokenizer: Any) -> np.ndarray:

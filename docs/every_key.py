@@ -1,4 +1,4 @@
-"""The page of every key: names, defaults and meanings as they stand in ``configs/``, comments included.
+"""The page of every key: names, defaults and meanings as they stand in classes of settings and in ``configs/``.
 
 ``make docs`` writes it as ``keys.md`` beside the other pages. Nothing of it is written by hand.
 """
@@ -6,11 +6,12 @@
 import re
 from pathlib import Path
 
+import training.settings  # noqa: F401  it registers the classes of settings
 from command.config_files import CONFIGS
-from command.meanings import TASK, Key, about, in_words, keys_of
+from command.meanings import TASK, Key, about, in_words, keys_with_settings
 
 COMMANDS = {  # heading -> files and folders of files, in the order of the page
-    "Train": ("train.yaml", "model", "model_keys", "data", "trainer", "logger", "experiment"),
+    "Train": ("train.yaml", "model", "data", "trainer", "logger", "experiment"),
     "Make data": ("synthesis.yaml", "recipe", "recipe_keys", "mine.yaml"),
     "Evaluate": ("evaluation.yaml", "task"),
     "Compare": ("comparison.yaml", "race", "sweeps", "preview.yaml"),
@@ -18,10 +19,11 @@ COMMANDS = {  # heading -> files and folders of files, in the order of the page
 }
 # A file of these is a recipe of other files' keys: what it is for is said, its values are one click away in configs/
 RECIPES = ("experiment", "race", "sweeps")
-SHARED = ("model_keys", "recipe_keys")  # by files of a group, and no choices themselves
+SHARED = ("recipe_keys",)  # by files of a group, and no choices themselves
 HEADER = """# Every key
 
-This page is made from the comments in `configs/`. A key is set by `KEY=VALUE` on the command line.
+This page is made from the classes of settings, and from the comments in `configs/`. A key is set by
+`KEY=VALUE` on the command line.
 
 "that of `seed`" means that a key follows another one until it is set itself.
 """
@@ -53,7 +55,7 @@ def _section(path: Path, group: str) -> str:
     is_choice = group and group not in (*SHARED, TASK)
     title = f"{group}={path.stem}" if is_choice else str(path.relative_to(CONFIGS))
     parts, rows = [f"### {title}\n"], list[Key]()
-    for one in keys_of(path):
+    for one in keys_with_settings(path, group, group):
         if isinstance(one, Key):
             rows.append(one._replace(default=_default(one.default)))
             continue

@@ -9,7 +9,7 @@ the gradient of the whole.
 Shape letters: B sequences of a chunk, T tokens of its longest.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,7 +102,7 @@ def padded(flat: Tensor, lengths: np.ndarray, chunks: list[Chunk], fill: int) ->
         yield flat[index_BT].masked_fill(~mask_BT, fill), mask_BT
 
 
-def concatenate(parts: list[Ragged]) -> Ragged:
+def concatenate(parts: Sequence[Ragged]) -> Ragged:
     return Ragged(torch.cat([part.ids for part in parts]), np.concatenate([part.lengths for part in parts]))
 
 

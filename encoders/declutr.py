@@ -3,26 +3,29 @@
 Shape letters: N documents, A anchors per document, P positives per anchor, D width; AN stands for A * N rows.
 """
 
-from functools import partial
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch, StepOutput
+from contracts import IGNORED_LABEL, InputError, Ragged, SpanBatch
 from encoders.attention import is_decoder_alone
 from encoders.backbones import NoMaskedLM
 from encoders.chunks import concatenate, on_device
-from encoders.objective import ContrastSettings, Objective, check_choice, check_temperature, contrasted, step_output
+from encoders.contrast import ContrastiveObjective
+from encoders.objective import Computed
 from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import DeCLUTRModel
+from encoders.trainable import TrainableEncoder
 from files.models import mask_id
-from losses.contrastive import nt_xent
+from losses.contrastive import Guide, nt_xent
 from losses.gather import global_mean
 from losses.metric_learning import metric_loss
 
 
-class DeCLUTR(Objective):
+class DeCLUTR(ContrastiveObjective):
     """Loss = contrastive_weight x NT-Xent of anchors and their averaged positives + mlm_weight x MLM of anchors.
 
     ``mask_anchors_for_contrast``: the masked anchor is also the contrastive one, so one forward serves both losses, as
@@ -38,125 +41,106 @@ class DeCLUTR(Objective):
     objective = "declutr"
     consumes = SpanBatch
 
-    def __init__(
-        self,
-        *,
-        temperature: float,
-        contrastive_weight: float,
-        mlm_weight: float | None,
-        mask_anchors_for_contrast: bool,
-        mask_token: str | None,
-        reduction: str,
-        loss_scale: str,
-        metric_loss: str | None,
-        metric_miner: str | None,
-        metric_options: dict[str, Any] | None,
-        schedule_ratio: float,
-        log_every_n_steps: int,
-        **settings: Unpack[ContrastSettings],
-    ) -> None:
-        super().__init__()
-        self.save_hyperparameters(logger=False)  # train.py gives the loggers the whole config
-        _check(self.hparams)
-        if mlm_weight is None:
-            self.encoder, self.hparams.mlm_weight = self._with_head_if_there(settings["backbone"])
-        else:
-            self.encoder = self.make_encoder(lm_head=mlm_weight > 0)
-        mlm_weight = float(self.hparams.mlm_weight)
-        if contrastive_weight == 0 and self.encoder.head is not None:
-            self.encoder.head.requires_grad_(False)  # no loss reads a vector; DDP waits for each gradient
-        if mlm_weight > 0 and mask_id(self.encoder.tokenizer, mask_token) is None:
-            raise InputError(
-                f"model.mlm_weight={mlm_weight:g}: the tokenizer of backbone={settings['backbone']} has no mask token, "
-                "so nothing can be masked. Name one of its tokens as model.mask_token, take a masked language model, "
-                "or set model.mlm_weight=0."
-            )
-        self._predicts_next = mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
-        self._metric_loss = _named_metric_loss(metric_loss, metric_miner, metric_options or {})
+    settings: DeCLUTRModel
 
-    def _with_head_if_there(self, backbone: str) -> tuple[SentenceEncoder, float]:
-        """The encoder, and the weight of MLM.
+    def __init__(self, settings: DeCLUTRModel) -> None:
+        _check_weights(settings.contrastive_weight, settings.mlm_weight)
+        _check_metric_loss(settings.metric_loss, settings.metric_miner, settings.guide, settings.contrastive_weight)
+        super().__init__(settings)
+        if settings.contrastive_weight == 0 and self.encoder.head is not None:
+            self.encoder.head.requires_grad_(False)  # no loss reads a vector; DDP waits for each gradient
+        if self.mlm_weight > 0 and mask_id(self.encoder.tokenizer, settings.mask_token) is None:
+            raise InputError(
+                f"model.mlm_weight={self.mlm_weight:g}: the tokenizer of backbone={settings.backbone} has no mask "
+                "token, so nothing can be masked. Name one of its tokens as model.mask_token, take a masked language "
+                "model, or set model.mlm_weight=0."
+            )
+        self._predicts_next = self.mlm_weight > 0 and is_decoder_alone(self.encoder.transformer.config)
+        self._metric_loss = _named_metric_loss(
+            settings.metric_loss, settings.metric_miner, settings.metric_options or {}
+        )
+
+    def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
+        """With its masked-LM head where MLM has a weight, or may have one.
 
         Raises:
             InputError: no loss is left.
         """
+        if (weight := self.settings.mlm_weight) is not None:
+            self.mlm_weight = float(weight)
+            return trainable.load(lm_head=weight > 0)
         try:
-            return self.make_encoder(lm_head=True), 1.0
+            encoder = trainable.load(lm_head=True)
         except NoMaskedLM as error:
-            if self.hparams.contrastive_weight == 0:
+            if self.settings.contrastive_weight == 0:
                 raise
             self.settled = {
-                "model.mlm_weight": f"0, as backbone={backbone} {error.why}: no MLM, the contrastive loss alone"
+                "model.mlm_weight": f"0, as backbone={self.settings.backbone} {error.why}: no MLM, the contrastive "
+                "loss alone"
             }
-            return self.make_encoder(lm_head=False), 0.0
+            encoder, self.mlm_weight = trainable.load(), 0.0
+        else:
+            self.mlm_weight = 1.0
+        return encoder
 
-    def training_step(self, batch: SpanBatch, batch_idx: int) -> StepOutput:
+    def texts(self, batch: SpanBatch) -> list[Ragged]:
+        return [batch.anchors, batch.positives]
+
+    def views(self, batch: SpanBatch) -> list[Ragged]:
+        """The contrastive anchors first, then the positives, then what only MLM needs."""
+        masked = Ragged(batch.masked_ids, batch.anchors.lengths)
+        if self.mlm_weight == 0:
+            return [batch.anchors, batch.positives]
+        if self.settings.contrastive_weight == 0:
+            return [masked]
+        if self.settings.mask_anchors_for_contrast:
+            return [masked, batch.positives]
+        return [batch.anchors, batch.positives, masked]
+
+    def compute(self, views: Sequence[Ragged], batch: SpanBatch) -> Computed:
+        """One forward pass for both losses."""
         if self._predicts_next:
             batch = one_before(batch)
-        sequences, labels, predicted = self._sequences(batch)
-        encoded = self.encoder.encode(sequences, labels, predicted)
+        sequences = concatenate(views)
+        encoded = self.encoder.encode(sequences, *self._labels(views, batch))
         loss, metrics = encoded.vectors.new_zeros(()), {}
-        if self.hparams.mlm_weight > 0:
+        if self.mlm_weight > 0:
             mlm = global_mean(encoded.mlm_sum, (batch.labels != IGNORED_LABEL).sum())
-            loss, metrics["mlm"] = loss + self.hparams.mlm_weight * mlm, mlm.detach()
-        if self.hparams.contrastive_weight > 0:
-            contrast, described = self._contrast(encoded.vectors, batch)
-            loss = loss + self.hparams.contrastive_weight * contrast
-            metrics |= described
-        return step_output(loss, metrics, examples=len(batch.documents), sequences=sequences, encoded=encoded)
+            loss, metrics["mlm"] = loss + self.mlm_weight * mlm, mlm.detach()
+        if self.settings.contrastive_weight > 0:
+            anchors_AND, positives_APND = encoded.vectors.split([len(view.lengths) for view in views])[:2]
+            contrast = self.compare([anchors_AND, averaged(positives_APND, len(anchors_AND))], batch)
+            loss = loss + self.settings.contrastive_weight * contrast.loss
+            metrics |= contrast.metrics | {"contrastive": contrast.loss.detach()}
+        return Computed(loss, metrics, int(sequences.lengths.sum()), encoded.padded_tokens)
+
+    def loss(self, vectors: Sequence[Tensor], batch: SpanBatch, guide: Guide | None = None) -> Any:
+        """Of anchors, and of the averaged positives of each."""
+        anchors_AND, positives_AND = vectors
+        if self._metric_loss is not None:
+            return self._metric_loss(anchors_AND, positives_AND)
+        if guide is not None:
+            guide = guide._replace(views=[guide.views[0], averaged(guide.views[1], len(anchors_AND))])
+        return nt_xent(
+            anchors_AND,
+            positives_AND,
+            temperature=self.settings.temperature,
+            reduction=self.settings.reduction,
+            scale=self.settings.loss_scale,
+            guide=guide,
+        )
 
     def negatives(self, batch: SpanBatch, processes: int) -> int:
-        return 2 * processes * len(batch.anchors.lengths) - 2 if self.hparams.contrastive_weight > 0 else 0
+        return 2 * processes * len(batch.anchors.lengths) - 2 if self.settings.contrastive_weight > 0 else 0
 
-    def _sequences(self, batch: SpanBatch) -> tuple[Ragged, Tensor | None, np.ndarray | None]:
-        """All that this step encodes, the contrastive anchors first, then the positives, then what only MLM needs; the
-        labels beside it, and the places of those that count.
-        """
-        masked, predicted = Ragged(batch.masked_ids, batch.anchors.lengths), batch.predicted
-        if self.hparams.mlm_weight == 0:
-            return concatenate([batch.anchors, batch.positives]), None, None
-        if self.hparams.contrastive_weight == 0:
-            return masked, batch.labels, predicted
-        if self.hparams.mask_anchors_for_contrast:
-            parts, labels = [masked, batch.positives], [batch.labels, _unlabelled(batch.positives)]
-        else:
-            parts = [batch.anchors, batch.positives, masked]
-            labels = [_unlabelled(batch.anchors), _unlabelled(batch.positives), batch.labels]
-            predicted = None if predicted is None else predicted + len(batch.anchors.ids) + len(batch.positives.ids)
-        return concatenate(parts), torch.cat(labels), predicted
-
-    def _contrast(self, vectors: Tensor, batch: SpanBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        num_anchors, num_positives = len(batch.anchors.lengths), len(batch.positives.lengths)
-        anchors_AND = vectors[:num_anchors]
-        positives_AND = averaged(vectors[num_anchors : num_anchors + num_positives], num_anchors)
-        if self._metric_loss is not None:
-            alone, described = self.over_prefixes(self._by_metric_loss, anchors_AND, positives_AND)
-            loss = alone.loss
-        else:
-            guide = self.guided([batch.anchors, batch.positives])
-            if guide is not None:
-                guide = guide._replace(views=[guide.views[0], averaged(guide.views[1], num_anchors)])
-            nt_xent_of = partial(
-                nt_xent,
-                temperature=self.hparams.temperature,
-                reduction=self.hparams.reduction,
-                scale=self.hparams.loss_scale,
-                guide=guide,
-            )
-            contrast, each = self.over_prefixes(nt_xent_of, anchors_AND, positives_AND)
-            loss, described = contrast.loss, contrasted(contrast, each, guide)
-        described["contrastive"] = loss.detach()
-        described |= self.diagnostics(anchors_AND, positives_AND)
-        return loss, described
-
-    def _by_metric_loss(self, anchors: Tensor, positives: Tensor) -> "Alone":
-        return Alone(self._metric_loss(anchors, positives))
-
-
-class Alone(NamedTuple):
-    """A loss of which there is no more to say."""
-
-    loss: Tensor
+    def _labels(self, views: Sequence[Ragged], batch: SpanBatch) -> tuple[Tensor | None, np.ndarray | None]:
+        """Those of MLM beside the ids of the views, and the places of those that count."""
+        if self.mlm_weight == 0:
+            return None, None
+        masked = len(views) - 1 if len(views) == 3 else 0
+        labels = [batch.labels if at == masked else _unlabelled(view) for at, view in enumerate(views)]
+        before = sum(len(view.ids) for view in views[:masked])
+        return torch.cat(labels), None if batch.predicted is None else batch.predicted + before
 
 
 def averaged(positives: Tensor, num_anchors: int) -> Tensor:
@@ -179,24 +163,25 @@ def _unlabelled(sequences: Ragged) -> Tensor:
     return torch.full_like(sequences.ids, IGNORED_LABEL)
 
 
-def _check(hparams: Any) -> None:
-    check_temperature(hparams.temperature)
-    weights = (hparams.contrastive_weight, 1.0 if hparams.mlm_weight is None else hparams.mlm_weight)
+def _check_weights(contrastive_weight: float, mlm_weight: float | None) -> None:
+    weights = (contrastive_weight, 1.0 if mlm_weight is None else mlm_weight)
     if min(weights) < 0 or max(weights) == 0:
         raise InputError(
             f"model.contrastive_weight={weights[0]} and model.mlm_weight={weights[1]}: neither may be negative, and "
             "one must be above 0, or there is nothing to learn."
         )
-    check_choice("reduction", hparams.reduction, ("mean", "sum"))
-    check_choice("loss_scale", hparams.loss_scale, ("exact", "paper"))
-    if hparams.guide and (hparams.metric_loss or hparams.contrastive_weight == 0):
-        why = f"metric_loss={hparams.metric_loss} takes" if hparams.metric_loss else "contrastive_weight=0 leaves out"
+
+
+def _check_metric_loss(
+    metric_loss: str | None, miner: str | None, guide: str | None, contrastive_weight: float
+) -> None:
+    if guide and (metric_loss or contrastive_weight == 0):
+        why = f"metric_loss={metric_loss} takes" if metric_loss else "contrastive_weight=0 leaves out"
         raise InputError(
-            f"model.guide={hparams.guide} chooses the negatives of NT-Xent, whose place model.{why}. Set "
-            "model.guide=null."
+            f"model.guide={guide} chooses the negatives of NT-Xent, whose place model.{why}. Set model.guide=null."
         )
-    if hparams.metric_miner and not hparams.metric_loss:
-        raise InputError(f"model.metric_miner={hparams.metric_miner} needs a model.metric_loss to mine for.")
+    if miner and not metric_loss:
+        raise InputError(f"model.metric_miner={miner} needs a model.metric_loss to mine for.")
 
 
 def _named_metric_loss(name: str | None, miner: str | None, options: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -15,10 +15,23 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 
+class Options(TypedDict, total=False):
+    """How texts are embedded in one call; None: as the encoder does by itself."""
+
+    prompt: str | None
+    autocast: torch.dtype | None
+    progress: bool | None
+
+
 class LoadedEncoder(ABC):
     """An `Embedder` that can say what it is. How it embeds, says ``embed_list``."""
 
     description: dict[str, str]  # kind, backbone, pooling, prompt, max_length, precision
+    normalize: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
 
     @property
     @abstractmethod
@@ -26,21 +39,30 @@ class LoadedEncoder(ABC):
         """sha256 over weights, tokenizer and all settings that change a vector."""
 
     @overload
-    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[False] = False) -> Tensor: ...
+    def embed(
+        self, texts: str | Sequence[str], *, convert_to_numpy: Literal[False] = False, **options: Unpack[Options]
+    ) -> Tensor: ...
 
     @overload
-    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: Literal[True]) -> np.ndarray: ...
+    def embed(
+        self, texts: str | Sequence[str], *, convert_to_numpy: Literal[True], **options: Unpack[Options]
+    ) -> np.ndarray: ...
 
-    def embed(self, texts: str | Sequence[str], *, convert_to_numpy: bool = False) -> Tensor | np.ndarray:
+    def embed(
+        self, texts: str | Sequence[str], *, convert_to_numpy: bool = False, **options: Unpack[Options]
+    ) -> Tensor | np.ndarray:
         """N texts -> (N, width) float32 rows on the CPU, in input order; one text, not in a list -> (width,).
 
-        Where it takes longer than a moment a bar is drawn, if somebody watches.
+        ``prompt`` stands before each text, in the place of the encoder's own. Where it takes longer than a moment a bar
+        is drawn, if somebody watches; ``progress=False`` draws none. ``autocast`` is a type for products.
         """
-        vectors = self.embed_list([texts])[0] if isinstance(texts, str) else self.embed_list(texts)
+        several = [texts] if isinstance(texts, str) else texts
+        vectors = self.embed_list(several, **options)
+        vectors = vectors[0] if isinstance(texts, str) else vectors
         return vectors.numpy() if convert_to_numpy else vectors
 
     @abstractmethod
-    def embed_list(self, texts: Sequence[str]) -> Tensor:
+    def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
         """N texts -> (N, width) float32 on the CPU, without a gradient."""
 
 

@@ -7,36 +7,28 @@ Data of two columns has no hard negatives. The same data trains a T5's encoder a
 """
 
 import logging
-from functools import partial
-from typing import Literal, Unpack, get_args
+from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 from transformers import AutoConfig
 
-from contracts import Ragged, StepOutput, TripletBatch
+from contracts import Ragged, TripletBatch
 from encoders.attention import is_decoder_alone
 from encoders.backbones import from_pretrained
 from encoders.behind_pooling import pooling_of
-from encoders.chunks import concatenate
-from encoders.objective import (
-    ContrastSettings,
-    Objective,
-    check_choice,
-    check_temperature,
-    contrasted,
-    other_texts,
-    step_output,
-    with_negatives,
-)
-from encoders.optim import T5Optimizer
+from encoders.contrast import ContrastiveObjective, with_negatives
 from encoders.pooling import POOLERS
-from losses.contrastive import info_nce
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import GenSEModel
+from encoders.trainable import TrainableEncoder
+from losses.contrastive import Contrast, Guide, info_nce
 from losses.gather import gather_plain, global_sum
 
 log = logging.getLogger(__name__)
 
 
-class GenSE(Objective):
+class GenSE(ContrastiveObjective):
     """``truncation="official"`` lets long texts push the prompt out of training batches, as the published code did;
     `embed` keeps it always. ``mask_duplicates`` takes the positives of rows with an equal anchor out of the negatives;
     their hard negatives stay. ``hard_negative_weight`` is a logit: w counts an anchor's own hard negative e^w times.
@@ -46,26 +38,15 @@ class GenSE(Objective):
     consumes = TripletBatch
     tiny_backbone = "t5"
 
-    def __init__(
-        self,
-        *,
-        prompt: str | None,
-        truncation: Literal["keep_prompt", "official"],
-        temperature: float,
-        hard_negative_weight: float,
-        mask_duplicates: bool,
-        optimizer: T5Optimizer,
-        log_every_n_steps: int,
-        **settings: Unpack[ContrastSettings],
-    ) -> None:
-        super().__init__()
-        self.save_hyperparameters(logger=False)
-        check_temperature(temperature)
-        check_choice("truncation", truncation, ("keep_prompt", "official"))
-        check_choice("optimizer", optimizer, get_args(T5Optimizer))
-        pooling = settings["pooling"] or pooling_of(settings["backbone"])
-        self.hparams.pooling = state_of_an_answer(pooling, settings["backbone"])
-        self.encoder = self.make_encoder()
+    settings: GenSEModel
+
+    def __init__(self, settings: GenSEModel) -> None:
+        pooling = state_of_an_answer(settings.pooling or pooling_of(settings.backbone), settings.backbone)
+        super().__init__(replace(settings, pooling=pooling))
+
+    def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
+        """With the prompt behind every text."""
+        return trainable.load(prompt=self.settings.prompt or "")
 
     def on_before_batch_transfer(self, batch: TripletBatch, dataloader_idx: int) -> TripletBatch:
         """Texts end where their prompt begins; on the host, as the device would have to be asked for their ids."""
@@ -76,36 +57,31 @@ class GenSE(Objective):
         batch = batch._replace(anchors=end(batch.anchors), positives=end(batch.positives), negatives=negatives)
         return super().on_before_batch_transfer(batch, dataloader_idx)
 
-    def training_step(self, batch: TripletBatch, batch_idx: int) -> StepOutput:
-        views = self._views(batch)
-        sequences = concatenate(views)
-        if self.encoder.appended:
-            keeps = self.hparams.truncation == "keep_prompt"
-            sequences = self.encoder.appended(sequences, keep_prompt=keeps, max_length=batch.max_length)
-        encoded = self.encoder.encode(sequences)
-        vectors = encoded.vectors.split([len(view.lengths) for view in views])
-        loss = partial(
-            info_nce,
-            temperature=self.hparams.temperature,
-            hard_negative_weight=self.hparams.hard_negative_weight,
-            groups=batch.groups if self.hparams.mask_duplicates else None,
-            guide=(guide := self.guided(views)),
+    def texts(self, batch: TripletBatch) -> list[Ragged]:
+        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings.hard_negative_weight)
+
+    def views(self, batch: TripletBatch) -> list[Ragged]:
+        """Anchors, positives, and the hard negatives where there are any, with the prompt behind each text."""
+        texts, appended = self.texts(batch), self.encoder.appended
+        if appended is None:
+            return texts
+        keeps = self.settings.truncation == "keep_prompt"
+        return [appended(text, keep_prompt=keeps, max_length=batch.max_length) for text in texts]
+
+    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, guide: Guide | None = None) -> Contrast:
+        return info_nce(
+            *vectors,
+            temperature=self.settings.temperature,
+            hard_negative_weight=self.settings.hard_negative_weight,
+            groups=batch.groups if self.settings.mask_duplicates else None,
+            guide=guide,
         )
-        contrast, each = self.over_prefixes(loss, *vectors)
-        metrics = contrasted(contrast, each, guide) | self.diagnostics(vectors[0], vectors[1])
-        if self.hparams.mask_duplicates:
-            metrics["masked_duplicates"] = masked_duplicates(batch.groups)
-        return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)
 
-    def check_batch(self, batch: TripletBatch) -> None:
-        self._views(batch)
-
-    def negatives(self, batch: TripletBatch, processes: int) -> int:
-        return other_texts(self._views(batch), processes)
-
-    def _views(self, batch: TripletBatch) -> list[Ragged]:
-        """Two, and the hard negatives where there are any."""
-        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.hparams.hard_negative_weight)
+    def metrics(self, vectors: Sequence[Tensor], batch: TripletBatch) -> dict[str, Tensor]:
+        found = super().metrics(vectors, batch)
+        return (
+            found | {"masked_duplicates": masked_duplicates(batch.groups)} if self.settings.mask_duplicates else found
+        )
 
 
 def state_of_an_answer(pooling: str, backbone: str) -> str:

@@ -2,8 +2,7 @@
 writes what follows from a sentence or contradicts it, and says of two sentences whether the second follows.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal, Unpack, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,21 +10,21 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
-from contracts import HeldOutTexts, InputError, Seq2SeqBatch, StepOutput
+from contracts import HeldOutTexts, Seq2SeqBatch, StepOutput
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.chunks import on_device
-from encoders.objective import Objective, Settings, check_choice
-from encoders.optim import T5Optimizer
 from encoders.seq2seq import CausalWriter, T5Writer
+from encoders.settings import GeneratorModel
+from encoders.trainable import TrainableBackbone
+from encoders.trained_module import TrainedModule
 from encoders.writers import writes_alone
 from losses.gather import global_mean
 from prompts import PromptIds, parse_prompts
 
-PERPLEXITIES = ("corpus", "mean_of_batches")
 TRUE = 2  # the kind of an instance whose answer is yes
 
 
-class GenSEGenerator(Objective):
+class GenSEGenerator(TrainedModule):
     """Loss = mean over the target tokens of the whole batch, those of answers counted ``answer_weight`` times: a model
     without pretraining does not learn from one word among the dozen of a text. ``perplexity="mean_of_batches"``
     averages the mean losses of batches of ``dev_batch_size`` held-out texts, as the published runs did.
@@ -36,33 +35,19 @@ class GenSEGenerator(Objective):
     tiny_backbone = "t5"
     product = "generator"
 
-    def __init__(
-        self,
-        *,
-        prompts: Mapping[str, Any],
-        prompt_assembly: Literal["pieces", "string"],
-        perplexity: Literal["corpus", "mean_of_batches"],
-        answer_weight: int,
-        dev_batch_size: int,
-        optimizer: T5Optimizer,
-        log_every_n_steps: int,
-        **settings: Unpack[Settings],
-    ) -> None:
-        super().__init__()
-        self.save_hyperparameters(logger=False)
-        check_choice("perplexity", perplexity, PERPLEXITIES)
-        if answer_weight < 1:
-            raise InputError(f"model.answer_weight={answer_weight}: wanted a whole number from 1 (published) on.")
-        check_choice("optimizer", optimizer, get_args(T5Optimizer))
-        backbone = settings["backbone"]
+    settings: GeneratorModel
+
+    def __init__(self, settings: GeneratorModel) -> None:
+        super().__init__(settings)
+        backbone = settings.backbone
         alone = writes_alone(from_pretrained(AutoConfig, backbone), backbone)
-        self.prompts = parse_prompts(prompts, prompt_assembly, "prompts")
+        self.prompts = parse_prompts(settings.prompts, settings.prompt_assembly, "prompts")
         answers = PromptIds(self.prompts, load_tokenizer(backbone), alone=alone).answers()
-        under = self.below()
+        trainable = TrainableBackbone(settings)
         self.seq2seq = (CausalWriter if alone else T5Writer)(
-            under.base, answers, token_budget=settings["token_budget"], recompute=settings["recompute"]
+            trainable.below.base, answers, token_budget=settings.token_budget, recompute=settings.recompute
         ).train()
-        self.adapt(self.seq2seq.transformer, under)
+        trainable.prepare(self.seq2seq.transformer)
 
     @property
     def transformer(self) -> PreTrainedModel:
@@ -70,7 +55,7 @@ class GenSEGenerator(Objective):
 
     def training_step(self, batch: Seq2SeqBatch, batch_idx: int) -> StepOutput:
         written = self.seq2seq.write(batch.sources, batch.targets)
-        times_N = np.where(batch.kinds < TRUE, 1, self.hparams.answer_weight)
+        times_N = np.where(batch.kinds < TRUE, 1, self.settings.answer_weight)
         weighed = written.losses_N * on_device(times_N, written.losses_N.device)
         loss = global_mean(weighed.sum(), int((batch.targets.lengths * times_N).sum()))
         return {
@@ -86,14 +71,14 @@ class GenSEGenerator(Objective):
     def held_out_texts(self) -> HeldOutTexts:
         """What the held-out instances of the data module cost; all ranks must call it, and get the same."""
         data = cast(Any, self.trainer).datamodule
-        size, (rank, world) = self.hparams.dev_batch_size, ranks()
+        size, (rank, world) = self.settings.dev_batch_size, ranks()
         losses, tokens, right = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
         for batch in data.dev_batches("generation", size, rank, world):
             losses.append(self._write(batch).losses_N.double().cpu().numpy())
             tokens.append(batch.targets.lengths)
         for batch in data.dev_batches("discrimination", size, rank, world):
             right.append(said_right(self._write(batch).answers_NA, batch.kinds).cpu().numpy())
-        per_batch = self.hparams.perplexity == "mean_of_batches"
+        per_batch = self.settings.perplexity == "mean_of_batches"
         whole = [np.concatenate(in_order(batches)) for batches in (losses, tokens, right)]
         return HeldOutTexts(whole[0], whole[1], whole[2], size if per_batch else None)
 
@@ -103,7 +88,7 @@ class GenSEGenerator(Objective):
 
     def _parts(self, batch: Seq2SeqBatch, losses_N: Tensor, answers_NA: Tensor) -> dict[str, Tensor]:
         """Losses of texts and of answers, and how many of these are right; at steps that are logged: collectives."""
-        if (self.global_step + 1) % self.hparams.log_every_n_steps:
+        if (self.global_step + 1) % self.settings.log_every_n_steps:
             return {}
         is_text_N = batch.kinds < TRUE
         parts = {}

@@ -27,8 +27,6 @@ class GuideEncoder:
             self.encoder = load_encoder(name, device="cpu")
         except InputError as error:
             raise InputError(f"model.guide: {error}") from error
-        if isinstance(self.encoder, SentenceEncoder):
-            self.encoder.progress = False  # a bar for each batch
         self.tokenizer = tokenizer
         for model in self.modules:
             model.requires_grad_(False)
@@ -55,7 +53,7 @@ class GuideEncoder:
             if isinstance(self.encoder, SentenceEncoder):
                 vectors = self.encoder.embed_there(texts)
             else:
-                vectors = self.encoder.embed(texts).to(device)
+                vectors = self.encoder.embed(texts, progress=False).to(device)
         return list(vectors.split([len(one.lengths) for one in several]))
 
 

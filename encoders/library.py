@@ -6,13 +6,13 @@ An optional extra, imported when such a model is asked for. No code of the model
 import sys
 from collections.abc import Sequence
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from contracts import InputError
-from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
+from encoders.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.sentence_encoder import precision_of
 from files.hub import only_local
 
@@ -80,15 +80,16 @@ class LibraryEncoder(LoadedEncoder):
         weights = {name: value for name, value in self.model.state_dict().items() if pooler or ".pooler." not in name}
         return fingerprint(weights, **described, **settings)
 
-    def embed_list(self, texts: Sequence[str]) -> Tensor:
+    def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
         """N texts -> (N, width) float32 on the CPU."""
+        prompt = options.get("prompt")
         distinct = list(dict.fromkeys(texts))
         place_of = {text: place for place, text in enumerate(distinct)}
         rows = self.model.encode(
             distinct,
-            prompt=self.prompt,
+            prompt=self.prompt if prompt is None else prompt,
             convert_to_tensor=True,
-            show_progress_bar=sys.stderr.isatty(),
+            show_progress_bar=sys.stderr.isatty() and options.get("progress") is not False,
             normalize_embeddings=self.cuts_unit_vectors,
         )
         return rows.float().cpu()[torch.tensor([place_of[text] for text in texts], dtype=torch.long)]

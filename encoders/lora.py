@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,23 +19,13 @@ from transformers.pytorch_utils import Conv1D
 from contracts import InputError
 from encoders.embedding import fingerprint
 from encoders.held import hold, release
+from encoders.settings import LoraKeys
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
 from files.models import run_folder
 
 RECORD = "lora"  # the entry of a checkpoint that says what its adapters are
 OF_AN_ADAPTER = (".lora_A.", ".lora_B.")
-
-
-class LoraKeys(TypedDict):
-    """Keys under ``model.lora``."""
-
-    rank: int | None
-    alpha: float | None
-    dropout: float
-    targets: str | Sequence[str]
-    stages: Literal["merge", "stack"]
-    seed: int
 
 
 class Record(TypedDict):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,16 +11,6 @@ from transformers.optimization import Adafactor
 from contracts import InputError
 
 Schedule = Callable[[int], float]  # optimiser steps done -> factor of the learning rate
-T5Optimizer = Literal["adafactor", "adafactor_scaled", "adamw"]
-ScheduleName = Literal[
-    "slanted_triangular",
-    "paper_literal",
-    "official_code_bug",
-    "linear",
-    "linear_from_zero",
-    "linear_constant",
-    "constant",
-]
 
 
 def slanted_triangular(total_steps: int, *, cut_fraction: float, ratio: float) -> Schedule:

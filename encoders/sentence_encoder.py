@@ -7,7 +7,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ from encoders.chunks import (
 )
 from encoders.compiled import even, fast_layers
 from encoders.dense import dense_layers
-from encoders.embedding import LoadedEncoder, described_config, described_tokenizer, fingerprint
+from encoders.embedding import LoadedEncoder, Options, described_config, described_tokenizer, fingerprint
 from encoders.faster_layers import attention_for, packed_linears, shared_between_chunks
 from encoders.lengths import USUAL_LENGTH, longest_input
 from encoders.masked_rows import vectors_and_logits
@@ -101,7 +101,6 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         self.halves: tuple[PreTrainedModel, ...] = ()
         self.beside: tuple[nn.Module, ...] = ()
         self.prompt, self.normalize, self.progress = prompt, normalize, progress
-        self.embeds_in: torch.dtype | None = None  # of autocast while texts are embedded; None: as the weights are
         self.truncate = truncate
         if truncate is not None and not 1 <= truncate <= self.width:
             raise InputError(f"truncate={truncate}: the vectors have {self.width} numbers; wanted 1 to {self.width}.")
@@ -250,7 +249,7 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             **({"prompt_suffix": self.prompt_suffix} if self.prompt_suffix else {}),
             **({"truncate": str(self.truncate)} if self.truncate else {}),
             "max_length": str(self.max_length),
-            "precision": precision_of(self.embeds_in or self.trunk.dtype),
+            "precision": precision_of(self.trunk.dtype),
         }
 
     @property
@@ -266,28 +265,41 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         order = {"order": "cut, then normalised"} if self.truncate and self.normalize else {}
         return fingerprint({**self.trunk.state_dict(), **head}, **described, **self.settings, **order)
 
-    def embed_list(self, texts: Sequence[str]) -> Tensor:
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def embed_list(self, texts: Sequence[str], **options: Unpack[Options]) -> Tensor:
         """N texts -> (N, D or ``truncate``) float32 rows on the CPU, in input order; the train/eval mode is left as it
         was.
 
         Texts that the tokenizer does not tell apart are encoded once. A text without any token, which only tokenizers
         without special tokens know, is the zero vector.
         """
-        return self._embedded(texts, torch.device("cpu"))
+        return self._embedded(texts, torch.device("cpu"), **options)
 
     def embed_there(self, texts: Sequence[str]) -> Tensor:
         """The same where the encoder is, which is not waited for."""
-        return self._embedded(texts, next(self.parameters()).device)
+        return self._embedded(texts, self.device, progress=False)
 
     @torch.no_grad()
-    def _embedded(self, texts: Sequence[str], where: torch.device) -> Tensor:
+    def _embedded(
+        self,
+        texts: Sequence[str],
+        where: torch.device,
+        *,
+        prompt: str | None = None,
+        autocast: torch.dtype | None = None,
+        progress: bool | None = None,
+    ) -> Tensor:
         if not len(texts):
             return torch.zeros(0, self.truncate or self.width, device=where)
-        training = self.training
+        training, before = self.training, self.prompt if prompt is None else prompt
         self.eval()
         try:
-            sequences, place_N = distinct(self.tokenize([self.prompt + text for text in texts]))
-            vectors_UD = self._embed_sequences(sequences, where)
+            sequences, place_N = distinct(self.tokenize([before + text for text in texts]))
+            bar = self._progress(len(sequences.lengths), self.progress if progress is None else progress)
+            vectors_UD = self._embed_sequences(sequences, where, autocast, bar)
         finally:
             self.train(training)
         return self.finished(vectors_UD)[on_device(place_N, where)]
@@ -297,18 +309,20 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         cut_ND = vectors_ND[:, : self.truncate]
         return torch.nn.functional.normalize(cut_ND, dim=-1) if self.normalize else cut_ND
 
-    def _embed_sequences(self, sequences: Ragged, where: torch.device) -> Tensor:
+    def _embed_sequences(
+        self, sequences: Ragged, where: torch.device, autocast: torch.dtype | None, bar: Progress
+    ) -> Tensor:
         """(U, D) float32 there: on the CPU, or where the encoder is."""
-        device = next(self.parameters()).device
+        device = self.device
         budget = EMBED_TOKENS_CPU if device.type == "cpu" else EMBED_TOKENS_GPU
         chunks = plan_chunks(sequences.lengths, budget, chunk_cost(device))
         flat = on_device(sequences.ids.numpy(), device)
         ids = padded(flat, sequences.lengths, chunks, self.tokenizer.pad_token_id)
         vectors_UD = torch.zeros(len(sequences.lengths), self.width, device=where)
         with contextlib.ExitStack() as inside:
-            progress = inside.enter_context(self._progress(len(sequences.lengths)))
-            if self.embeds_in is not None:
-                inside.enter_context(torch.autocast(device.type, self.embeds_in))
+            progress = inside.enter_context(bar)
+            if autocast is not None:
+                inside.enter_context(torch.autocast(device.type, autocast))
             inside.enter_context(packed_linears(self.trunk, int(sequences.lengths.sum())))
             found = (self.encode_chunk(*laid_out, None)[0].float() for laid_out in ids if laid_out[0].numel())
             vectors = brought_home(found) if where.type == "cpu" else found
@@ -319,10 +333,10 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
             vectors_UD.index_fill_(0, on_device(empty, where), 0)
         return vectors_UD
 
-    def _progress(self, total: int) -> Progress:
+    def _progress(self, total: int, wanted: bool) -> Progress:
         """Silent on all ranks but the first."""
         first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
-        return Progress("encoding", "texts", total, quiet=not (self.progress and first))
+        return Progress("encoding", "texts", total, quiet=not (wanted and first))
 
     def tokenize(self, texts: Sequence[str]) -> Ragged:
         """With special tokens and ``prompt_suffix``, cut at ``max_length`` tokens; else the text as it is."""

@@ -4,28 +4,19 @@ Unsupervised, the other view is the same sentence under another dropout mask; su
 it, and texts that contradict join the candidates. Two columns without contradictions are multiple-negatives ranking.
 """
 
-from functools import partial
-from typing import Unpack
+from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
-from contracts import InputError, Ragged, SentenceBatch, StepOutput, TripletBatch
+from contracts import InputError, Ragged, SentenceBatch, TripletBatch
 from encoders.attention import has_dropout
-from encoders.chunks import concatenate
-from encoders.objective import (
-    ContrastSettings,
-    Objective,
-    check_temperature,
-    contrasted,
-    other_texts,
-    step_output,
-    with_negatives,
-)
+from encoders.contrast import ContrastiveObjective, with_negatives
 from encoders.pooling import TanhHead
-from losses.contrastive import info_nce
+from encoders.settings import SimCSEModel
+from losses.contrastive import Contrast, Guide, info_nce
 
 
-class SimCSE(Objective):
+class SimCSE(ContrastiveObjective):
     """``mlp`` puts a linear layer and tanh between pooling and loss; ``mlp_only_train`` leaves it out of the encoder,
     else a layer that the backbone has behind its pooling takes its place.
 
@@ -37,62 +28,27 @@ class SimCSE(Objective):
     objective = "simcse"
     consumes = (SentenceBatch, TripletBatch)
 
-    def __init__(
-        self,
-        *,
-        mlp: bool,
-        mlp_only_train: bool,
-        temperature: float,
-        hard_negative_weight: float,
-        exclude_same_anchor: bool,
-        attention_dropout: float | None,
-        log_every_n_steps: int,
-        seed: int,
-        **settings: Unpack[ContrastSettings],
-    ) -> None:
-        super().__init__()
-        self.save_hyperparameters(logger=False)
-        check_temperature(temperature)
+    settings: SimCSEModel
+
+    def __init__(self, settings: SimCSEModel) -> None:
         kept_out = {"cls_before_pooler": "leaves the MLP out of the encoder", "pooler_output": "has a layer of its own"}
-        if mlp and not mlp_only_train and (why := kept_out.get(settings["pooling"] or "")):
+        if settings.mlp and not settings.mlp_only_train and (why := kept_out.get(settings.pooling or "")):
             raise InputError(
-                f"model.pooling={settings['pooling']} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
+                f"model.pooling={settings.pooling} {why}, and model.mlp_only_train=false keeps the MLP in. Take "
                 "model.pooling=cls, or model.mlp_only_train=true."
             )
-        if mlp and mlp_only_train and settings["matryoshka"]:
+        if settings.mlp and settings.mlp_only_train and settings.matryoshka:
             raise InputError(
-                f"model.matryoshka={list(settings['matryoshka'])}: the MLP is left out of the encoder, and mixes the "
+                f"model.matryoshka={list(settings.matryoshka)}: the MLP is left out of the encoder, and mixes the "
                 "numbers of its vectors before the loss, so that no prefix of them is trained. Set model.mlp=false, or "
                 "model.mlp_only_train=false."
             )
-        self.encoder = self.make_encoder()
-        self.mlp = TanhHead(self.encoder.width, seed=seed) if mlp else nn.Identity()
-        if mlp and not mlp_only_train:
+        super().__init__(settings)
+        self.mlp = TanhHead(self.encoder.width, seed=settings.seed) if settings.mlp else nn.Identity()
+        if settings.mlp and not settings.mlp_only_train:
             self.encoder.head, self.mlp = self.encoder.head or self.mlp, nn.Identity()
 
-    def training_step(self, batch: SentenceBatch | TripletBatch, batch_idx: int) -> StepOutput:
-        views = self._views(batch)
-        sequences = concatenate(views)
-        encoded = self.encoder.encode(sequences)
-        vectors = self.mlp(encoded.vectors).split([len(view.lengths) for view in views])
-        loss = partial(
-            info_nce,
-            temperature=self.hparams.temperature,
-            hard_negative_weight=self.hparams.hard_negative_weight,
-            groups=batch.groups if self.hparams.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
-            guide=(guide := self.guided(views)),
-        )
-        contrast, each = self.over_prefixes(loss, *vectors)
-        metrics = contrasted(contrast, each, guide) | self.diagnostics(vectors[0], vectors[1])
-        return step_output(contrast.loss, metrics, examples=len(batch.rows), sequences=sequences, encoded=encoded)
-
-    def check_batch(self, batch: SentenceBatch | TripletBatch) -> None:
-        self._views(batch)
-
-    def negatives(self, batch: SentenceBatch | TripletBatch, processes: int) -> int:
-        return other_texts(self._views(batch), processes)
-
-    def _views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
+    def views(self, batch: SentenceBatch | TripletBatch) -> list[Ragged]:
         """Two views, and the hard negatives where there are any."""
         if isinstance(batch, SentenceBatch) and batch.damaged is not None:
             raise InputError(
@@ -103,10 +59,24 @@ class SimCSE(Objective):
             if self.training and not has_dropout(self.encoder):
                 raise InputError(
                     f"model=simcse on single sentences needs dropout: without it both views of a sentence are the "
-                    f"same, and backbone={self.hparams.backbone} has none. Set model.dropout=0.1 (0.3 of a decoder, "
+                    f"same, and backbone={self.settings.backbone} has none. Set model.dropout=0.1 (0.3 of a decoder, "
                     "whose attention alone has any), or take data of two columns."
                 )
             views, negatives = [batch.sentences, batch.sentences], None
         else:
             views, negatives = [batch.anchors, batch.positives], batch.negatives
-        return with_negatives(views, negatives, self.hparams.hard_negative_weight)
+        return with_negatives(views, negatives, self.settings.hard_negative_weight)
+
+    def project(self, vectors_ND: Tensor) -> Tensor:
+        return self.mlp(vectors_ND)
+
+    def loss(
+        self, vectors: Sequence[Tensor], batch: SentenceBatch | TripletBatch, guide: Guide | None = None
+    ) -> Contrast:
+        return info_nce(
+            *vectors,
+            temperature=self.settings.temperature,
+            hard_negative_weight=self.settings.hard_negative_weight,
+            groups=batch.groups if self.settings.exclude_same_anchor and isinstance(batch, TripletBatch) else None,
+            guide=guide,
+        )

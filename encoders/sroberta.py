@@ -1,12 +1,13 @@
 """S-RoBERTa as DINO trains it: the cosine of two sentences is regressed on their score (Schick and Schütze, 2021)."""
 
-from functools import partial
-from typing import Unpack
+from collections.abc import Sequence
 
-from contracts import ScoredPairBatch, StepOutput
-from encoders.chunks import concatenate
-from encoders.objective import Objective, VectorSettings, step_output
-from losses.pairs import cosine_regression
+from torch import Tensor
+
+from contracts import Ragged, ScoredPairBatch
+from encoders.objective import Objective
+from encoders.settings import SRoBERTaModel
+from losses.pairs import Regression, cosine_regression
 
 
 class SRoBERTa(Objective):
@@ -14,19 +15,14 @@ class SRoBERTa(Objective):
 
     objective = "sroberta"
     consumes = ScoredPairBatch
+    settings: SRoBERTaModel
 
-    def __init__(
-        self,
-        **settings: Unpack[VectorSettings],
-    ) -> None:
-        super().__init__()
-        self.save_hyperparameters(logger=False)
-        self.encoder = self.make_encoder()
+    def views(self, batch: ScoredPairBatch) -> list[Ragged]:
+        return [batch.left, batch.right]
 
-    def training_step(self, batch: ScoredPairBatch, batch_idx: int) -> StepOutput:
-        sequences = concatenate([batch.left, batch.right])
-        encoded = self.encoder.encode(sequences)
-        left, right = encoded.vectors.chunk(2)
-        found, each = self.over_prefixes(partial(cosine_regression, scores_B=batch.scores), left, right)
-        metrics = {"cosine": found.cosine, "score": batch.scores.float().mean(), **each}
-        return step_output(found.loss, metrics, examples=len(batch.scores), sequences=sequences, encoded=encoded)
+    def loss(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> Regression:
+        left_BD, right_BD = vectors
+        return cosine_regression(left_BD, right_BD, batch.scores)
+
+    def metrics(self, vectors: Sequence[Tensor], batch: ScoredPairBatch) -> dict[str, Tensor]:
+        return {"score": batch.scores.float().mean()}

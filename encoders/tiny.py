@@ -16,7 +16,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from contracts import InputError, TinySizes
+from contracts import InputError
+from encoders.settings import TinySizes
 from files.whole import whole_folder
 
 BYTES_OF_A_WEIGHT = 8  # in memory while it is written: the model, and what is saved of it

@@ -8,14 +8,15 @@ Shape letters: N texts, D width, B texts of a chunk, T tokens of its longest, M 
 """
 
 import logging
-from typing import Unpack, cast
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from contracts import InputError, Ragged, SentenceBatch, StepOutput
+from contracts import InputError, Ragged, SentenceBatch
 from encoders.ahead import Places, places_in_chunks
 from encoders.attention import set_dropout
 from encoders.backbones import from_pretrained
@@ -23,13 +24,23 @@ from encoders.chunks import chunk_cost, computed, on_device, padded, padded_toke
 from encoders.compiled import even, fast_layers
 from encoders.faster_layers import attention_for
 from encoders.masked_rows import head_sees
-from encoders.objective import EncoderSettings, Objective
+from encoders.objective import Computed, Objective
+from encoders.sentence_encoder import SentenceEncoder
+from encoders.settings import TSDAEModel
+from encoders.trainable import TrainableEncoder
 from losses.gather import global_mean
 from losses.tokens import masked_lm_sum
 
 CROSS_ATTENTION = "BERT, RoBERTa, XLM-RoBERTa or ELECTRA"  # families that have it, for messages
 
 log = logging.getLogger(__name__)
+
+
+class Written(NamedTuple):
+    """What writing the whole texts again came to, on this rank."""
+
+    loss: Tensor
+    padded_tokens: int  # padding that was computed along
 
 
 class TSDAE(Objective):
@@ -41,50 +52,50 @@ class TSDAE(Objective):
     objective = "tsdae"
     consumes = SentenceBatch
 
-    def __init__(self, *, seed: int, **settings: Unpack[EncoderSettings]) -> None:
-        super().__init__()
-        self.save_hyperparameters(logger=False)
-        self.encoder = self.make_encoder(adapts=False)
+    settings: TSDAEModel
+
+    def __init__(self, settings: TSDAEModel) -> None:
+        super().__init__(settings)
         if self.encoder.width != (read := int(self.encoder.transformer.config.hidden_size)):
             raise InputError(
-                f"backbone={settings['backbone']}: its vectors have {self.encoder.width} numbers behind the layer that "
+                f"backbone={settings.backbone}: its vectors have {self.encoder.width} numbers behind the layer that "
                 f"follows its pooling, and the decoder of model=tsdae reads {read}. Take another model=, or another "
                 "model.pooling, which leaves that layer out."
             )
         if not self.encoder.tokenizer.num_special_tokens_to_add():
             raise InputError(
-                f"backbone={settings['backbone']}: its tokenizer puts no special token before a text, so there is "
+                f"backbone={settings.backbone}: its tokenizer puts no special token before a text, so there is "
                 f"nothing to write the first word behind. Take {CROSS_ATTENTION}."
             )
-        under = self.below()
+        base = self.trainable.below.base
         self.decoder = tied_decoder(
-            settings["backbone"], under.base, self.encoder.transformer, seed, dropout=settings["dropout"]
+            settings.backbone, base, self.encoder.transformer, settings.seed, dropout=settings.dropout
         ).train()
         self.encoder.halves = (self.decoder,)
-        self.adapt(self.encoder.transformer, under, self.decoder)
+        self.trainable.prepare(self.encoder.transformer, self.decoder)
 
-    def training_step(self, batch: SentenceBatch, batch_idx: int) -> StepOutput:
-        damaged, whole = self._damaged(batch), batch.sentences
-        encoded = self.encoder.encode(damaged)
-        summed, padding = self._write(encoded.vectors, whole)
-        spent = {
-            "examples": len(batch.rows),
-            "real_tokens": int(damaged.lengths.sum() + whole.lengths.sum()),
-            "padded_tokens": encoded.padded_tokens + padding,
-        }
-        loss = global_mean(summed, int((whole.lengths - 1).sum()))
-        return {"loss": loss, "metrics": {}, "spent": spent}
+    def make_encoder(self, trainable: TrainableEncoder) -> SentenceEncoder:
+        """Prepared once the decoder is there."""
+        return trainable.load(prepared=False)
 
-    def check_batch(self, batch: SentenceBatch) -> None:
-        self._damaged(batch)
-
-    def _damaged(self, batch: SentenceBatch) -> Ragged:
+    def views(self, batch: SentenceBatch) -> list[Ragged]:
         if batch.damaged is None:
             raise InputError(
                 "model=tsdae writes texts again from what is left of them, and data.deletion=null leaves them whole. "
                 "Set the share of the words to delete: data.deletion=0.6 is published."
             )
-        return batch.damaged
+        return [batch.damaged]
+
+    def loss(self, vectors: Sequence[Tensor], batch: SentenceBatch) -> Written:
+        summed, padding = self._write(vectors[0], batch.sentences)
+        return Written(global_mean(summed, int((batch.sentences.lengths - 1).sum())), padding)
+
+    def compute(self, views: Sequence[Ragged], batch: SentenceBatch) -> Computed:
+        """The decoder's tokens count, too."""
+        encoded = self.encoder.encode(views[0])
+        written = self.loss([encoded.vectors], batch)
+        real_tokens = int(views[0].lengths.sum() + batch.sentences.lengths.sum())
+        return Computed(written.loss, {}, real_tokens, encoded.padded_tokens + written.padded_tokens)
 
     def _write(self, vectors_ND: Tensor, texts: Ragged) -> tuple[Tensor, int]:
         """The summed loss of the texts given their vectors, and the padding that was computed along."""

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, NamedTuple, Unpack, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from contracts import InputError
-from encoders.embedding import LoadedEncoder
+from encoders.embedding import LoadedEncoder, Options
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class WordVectors(LoadedEncoder):
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, lambda: hashlib.sha256(VERSION[self.lower_fallback])).hexdigest()
 
-    def embed_list(self, texts: Sequence[str]) -> Tensor:
+    def embed_list(self, texts: Sequence[str], **_: Unpack[Options]) -> Tensor:
         """N texts -> (N, width) float32.
 
         Raises:

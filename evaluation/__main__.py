@@ -19,7 +19,7 @@ from command.devices import device_of
 from command.line import command_line
 from command.processes import find_ranks, join_group, local_rank
 from contracts import RESULTS_VERSION, InputError, Results, Spent
-from files.claims import check_output_file, check_output_folder
+from files.ownership import check_output_file, check_output_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from encoders.load import LoadedEncoder
@@ -52,6 +52,7 @@ class Keys(TypedDict):
     seed: int
     alignment_above: float
     askubuntu_text: Literal["title", "body", "title+body"]
+    allow_targets: Sequence[str]
     intervals: bool
     output: str | None
     cache_dir: str | None

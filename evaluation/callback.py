@@ -17,9 +17,9 @@ from torch import nn
 from contracts import InputError, ItemScores, PairTask, RetrievalTask, Writer
 from evaluation.catalogue import Chosen, is_task, load_tasks
 from evaluation.generator_dev import GeneratorDev
-from evaluation.neighbours import Neighbours
+from evaluation.scorer import Scorer
 from evaluation.statistics import Scores
-from evaluation.suite import Suite, suite_of
+from evaluation.suite import Suite
 from evaluation.task import Options, Task
 from evaluation.vectors import LastVectors
 from files.checkpoint import load_checkpoint
@@ -44,8 +44,8 @@ SHOWN = 8  # scores in the one line
 
 
 class Suites(NamedTuple):
-    final: Suite
-    during: Suite
+    final: Scorer
+    during: Scorer
 
 
 def choose_suites(
@@ -90,26 +90,25 @@ class ScoreCallback(pl.Callback):
     ``suite`` holds the tasks of the first scoring, before training unless ``at_start`` is False, and of the final one;
     ``during`` those of every ``every_n_steps`` optimizer steps (default: the same; 0 or None: none in between) and of
     the last step: the one of which ``is_last_step(trainer)`` says so at its end, or after which somebody calls
-    ``score_step``. ``history`` maps a step to its scores. ``neighbours`` are looked for at each scoring. ``progress``:
-    it is said how far the first and the final one are, which nobody else says. ``precision`` is that of the products
-    by which texts become vectors.
+    ``score_step``. ``history`` maps a step to its scores. ``progress``: it is said how far the
+    first and the final one are, which nobody else says. ``precision`` is that of the products by which texts become
+    vectors.
     """
 
     def __init__(
         self,
-        suite: Iterable[Scored],
-        during: Iterable[Scored] | None = None,
+        suite: Scorer | Sequence[Scored],
+        during: Scorer | Sequence[Scored] | None = None,
         every_n_steps: int | None = None,
         at_start: bool | None = None,
         is_last_step: Callable[[pl.Trainer], bool] = lambda trainer: False,
-        neighbours: Neighbours | None = None,
         progress: bool = False,
         precision: Literal["fp32", "bf16"] = "fp32",
     ) -> None:
-        self.neighbours, self.progress = neighbours, progress
+        self.progress = progress
         self.dtype = torch.bfloat16 if precision == "bf16" else None
-        self.suite = suite_of(suite)
-        self.during = self.suite if during is None else suite_of(during)
+        self.suite = scorer_of(suite)
+        self.during = self.suite if during is None else scorer_of(during)
         self.every_n_steps = every_n_steps or 0
         self.at_start = at_start is not False
         self.is_last_step = is_last_step
@@ -123,9 +122,9 @@ class ScoreCallback(pl.Callback):
     def score(self, pl_module: pl.LightningModule, *, as_last: bool = False) -> Scores:
         """Values and intervals of the whole suite; all ranks must call it. ``as_last``: by the weights of the last
         scoring."""
-        scored = self.suite.scored_of(pl_module)
-        with undisturbed(scored, self.dtype, progress=self.progress):
-            return self.suite.run(scored, intervals=True, store=self._last if as_last else None)
+        store = self._last if as_last else None
+        with undisturbed(pl_module):
+            return self.suite.score(pl_module, intervals=True, store=store, autocast=self.dtype, progress=self.progress)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._restored and (latest := max(self.history, default=0)):
@@ -154,18 +153,20 @@ class ScoreCallback(pl.Callback):
         self,
         trainer: pl.Trainer,
         pl_module: pl.LightningModule,
-        suite: Suite,
+        suite: Scorer,
         store: LastVectors | None = None,
         *,
         intervals: bool = False,
     ) -> Scores:
         step, began = trainer.global_step, time.perf_counter()
-        scored = suite.scored_of(pl_module)
-        with undisturbed(scored, self.dtype, progress=self.progress and not step):
-            taken = self.neighbours.take if self.neighbours else None
-            scores = suite.run(scored, intervals=intervals, store=store, taken=taken)
-            if self.neighbours:
-                self.neighbours.record(step, scored)
+        with undisturbed(pl_module):
+            scores = suite.score(
+                pl_module,
+                intervals=intervals,
+                store=store,
+                autocast=self.dtype,
+                progress=self.progress and not step,
+            )
         self.history[step] = scores.values
         if trainer.is_global_zero:
             # by hand: pl_module.log reaches the loggers only at every log_every_n_steps
@@ -177,7 +178,7 @@ class ScoreCallback(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         state = {"history": self.history, "scores_before": self.scores_before, "found_before": self.found_before}
         state["items_before"] = _as_tensors(self.items_before) if self.items_before else None
-        return state | ({"neighbours": self.neighbours.state_dict()} if self.neighbours else {})
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = dict(state_dict["history"])
@@ -185,8 +186,6 @@ class ScoreCallback(pl.Callback):
         self.found_before = state_dict["found_before"]
         kept = state_dict["items_before"]
         self.items_before = _from_tensors(kept) if kept else None
-        if self.neighbours and "neighbours" in state_dict:
-            self.neighbours.load_state_dict(state_dict["neighbours"])
         self._restored = True
 
 
@@ -259,26 +258,21 @@ def headline(scores: dict[str, float]) -> str:
     return ", ".join(shown[:SHOWN] + more)
 
 
-@contextmanager
-def undisturbed(scored: Any, dtype: torch.dtype | None = None, *, progress: bool = False) -> Iterator[None]:
-    """Evaluation mode and no gradients inside; every module's mode and torch's random state as before afterwards.
+def scorer_of(given: Scorer | Sequence[Scored]) -> Scorer:
+    """Tasks alone are a suite."""
+    return Suite(given) if isinstance(given, Sequence) else given
 
-    An embedder embeds with products in ``dtype``, and with ``progress`` says how far it is, if it can do either.
-    """
-    modules = list(scored.modules()) if isinstance(scored, nn.Module) else []
-    modes = [module.training for module in modules]
+
+@contextmanager
+def undisturbed(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients inside; every part's mode and torch's random state as before afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() and torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
-        for module in modules:
-            module.training = False
-        inside = {"progress": progress, "embeds_in": dtype}
-        before = {name: getattr(scored, name) for name in inside if hasattr(scored, name)}
-        for name in before:
-            setattr(scored, name, inside[name])
+        for part, _ in modes:
+            part.training = False
         try:
             yield
         finally:
-            for name, value in before.items():
-                setattr(scored, name, value)
-            for module, mode in zip(modules, modes, strict=True):
-                module.training = mode
+            for part, mode in modes:
+                part.training = mode

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from command.keys import nearest
 from contracts import InputError
+from contracts.settings import nearest
 from evaluation.task import Entry, Options, Task
 from evaluation.tasks import (
     askubuntu,

@@ -3,27 +3,27 @@
 GenSE's checkpoints were selected by accuracy - 10 x perplexity, the accuracy in percent.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from contracts import HeldOutTexts, Writer
+from contracts import Changes, HeldOutTexts, ItemScores, Writer
 from evaluation.statistics import Estimate, Scores, mean, ratio_of_sums
-from evaluation.suite import Suite, items_of
+from evaluation.suite import items_of
 
 PERPLEXITY_WEIGHT = 10.0
 
 
-class GeneratorDev(Suite):
-    """A suite of one task, for a model that has no vectors."""
+class GeneratorDev:
+    """The `Scorer` of a model that has no vectors, with one task."""
 
     name = "generator-dev"
 
     def __init__(self) -> None:
-        super().__init__([])
+        self.not_as_published = dict[str, str]()
 
     def __iter__(self) -> Iterator[Any]:
         return iter([self])
@@ -31,17 +31,27 @@ class GeneratorDev(Suite):
     def __len__(self) -> int:
         return 1
 
-    def scored_of(self, module: nn.Module) -> Any:
-        return module
-
-    def run(self, writer: Writer, *, intervals: bool, **_: Any) -> Scores:  # type: ignore[override]
-        """The very same scores on every rank; all ranks must call it."""
-        found = estimates(writer.held_out_texts(), self.name if intervals else None)
+    def score(self, module: Writer, *, intervals: bool, **_: Any) -> Scores:
+        """Of a `Writer`; the very same scores on every rank, all of which must call it."""
+        found = estimates(module.held_out_texts(), self.name if intervals else None)
         scores = dict(zip(self.score_names(), found, strict=True))
         return Scores.of(scores, items=items_of([], {}, scores) if intervals else None)
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/{metric}" for metric in ("accuracy", "perplexity", "selection")]
+
+    def sentences(self) -> dict[str, list[str]]:
+        """Its texts are held out from the training data already."""
+        return {}
+
+    def baselines(self) -> dict[str, float]:
+        return {}
+
+    def with_baselines(self, items: ItemScores) -> ItemScores:
+        return items
+
+    def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
+        return {}
 
 
 def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:

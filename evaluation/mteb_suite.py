@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from command.keys import nearest
 from contracts import Embedder, InputError
-from evaluation.vectors import prompt_of
+from contracts.settings import nearest
 
 log = logging.getLogger(__name__)
 
@@ -132,10 +131,7 @@ class _Encoder:
 
         texts = [text for batch in inputs for text in batch["text"]]
         prompt = get_prompt(self.prompts, task_metadata, prompt_type) if self.prompts else None
-        if prompt is None:
-            return self.embedder.embed(texts)
-        with prompt_of(self.embedder, prompt):
-            return self.embedder.embed(texts)
+        return self.embedder.embed(texts, prompt=prompt)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         return normalize(torch.as_tensor(embeddings1), dim=-1) @ normalize(torch.as_tensor(embeddings2), dim=-1).T

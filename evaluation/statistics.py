@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 
-from contracts import ItemScores
+from contracts import InputError, ItemScores
 
 RESAMPLES = 1000
 BLOCK = 2**22  # weights held at a time
@@ -114,6 +114,27 @@ def ratio_of_sums(above_N: Tensor, below_N: Tensor, key: str | None = None) -> E
         return above_R / below_R
 
     return _estimate(float(above / below), key, len(above_N), of)
+
+
+def of_function(
+    function: Callable[[np.ndarray, np.ndarray], float], predicted_N: Tensor, gold_N: Tensor, key: str | None = None
+) -> Estimate:
+    """Any ``function(prediction, gold)`` of two (N,) float64 arrays, in its own unit. It is computed anew on the items
+    of each resample, as often as each was drawn; where it has no value there, 0 counts.
+
+    Raises:
+        InputError: it gives no finite number for all items.
+    """
+    predicted, gold = predicted_N.double().cpu().numpy(), gold_N.double().cpu().numpy()
+    value = function(predicted, gold)
+    if not isinstance(value, int | float | np.number) or not math.isfinite(value):
+        raise InputError(f"{function.__module__}.{function.__name__}: wanted one finite number, got {value!r:.60}.")
+
+    def of(w_NR: Tensor) -> Tensor:
+        drawn = (np.repeat(np.arange(len(gold)), w_N.long().numpy()) for w_N in w_NR.T)
+        return torch.tensor([function(predicted[items], gold[items]) for items in drawn]).nan_to_num(0.0, 0.0, 0.0)
+
+    return _estimate(float(value), key, len(gold), of)
 
 
 def f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Estimate:

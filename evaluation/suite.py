@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from contracts import Changes, Embedder, InputError, ItemScores, PairTask, RetrievalTask
 from evaluation.papers import averages
+from evaluation.scorer import InTraining
 from evaluation.statistics import Estimate, Scores
 from evaluation.task import How, Task
 from evaluation.tasks.retrieval import Retrieval
@@ -55,20 +56,16 @@ class Suite:
         intervals: bool,
         store: VectorStore | LastVectors | None = None,
         report: Callable[[str, float], None] | None = None,
-        taken: Callable[[Pool], None] | None = None,
     ) -> Scores:
         """The very same scores on every rank; all ranks must call it.
 
-        ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored;
-        ``taken`` gets the vectors before they go.
+        ``store`` keeps vectors for the next time. ``report(task, seconds)`` hears of each task that this rank scored.
         """
-        how, unit = How(_device_of(embedder), intervals), bool(getattr(embedder, "normalize", False))
+        how, unit = How(embedder.device, intervals), embedder.normalize
         found = {size: dict[str, Estimate]() for size in self.sizes}
         similarities, first = dict[str, Tensor](), dict[str, list[int]]()
         for group in _groups(self.tasks):
             pool = embed_pool(embedder, (texts for task in group for texts in task.texts()), store)
-            if taken:
-                taken(pool)
             for size in self.sizes:
                 found[size].update(_score_dealt(group, pool.cut(size, unit=unit), how, report))
             found_one = [task for task in group if isinstance(task, Retrieval) and task.is_one_to_one]
@@ -86,9 +83,17 @@ class Suite:
         items = items_of(self.tasks, similarities, ordered) if intervals else None
         return Scores.of(ordered, members, items, first)
 
-    def scored_of(self, module: nn.Module) -> Any:
-        """The part of a module in training that ``run`` is given."""
-        return module.encoder
+    def score(
+        self,
+        module: Any,
+        *,
+        intervals: bool,
+        store: LastVectors | None = None,
+        autocast: torch.dtype | None = None,
+        progress: bool = False,
+    ) -> Scores:
+        """`run` of the encoder of a module in training: see `Scorer`."""
+        return self.run(InTraining(module.encoder, autocast, progress), intervals=intervals, store=store)
 
     def score_names(self) -> list[str]:
         """What ``run`` will compute, known without vectors."""
@@ -126,19 +131,10 @@ def at_size(name: str, size: int | None) -> str:
     return name if size is None else f"{task}@{size}/{rest}"
 
 
-def suite_of(tasks: Iterable[Task | PairTask | RetrievalTask]) -> Suite:
-    return tasks if isinstance(tasks, Suite) else Suite(tasks)
-
-
 def _task_of(task: Task | PairTask | RetrievalTask) -> Task:
     if isinstance(task, PairTask):
         return Similarity(task)
     return Retrieval(task) if isinstance(task, RetrievalTask) else task
-
-
-def _device_of(embedder: Embedder) -> torch.device:
-    weight = next(embedder.parameters(), None) if isinstance(embedder, nn.Module) else None
-    return torch.device("cpu") if weight is None else weight.device
 
 
 def _size(task: Task) -> int:

@@ -48,6 +48,7 @@ class Options(NamedTuple):
     seed: int  # of folds and classifiers; SentEval's
     alignment_above: float  # pairs with a higher rating are positive (ST5, GenSE)
     askubuntu_text: str  # title, body or title+body
+    allow_targets: Sequence[str] | None = None  # prefixes of what a task of the user's own may import
 
 
 class Entry(NamedTuple):

@@ -7,8 +7,7 @@ import hashlib
 import itertools
 import logging
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,19 +62,6 @@ def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:
     if not isinstance(texts, Prompted) or texts.prompt is None:
         return texts
     return [f"{WITH_PROMPT}{texts.prompt}{text}" for text in texts]
-
-
-@contextmanager
-def prompt_of(embedder: Embedder, prompt: str) -> Iterator[None]:
-    """Take this prompt for the one that the embedder puts before every text, if it knows any."""
-    if not hasattr(embedder, "prompt"):
-        yield
-        return
-    before, embedder.prompt = embedder.prompt, prompt
-    try:
-        yield
-    finally:
-        embedder.prompt = before
 
 
 def finite_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not finite; they count as 0") -> Tensor:
@@ -247,8 +233,7 @@ def _embed(embedder: Embedder, texts: list[str]) -> Tensor:
         parts = torch.cat([_embed(embedder, [texts[row] for row in rows]) for rows in (own, others)])
         return parts[torch.argsort(torch.tensor([*own, *others]))]
     if own:
-        with prompt_of(embedder, ""):
-            vectors_ND = embedder.embed([text.removeprefix(WITH_PROMPT) for text in texts])
+        vectors_ND = embedder.embed([text.removeprefix(WITH_PROMPT) for text in texts], prompt="")
     else:
         vectors_ND = embedder.embed(texts)
     vectors_ND = vectors_ND.detach().to("cpu", torch.float32)

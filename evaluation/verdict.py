@@ -6,6 +6,7 @@ the bootstrap that every score has (``statistics.py``): a resample is the same i
 differences of the replicates are those of the paired bootstrap.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +21,7 @@ BLOCK = 2**22  # signs drawn at a time
 OF_QUERIES = ("/ndcg@10", "/mrr")  # the first of them that a task has
 AVERAGES = ("sts-avg7/all/spearman", "sts-avg5/mean/spearman")
 OF_PAIRS = ("/all/spearman", "/cosine/spearman")
+OF_PREFIXES = re.compile(r"@\d+$")  # a task in another form has a word there
 IN_WORDS = {"ndcg": "nDCG", "mrr": "MRR", "map": "MAP", "recall": "Recall", "spearman": "Spearman", "ap": "AP"}
 
 
@@ -51,31 +53,34 @@ def choose_headline(
 ) -> Headline | None:
     """What is monitored; else nDCG@10 of the retrieval tasks, else Spearman's correlation, else what there is.
 
-    Of tasks for development, and of prefixes of vectors, only where there are no others. None: nothing was scored both
-    before and after.
+    Of tasks for development, whose best step is the one that was kept, and of prefixes of vectors, only where there are
+    no others. None: nothing was scored both before and after, or only measures that have no better or worse.
     """
-    shared = [name for name in after if name in before]
-    if monitor in shared:
+    shared = [name for name in after if name in before and "/geometry/" not in name]
+    if monitor in shared and (_is_plain(str(monitor)) or not any(map(_is_plain, shared))):
         return Headline([str(monitor)], monitor_is_less)
-    single = [name for name in shared if name not in averages]
-    plain = [name for name in single if "-dev" not in name.split("/")[0] and "@" not in name.split("/")[0]]
-    for names in (plain, single):
-        of_queries = dict[str, str]()
-        for ending in OF_QUERIES:
-            for name in (name for name in names if name.endswith(ending)):
-                of_queries.setdefault(name.split("/")[0], name)
-        metrics = {name.rpartition("/")[2] for name in of_queries.values()}
-        if of_queries:  # MRR and nDCG@10 have no mean
-            first = next(ending for ending in OF_QUERIES if ending[1:] in metrics)
-            return Headline([name for name in of_queries.values() if name.endswith(first)])
-    for name in AVERAGES:
-        if name in shared:
-            return Headline([name])
-    for names in (plain, single):
-        if found := [name for name in names if name.endswith(OF_PAIRS)]:
+    names = [name for name in shared if _is_plain(name)] or shared
+    single = [name for name in names if name not in averages]
+    of_queries = dict[str, str]()
+    for ending in OF_QUERIES:
+        for name in (name for name in single if name.endswith(ending)):
+            of_queries.setdefault(name.split("/")[0], name)
+    for ending in OF_QUERIES:  # MRR and nDCG@10 have no mean
+        if found := [name for name in of_queries.values() if name.endswith(ending)]:
             return Headline(found)
-    others = [name for name in shared if name in averages] or shared
+    for name in AVERAGES:
+        if name in names:
+            return Headline([name])
+    if found := [name for name in single if name.endswith(OF_PAIRS)]:
+        return Headline(found)
+    others = [name for name in names if name in averages] or names
     return Headline(others[:1]) if others else None
+
+
+def _is_plain(score: str) -> bool:
+    """Of a test, and of whole vectors."""
+    task = score.split("/")[0]
+    return "-dev" not in task and not OF_PREFIXES.search(task)
 
 
 def with_before(items: ItemScores, before: ItemScores | None) -> ItemScores:
@@ -101,8 +106,11 @@ def judge(
     after: Mapping[str, float],
     items: ItemScores | None = None,
     baselines: Mapping[str, float] | None = None,
+    best_of: int = 1,
 ) -> Verdict:
-    """``items`` as of ``with_before``; without them nothing can be told apart."""
+    """``items`` as of ``with_before``; without them nothing can be told apart. ``best_of``: scorings by this very
+    headline that the weights were chosen from.
+    """
     first, last = headline.of(before), headline.of(after)
     interval = _interval(headline, items) if items else None
     p = _permuted(headline, items) if items else None
@@ -124,11 +132,11 @@ def judge(
         sentence="",
         to_try=[],
     )
-    found["sentence"] = _sentence(headline, found, _count(headline, items)[1] if items else "")
+    found["sentence"] = _sentence(headline, found, _count(headline, items)[1] if items else "", best_of)
     return found
 
 
-def _sentence(headline: Headline, found: Verdict, what: str) -> str:
+def _sentence(headline: Headline, found: Verdict, what: str, best_of: int) -> str:
     begin = {"better": "Better", "not told apart": "Cannot be told apart", "worse": "Worse"}[found["outcome"]]
     interval, first, last = found["interval"], found["before"], found["after"]
     digits = 1 if interval is None or min(map(abs, interval)) >= 0.05 else 2
@@ -143,6 +151,8 @@ def _sentence(headline: Headline, found: Verdict, what: str) -> str:
             facts.append(f"p = {p:.2f} by a permutation test")
     if found["items"]:
         facts.append(f"{found['items']:,} {what}")
+    if best_of > 1:
+        facts.append(f"the best of {best_of} scorings, so a little too good")
     said = f"{begin}: {headline.name} {first:.{digits}f} -> {last:.{digits}f} ({', '.join(facts)})."
     if found["outcome"] == "worse":
         said += " Keep what you had."

@@ -34,7 +34,6 @@ class Keys(TypedDict):
     truncate: int | None
     normalize: bool | None
     similarity: str | None
-    compat: int | None
     int8: bool
     push: str | None
     private: bool
@@ -64,29 +63,21 @@ def run(cfg: DictConfig) -> None:
 
 def check_output(cfg: DictConfig, output: Path) -> None:
     """Nothing of the reader's is replaced by accident."""
-    from export.folder import check_replaceable
-    from files.claims import check_output_folder
+    from export.folder import EXPORT
+    from files.ownership import check_output_folder, check_replaceable
 
     for name in (Path(cfg.run), Path(cfg.run) / "encoder"):
         if output.resolve() == name.resolve():
             raise InputError(f"output={output} is what is to be exported; choose another folder.")
-    if output.is_file():
-        raise InputError(f"output={output}: wanted a folder, but this is a file. Choose another output.")
-    if output.is_dir() and any(output.iterdir()):
-        check_replaceable(output)
-        if not cfg.overwrite:
-            raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
+    if check_replaceable("output", output, EXPORT) and not cfg.overwrite:
+        raise InputError(f"output={output} is there already; choose another, or say overwrite=true to replace it.")
     check_output_folder("output", output.absolute().parent)
 
 
 def check_format(cfg: DictConfig) -> None:
     """A key of another format, an extra that is not installed, a push that cannot be: before anything is loaded."""
-    from export.layouts import check_compat
-
-    for key in ("compat", "similarity"):
-        if cfg.format not in FOR_SENTENCE_TRANSFORMERS and cfg[key] is not None:
-            raise InputError(f"{key}={cfg[key]} is of format=sentence_transformers alone; leave it out.")
-    check_compat(cfg.compat)
+    if cfg.format not in FOR_SENTENCE_TRANSFORMERS and cfg.similarity is not None:
+        raise InputError(f"similarity={cfg.similarity} is of format=sentence_transformers alone; leave it out.")
     if cfg.format == "onnx":
         from export.onnx_graph import check_onnx
 
@@ -110,7 +101,7 @@ def write(cfg: DictConfig, source: "Source", output: Path) -> None:
         }
         if cfg.format == "adapter":
             described["adapter"] = read_adapter(cfg.run, encoder)
-        export_encoder(output, **parts_of(encoder), **described, compat=cfg.compat)
+        export_encoder(output, **parts_of(encoder), **described)
     elif cfg.format == "transformers":
         from export.transformers_folder import export_transformers, use_of_transformers
 

@@ -1,4 +1,4 @@
-"""Prompts behind the text, and vectors out of a decoder, for a stock sentence-transformers of 5.6 or later.
+"""Prompts behind the text, and vectors out of a decoder, for a stock sentence-transformers.
 
 The library knows prompts before a text only, but sends texts through a chat template where there is one, and when it
 cuts a text it puts the template's end back: the prompt is never cut. A T5 with its decoder is loaded as a classifier,
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from contracts import InputError
 from encoders.exported import DECODER_STATES, DECODER_TASK
 
 log = logging.getLogger(__name__)
@@ -36,14 +35,6 @@ def warn_of_digits(tokenizer: Any) -> None:
         log.warning(
             "This tokenizer does not tell digits apart, so sentence-transformers takes some of the end of a text that "
             "is too long for its prompt's: the vectors of such texts will differ from ours."
-        )
-
-
-def check_new_layout(compat: int | None) -> None:
-    if compat is not None:
-        raise InputError(
-            f"compat={compat}: a prompt behind the text, or a vector out of a decoder, needs sentence-transformers 5.6 "
-            "or later. Leave compat out."
         )
 
 

@@ -19,8 +19,8 @@ from command.devices import check_devices, device_of
 from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
 from contracts import InputError
-from files.claims import check_output_file, hold_file, let_go, lock_of, work_for
 from files.listing import check_output_apart
+from files.ownership import check_output_file, hold_file, let_go, lock_of, work_for
 from files.progress import Progress
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
@@ -119,10 +119,7 @@ def load(cfg: DictConfig) -> "LoadedEncoder":
     from encoders import load_encoder
 
     options = {key: cfg[key] for key in ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")}
-    encoder = load_encoder(cfg.encoder, **options, device=device_of(cfg.device))
-    if hasattr(encoder, "progress"):
-        encoder.progress = False  # of the whole file there is one
-    return encoder
+    return load_encoder(cfg.encoder, **options, device=device_of(cfg.device))
 
 
 def read_ranges(path: str, dtype: str, width: int) -> "np.ndarray":
@@ -188,7 +185,7 @@ def compute(
     """Every ``world``-th window, unless it is there. Which, does not depend on what other processes have done."""
     done = file.done()
     for number, block in texts.windows(file.window, lambda number: number % world == rank and not done[number]):
-        file.write(number, encoder.embed(block).numpy())
+        file.write(number, encoder.embed(block, progress=False).numpy())
         progress.to(file.rows_done())
 
 

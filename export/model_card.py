@@ -32,6 +32,10 @@ OBJECTIVES = {
     "sroberta": "Cosine regression on scored sentence pairs, as S-RoBERTa on DINO's (Schick and Schütze, EMNLP 2021).",
     "simcse": "SimCSE (Gao et al., EMNLP 2021): a sentence is near itself under other dropout, or near its positive "
     "where the data has one.",
+    "pairs": "In-batch contrast of pairs (multiple-negatives ranking, Henderson et al., 2017): a text is near its "
+    "partner, and far from the other texts of a batch.",
+    "cosent": "CoSENT (Huang et al., 2024): the scored pair with the higher score has the higher cosine.",
+    "angle": "AnglE (Li and Li, ACL 2024): the scored pair with the higher score has the smaller angle.",
     "sbert_nli": "A softmax over the relation of premise and hypothesis (Reimers and Gurevych, EMNLP 2019).",
     "tsdae": "TSDAE (Wang, Reimers and Gurevych, Findings of EMNLP 2021): a text is written again from the vector of "
     "what is left of it when most words are deleted. No labels.",

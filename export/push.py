@@ -9,7 +9,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError  # the latter of th
 from transformers.utils.hub import is_offline_mode
 
 from contracts import InputError
-from files.claims import MARK
+from files.ownership import MARKER
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 HUB = "https://huggingface.co"
@@ -44,7 +44,7 @@ def push(folder: Path, name: str, *, private: bool) -> str:
     try:
         hub.create_repo(name, private=private, exist_ok=True)
         commit = hub.upload_folder(
-            repo_id=name, folder_path=folder, commit_message="Add the exported encoder", ignore_patterns=[MARK]
+            repo_id=name, folder_path=folder, commit_message="Add the exported encoder", ignore_patterns=[MARKER]
         )
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "?"

@@ -1,13 +1,13 @@
-"""Write an encoder as an ordinary sentence-transformers folder, by hand.
+"""Write an encoder as a folder in the layout of sentence-transformers 6.
 
 The folder holds weights, a tokenizer and small JSON files. Writing them here keeps sentence-transformers out of
-training. The layout is that of version 6, or with ``compat=3`` the one that every version since 3.0 reads.
+training.
 """
 
 import copy
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,17 +19,42 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from contracts import InputError
 from encoders.appended_prompt import AppendedPrompt
+from encoders.attention import FIRST_TO_HONOUR, is_causal
 from encoders.dense import IDENTITY, Dense, dense_layers
 from encoders.lora import merged
-from encoders.pooling import LAST_LAYER, POOLERS, Pooler
+from encoders.pooling import LAST_LAYER, POOLERS, Pooler, cls, last, maximum, mean, weighted_mean
 from encoders.sentence_encoder import SentenceEncoder
-from export import layouts, older_transformers
 from export.adapter import Adapter
-from export.appended import as_classifier, check_new_layout, transformer_options, warn_of_digits
+from export.appended import as_classifier, transformer_options, warn_of_digits
 from export.folder import export_folder
 
 PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix", "truncate")  # of an encoder
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+LIBRARY_VERSION = "6.0.0"  # the first sentence-transformers that writes this layout
+SOFT_CAPS_VERSION = "5.21"  # the first transformers that keeps Gemma 2's soft caps with every attention
+# Tokenizers that transformers 5 gives the special tokens of their class when it loads them, and the class that takes
+# tokenizer.json as it is
+REBUILT_TOKENIZERS, GENERIC_TOKENIZER = ("CodeLlamaTokenizer", "GPTNeoXTokenizer"), "TokenizersBackend"
+MODULE_PATHS = {
+    "Transformer": "base.modules.transformer",
+    "Pooling": "sentence_transformer.modules.pooling",
+    "WeightedLayerPooling": "sentence_transformer.modules.weighted_layer_pooling",
+    "Dense": "base.modules.dense",
+    "Normalize": "base.modules.normalize",
+}
+POOLING_MODES: dict[Callable[..., Any], str] = {
+    cls: "cls",
+    maximum: "max",
+    mean: "mean",
+    last: "lasttoken",
+    weighted_mean: "weightedmean",
+}
+TEXT_ONLY = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+ON_THE_VECTOR = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
 
 
 def parts_of(encoder: SentenceEncoder) -> dict[str, Any]:
@@ -49,7 +74,6 @@ def export_encoder(
     normalize: bool = False,
     similarity: str = "cosine",
     card: str | None = None,
-    compat: int | None = None,
     prompt_suffix: str = "",
     truncate: int | None = None,
     adapter: Adapter | None = None,
@@ -60,35 +84,32 @@ def export_encoder(
     that are averaged become the library's WeightedLayerPooling, layers of ``head`` its Dense.
     ``max_length`` counts tokens, special tokens included. A prompt named ``default`` also serves queries and documents
     that have none of their own, because sentence-transformers does not fall back to it. ``card`` becomes README.md.
-    ``compat=3`` writes for versions of sentence-transformers before 5.4, too. ``prompt_suffix`` goes behind every text.
-    ``truncate`` becomes the library's truncate_dim; with ``normalize`` a Dense that keeps the first numbers, as the
-    library cuts behind its modules, and the length would not be 1 any more. ``adapter`` is written in the place of the
-    transformer's weights.
+    ``prompt_suffix`` goes behind every text. ``truncate`` becomes the library's truncate_dim; with ``normalize`` a
+    Dense that keeps the first numbers, as the library cuts behind its modules, and the length would not be 1 any more.
+    ``adapter`` is written in the place of the transformer's weights.
     """
     folder = Path(folder)
     _check(pooling, similarity, max_length)
-    layouts.check_compat(compat)
     decodes = POOLERS[pooling].decodes
     appended = None
     if prompt_suffix or decodes:
-        check_new_layout(compat)
         appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
         warn_of_digits(tokenizer)
-    found = layouts.versions(compat, transformer.config, appended=appended is not None)
-    cut = None if normalize else truncate
-    top_level = _top_level(prompts or {}, similarity, found) | layouts.truncation(cut, compat)
+    top_level = _top_level(prompts or {}, similarity, transformer.config)
+    if truncate is not None and not normalize:
+        top_level["truncate_dim"] = truncate
     with export_folder(folder) as unfinished:
         layers = [*dense_layers(head), *_cut(transformer, head, truncate if normalize else None)]
-        modules = list(_modules(transformer, POOLERS[pooling], layers, normalize, compat))
+        modules = list(_modules(transformer, POOLERS[pooling], layers, normalize))
         all_layers = POOLERS[pooling].layers != LAST_LAYER
         if adapter is None:
             write_transformer(unfinished, transformer, all_layers=all_layers, classifier=decodes)
         else:
             adapter.write(unfinished)
         write_tokenizer(unfinished, tokenizer, max_length, template=appended.template if appended else None)
-        _write_json(unfinished / "modules.json", layouts.listed(["Transformer", *(m.kind for m in modules)], compat))
+        _write_json(unfinished / "modules.json", _listed(["Transformer", *(m.kind for m in modules)]))
         _write_json(unfinished / "config_sentence_transformers.json", top_level)
-        options = layouts.transformer_options(_model_options(transformer), max_length, compat)
+        options = TEXT_ONLY | _model_options(transformer)
         options |= transformer_options(decodes=decodes) if appended else {}
         _write_json(unfinished / "sentence_bert_config.json", options)
         for place, module in enumerate(modules, 1):
@@ -115,7 +136,6 @@ def write_transformer(
     if all_layers:
         written.config.output_hidden_states = True  # by this the library knows that a later module needs them
     (as_classifier(written) if classifier else written).save_pretrained(folder)
-    older_transformers.rewrite_config(folder)
 
 
 def write_tokenizer(
@@ -130,7 +150,10 @@ def write_tokenizer(
         backend.no_padding()
         backend.no_truncation()
     plain.save_pretrained(folder)
-    older_transformers.rewrite_tokenizer(folder, plain)
+    path = folder / "tokenizer_config.json"
+    options = json.loads(path.read_text(encoding="utf-8"))
+    if options["tokenizer_class"].removesuffix("Fast") in REBUILT_TOKENIZERS:
+        _write_json(path, options | {"tokenizer_class": GENERIC_TOKENIZER})
 
 
 class _Module(NamedTuple):
@@ -142,19 +165,21 @@ class _Module(NamedTuple):
 
 
 def _modules(
-    transformer: PreTrainedModel, pooler: Pooler, behind: Sequence[Dense], normalize: bool, compat: int | None
+    transformer: PreTrainedModel, pooler: Pooler, behind: Sequence[Dense], normalize: bool
 ) -> Iterator[_Module]:
     width, layers = int(transformer.config.hidden_size), int(transformer.config.num_hidden_layers)
     if pooler.layers != LAST_LAYER:
-        weights = torch.zeros(layers + 1)
+        weights = torch.zeros(layers + 1)  # of the embeddings and all layers
         weights[list(pooler.layers)] = 1
-        yield _Module("WeightedLayerPooling", layouts.layers_options(width, layers, compat), {"layer_weights": weights})
-    yield _Module("Pooling", layouts.pooling_options(width, pooler, compat), {})
+        options = {"embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
+        yield _Module("WeightedLayerPooling", options, {"layer_weights": weights})
+    mode = POOLING_MODES[pooler.over_tokens]
+    yield _Module("Pooling", {"embedding_dimension": width, "pooling_mode": mode, "include_prompt": True}, {})
     for layer in behind:
         weights_of_layer = {name: weight.detach().float().cpu() for name, weight in layer.state_dict().items()}
-        yield _Module("Dense", layouts.dense_options(layer, compat), weights_of_layer)
+        yield _Module("Dense", layer.options | ON_THE_VECTOR, weights_of_layer)
     if normalize:
-        yield _Module("Normalize", layouts.normalize_options(compat), {})
+        yield _Module("Normalize", dict(ON_THE_VECTOR), {})
 
 
 def _cut(transformer: PreTrainedModel, head: nn.Module | None, size: int | None) -> Iterator[Dense]:
@@ -178,20 +203,41 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _top_level(prompts: Mapping[str, str], similarity: str, found: dict[str, Any]) -> dict[str, Any]:
+def _listed(kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """The content of ``modules.json`` for modules in this order, the transformer in the root."""
+    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], 1))]
+    return [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{MODULE_PATHS[kind]}.{kind}"}
+        for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+
+
+def _top_level(prompts: Mapping[str, str], similarity: str, config: Any) -> dict[str, Any]:
     default = prompts.get("default", "")
-    found["__version__"] |= {"transformers": transformers.__version__, "pytorch": torch.__version__}
     return {
-        **found,
+        "model_type": "SentenceTransformer",
+        "__version__": {
+            "sentence_transformers": LIBRARY_VERSION,
+            "transformers": transformers.__version__,
+            "pytorch": torch.__version__,
+        },
+        "requirements": {"sentence-transformers": f">={LIBRARY_VERSION}", **_needed_transformers(config)},
         "prompts": {"query": default, "document": default, **prompts},
         "default_prompt_name": "default" if "default" in prompts else None,
         "similarity_fn_name": similarity,
     }
 
 
+def _needed_transformers(config: Any) -> dict[str, str]:
+    """The requirement of a model that the first versions of transformers 5 would read otherwise."""
+    if getattr(config, "attn_logit_softcapping", None):
+        return {"transformers": f">={SOFT_CAPS_VERSION}"}
+    return {} if is_causal(config) else {"transformers": f">={FIRST_TO_HONOUR}"}
+
+
 def _model_options(transformer: PreTrainedModel) -> dict[str, Any]:
     takes_pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
     if takes_pooler and getattr(transformer, "pooler", None) is None:
         # Loading would make a pooler of random weights, warn, and never use it
-        return {"add_pooling_layer": False}
+        return {"model_kwargs": {"add_pooling_layer": False}}
     return {}

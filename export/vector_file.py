@@ -22,7 +22,7 @@ from filelock import FileLock
 from contracts import NO_ROOM, InputError, NotWritten
 from export.quantization import EIGHT_BITS, ONE_BIT, quantized, ranges_of, stored_as
 from export.texts_of import Texts
-from files.claims import differences
+from files.ownership import differences
 from files.whole import whole_file, write_whole
 
 ENDINGS = (".npy", ".parquet")

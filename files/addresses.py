@@ -256,7 +256,7 @@ def _explained(address: str, key: str, error: Exception) -> InputError | None:
     behind = _behind(error)
     if type(behind).__name__ in UNKNOWN or _status(behind) in (401, 403):
         access = ACCESS.get(protocol, "give an address that is open, or copy the file to this machine")
-        return InputError(f"{where}: it is not shown to us ({_first_line(behind)}). Where it is yours, {access}.")
+        return InputError(f"{where}: no access ({_first_line(behind)}). Where it is yours, {access}.")
     if isinstance(error, FileNotFoundError) and _status(behind) in (None, 404):
         return InputError(f"{where}: {_missing(address)}")
     return InputError(f"{where}: cannot be read ({type(behind).__name__}: {_first_line(behind)}). Check the address.")

@@ -23,7 +23,7 @@ OUTLINES = {  # of a shape of the key, around 0
     "triangle-right": "M5,0L-5,5V-5Z",
     "triangle-left": "M-5,0L5,5V-5Z",
 }
-SIGNS = (b'content="contrastive-encoders"',)
+SIGN = b'content="contrastive-encoders"'  # in the head of every page
 
 
 class Section(NamedTuple):
@@ -86,10 +86,9 @@ def page(
 
 
 def is_page(path: Path) -> bool:
-    """Whether a page of ours lies there, which another may replace."""
+    """Whether the file is a page that this module wrote, which another may replace."""
     with path.open("rb") as file:
-        begin = file.read(4096)
-    return any(sign in begin for sign in SIGNS)
+        return SIGN in file.read(4096)
 
 
 def environment(folder: Path) -> Any:

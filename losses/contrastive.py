@@ -28,7 +28,7 @@ class Contrast(NamedTuple):
 
     loss: Tensor
     accuracy: Tensor  # share of rows that are nearer to their partner than to any other candidate; detached
-    left_out: Tensor  # share of the other candidates that the guide took for false negatives; 0 without one
+    left_out: Tensor | None  # share of the other candidates that the guide took for false negatives; None without one
 
 
 class Guide(NamedTuple):
@@ -43,7 +43,7 @@ class Guide(NamedTuple):
     relative_margin: float = 0.0  # share of the partner's cosine
 
 
-class _Nearness(NamedTuple):
+class Nearness(NamedTuple):
     """Which candidates are too near to a row, by unit vectors of a guide."""
 
     rows_RG: Tensor
@@ -63,7 +63,8 @@ class Matching(NamedTuple):
     candidate_group_C: Tensor | None = None
     hard_RH: Tensor | None = None  # int64 indices of the row's own hard negatives
     hard_logit: float = 0.0  # added to their logits
-    nearness: _Nearness | None = None  # candidates that are too near, except the partner, are left out
+    nearness: Nearness | None = None  # candidates that are too near, except the partner, are left out
+    twin_R: Tensor | None = None  # int64: where the partner's logit stands a second time; it counts, but beats no row
 
 
 class Found(NamedTuple):
@@ -86,6 +87,8 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
     if matching.row_group_R is not None and matching.candidate_group_C is not None:
         logits_KC.masked_fill_(matching.row_group_R[block, None] == matching.candidate_group_C, -math.inf)
     logits_KC.scatter_(1, partner_K1, -math.inf)
+    if matching.twin_R is not None:
+        logits_KC.scatter_(1, matching.twin_R[block, None], -math.inf)
     near_K: Tensor | int = 0
     if matching.nearness is not None:
         too_near_KC = matching.nearness.too_near(block)
@@ -94,6 +97,9 @@ def _block_weights(logits_KC: Tensor, matching: Matching, block: slice) -> tuple
 
     best_K = logits_KC.amax(1)
     correct_K = target_K > best_K  # a tie is not a hit: rows that all collapsed to one point score 0
+    if matching.twin_R is not None:
+        logits_KC.scatter_(1, matching.twin_R[block, None], target_K[:, None])
+        best_K = torch.maximum(best_K, target_K)
     best_K = best_K.masked_fill(best_K == -math.inf, 0.0)  # no other candidate at all: the loss is 0
     sum_K = logits_KC.sub_(best_K[:, None]).exp_().sum(1)
     gap_K = best_K + sum_K.log() - target_K
@@ -168,9 +174,9 @@ def nt_xent(
     ``reduction="sum"`` adds up the 2B rows as DeCLUTR's eq. 2 prints; its code averages. ``scale="paper"`` divides the
     gradient, not the value, by the world size, as the published runs did.
     """
-    _check_views("nt_xent", left=left_BD, right=right_BD)
+    check_views("nt_xent", left=left_BD, right=right_BD)
     with torch.autocast(left_BD.device.type, enabled=False):
-        rows_RD = _directions(left_BD, right_BD)
+        rows_RD = unit_rows(left_BD, right_BD)
         candidates_CD, start = gather_rows(rows_RD)
         candidate_C = torch.arange(len(candidates_CD), device=rows_RD.device)
         row_R = candidate_C[start : start + len(rows_RD)]
@@ -179,7 +185,7 @@ def nt_xent(
         nearness = None if guide is None else _nearness(guide, guide.views, guide.views, partner_R)
         matching = Matching(partner_R, row_group_R=row_R, candidate_group_C=candidate_C, nearness=nearness)
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
-        return _reduce(found, len(candidates_CD) - 2, reduction, scale)
+        return reduced(found, len(candidates_CD) - 2, reduction, scale, guide is not None)
 
 
 def info_nce(
@@ -202,42 +208,46 @@ def info_nce(
     are then no negatives. Hard negatives always count, they contradict the whole group. ``guide`` leaves out of both
     what it takes for false negatives. Reduction and scale: `nt_xent`.
     """
-    _check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
-    each = 0 if hard_negatives_ND is None else _hard_negatives_each(anchors_BD, hard_negatives_ND)
+    check_views("info_nce", anchors=anchors_BD, positives=positives_BD)
+    each = 0 if hard_negatives_ND is None else hard_negatives_each(anchors_BD, hard_negatives_ND)
     if hard_negative_weight and hard_negatives_ND is None:
         raise ValueError(f"hard_negative_weight {hard_negative_weight} has no hard negatives to weigh; set it to 0.")
     with torch.autocast(anchors_BD.device.type, enabled=False):
-        rows_RD = _directions(anchors_BD)
-        candidates_CD, start = gather_rows(_directions(positives_BD, hard_negatives_ND))
+        rows_RD = unit_rows(anchors_BD)
+        candidates_CD, start = gather_rows(unit_rows(positives_BD, hard_negatives_ND))
         row_R = torch.arange(len(rows_RD), device=rows_RD.device)
         partner_R, hard_RH = start + row_R, each * row_R[:, None] + torch.arange(each, device=rows_RD.device)
         matching = Matching(
             partner_R,
             row_group_R=groups,
-            candidate_group_C=_candidate_groups(groups, each),
+            candidate_group_C=candidate_groups(groups, each),
             hard_RH=hard_RH + (start + len(rows_RD)) if each else None,
             hard_logit=hard_negative_weight,
             nearness=None if guide is None else _nearness(guide, guide.views[:1], guide.views[1:], partner_R),
         )
         found = softmax_over_candidates(rows_RD, candidates_CD, matching, temperature=temperature)
-        return _reduce(found, len(candidates_CD) - 1, reduction, scale)
+        return reduced(found, len(candidates_CD) - 1, reduction, scale, guide is not None)
 
 
-def _candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
+def candidate_groups(groups_B: Tensor | None, each: int) -> Tensor | None:
     """Of the positives and of ``each`` hard negatives a row, in the order of the candidates."""
     if groups_B is None:
         return None
     return gather_plain(torch.cat([groups_B, torch.full_like(groups_B, NEVER_EXCLUDED).repeat(each)]))
 
 
-def _nearness(guide: Guide, rows: Sequence[Tensor], candidates: Sequence[Tensor], partner_R: Tensor) -> _Nearness:
-    rows_RG, candidates_CG = _directions(*rows), gather_plain(_directions(*candidates))
+def _nearness(guide: Guide, rows: Sequence[Tensor], candidates: Sequence[Tensor], partner_R: Tensor) -> Nearness:
+    return nearness_of(guide, unit_rows(*rows), gather_plain(unit_rows(*candidates)), partner_R)
+
+
+def nearness_of(guide: Guide, rows_RG: Tensor, candidates_CG: Tensor, partner_R: Tensor) -> Nearness:
+    """Of unit vectors; the margins are those of the guide."""
     cosine_R = (rows_RG * candidates_CG[partner_R]).sum(-1)
     margin_R = torch.maximum(torch.full_like(cosine_R, guide.absolute_margin), guide.relative_margin * cosine_R.abs())
-    return _Nearness(rows_RG, candidates_CG, cosine_R - margin_R - TIE)
+    return Nearness(rows_RG, candidates_CG, cosine_R - margin_R - TIE)
 
 
-def _directions(*views: Tensor | None) -> Tensor:
+def unit_rows(*views: Tensor | None) -> Tensor:
     """The views, one below the other, as unit vectors in float32 (float64 stays).
 
     bfloat16 keeps 8 bits of a cosine; divided by 0.05 the rounding alone moves a logit by about 0.1.
@@ -246,7 +256,7 @@ def _directions(*views: Tensor | None) -> Tensor:
     return F.normalize(rows_RD.to(torch.promote_types(rows_RD.dtype, torch.float32)), dim=-1)
 
 
-def _reduce(found: Found, others: int, reduction: Reduction, scale: Scale) -> Contrast:
+def reduced(found: Found, others: int, reduction: Reduction, scale: Scale, guided: bool) -> Contrast:
     """``others`` is how many candidates a row may have for negatives."""
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}.')
@@ -255,11 +265,11 @@ def _reduce(found: Found, others: int, reduction: Reduction, scale: Scale) -> Co
     loss = found.total / len(found.correct_R) if reduction == "mean" else global_sum(found.total)
     if scale == "paper":
         loss = as_if_neighbours_were_constants(loss)
-    left_out = found.near_R.float().mean() / max(1, others)
+    left_out = found.near_R.float().mean() / max(1, others) if guided else None
     return Contrast(loss, found.correct_R.float().mean(), left_out)
 
 
-def _check_views(loss: str, **views: Tensor | None) -> None:
+def check_views(loss: str, **views: Tensor | None) -> None:
     shapes = {name: tuple(view.shape) for name, view in views.items() if view is not None}
     first = next(iter(shapes.values()))
     if len(set(shapes.values())) > 1 or len(first) != 2 or first[0] == 0:
@@ -269,7 +279,7 @@ def _check_views(loss: str, **views: Tensor | None) -> None:
         )
 
 
-def _hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:
+def hard_negatives_each(anchors_BD: Tensor, hard_negatives_ND: Tensor) -> int:
     """How many an anchor has; as many for each."""
     each, rest = divmod(len(hard_negatives_ND), len(anchors_BD))
     if rest or not each or hard_negatives_ND.shape[1:] != anchors_BD.shape[1:]:

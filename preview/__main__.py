@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from hydra import compose, initialize_config_dir
-from hydra.utils import get_class, get_object, instantiate
+from hydra.utils import get_class, get_object
 from omegaconf import DictConfig, OmegaConf
 
 from command.children import begin_process, check_number
@@ -28,13 +28,13 @@ from command.keys import check_numbers, check_types, declared
 from command.line import log_to_terminal
 from command.names import as_used
 from command.statuses import exit_statuses
-from command.words import check_outputs, check_words
+from command.words import check_paths, check_words
 from contracts import InputError, Seq2SeqBatch, SpanBatch
-from files.claims import check_output_file
+from files.ownership import check_output_file
 from files.whole import write_whole
 from preview.places import ROLES, Document
 from training.account import account_of
-from training.parts import data_of
+from training.parts import data_of, make_data
 from training.stages import STAGE_WORD, chosen, forced, stages_of
 
 BATCH = 16  # where no model says it
@@ -68,7 +68,7 @@ def read_words(words: Sequence[str]) -> Asked:
     for key in ("batches", "examples"):
         if own[key] < 1:
             raise InputError(f"{key}={own[key]}: wanted 1 or more.")
-    check_outputs(own)
+    check_paths(own)
     if own.output is not None and not own.output.endswith(".html"):
         raise InputError(f"output={own.output}: wanted a name that ends in .html.")
     of_train = ["output_dir=.", *_with_model([word for word in words if word not in own_words])]
@@ -135,7 +135,7 @@ def check(cfg: DictConfig) -> None:
     from training.targets import check_targets
 
     check_numbers(cfg)
-    check_outputs(cfg)
+    check_paths(cfg)
     check_targets(cfg)
     check_values(cfg)
     check_number("data.num_workers", cfg.data.get("num_workers", 0))
@@ -160,7 +160,7 @@ def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
     model: Any = get_class(cfg.model._target_) if cfg.get("model") else None
     texts_to_write = any(get_object(one._target_).yields is Seq2SeqBatch for one in data_of(cfg).values())
     family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"
-    texts = instantiate(cfg.data, _convert_="all").texts()
+    texts = make_data(cfg).texts()
     TINY_BACKBONES[family](folder, texts, seed=cfg.seed, **cfg.tiny)
     return str(folder)
 
@@ -174,7 +174,7 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
     from preview.summary import summaries
     from training.lengths import settle_without_weights
 
-    data = instantiate(asked.cfg.data, _convert_="all")
+    data = make_data(asked.cfg)
     data.prepare_data()
     settle_without_weights(asked.cfg, data)
     data.setup()
@@ -188,8 +188,8 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
     def places(kept: Sequence[Any]) -> tuple[list[Document], list[Document]]:
         if not isinstance(kept[0], SpanBatch) or not hasattr(data, "batches"):  # a part of a mixture draws for itself
             return [], []
-        first = [drawn(data, 0, row) for row in kept[0].documents.tolist()]
-        rows = sorted({row for batch in kept for row in batch.documents.tolist()})[:DRAWS]
+        first = [drawn(data, 0, row) for row in kept[0].rows.tolist()]
+        rows = sorted({row for batch in kept for row in batch.rows.tolist()})[:DRAWS]
         return first, [drawn(data, number, row) for number in range(max(1, DRAWS // len(rows))) for row in rows]
 
     found = summaries(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples, chunked, places)

@@ -139,7 +139,7 @@ def _others(mask: np.ndarray) -> list[int]:
 
 
 def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
-    documents = len(batch.documents)
+    documents = len(batch.rows)
     anchors, positives = split(batch.anchors), split(batch.positives)
     masked = np.split(batch.masked_ids.numpy(), np.cumsum(batch.anchors.lengths)[:-1])
     labels = np.split(batch.labels.numpy(), np.cumsum(batch.anchors.lengths)[:-1])
@@ -159,7 +159,7 @@ def _spans(batch: SpanBatch, tokenizer: Any, number: int) -> Iterator[Example]:
         ]
         for role, chosen in (("positive", own), ("hard negative", near), ("easy negative", far[:EASY_SHOWN])):
             parts += [_part(role, positives[place], tokenizer) for place in chosen]
-        name = f"{_part_of(batch, document)}document {int(batch.documents[document])}"
+        name = f"{_part_of(batch, document)}document {int(batch.rows[document])}"
         yield Example(f"{name}, anchor {anchor % each + 1} of {each}", parts)
 
 

@@ -137,7 +137,7 @@ def histogram(one: Sequences) -> Histogram:
 def _facts(
     batches: list[Any], by_role: list[list[Sequences]], padding: Padding, masks: dict[str, float]
 ) -> Iterable[tuple[str, str]]:
-    rows = [len(batch.documents if isinstance(batch, SpanBatch) else batch.rows) for batch in batches]
+    rows = [len(batch.rows) for batch in batches]
     what = "documents" if isinstance(batches[0], SpanBatch) else "rows"
     yield f"{what} in a batch", f"{np.mean(rows):g}"
     if isinstance(batches[0].part, np.ndarray):

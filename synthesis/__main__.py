@@ -9,23 +9,24 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from command.children import run_ranks, works_for_another
-from command.config_files import CONFIGS, choices
+from command.config_files import choices
 from command.keys import settings
 from command.line import command_line
 from command.processes import find_ranks, from_rank_zero
 from command.targets import found_at
 from contracts import InputError
-from files.claims import hold, let_go, work_for
+from files.ownership import LOCK, MARKER, let_go, lock_folder, work_for
+from files.whole import remove
 from synthesis.report.afterwards import Afterwards
 from synthesis.report.annotate import Item
-from synthesis.shards.store import LOCK, Heartbeat, SynthesisFailed
+from synthesis.shards.heartbeat import Heartbeat
+from synthesis.shards.store import SynthesisFailed
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.recipe import Recipe
@@ -64,15 +65,12 @@ def run(cfg: DictConfig) -> int:
 
 def as_trained(folder: Path) -> list[Item]:
     """The pairs of a data set as data=dino makes them, with its published steps, before any are held out."""
-    data = OmegaConf.load(CONFIGS / "data" / "dino.yaml")
-    unread = {
-        "tokenizer": "",
-        "batch_size": 1,
-        "max_length": 1,
-        "seed": 0,
-        "verify": False,
-    }  # nothing is tokenised or drawn
-    pairs = hydra.utils.instantiate(data, path=str(folder), dev_share=0, quiet=False, **unread)
+    from datamodules.scored_pairs import ScoredPairs
+    from datamodules.settings import ScoredPairData
+
+    # Nothing is tokenised or drawn
+    unread: Any = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0, "verify": False}
+    pairs = ScoredPairs(ScoredPairData(path=str(folder), dev_share=0, quiet=False, **unread))
     return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
 
 
@@ -141,11 +139,8 @@ def claim(recipe: "Recipe", writer: bool) -> bool:
     """Whether all is there already; if not, nobody else writes there from now on."""
     if recipe.claim(writer=False):
         return True
-    if writer and not works_for_another() and not hold(recipe.folder / LOCK):
-        raise InputError(
-            f"output={recipe.folder}: another process is writing this data set. Wait until it has ended, or choose "
-            "another output."
-        )
+    if writer and not works_for_another():
+        lock_folder("output", recipe.folder)
     return recipe.claim(writer)
 
 
@@ -156,8 +151,8 @@ def _nothing_left_of_a_claim(folder: Path) -> Iterator[None]:
         yield
     except InputError:
         let_go(folder / LOCK)
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        if folder.is_dir() and {path.name for path in folder.iterdir()} <= {MARKER}:
+            remove(folder)
         raise
 
 

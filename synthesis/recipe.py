@@ -23,8 +23,8 @@ from synthesis.server.asking import ask
 from synthesis.server.server import Requests, Server, check_url, library
 from synthesis.shards.progress import choose_progress
 from synthesis.shards.provenance import identify_generator
-from synthesis.shards.stage import DataSet, Stage, Watch, close_stage, leave_unfinished, run_stage
-from synthesis.shards.store import ABOUT
+from synthesis.shards.stage import DataSet, Stage, WaitCallback, close_stage, leave_unfinished, run_stage
+from synthesis.shards.store import RECORDS_FOLDER
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Recipe(ABC):
         """Around all that follows; it is told by which exit status the processes ended that were started in there."""
         return nullcontext(lambda status: status)
 
-    def write(self, ranks: Ranks, watch: Watch) -> None:  # noqa: B027  a recipe may write no shards
+    def write(self, ranks: Ranks, watch: WaitCallback) -> None:  # noqa: B027  a recipe may write no shards
         """Write what is missing, as this process among all. ``watch`` raises when one that is waited for is lost."""
 
     def finish(self) -> None:  # noqa: B027
@@ -161,7 +161,7 @@ class ModelRecipe(Recipe):
 
     def server(self, ranks: Ranks) -> Server:
         """Not at work yet."""
-        folder = self.home / ABOUT
+        folder = self.home / RECORDS_FOLDER
         return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder, ranks.rank)
 
 
@@ -170,7 +170,7 @@ def decode_shards(
     generator: Generator | Server,
     ranks: Ranks,
     close: Callable[[Stage], None],
-    watch: Watch,
+    watch: WaitCallback,
     *,
     quiet: bool,
 ) -> None:
@@ -187,7 +187,7 @@ def decode_shards(
 
 
 def write_shards(
-    data_set: DataSet, run: Callable[[], None], ranks: Ranks, close: Callable[[Any], None], watch: Watch
+    data_set: DataSet, run: Callable[[], None], ranks: Ranks, close: Callable[[Any], None], watch: WaitCallback
 ) -> None:
     """``run``, then ``close`` when the others have written their parts, too. Cut short, it leaves the shards that are
     whole, and a manifest that says so."""

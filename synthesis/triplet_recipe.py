@@ -22,7 +22,13 @@ from command.devices import device_of
 from command.processes import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
-from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, NamedGenerator, name_generator
+from synthesis.decoding.discriminator import (
+    SENTENCES_PER_BATCH,
+    Candidate,
+    Discriminator,
+    NamedGenerator,
+    name_generator,
+)
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, write_shards
 from synthesis.report.cards import method_of
@@ -34,11 +40,11 @@ from synthesis.sentences.preparation import Preparation, Prepared, identify, pre
 from synthesis.server.asking import ServedDiscriminator
 from synthesis.server.server import Server
 from synthesis.shards.provenance import versions
-from synthesis.shards.stage import DataSet, Watch
-from synthesis.shards.store import ABOUT, MANIFEST, LabelCounts, ShardStore, read_manifest
+from synthesis.shards.stage import DataSet, WaitCallback
+from synthesis.shards.store import MANIFEST, RECORDS_FOLDER, LabelCounts, ShardStore, read_manifest
 from synthesis.task_spec import read_spec_file
 
-EVERY = 20.0  # seconds between lines of the log
+SECONDS_BETWEEN_LINES = 20.0  # seconds between lines of the log
 
 log = logging.getLogger(__name__)
 
@@ -175,8 +181,8 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         **{key: scored[key] for key in ("generator", "versions", "sentences")},
     }
     store = ShardStore(folder)
-    (folder / ABOUT).mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ABOUT / "lock"):
+    (folder / RECORDS_FOLDER).mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / RECORDS_FOLDER / "lock"):
         there = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
         if there.get("complete") and all(store.is_done(number) for number in range(shards)):
             return
@@ -201,7 +207,7 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
 # ------------------------------------------------------------------------------- the baselines
 
 
-class Found(NamedTuple):
+class SentenceCandidates(NamedTuple):
     """What there is for a sentence."""
 
     premise: str
@@ -209,18 +215,18 @@ class Found(NamedTuple):
     about: dict[str, str] = {}  # what the row says besides
 
 
-class Source(Protocol):
+class CandidateSource(Protocol):
     """Called with parts of a range of places, in order; the answer depends on the places alone."""
 
-    def __call__(self, first: int, last: int) -> list[Found]: ...
+    def __call__(self, first: int, last: int) -> list[SentenceCandidates]: ...
 
 
-class Opened(NamedTuple):
+class OpenedSource(NamedTuple):
     """What is needed to work."""
 
     number: int
     counts: dict[str, Any]  # of the sentences
-    source: Source
+    source: CandidateSource
 
 
 @dataclass(kw_only=True)
@@ -232,7 +238,7 @@ class Baseline(TripletRecipe):
         """What decides the candidates."""
 
     @abstractmethod
-    def open(self) -> Opened:
+    def open(self) -> OpenedSource:
         """Load what finds them."""
 
     def identify(self) -> dict[str, Any]:
@@ -246,7 +252,7 @@ class Baseline(TripletRecipe):
             **self.method(),
         }
 
-    def write(self, ranks: Ranks, watch: Watch) -> None:
+    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
         generator = self.load_generator(ranks) if self.judged else None
         with generator.at_work() if isinstance(generator, Server) else contextlib.nullcontext():
             score = None
@@ -272,7 +278,7 @@ def discriminator_of(
 class JudgedCandidates(DataSet):
     """A shard is made at once: nothing is under way between two of them."""
 
-    source: Source
+    source: CandidateSource
     score: Discriminator | ServedDiscriminator | None  # None: nothing is judged
 
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -289,11 +295,13 @@ class JudgedCandidates(DataSet):
         for done, number in enumerate(missing, start=1):
             first, last = number * self.shard_size, min((number + 1) * self.shard_size, self.number)
             rows = [
-                row for begin in range(first, last, AT_ONCE) for row in self._rows(begin, min(begin + AT_ONCE, last))
+                row
+                for begin in range(first, last, SENTENCES_PER_BATCH)
+                for row in self._rows(begin, min(begin + SENTENCES_PER_BATCH, last))
             ]
             about = {"first": first, "inputs": last - first, "tokens": 0, "labels": count_candidates(rows)}
             self.store.write(number, rows, about)
-            if (now := time.monotonic()) - logged > EVERY:
+            if (now := time.monotonic()) - logged > SECONDS_BETWEEN_LINES:
                 logged = now
                 log.info("%s: %d of %d shards, %.1f s each", self.title, done, len(missing), (now - began) / done)
 
@@ -317,7 +325,7 @@ def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
     }
 
 
-FAILED = (1, 2)  # exit statuses of what was wrong, and not interrupted
+FAILURE_STATUSES = (1, 2)  # exit statuses of what was wrong, and not interrupted
 
 
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool, writer: bool) -> bool:
@@ -336,7 +344,7 @@ def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, ove
             )
     finished = store.claim(identity, overwrite=overwrite, writer=writer)
     if not overwrite and (folder / SCORED / MANIFEST).is_file():
-        finished = ShardStore(folder / SCORED).claim(scored, overwrite=False) and finished
+        finished = ShardStore(folder / SCORED).is_finished(scored) and finished
     if writer and not finished:  # cut short now, the folder says already what it will be
         store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
     return finished
@@ -353,7 +361,7 @@ def free_again(folder: Path, *, overwrite: bool, alone: bool) -> Iterator[Callab
     free = alone and (overwrite or not (folder / MANIFEST).is_file())
 
     def ended(status: int) -> int:
-        if free and status in FAILED and folder.is_dir() and not any((folder / SCORED).glob("shard-*")):
+        if free and status in FAILURE_STATUSES and folder.is_dir() and not any((folder / SCORED).glob("shard-*")):
             for place in (folder / SCORED, folder):  # what was prepared stays: it knows what it was prepared from
                 (place / MANIFEST).unlink(missing_ok=True)
         return status

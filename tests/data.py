@@ -12,9 +12,11 @@ from typing import Any
 import torch
 import yaml
 
+from command.settings import node
 from contracts import Ragged
 from datamodules import records, sources
-from datamodules.hub_sets import MAIN
+from datamodules.hub_sets import DEFAULT_HUB_KEYS
+from datamodules.settings import KINDS
 from evaluation import task
 from tests.objectives import made
 
@@ -24,13 +26,17 @@ CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 def with_defaults(reader: Callable[..., Any], config: str, *given: Any, **keys: Any) -> Any:
     """What the reader makes of the keys of a file in ``configs/``, but for those that are given."""
     wanted = list(inspect.signature(reader).parameters)[len(given) :]
-    defaults = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
+    group, _, name = config.rpartition("/")
+    if group == "data":
+        defaults = node(KINDS[name])
+    else:
+        defaults = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
     return reader(*given, **{name: defaults[name] for name in wanted if name in defaults and name not in keys} | keys)
 
 
 Options = partial(with_defaults, task.Options, "evaluation")
-TextSource = partial(with_defaults, sources.TextSource, "data/text", column="text", hub=MAIN)
-RecordSource = partial(with_defaults, records.RecordSource, "data/triplets", hub=MAIN)
+TextSource = partial(with_defaults, sources.TextSource, "data/text", column="text", hub=DEFAULT_HUB_KEYS)
+RecordSource = partial(with_defaults, records.RecordSource, "data/triplets", hub=DEFAULT_HUB_KEYS)
 
 
 def data_module(name: str, **keys: Any) -> Any:

@@ -61,17 +61,19 @@ def warm() -> None:
 
 
 class Started:
-    """A command of ours that runs in a fork, what it prints in files: ``train.py``'s path or a module, and words."""
+    """A command of ours that runs in a fork, what it prints in files: ``train.py``'s path or a module, and words.
 
-    def __init__(self, target: str, words: Sequence[str], cwd: Path | None = None, **env: str) -> None:
+    A run draws its curve.png only if ``drawn``: that costs half a second.
+    """
+
+    def __init__(
+        self, target: str, words: Sequence[str], cwd: Path | None = None, *, drawn: bool = False, **env: str
+    ) -> None:
         warm()
-        undrawn = target == TRAIN and not any(word.startswith("live=") for word in words)
-        if undrawn:  # its page costs a second, which many runs of a second would pay, and curve.png half of one
-            words = [*words, "live=false"]
         self._folder = tempfile.TemporaryDirectory(prefix="contrastive-encoders-tests-")
         self.logs = Path(self._folder.name)
         self.process = multiprocessing.get_context("fork").Process(
-            target=_as_command, args=(target, words, self.logs, undrawn, cwd, env)
+            target=_as_command, args=(target, words, self.logs, drawn, cwd, env)
         )
         for name in ("out", "err"):
             (self.logs / name).touch()  # it may be killed before it opens them
@@ -104,7 +106,7 @@ class Started:
 
 
 def run_command(
-    words: Sequence[object], cwd: Path = ROOT, timeout: float = 300, **env: str
+    words: Sequence[object], cwd: Path = ROOT, timeout: float = 300, *, drawn: bool = False, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """What ``python WORDS`` leaves; a command of ours runs in a fork, and so do the processes of torchrun.
 
@@ -122,7 +124,7 @@ def run_command(
             env,
         )
     if target == TRAIN or (first == "-m" and (ROOT / target.partition(".")[0]).is_dir()):
-        outcome = Started(target, rest, cwd, **env).finish(timeout)
+        outcome = Started(target, rest, cwd, drawn=drawn, **env).finish(timeout)
         return subprocess.CompletedProcess([target, *rest], *outcome)
     return subprocess.run(
         [sys.executable, *map(str, words)],
@@ -155,7 +157,7 @@ def _as_ranks(
 
 
 def _as_command(
-    target: str, words: Sequence[str], logs: Path, undrawn: bool, cwd: Path | None, env: Mapping[str, str]
+    target: str, words: Sequence[str], logs: Path, drawn: bool, cwd: Path | None, env: Mapping[str, str]
 ) -> None:
     gc.freeze()  # what the tests' process holds need not be looked through again and again: a quarter of a second each
     tqdm.set_lock(threading.RLock())  # else it is the tests' own, who would wait for ever for a fork that was killed
@@ -167,7 +169,7 @@ def _as_command(
         del os.environ[name]
     importlib.reload(huggingface_hub.constants)  # it has read the environment
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has its children ignore
-    if undrawn:
+    if target == TRAIN and not drawn:
         sys.modules["training.leave"].draw_curve = lambda *_, **__: None  # type: ignore[attr-defined]
     if cwd is not None:
         os.chdir(cwd)

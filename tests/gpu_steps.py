@@ -109,7 +109,7 @@ def step(module: Any, batch: Any, optimizer: torch.optim.Optimizer) -> None:
 
 def optimizer_of(module: Any) -> torch.optim.Optimizer:
     common = {"lr": 1e-3, "weight_decay": 0.0, "schedule": lambda step: 1.0, "rates": {}}
-    if "optimizer" in module.hparams:
+    if module.settings.optimizer != "adamw":
         return adafactor(module, scaled=True, **common)["optimizer"]
     return adamw(module, betas=(0.9, 0.999), eps=1e-6, bias_correction=False, **common)["optimizer"]
 

@@ -6,18 +6,36 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from command.config_files import CONFIGS  # it brings what configs leave to be found out
+from command.config_files import CONFIGS, choices  # it brings what configs leave to be found out
+from command.settings import node
+from contracts.settings import build
+from datamodules.settings import KINDS as DATA
+from encoders.settings import KINDS as MODELS
+from training.settings import Run
 
 # Of a backbone that encoders.tiny writes
 SIZES = {"vocab_size": 400, "hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 512}
 
 
+KINDS = {"data": DATA, "model": MODELS}
+
+
 @cache
 def _config(group: str, name: str) -> DictConfig:
-    train, own = (OmegaConf.load(CONFIGS / file) for file in ("train.yaml", f"{group}/{name}.yaml"))
-    keys = OmegaConf.load(CONFIGS / "model_keys/backbone.yaml") if group == "model" else {}
-    prompts = {"prompts": OmegaConf.load(CONFIGS / "prompts" / "gense.yaml"), "prompt_assembly": "pieces"}
-    return OmegaConf.merge(prompts, train, keys, own if group in own else {group: own})
+    """What ``configs/`` says of a choice, upon the defaults of its settings and of the plain keys."""
+    found = OmegaConf.create(node(Run) | {group: node(KINDS[group][name])})
+    for file in ["prompts/gense", *_files(group, name)]:
+        read = OmegaConf.load(CONFIGS / f"{file}.yaml")
+        found = OmegaConf.merge(found, {"prompts": read} if file.startswith("prompts") else read)
+    return OmegaConf.merge({"prompt_assembly": "pieces"}, found)
+
+
+def _files(group: str, name: str) -> list[str]:
+    """The file of a model, behind that of the model it is made from."""
+    if group == "data":
+        return []
+    read = OmegaConf.load(CONFIGS / group / f"{name}.yaml")
+    return [*(f"{group}/{other}" for other in read.get("defaults", []) if other in choices(group)), f"{group}/{name}"]
 
 
 def settings(group: str, name: str, **changed: Any) -> dict[str, Any]:
@@ -27,8 +45,10 @@ def settings(group: str, name: str, **changed: Any) -> dict[str, Any]:
 
 
 def made(group: str, name: str, **changed: Any) -> Any:
-    """What GROUP=NAME makes."""
-    return get_object(_config(group, name)[group]._target_)(**settings(group, name, **changed))
+    """What GROUP=NAME makes; the parts of a mixture are data modules."""
+    kind, keys = KINDS[group][name], settings(group, name, **changed)
+    parts = {"parts": keys.pop("parts")} if "parts" in keys else {}
+    return get_object(kind.target)(build(kind, keys, f"{group}."), **parts)
 
 
 def built(name: str, backbone: object, **changed: Any) -> Any:

@@ -21,7 +21,7 @@ MAY_IMPORT = {  # of ours
     "synthesis": {"command", "contracts", "encoders", "files", "prompts"},
     "comparison": {"command", "contracts", "files", "losses"},
     "preview": {"contracts", "files"},
-    "training": {"command", "contracts", "encoders", "evaluation", "export", "files"},
+    "training": {"command", "contracts", "datamodules", "encoders", "evaluation", "export", "files"},
     "train": {"command", "training"},
 }
 LIGHTNING = {"lightning", "pytorch_lightning"}
@@ -56,6 +56,7 @@ COMMAND_LINE_ALSO = {
     "evaluation": {"encoders"},
     "comparison": {"encoders", "evaluation", "training"},
     "export": {"command"},
+    "synthesis": {"datamodules"},  # pairs are drawn for a person as training has them
     "preview": {
         "command",
         "datamodules",

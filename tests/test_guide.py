@@ -181,8 +181,8 @@ def test_the_command_of_mteb_runs(command, small_tables, small_word_vectors, tmp
 def test_the_readers_text_becomes_an_encoder(corpus_file, tmp_path):
     """The longest command of "Your own text"; the run leaves what the page says, and is finished the second time."""
     command = max(ON_THE_READERS_TEXT, key=len)
-    arguments = [*small_run(command, corpus_file, tmp_path), "live=true"]
-    done = train(arguments, tmp_path)
+    arguments = small_run(command, corpus_file, tmp_path)
+    done = run_command([ROOT / "train.py", *arguments], tmp_path, drawn=True)
     assert done.returncode == 0, done.stderr
     tree = re.search(r"^outputs/MODEL-DATA-HASH8/.*?^```", text_of("docs/start"), flags=re.M | re.S).group()
     promised = re.findall(r"^  (\S+)", tree, flags=re.MULTILINE)

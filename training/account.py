@@ -46,10 +46,15 @@ def _files(source: Mapping[str, Any]) -> str:
     return read if source.get("number_of_files", 1) > 1 else ""
 
 
-def _held_out(rows: int, queries: int, documents: int, near_copies_left_out: int, kept_apart_by: str) -> str:
+def _held_out(
+    rows: int, queries: int, documents: int, near_copies_left_out: int, kept_apart_by: str, scored: str = ""
+) -> str:
+    if not rows:
+        return "none: the rows or their texts are too few for a test, so there is no verdict but of evaluation.tasks"
     also = f"; {near_copies_left_out:,} rows that repeat them are not trained on" if near_copies_left_out else ""
     shared = ", whose documents are trained on, too: rows share them" if kept_apart_by == "anchors" else ""
-    return f"{rows:,} rows, {queries:,} queries and {documents:,} documents{shared}{also}"
+    of = f" of {scored}" if scored else ""
+    return f"{rows:,} rows; scored: {queries:,} queries and {documents:,} documents{of}{shared}{also}"
 
 
 def _percent(share: float) -> str:

@@ -1,11 +1,11 @@
 """Refuse a run that cannot work, with one sentence, before anything is built, trained or written."""
 
-import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 import hydra
 import pytorch_lightning as pl
@@ -14,13 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import check_number
 from command.config_files import choices
-from command.keys import check_types, declared, nearest
+from command.keys import check_types, declared
 from command.processes import launched
-from contracts import InputError, NotWritten, TinySizes
-from evaluation.suite import Suite
+from command.settings import resolved
+from contracts import InputError, NotWritten
+from contracts.settings import build, keys_of, nearest
+from evaluation.scorer import Scorer
 from files.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
-from training.parts import data_of, with_parts
+from training.parts import data_of, model_settings, settings_of
+from training.settings import Run
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -33,89 +36,6 @@ LOGGED_BY_EVERY_RUN = (
 OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measures; the losses of parts, by their names
 
 
-class CheckpointKeys(TypedDict):
-    every_n_steps: int | None
-    every_n_minutes: float | None
-
-
-class EvaluationKeys(TypedDict):
-    suite: str | Sequence[str]
-    data_root: str | None
-    tasks: str | Sequence[str | Mapping] | Mapping | None
-    protocol: Literal["default", "fast", "sklearn"]
-    during: str | Sequence[str]
-    every_n_steps: int | None
-    at_start: bool | None
-    precision: Literal["fp32", "bf16"]
-
-
-class TrainKeys(TypedDict):
-    """The keys of ``configs/train.yaml`` that stand for themselves."""
-
-    backbone: str | None
-    batch_size: int | None
-    token_budget: int | None
-    max_steps: int
-    max_epochs: int | None
-    max_time: str | None
-    only_stage: str | None
-    data_licence: str | None
-    allow_targets: Sequence[str]
-    callbacks: dict
-    seed: int
-    precision: Literal["fp32", "bf16", "fp16"]
-    num_nodes: int
-    output_dir: str
-    resume: str | None
-    overwrite: bool
-    verify: bool
-    quiet: bool
-    live: bool
-    log_every_n_steps: int
-    next_steps: str | None
-    monitor: str | None
-    monitor_mode: Literal["max", "min"] | None
-    early_stopping: int | None
-    freeze: str | None
-    training_length: int | None
-    checkpoint: CheckpointKeys
-    evaluation: EvaluationKeys
-    tiny: TinySizes
-
-
-AT_LEAST_ONE = (
-    "batch_size",
-    "token_budget",
-    "max_epochs",
-    "num_nodes",
-    "log_every_n_steps",
-    "checkpoint.every_n_steps",
-    "early_stopping",
-    "training_length",
-    "model.max_length",
-    "data.max_length",
-    "tiny.vocab_size",
-    "tiny.hidden_size",
-    "tiny.layers",
-    "tiny.heads",
-    "tiny.intermediate_size",
-    "tiny.max_length",
-    "model.lora.rank",
-)
-FROM_ZERO = {  # up to this
-    "model.lr": math.inf,
-    "model.weight_decay": math.inf,
-    "model.eps": math.inf,
-    "model.cut_fraction": 1,
-    "data.num_workers": 4096,
-    "checkpoint.every_n_minutes": math.inf,
-    "evaluation.every_n_steps": math.inf,
-    "tiny.dropout": 1,
-    "model.guide_absolute_margin": 2,
-    "model.guide_relative_margin": 1,
-    "model.lora.dropout": 1,
-    "model.lora.alpha": math.inf,
-}
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
@@ -143,30 +63,18 @@ def check_model_and_data(cfg: DictConfig) -> Any:
 
 def check_values(cfg: DictConfig) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
-    check_types(cfg, declared(TrainKeys))
+    plain = {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg}
+    build(Run, plain)
+    for group in (one for one in keys_of(Run) if is_dataclass(one.type)):
+        names, given = [one.name for one in keys_of(group.type)], plain.get(group.name, {})
+        if set(names) - given.keys():
+            raise InputError(f"{group.name}={given}: wanted {', '.join(names)}, each with a value.")
     check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
-    groups = {group: cfg[group] for group in ("model", "data") if cfg.get(group) is not None}  # a preview has no model
-    for group, node in {**groups, **data_of(cfg)}.items():
-        known = declared(hydra.utils.get_object(node._target_))
-        unknown = [str(key) for key in node if key not in known and not str(key).startswith("_")]
-        if unknown:
-            near = nearest(unknown[0], known)
-            raise InputError(
-                f"{group}.{unknown[0]}: {node._target_} has no such key."
-                + (f" The nearest is {group}.{near}." if near else "")
-            )
-        check_types(node, known, f"{group}.")
-    for key, _ in with_parts(AT_LEAST_ONE, cfg):
-        value = OmegaConf.select(cfg, key)
-        if value is not None and value < 1:
-            raise InputError(f"{key}={value}: wanted 1 or more.")
-    for key, plain in with_parts(FROM_ZERO, cfg):
-        value, most = OmegaConf.select(cfg, key), FROM_ZERO[plain]
-        if value is not None and not 0 <= value <= most:
-            raise InputError(f"{key}={value}: wanted 0 {'or more' if most == math.inf else f'to {most}'}.")
-    betas = OmegaConf.select(cfg, "model.betas")
-    if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-        raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
+    settings_of(cfg)
+    if cfg.get("model") is not None:  # a preview has none
+        betas = model_settings(cfg).betas
+        if len(betas) != 2:
+            raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
     if cfg.max_time is not None and not MAX_TIME.fullmatch(cfg.max_time):
         raise InputError(f"max_time={cfg.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
     if cfg.max_steps == 0 or cfg.max_steps < -1:
@@ -185,7 +93,7 @@ def check_device(cfg: DictConfig) -> None:
     check_number("data.num_workers", cfg.data.get("num_workers", 0))
 
 
-def check_scoring(cfg: DictConfig, whole: Suite, during: Suite) -> None:
+def check_scoring(cfg: DictConfig, whole: Scorer, during: Scorer) -> None:
     """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
     often = cfg.evaluation.every_n_steps
@@ -248,11 +156,8 @@ def check_room(folder: Path, model: pl.LightningModule) -> None:
     Raises:
         NotWritten: it does not.
     """
-    of_optimizer = {4: 8, 2: 12}  # bytes, by those of the weight
-    wanted = sum(
-        weight.nbytes + weight.requires_grad * of_optimizer[weight.itemsize] * weight.numel()
-        for weight in model.parameters()
-    )
+    of_optimizer = 8  # bytes for each weight that is trained
+    wanted = sum(weight.nbytes + weight.requires_grad * of_optimizer * weight.numel() for weight in model.parameters())
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise NotWritten(
@@ -281,11 +186,3 @@ def check_checkpoint(path: str, model: pl.LightningModule) -> None:
             f"{wanted.get(name, 'none')}, got {saved.get(name, 'none')}. Resume with the backbone of that run; to "
             "start a new run from its weights, say backbone=RUN_FOLDER."
         )
-    for key in ("freeze", "layer_decay"):  # the optimiser is made for them
-        before, now = found.get("hyper_parameters", {}).get(key), model.hparams.get(key)
-        if before != now:
-            raise InputError(
-                f"resume={path}: that run has model.{key}={'null' if before is None else before} and an optimiser made "
-                f"for it, this one {'null' if now is None else now}. Take that value; to start a new run from its "
-                "weights, say backbone=RUN_FOLDER."
-            )

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from files.curves import STEP, Curves, Line, completed, data_of, lines_of
+from files.curves import Curves, Line, completed, data_of, lines_of
 from files.figure import Figure, draw
 from files.metrics import Row, numbers, read_rows
 from files.whole import write_whole
 
 LOSSES = ("train/loss", "train/contrastive", "train/mlm")  # and whatever else calls itself a loss
 RATE = "train/lr"
+PROTOCOLS = {"tfidf": "TF-IDF"}  # as they are called
 NO_CURVES = ("train/", "throughput/", "time/", "step")
 MOST_OTHERS = MOST_LOSSES = 5
 # of an axis, as Vega says it; a learning rate as 2.5e-5
@@ -23,7 +24,7 @@ class Reference(NamedTuple):
     best_step: int | None = None
     final: Mapping[str, float] = {}  # scores of the weights of that step, once there are some
     intervals: Mapping[str, Sequence[float]] = {}
-    before: Mapping[str, float] = {}  # of the untrained encoder
+    before: Mapping[str, float] = {}  # of the encoder that training began from
     baselines: Mapping[str, float] = {}
 
     def curves(self, rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
@@ -33,9 +34,11 @@ class Reference(NamedTuple):
 
     def lines(self, name: str) -> dict[str, float]:
         """What stays the same over the steps, by its label."""
-        found = {"untrained": self.before[name]} if name in self.before else {}
+        found = {"before": self.before[name]} if name in self.before else {}
         alike = {other: value for other, value in self.baselines.items() if is_alike(other, name)}
-        return found | {other.split("/")[1]: value for other, value in alike.items()}
+        return found | {
+            PROTOCOLS.get(other.split("/")[1], other.split("/")[1]): value for other, value in alike.items()
+        }
 
 
 def draw_curve(
@@ -57,17 +60,17 @@ def curve_figure(rows: Sequence[Row], monitor: str | None, against: Reference, t
     scores = [name for name in score_names(rows, monitor) if name in run.lines]
     left, right = list[dict[str, Any]](), list[dict[str, Any]]()
     if scores:
-        main, bounds = score_panel(run, scores[0], against, against.best_step, 300, hover=False)
+        main, bounds = score_panel(run, scores[0], against, against.best_step, 300)
         best = [one["value"] for one in main["layer"][-1]["data"]["values"]]
         subtitle = f"best: step {against.best_step}, {best[0]:.2f}" if best else ""
         subtitle += f", 95 % {bounds[0]:.2f} to {bounds[1]:.2f}" if best and bounds else ""
         under = {"subtitle": subtitle, "subtitleColor": "@c2"} if subtitle else {}
         left.append(main | {"width": 620, "title": {"text": scores[0]} | under})
-        small = [small_panel(run, name, hover=False) | {"width": 260} for name in others_of(run, scores)]
+        small = [small_panel(run, name) | {"width": 260} for name in others_of(run, scores)]
         left += [{"concat": small, "columns": 2}] * bool(small)
     losses = [name for name in loss_names(rows) if name in run.lines][:MOST_LOSSES]
     for name in [*losses, *([RATE] if RATE in run.lines else [])]:
-        right.append(small_panel(run, name, hover=False) | {"width": 320})
+        right.append(small_panel(run, name) | {"width": 320})
     if not left and not right:
         right.append({"data": {"values": []}, "mark": "point", "width": 320, "title": "nothing was logged"})
     whole = {"hconcat": [{"vconcat": column} for column in (left, right) if column], "title": {"text": title}}
@@ -87,7 +90,7 @@ def score_panel(
         {"name": f"{label} {value:.2f}", "value": value, "place": place}
         for place, (label, value) in enumerate(lines.items())
     ]
-    panel = curve_panel(run, name, height, hover=hover)
+    panel = curve_panel(run, name, height)
     panel["encoding"] = {"x": x, "y": y}
     panel["layer"] += [
         {
@@ -119,36 +122,21 @@ def score_panel(
     return panel, bounds
 
 
-def curve_panel(run: Curves, name: str, height: int, *, hover: bool = True) -> dict[str, Any]:
+def curve_panel(run: Curves, name: str, height: int) -> dict[str, Any]:
     steps, values = run.lines.get(name, ([], []))
     x, y = _axes(values)
     short = data_of([run._replace(lines={name: (steps, values)}, others={})])["runs"][0]
     points = [
         {"step": at, "value": value} for at, value in zip(short["steps"][0], short["lines"][name][1], strict=True)
     ]
-    tooltip = [{"field": "step", "title": STEP, "format": ",.0f"}, {"field": "value", "title": name, "format": ".5~g"}]
-    nearest = {
-        "name": "nearest",
-        "select": {"type": "point", "fields": ["step"], "nearest": True, "on": "pointerover", "clear": "pointerout"},
-    }
-    shown = {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0}
     dots = {"size": 24} if len(points) < 30 else False
     layers: list[dict[str, Any]] = [{"mark": {"type": "line", "color": "@c1", "strokeWidth": 2, "point": dots}}]
-    if hover:
-        layers.append(
-            {
-                "params": [nearest],
-                "mark": {"type": "point", "filled": True, "size": 80, "color": "@c1"},
-                "encoding": {"opacity": shown, "tooltip": tooltip},
-            }
-        )
-    data = {"name": "points", "values": points} if hover else {"values": points}  # which a picture has several of
-    return {"height": height, "data": data, "encoding": {"x": x, "y": y}, "layer": layers}
+    return {"height": height, "data": {"values": points}, "encoding": {"x": x, "y": y}, "layer": layers}
 
 
-def small_panel(run: Curves, name: str, *, hover: bool = True) -> dict[str, Any]:
+def small_panel(run: Curves, name: str) -> dict[str, Any]:
     title = "learning rate" if name == RATE else name
-    return curve_panel(run, name, 150, hover=hover) | {"title": {"text": title, "fontWeight": "normal", "limit": 240}}
+    return curve_panel(run, name, 150) | {"title": {"text": title, "fontWeight": "normal", "limit": 240}}
 
 
 def loss_names(rows: Sequence[Row]) -> list[str]:
@@ -158,12 +146,12 @@ def loss_names(rows: Sequence[Row]) -> list[str]:
 
 
 def score_names(rows: Sequence[Row], monitor: str | None) -> list[str]:
-    """The monitored score first, then development and retrieval scores, then others; of each Pearson last."""
+    """The monitored score first, then development and retrieval scores, of these nDCG@10, then others; Pearson last."""
     names = {name for row in rows for name in row if not name.startswith(NO_CURVES)}
 
-    def rank(name: str) -> tuple[bool, bool, bool, str]:
-        chosen_by = any(word in name for word in ("-dev/", "mrr", "recall"))
-        return name != monitor, not chosen_by, name.endswith("/pearson"), name
+    def rank(name: str) -> tuple[bool, bool, bool, bool, str]:
+        chosen_by = any(word in name for word in ("-dev/", "mrr", "recall", "ndcg"))
+        return name != monitor, not chosen_by, not name.endswith("/ndcg@10"), name.endswith("/pearson"), name
 
     return sorted(names, key=rank)
 

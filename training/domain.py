@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from command.children import lone_environment, run_child
@@ -23,7 +22,7 @@ from evaluation.suite import Suite
 from evaluation.task import Options
 from files.listing import list_files
 from training.checks import names_of
-from training.parts import data_of
+from training.parts import data_of, make_data
 from training.scoring import in_form_that_is_there, own_suite
 from training.stages import Stage, as_value, as_words
 
@@ -76,7 +75,7 @@ def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
     for stage in selected:
         if stage not in readers:
             with stage.named_in_errors():
-                hydra.utils.instantiate(stage.cfg.data, _convert_="all")  # it looks at its files
+                make_data(stage.cfg)  # it looks at its files
     folder = Path(domain.folder).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     number = write_held_out(cfg, folder / HELD_OUT)

@@ -14,17 +14,14 @@ from omegaconf import DictConfig
 from contracts import DataModule, InputError
 from encoders.lora import is_adapter
 from evaluation.callback import FinalScores, ScoreCallback
-from evaluation.neighbours import Neighbours
 from files.checkpoint import load_checkpoint
 from files.manifest import Damaged
 from training.callbacks.checkpoints import BEST, RunCheckpoints
 from training.callbacks.companions import Companions
-from training.callbacks.live import Live
 from training.callbacks.progress import Progress
 from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
-from training.live_page import LivePage
 from training.metrics_csv import MetricsCSV
 from training.opening import Run, say_opening
 from training.scoring import choose
@@ -42,7 +39,6 @@ class Fitted(NamedTuple):
     scorer: ScoreCallback
     final: FinalScores
     telemetry: Telemetry
-    live: Live | None
 
 
 def fit(
@@ -61,9 +57,8 @@ def fit(
     """
     scoring = cfg.evaluation
     suites = choose(cfg, model, data)
-    neighbours = Neighbours(suites.during.tasks) if cfg.live and scoring.every_n_steps else None
     scorer = ScoreCallback(
-        *suites, scoring.every_n_steps, scoring.at_start, is_last_step, neighbours, not cfg.quiet, scoring.precision
+        *suites, scoring.every_n_steps, scoring.at_start, is_last_step, not cfg.quiet, scoring.precision
     )
     mode = mode_of(cfg.monitor, cfg.monitor_mode)
     checkpoints = RunCheckpoints(
@@ -81,7 +76,6 @@ def fit(
         return interruption.exit_status is not None
 
     final = FinalScores(scorer, checkpoints.best_path, skip=is_cut)
-    live = Live(LivePage(folder, cfg.monitor, mode == "min"), scorer, telemetry, skip=is_cut) if cfg.live else None
     callbacks = [
         companions,
         Reseed(cfg.seed),
@@ -91,7 +85,6 @@ def fit(
         *(hydra.utils.instantiate(callback) for callback in cfg.callbacks.values()),
         final,
         interruption,
-        *([live] if live else []),
         checkpoints,
     ]
     trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
@@ -104,7 +97,7 @@ def fit(
     trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
     if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
         log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
-    return Fitted(trainer, scorer, final, telemetry, live), interruption.exit_status or 0
+    return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:

@@ -23,14 +23,16 @@ from command.config_files import CONFIGS
 from command.keys import GROUPS, check_numbers
 from command.line import logs_shown
 from command.processes import launched
+from command.settings import node
 from command.signals import INTERRUPTED, TERMINATED
 from command.statuses import judged
-from command.words import check_outputs, check_words
+from command.words import check_paths, check_words
 from contracts import InputError, NotWritten, Results
-from files.claims import let_go
 from files.kept_rows import cache_folder, keep_rows
+from files.ownership import LOCK, let_go
 from training.failures import TrainingFailed
 from training.given_rows import words_of_rows
+from training.settings import Run
 from training.stages import as_value, finished_before, forced
 
 if TYPE_CHECKING:  # torch takes seconds to import
@@ -134,7 +136,7 @@ def _one_process(words: list[str]) -> list[str]:
 
 def _as_words(keys: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """A mapping stands for several keys where the config has a group of them, else for itself."""
-    plain = OmegaConf.load(CONFIGS / "train.yaml")
+    plain = OmegaConf.create(node(Run))
     for key, value in keys.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and (
@@ -159,7 +161,7 @@ def _plain(value: Any) -> Any:
 def _check(config: DictConfig, cfg: DictConfig) -> None:
     """What a command line refuses before it begins, and what is not to be had from Python."""
     check_numbers(cfg)
-    check_outputs(cfg)
+    check_paths(cfg)
     if launched() or str(cfg.devices) != "1" or cfg.num_nodes != 1:
         raise InputError(
             f"devices={cfg.devices}: from Python a run has one process. Leave it out, or use python train.py."
@@ -181,7 +183,7 @@ def _run(cfg: DictConfig, folder: Path) -> None:
     """Until it is finished, or cut short by what is raised."""
     if finished_before(cfg):
         return
-    from training.folder import LOCK, STAGES
+    from training.folder import STAGES
     from training.run import run
 
     Path(HydraConfig.get().run.dir).mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from command.keys import resolved
-from contracts import InputError
+from command.settings import resolved
+from files.ownership import read_marker
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
@@ -23,7 +22,6 @@ NOT_IDENTITY = (
     "overwrite",
     "quiet",
     "next_steps",
-    "live",
     "data_licence",
     "stages",
     "only_stage",
@@ -36,36 +34,26 @@ NOT_IDENTITY_WITHIN = {
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }
 OFF = {"model.lora": "rank"}  # groups that say nothing while this key of theirs is null
-NOTHING_BEFORE = ""
 
 
 def identity_of(cfg: DictConfig) -> str:
     """Eight hex digits over keys and values: neither where a class lies nor a key without a value counts."""
-    deciding = json.dumps(_keys_and_values(_deciding(cfg)), sort_keys=True, default=str)
-    return hashlib.sha256(deciding.encode()).hexdigest()[:8]
+    return _digest(_keys_and_values(_deciding(cfg)))
 
 
 def following(before: str, name: str, own: str) -> str:
-    """The identity of stage ``name`` behind a stage of identity ``before``; ``own`` is that of its config alone."""
+    """The identity of stage ``name`` with this identity of its own config, behind a stage of identity ``before``."""
     return hashlib.sha256(f"{before} {name} {own}".encode()).hexdigest()[:8]
 
 
 def identity_in(folder: Path) -> str | None:
-    """Whose folder it is; None where it is nobody's.
+    """The identity of the run in a folder; None where there is no run.
 
     Raises:
-        InputError: its record is damaged.
+        InputError: the marker of the folder is damaged.
     """
-    marker = folder / ".hydra" / "identity"
-    if not marker.is_file():
-        return None
-    found = marker.read_text(encoding="utf-8", errors="replace").strip()
-    if not re.fullmatch("[0-9a-f]+", found):
-        raise InputError(
-            f"{marker}: wanted eight hexadecimal digits, which say whose run this is, got {found[:20]!r}. The file is "
-            "damaged: copy a good one there, choose another output_dir, or overwrite=true to throw that run away."
-        )
-    return found
+    marker = read_marker(folder)
+    return (marker.identity or {}).get("config") if marker else None
 
 
 def _deciding(cfg: DictConfig) -> dict[str, Any]:
@@ -103,3 +91,7 @@ def _keys_and_values(value: Any) -> Any:
         return value
     found = {str(key): _keys_and_values(one) for key, one in value.items() if one is not None and str(key)[:1] != "_"}
     return found | ({"class": str(value["_target_"]).rpartition(".")[2]} if "_target_" in value else {})
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]

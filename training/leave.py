@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts import ITEMS_FILE, RESULTS_VERSION, Changes, DataModule, Results, Spent, StageResults
-from encoders.sentence_encoder import SentenceEncoder
+from encoders.objective import Objective
 from export.model_card import model_card
 from export.products import export_product
 from files.figure import NotDrawn
@@ -53,8 +53,6 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
         draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
     except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
         log.warning("%s is not written: %s", folder / "curve.png", error)
-    if fitted.live:
-        fitted.live.finish(curve)
     if items:
         write_items(items_beside(folder / "results.json"), items)
     write_results(folder / "results.json", results)
@@ -90,7 +88,7 @@ def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitte
         "changes": suite.changes(fitted.scorer.found_before, scores.found),
         "settled": dict(model.settled),
         "not_as_published": suite.not_as_published,
-        "vectors": model.encoder.vectors if isinstance(getattr(model, "encoder", None), SentenceEncoder) else None,
+        "vectors": model.encoder.vectors if isinstance(model, Objective) else None,
     }
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
 
@@ -132,7 +130,7 @@ def whole(parts: Mapping[str, Results], backbone: str) -> Results:
     results.pop("scores_before", None)
     results.pop("changes", None)
     results.pop("verdict", None)  # on the last stage alone
-    if "scores_before" in stages[0]:  # of the untrained encoder
+    if "scores_before" in stages[0]:  # of the encoder that the first began from
         results["scores_before"] = stages[0]["scores_before"]
     results["stages"] = {
         name: StageResults(

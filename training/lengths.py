@@ -16,6 +16,7 @@ from contracts import InputError
 from encoders.appended_prompt import ids_behind
 from encoders.backbones import from_pretrained, load_tokenizer
 from encoders.lengths import length_to_train, longest_input
+from encoders.objective import Objective
 from training.parts import built, data_of
 
 log = logging.getLogger(__name__)
@@ -45,12 +46,13 @@ def settle_lengths(cfg: DictConfig, model: Any, data: Any) -> None:
     Raises:
         InputError: training texts would be longer than the backbone or the encoder can read, or than a prompt allows.
     """
-    encoder = getattr(model, "encoder", None)
-    if encoder is not None:  # a model that writes has lengths of its own
-        behind = 0 if encoder.appended is None else len(encoder.appended.ids)
+    if isinstance(model, Objective):  # a model that writes has lengths of its own
+        encoder, appended = model.encoder, model.encoder.appended
+        behind = 0 if appended is None else len(appended.ids)
         _settle(cfg, data, encoder.longest, encoder.max_length, _kept(cfg, behind))
-        for one in built(data).values() if encoder.appended is not None else ():
-            encoder.appended.room_in(one.max_length)
+        if appended is not None:
+            for one in built(data).values():
+                appended.room_in(one.max_length)
 
 
 def settle_without_weights(cfg: DictConfig, data: Any) -> None:

@@ -11,8 +11,8 @@ from omegaconf import DictConfig
 
 from encoders.compiled import compiled
 from encoders.compiler import check_compiler
+from encoders.objective import Objective
 from encoders.optim import planned_steps
-from encoders.sentence_encoder import SentenceEncoder
 from evaluation.callback import ScoreCallback
 from training.account import account_of
 
@@ -58,7 +58,8 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
         more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
         yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(cfg, scorer)}"
     yield "device", f"{_device(trainer)}, {cfg.precision}"
-    if isinstance(encoder := getattr(model, "encoder", None), SentenceEncoder):
+    if isinstance(model, Objective):
+        encoder = model.encoder
         yield "vectors", f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}"
         yield "attention", encoder.way(trainer.strategy.root_device).why
     if found := compiled(model.transformer):

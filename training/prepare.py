@@ -20,7 +20,8 @@ from encoders.pooling import POOLERS
 from encoders.tiny import TINY_BACKBONES
 from files.whole import write_whole
 from training.folder import claim_folder
-from training.identity import NOTHING_BEFORE, identity_in
+from training.identity import identity_in
+from training.parts import make_data
 from training.stages import Stage
 
 log = logging.getLogger(__name__)
@@ -118,8 +119,8 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
     alone = len(chosen) < len(stages)
     if alone and cfg.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], folder)
-    identity, overwrite = stages[-1].identity, cfg.overwrite and not alone
-    claim = claim_folder(folder, identity, resume=cfg.resume, overwrite=overwrite, writer=writer)
+    overwrite = cfg.overwrite and not alone
+    claim = claim_folder(folder, stages[-1].identity, resume=cfg.resume, overwrite=overwrite, writer=writer)
     if claim.finished:
         return Start(True, None, None)
     if writer:
@@ -144,11 +145,10 @@ def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, s
     """The folder of the stage before this place, and its identity."""
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:
-        return None, NOTHING_BEFORE
+        return None, ""
     found = identity_in(before.folder)
-    for known in (before.identity, before.begun_from(NOTHING_BEFORE).identity):
-        if found == known:
-            return str(before.folder), known
+    if found in (before.identity, before.begun_from("").identity):
+        return str(before.folder), found
     raise InputError(
         f"{before.folder} holds another run (config {found}, stage {before.name} of this one is "
         f"{before.identity}). Give the same words as for that run, or choose another output_dir."
@@ -234,7 +234,7 @@ def write_tiny(stages: Sequence[Stage], folder: Path) -> str:
             if OmegaConf.missing_keys(stage.cfg.data):  # of a stage that is not to run now
                 continue
             with stage.named_in_errors():
-                texts.append(hydra.utils.instantiate(stage.cfg.data, _convert_="all").texts())
+                texts.append(make_data(stage.cfg).texts())
         TINY_BACKBONES[families[stages[0].name]](folder, _in_turn(texts), seed=cfg.seed, **cfg.tiny)
     return str(folder)
 

@@ -16,14 +16,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from command.children import works_for_another
 from command.processes import from_rank_zero
-from files.claims import work_for
+from files.ownership import LOCK, work_for
 from training.callbacks.companions import Companions
 from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
 from training.domain import domain_words, synthesise_domain
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
-from training.folder import LOCK
 from training.leave import finish, finish_stages
 from training.lengths import check_lengths, settle_lengths
+from training.parts import make_data, make_model
 from training.prepare import Start, begin, follow_launcher, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.stages import Stage, chosen, lay_out, say_finished, stages_of
@@ -46,8 +46,7 @@ def run(cfg: DictConfig) -> int:
 
 
 def _run(cfg: DictConfig) -> int:
-    words = list(HydraConfig.get().overrides.task)
-    stages = stages_of(cfg, [*words, *domain_words(cfg)])
+    stages = stages_of(cfg, [*HydraConfig.get().overrides.task, *domain_words(cfg)])
     selected = chosen(stages, cfg.only_stage)
     for stage in selected:
         with stage.named_in_errors():
@@ -92,8 +91,8 @@ def rehearse(stage: Stage, backbone: str | None) -> None:
         return
     cfg = stage.cfg.copy()
     cfg.backbone = backbone
-    data: Any = hydra.utils.instantiate(cfg.data, num_workers=0, _convert_="all")
-    model = hydra.utils.instantiate(cfg.model, _convert_="all")
+    data: Any = make_data(cfg, num_workers=0)
+    model = make_model(cfg)
     data.prepare_data()
     settle_lengths(cfg, model, data)
     choose(cfg, model, data)
@@ -115,8 +114,8 @@ def run_stage(stage: Stage, companions: Companions, before: Path | None = None) 
     if works_for_another():
         work_for(folder / LOCK)
     cfg.backbone = start.backbone
-    data = hydra.utils.instantiate(cfg.data, _convert_="all")
-    model = hydra.utils.instantiate(cfg.model, _convert_="all")  # what is wrong with it shows before texts are read
+    data = make_data(cfg)
+    model = make_model(cfg)  # what is wrong with it shows before texts are read
     data.prepare_data()
     settle_lengths(cfg, model, data)
     check_room(folder, model)

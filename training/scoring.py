@@ -10,14 +10,18 @@ import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from command.keys import of_defaults, resolved
+from command.keys import of_defaults
+from command.settings import resolved
 from contracts import DataModule, Writer
+from encoders.objective import Objective
 from evaluation.callback import Suites, choose_suites
 from evaluation.catalogue import files, is_task
 from evaluation.own.words import own_tasks
 from evaluation.task import Options, Task
 from evaluation.tsv import SENTEVAL
 from training.checks import check_scoring, names_of
+
+USUAL = "sts"  # the suite of configs/train.yaml
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +33,7 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
         InputError: what is to be scored or monitored is not there.
     """
     scoring, held_out = cfg.evaluation, list[Any](data.held_out())
-    options = of_defaults(Options, "evaluation", protocol=scoring.protocol)
+    options = of_defaults(Options, "evaluation", protocol=scoring.protocol, allow_targets=cfg.allow_targets)
     if not isinstance(model, Writer):
         own = own_suite(cfg, options)
         held_out += own
@@ -43,7 +47,7 @@ def choose(cfg: DictConfig, model: pl.LightningModule, data: DataModule) -> Suit
             scoring.during = list(dict.fromkeys([*usual, *(task.name for task in own)]))
         _give_way(cfg, {task.name for task in held_out})
     during = names_of(scoring.during) if scoring.every_n_steps else []
-    sizes = getattr(model, "sizes", [])
+    sizes = model.sizes if isinstance(model, Objective) else []
     suites = choose_suites(model, held_out, scoring.data_root, names_of(scoring.suite), during, options, sizes)
     check_scoring(cfg, *suites)
     return suites
@@ -74,7 +78,10 @@ def _give_way(cfg: DictConfig, held_out: Collection[str]) -> None:
         scoring.during = [name for name in names_of(scoring.during) if name not in of_tables]
         if of_tables and not scoring.during:
             scoring.every_n_steps = None
-        if said := ", nor ".join(part for part in (", ".join(names_of(scoring.suite)), unscored) if part):
+        suite = names_of(scoring.suite)
+        if held_out and suite == [USUAL] and not _said("evaluation.suite"):
+            suite = []  # there is something to score, and nobody asked for the tables
+        if said := ", nor ".join(part for part in (", ".join(suite), unscored) if part):
             log.info("evaluation.data_root is not set: no scores of %s.", said)
         return
     for name in of_tables:

@@ -20,12 +20,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from command.keys import nearest
 from command.processes import launched
 from command.statuses import explained, input_error
 from contracts import InputError, check_local_output
-from files.manifest import is_finished
-from training.identity import NOTHING_BEFORE, following, identity_in, identity_of
+from contracts.settings import nearest
+from files.manifest import Damaged, is_finished, read_record
+from training.identity import following, identity_in, identity_of
 
 log = logging.getLogger("train")
 
@@ -70,7 +70,7 @@ class Stage(NamedTuple):
         return is_finished(self.folder)
 
     def begun_from(self, before: str) -> "Stage":
-        """This stage, as one that begins from a run of that identity, or from the backbone."""
+        """This stage, as one that begins from a run of that identity, or, where that is empty, from the backbone."""
         return self._replace(identity=following(before, self.name, self.own))
 
     @contextlib.contextmanager
@@ -160,6 +160,9 @@ def finished_before(cfg: DictConfig) -> bool:
 
 def say_finished(folder: Path) -> None:
     log.info("%s is finished: results.json is there. overwrite=true trains it again.", folder)
+    with contextlib.suppress(OSError, Damaged):
+        if verdict := read_record(folder / "results.json").get("verdict"):
+            log.info("%s", verdict["sentence"])
 
 
 def lay_out(cfg: DictConfig, stages: Sequence[Stage]) -> None:
@@ -215,8 +218,7 @@ def _composed(name: str, first: list[str], for_all: list[str], behind: list[str]
         raise InputError(f"stages.{name}: {explained(error, 'train', words)}") from error
     cfg.stages, cfg.only_stage = {}, None
     own = identity_of(cfg)
-    identity = following(before[-1].identity if before else NOTHING_BEFORE, name, own)
-    return Stage(name, cfg, words, own, identity)
+    return Stage(name, cfg, words, own, following(before[-1].identity if before else "", name, own))
 
 
 def as_words(keys: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -13,8 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
-from command.keys import check_types, resolved
-from command.targets import found_at, imported
+from command.keys import check_types
+from command.settings import resolved
+from command.targets import found_at, imported, is_allowed
 from contracts import InputError
 
 OURS = ("datamodules", "encoders", "evaluation", "training")
@@ -70,11 +71,14 @@ def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 
 def _check(key: str, place: Sequence[str], target: Any, allowed: Sequence[str]) -> None:
-    if isinstance(target, str) and any(target == one or target.startswith(f"{one.rstrip('.')}.") for one in allowed):
+    kind = KINDS.get(key, KINDS.get(f"{'.'.join(place[:-1])}.*"))
+    if isinstance(target, str) and is_allowed(target, allowed):
         found = imported(f"{key}._target_", target)
         base, needs = NEEDS.get(key, NEEDS.get(f"{'.'.join(place[:-1])}.*", ("", ())))
         if lacking := [name for name in needs if not hasattr(found, name)]:
             raise InputError(f"{key}._target_={target} has no {lacking[0]!r}. Make it a subclass of {base}.")
+        if not needs and kind is not None and inspect.isclass(found) and not issubclass(found, kind):
+            raise InputError(f"{key}._target_={target} is no {kind.__name__}. Make it a subclass of Lightning's.")
         return
     said = f"{key}._target_={target}"
     advice = "Take a class of this project or of Lightning; of others say allow_targets=[PREFIX], if you trust them."
@@ -87,6 +91,5 @@ def _check(key: str, place: Sequence[str], target: Any, allowed: Sequence[str]) 
         raise InputError(f"{said} is not to be found: there is no such class.")
     if not inspect.isclass(found) or found.__module__.split(".")[0] not in (*OURS, *LIGHTNING):
         raise InputError(f"{said}: its code is not run. {advice}")  # what a module of ours has imported
-    kind = KINDS.get(key, KINDS.get(f"{'.'.join(place[:-1])}.*"))
     if kind is not None and not issubclass(found, kind):
         raise InputError(f"{said}: wanted a kind of {kind.__name__}. {advice}")

@@ -13,6 +13,9 @@ FEW = 1_000  # examples
 CUT = 0.05  # of the tokens: from this on it is worth reading more of a text
 COPIES = 0.05  # of the examples
 POINTS = 8  # of a curve whose end says something
+NEARLY_ALL = 95.0  # of 100 points
+FAR_TOO_FAST = 0.5  # of the score: from this loss on the rate was no near miss
+MORE_QUERIES = 10  # times as many, at most
 FALLING = 0.05  # of what the loss has lost in all: from this on, in the last quarter, it is still falling
 
 
@@ -30,6 +33,8 @@ class Facts(NamedTuple):
     cut: float = 0.0  # share of the tokens that lie behind it
     longer: str = ""  # a length to type that cuts less; empty where the encoder reads no more
     copies: float = 0.0  # share of the examples that are there already
+    queries: int = 0  # or pairs of texts, that the score is of
+    doubt: float = 0.0  # half of the 95 % interval of its change
     before: str = ""  # of a key of a stage: stages.NAME.
 
 
@@ -37,7 +42,20 @@ def to_try(facts: Facts) -> list[str]:
     """At most three, the strongest reason first."""
     key = facts.before
     found = list[str]()
-    fell = len(facts.scores) > 1 and all(score < facts.scores[0] for score in facts.scores[1:])
+    first, last = (facts.scores[0], facts.scores[-1]) if facts.scores else (0.0, 0.0)
+    if facts.worse and facts.rate and first - last > FAR_TOO_FAST * abs(first):  # nothing else is known of it
+        return [f"More than half of the score is gone: learn far more slowly, {key}model.lr={facts.rate / 100:.1e}."]
+    fell = len(facts.scores) > 1 and all(score < first for score in facts.scores[1:])
+    if not facts.worse and first >= NEARLY_ALL:
+        found.append(
+            f"It had {first:.1f} of 100 before, so these texts leave little to gain: harder ones, "
+            f"{key}evaluation.tasks=[FILE]."
+        )
+    elif wanted := _queries_wanted(facts, last - first):
+        found.append(
+            f"{facts.queries:,} are few to tell {last - first:+.1f} from chance, about {wanted:,} would do: give more, "
+            f"{key}evaluation.tasks=[FILE]."
+        )
     if fell and (facts.worse or len(facts.scores) > 2) and facts.rate:  # one score a little lower may be chance
         found.append(
             f"The score fell from the first scoring on: learn more slowly, {key}model.lr={facts.rate / 3:.1e}."
@@ -63,12 +81,19 @@ def to_try(facts: Facts) -> list[str]:
             )
     if facts.copies >= COPIES:
         found.append(
-            f"{facts.copies:.0%} of the examples are copies of others, and copies are each other's negatives: "
-            "leave one of each in data.path."
+            f"{facts.copies:.0%} of the examples are copies of others, and teach nothing more: leave one of each in "
+            "data.path."
         )
     if facts.examples < FEW:
         found.append(f"{facts.examples:,} examples are few: give more, {key}data.path=[FILE,ANOTHER].")
     return found[:MOST]
+
+
+def _queries_wanted(facts: Facts, gain: float) -> int:
+    """So many that the interval of a gain of this size would lie above 0, in two digits; 0 where that is no advice."""
+    if facts.worse or not facts.queries or gain <= 0 or not gain <= facts.doubt <= gain * MORE_QUERIES**0.5:
+        return 0
+    return int(float(f"{1.1 * facts.queries * (facts.doubt / gain) ** 2:.1e}"))
 
 
 def end_of(losses: Sequence[float]) -> str:

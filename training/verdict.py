@@ -31,10 +31,12 @@ def verdict_of(
     """Of the weights that are kept; None where nothing was scored before training. ``history``: step -> scores."""
     if (headline := headline_of(results)) is None:
         return None
-    verdict = _judged(headline, results, items)
+    scorings = [scores for _, scores in sorted(history.items())]
+    chosen = headline.scores == [results["recipe"].get("monitor")]
+    verdict = _judged(headline, results, items, len(scorings) - 1 if chosen else 1)
     if verdict["outcome"] == "better":
         return verdict
-    scored = [*(scores for _, scores in sorted(history.items())), results["scores"]]
+    scored = [*scorings, results["scores"]]
     sign = -1 if headline.less_is_better else 1
     facts = Facts(
         **of_manifest(results["data"][0]),
@@ -44,6 +46,8 @@ def verdict_of(
         rate=cfg.model.get("lr"),
         losses=[float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row],
         scores=[sign * headline.of(one) for one in scored if all(name in one for name in headline.scores)],
+        queries=verdict["items"] or 0,
+        doubt=(verdict["interval"][1] - verdict["interval"][0]) / 2 if verdict["interval"] else 0.0,
         before=f"stages.{stage}." if stage else "",
     )
     verdict["to_try"] = to_try(facts)
@@ -77,8 +81,8 @@ def headline_of(results: Results) -> Headline | None:
     return choose_headline(before, results["scores"], results.get("averages", {}), monitor, less)
 
 
-def _judged(headline: Headline, results: Results, items: ItemScores | None) -> Verdict:
-    return judge(headline, results["scores_before"], results["scores"], items, results.get("baselines"))
+def _judged(headline: Headline, results: Results, items: ItemScores | None, best_of: int = 1) -> Verdict:
+    return judge(headline, results["scores_before"], results["scores"], items, results.get("baselines"), best_of)
 
 
 def in_words(verdict: Verdict) -> str:

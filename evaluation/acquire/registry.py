@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from command.keys import nearest
 from contracts import InputError
+from contracts.settings import nearest
 from evaluation.acquire import captions, domain, labelled, sts
 from evaluation.acquire.origin import FORM, Origin, Table
 from evaluation.catalogue import ENTRIES, SUITES

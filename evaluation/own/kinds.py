@@ -2,13 +2,14 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
+from command.targets import imported, is_allowed
 from contracts import InputError, PairTask, RetrievalTask
 from evaluation.own.beir import PARTS, Files, is_beir, read_set, sets_in
 from evaluation.own.rows import Found, Names, choose, columns_in, files_of, read
@@ -19,7 +20,7 @@ from evaluation.tasks.labelled import arranged, read_label
 from evaluation.tasks.neighbours import SCORES, Neighbours
 from evaluation.tasks.paraphrase import Paraphrases
 from evaluation.tasks.retrieval import Retrieval, kind_and_most
-from evaluation.tasks.sts import Similarity
+from evaluation.tasks.sts import Measured, Similarity
 from evaluation.tasks.triplets import Triplets
 from evaluation.vectors import Pool, Prompted
 from files.listing import form_of
@@ -108,8 +109,10 @@ class OwnPairs(OwnTask):
 
     split: str | None
     prompt: str | None
+    metric: str | None
 
     def read(self, name: str, options: Options, prompts: Mapping[str, str]) -> list[Task]:
+        measured = None if self.metric is None else _function(self.metric, options.allow_targets or [])
         left, right, gold = list[str](), list[str](), list[float]()
         for found, (first, second, rating) in self._rows(self.split):
             left.append(found.text(first))
@@ -122,7 +125,17 @@ class OwnPairs(OwnTask):
             )
         sides = Prompted(left, self.prompt), Prompted(right, self.prompt)
         pairs = PairTask(name, *sides, np.array(gold), [name] * len(gold))
-        return [Paraphrases(pairs, 0.5, f1=True) if values == {0, 1} else Similarity(pairs)]
+        usual: Task = Paraphrases(pairs, 0.5, f1=True) if values == {0, 1} else Similarity(pairs)
+        return [usual] if measured is None else [usual, Measured(pairs, measured)]
+
+
+def _function(target: str, allowed: Sequence[str]) -> Callable[[np.ndarray, np.ndarray], float]:
+    if not is_allowed(target, allowed):
+        raise InputError(f"metric={target}: its code is not run. Say allow_targets=[PREFIX], if you trust it.")
+    found = imported("metric", target)
+    if not callable(found):
+        raise InputError(f"metric={target}: wanted a function of predictions and gold, got {type(found).__name__}.")
+    return cast(Callable[[np.ndarray, np.ndarray], float], found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from contracts import InputError, PairTask
-from evaluation.statistics import Estimate, average, is_constant, pearson, spearman
+from evaluation.statistics import Estimate, average, is_constant, of_function, pearson, spearman
 from evaluation.task import Entry, How, Options
 from evaluation.tsv import SENTEVAL, read_columns, read_number, read_text, table
 from evaluation.vectors import DIGITS, Pool
@@ -77,6 +77,25 @@ class Similarity:
             parts.append(correlate(cosine_N[rows_N], gold_N[rows_N], key and f"{key}/{subset}"))
             sizes.append(int(rows_N.sum()))
         return parts, sizes
+
+
+class Measured:
+    """Pairs by a function of the user's own: ``NAME/cosine/FUNCTION``, of the cosines and the ratings."""
+
+    def __init__(self, pairs: PairTask, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
+        self.pairs, self.name, self.function = pairs, pairs.name, function
+
+    def texts(self) -> Iterator[Sequence[str]]:
+        yield self.pairs.left
+        yield self.pairs.right
+
+    def score_names(self) -> list[str]:
+        return [f"{self.name}/cosine/{self.function.__name__}"]
+
+    def score(self, pool: Pool, how: How) -> dict[str, Estimate]:
+        key, gold_N = self.name if how.intervals else None, torch.from_numpy(self.pairs.gold)
+        found = of_function(self.function, cosines(self.pairs, pool, warn=False), gold_N, key)
+        return dict.fromkeys(self.score_names(), found)
 
 
 def cosines(task: PairTask, pool: Pool, warn: bool = True) -> Tensor:

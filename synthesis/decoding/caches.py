@@ -19,26 +19,28 @@ from transformers.cache_utils import CacheLayerMixin
 SLACK = 64  # columns written before the window moves; the copy is spread over so many steps
 
 
-class KeysValues(NamedTuple):
+class KeyValues(NamedTuple):
     """Of one layer."""
 
     keys_RHTD: Tensor
     values_RHTD: Tensor
 
 
-class Pass(NamedTuple):
+class PrefillOutput(NamedTuple):
     """Texts of one forward pass, left-padded to the same last column."""
 
-    layers: list[KeysValues]
+    layers: list[KeyValues]
     lengths_R: np.ndarray  # int64
     logits_RV: Tensor  # of the token behind each text
-    read: "Read | None" = None  # what the encoder read, where there is one; ``layers`` are then the decoder's
+    read: "CrossAttentionStates | None" = (
+        None  # what the encoder read, where there is one; ``layers`` are then the decoder's
+    )
 
 
-class Read(NamedTuple):
+class CrossAttentionStates(NamedTuple):
     """Cross-attention's keys and values, left-padded too."""
 
-    layers: list[KeysValues]
+    layers: list[KeyValues]
     lengths_R: np.ndarray
 
 
@@ -87,7 +89,7 @@ class RowCache(Cache):
         """(R,) tokens per row."""
         return self.time - self.starts_R[: self.rows]
 
-    def join(self, shared: Pass, source: np.ndarray, target: np.ndarray) -> None:
+    def join(self, shared: PrefillOutput, source: np.ndarray, target: np.ndarray) -> None:
         """Put rows ``source`` of a pass into rows ``target``."""
         self.place(shared.layers, shared.lengths_R, source, target)
 
@@ -102,7 +104,7 @@ class RowCache(Cache):
         used = (slice(0, self.rows), slice(None), slice(self.begin, self.time))
         return Cache(layers=[_Layer(self, layer.keys[used], layer.values[used]) for layer in self.layers])
 
-    def place(self, layers: Sequence[KeysValues], lengths: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
+    def place(self, layers: Sequence[KeyValues], lengths: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
         """Put rows ``source`` of a prompts' pass, which end at its last column, into rows ``target``."""
         columns = layers[0].keys_RHTD.shape[2]
         self._reserve(max(self.rows, int(target.max()) + 1), columns, layers)
@@ -134,7 +136,7 @@ class RowCache(Cache):
         if self.time < self._columns():
             return
         if self.time - used < SLACK // 2:  # rows outgrew the buffer: moving would win few columns or none
-            own = [KeysValues(layer.keys, layer.values) for layer in self.layers]
+            own = [KeyValues(layer.keys, layer.values) for layer in self.layers]
             self._grow(self.rows, used + SLACK, own)
         else:
             self._shift(used)
@@ -145,7 +147,7 @@ class RowCache(Cache):
     def _columns(self) -> int:
         return int(self.layers[0].keys.shape[2]) if self.layers else 0
 
-    def _reserve(self, rows: int, columns: int, like: Sequence[KeysValues]) -> None:
+    def _reserve(self, rows: int, columns: int, like: Sequence[KeyValues]) -> None:
         """Room for so many rows and, left of ``time``, so many columns."""
         used = self.time - self.begin
         wanted = max(used, columns)
@@ -154,7 +156,7 @@ class RowCache(Cache):
         if self.time < columns:
             self._shift(wanted)
 
-    def _grow(self, rows: int, columns: int, like: Sequence[KeysValues]) -> None:
+    def _grow(self, rows: int, columns: int, like: Sequence[KeyValues]) -> None:
         # A quarter more than asked for, so that a batch which fills up row by row is not copied each time
         rows = max(len(self.starts_R), rows + rows // 4) if rows > len(self.starts_R) else max(rows, self.rows)
         used = self.time - self.begin
@@ -183,14 +185,14 @@ class RowCache(Cache):
         self.begin, self.time = time - used, time
 
 
-class CrossedCache(RowCache):
+class CrossAttentionCache(RowCache):
     """The decoder's rows, and what the encoder read for each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.read = RowCache()
 
-    def join(self, shared: Pass, source: np.ndarray, target: np.ndarray) -> None:
+    def join(self, shared: PrefillOutput, source: np.ndarray, target: np.ndarray) -> None:
         super().join(shared, source, target)
         assert shared.read is not None
         self.read.place(shared.read.layers, shared.read.lengths_R, source, target)

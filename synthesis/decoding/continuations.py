@@ -6,26 +6,26 @@ from typing import NamedTuple
 
 from contracts import InputError
 
-Text = str | tuple[int, ...]  # a text, or the ids of its tokens
+PromptText = str | tuple[int, ...]  # a text, or the ids of its tokens
 
 
 class Prompt(NamedTuple):
     """One text to continue several times."""
 
     key: tuple[int | str, ...]  # identity for the random numbers, e.g. (hash of the input, label)
-    text: Text  # ends where the sentence begins, in an opening quotation mark; an encoder's input has no such end
-    counters: tuple[Text, ...] = ()  # prompts whose likely tokens are avoided
+    text: PromptText  # ends where the sentence begins, in an opening quotation mark; an encoder's input has no such end
+    counters: tuple[PromptText, ...] = ()  # prompts whose likely tokens are avoided
     decay: float = 100.0  # lambda of self-debiasing
     epsilon: float = 0.01  # its floor
     samples: range = range(1)  # which samples to draw; the same number gives the same text in every run
 
     @property
-    def texts(self) -> tuple[Text, ...]:
+    def texts(self) -> tuple[PromptText, ...]:
         """It and its counter prompts."""
         return (self.text, *self.counters)
 
 
-class Sampled(NamedTuple):
+class Continuation(NamedTuple):
     """One continuation."""
 
     prompt: Prompt

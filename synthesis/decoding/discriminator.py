@@ -13,13 +13,13 @@ from contracts import InputError
 from encoders.backbones import from_pretrained
 from encoders.writers import writes_alone
 from prompts import DIRECTIONS, GENERATOR_FILE, Direction, PromptIds, Prompts, parse_prompts, read_generator_prompts
-from synthesis.decoding.continuations import Text
+from synthesis.decoding.continuations import PromptText
 from synthesis.decoding.encoder_decoder import load_encoder_decoder
 from synthesis.decoding.generator import Generator, by_length, load_generator
 from synthesis.shards.provenance import identify_generator
 
-AT_ONCE = 256  # sentences tokenised together, and whose pairs are scored together
-DIGITS = 6  # of a probability as it is kept and compared; batches change more distant ones
+SENTENCES_PER_BATCH = 256  # sentences tokenised together, and whose pairs are scored together
+PROBABILITY_DIGITS = 6  # of a probability as it is kept and compared; batches change more distant ones
 
 Pair = tuple[str, str]  # premise, hypothesis
 
@@ -34,7 +34,7 @@ class Candidate(TypedDict):
     closed: bool  # it ended by itself, and was not cut after max_new_tokens
 
 
-class ChatIds(PromptIds):
+class ChatPromptIds(PromptIds):
     """Prompts in a chat, of any instruct model: joined with the sentences, then as the model's template has them."""
 
     def __init__(self, prompts: Prompts, generator: Generator) -> None:
@@ -57,7 +57,7 @@ class Discriminator:
         try:
             chat = generator.chat_template
             self.ids = (
-                ChatIds(prompts, generator)
+                ChatPromptIds(prompts, generator)
                 if chat
                 else PromptIds(prompts, generator.tokenizer, alone=generator.writes_alone)
             )
@@ -82,7 +82,7 @@ class Discriminator:
                     "Shorten the prompt, or set it lower."
                 )
 
-    def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[Text]:
+    def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[PromptText]:
         """What is asked for a sentence in this direction; ``most`` limits the sentence."""
         return [tuple(ids) for ids in self.ids.generation(direction, sentences, most)]
 
@@ -91,8 +91,8 @@ class Discriminator:
         """One per pair; equal pairs are read once, pairs of similar length together."""
         wanted = list(dict.fromkeys(pairs))
         rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
-        ids_of: dict[Text, list[int]] = {tuple(ids): ids for ids in rows}
-        found: dict[Text, float] = {}
+        ids_of: dict[PromptText, list[int]] = {tuple(ids): ids for ids in rows}
+        found: dict[PromptText, float] = {}
         for texts in by_length(ids_of):
             logits_R2 = self.generator.answer_logits([ids_of[text] for text in texts], self.answers)
             for text, p in zip(texts, logits_R2.double().softmax(1)[:, 0].tolist(), strict=True):
@@ -102,7 +102,7 @@ class Discriminator:
                 f"generator={self.generator.name}: its logits are not finite. In fp16 they overflow: take "
                 "precision=bf16 or fp32; otherwise its weights are damaged."
             )
-        of = {pair: round(found[tuple(ids)], DIGITS) for pair, ids in zip(wanted, rows, strict=True)}
+        of = {pair: round(found[tuple(ids)], PROBABILITY_DIGITS) for pair, ids in zip(wanted, rows, strict=True)}
         return [of[pair] for pair in pairs]
 
 

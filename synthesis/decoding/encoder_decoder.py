@@ -17,7 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from contracts import InputError
 from encoders.backbones import from_pretrained, load_whole
 from encoders.writers import why_not_t5
-from synthesis.decoding.caches import CrossedCache, Pass, Read, RowCache
+from synthesis.decoding.caches import CrossAttentionCache, CrossAttentionStates, PrefillOutput, RowCache
 from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
 
 
@@ -36,24 +36,24 @@ class EncoderDecoder(Generator):
         start = config.decoder_start_token_id
         object.__setattr__(self, "start", config.pad_token_id if start is None else start)
 
-    def new_cache(self) -> CrossedCache:
-        return CrossedCache()
+    def new_cache(self) -> CrossAttentionCache:
+        return CrossAttentionCache()
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
         """The text of a decoder's tokens; what stood before belongs to the encoder."""
         plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return cast(str, self.tokenizer.decode(list(ids), **plain))
 
-    def begin(self, ids: Sequence[list[int]]) -> Pass:
+    def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
         lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
         own, read = DynamicCache(), DynamicCache()
         logits_RV = self._first(ids_RT, real_RT, EncoderDecoderCache(own, read))
         started_R1 = torch.ones(len(ids), 1, dtype=torch.bool, device=self.device)
-        return Pass(
+        return PrefillOutput(
             without_padding(own, started_R1),
             started_R1[:, 0].long().cpu().numpy(),
             logits_RV,
-            Read(without_padding(read, real_RT), lengths_R),
+            CrossAttentionStates(without_padding(read, real_RT), lengths_R),
         )
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
@@ -62,7 +62,7 @@ class EncoderDecoder(Generator):
         return self._first(ids_RT, real_RT, None)
 
     def step(self, last_R: Tensor, cache: RowCache) -> Tensor:
-        assert isinstance(cache, CrossedCache)
+        assert isinstance(cache, CrossAttentionCache)
         real_RS = cache.read.real()
         # What the encoder read is in the cache; the model asks its states only for their shape
         states_RSD = torch.zeros(1, 1, 1, dtype=self.model.dtype, device=self.device).expand(*real_RS.shape, 1)

@@ -18,8 +18,8 @@ from contracts import InputError
 from encoders.backbones import check_vocabulary, from_pretrained, load_whole
 from encoders.faster_layers import WORTH_IT_TOKENS, packed_linears
 from encoders.writers import why_not_causal
-from synthesis.decoding.caches import KeysValues, Pass, RowCache
-from synthesis.decoding.continuations import Text, asked_and_begun
+from synthesis.decoding.caches import KeyValues, PrefillOutput, RowCache
+from synthesis.decoding.continuations import PromptText, asked_and_begun
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
@@ -27,7 +27,7 @@ AS_LONG_AS_POSSIBLE = 10**9  # rotary and ALiBi models without a limit in their 
 # Templates that ask for the day would write other texts tomorrow. Llama 3's takes this one where it is told none.
 TODAY = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 TOKENS_OF_A_PASS = 2048  # padding included
-AnyText = TypeVar("AnyText", bound=Text)
+AnyText = TypeVar("AnyText", bound=PromptText)
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Generator:
     def new_cache(self) -> RowCache:
         return RowCache()
 
-    def begin(self, ids: Sequence[list[int]]) -> Pass:
+    def begin(self, ids: Sequence[list[int]]) -> PrefillOutput:
         """Run prompts that share a pass."""
         lengths_R, ids_RT, real_RT = left_padded(ids, self.device)
         cache = DynamicCache()
         logits_RV = self._forward(ids_RT, real_RT, places(real_RT), cache)
-        return Pass(without_padding(cache, real_RT), lengths_R, logits_RV)
+        return PrefillOutput(without_padding(cache, real_RT), lengths_R, logits_RV)
 
     def first_logits(self, ids: Sequence[list[int]]) -> Tensor:
         """(R, V) logits of the first token behind each prompt."""
@@ -99,7 +99,7 @@ class Generator:
         logits: Tensor = outcome.logits[:, -1]
         return logits
 
-    def encode(self, texts: Sequence[Text]) -> list[list[int]]:
+    def encode(self, texts: Sequence[PromptText]) -> list[list[int]]:
         """Token ids of prompts, with whatever the tokenizer puts before a text, and no end behind it.
 
         With ``chat_template`` all but the last line is what the user says, and the last line begins the answer.
@@ -213,11 +213,11 @@ def places(real_RT: Tensor) -> Tensor:
     return (real_RT.cumsum(1) - 1).clamp_(min=0)
 
 
-def without_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeysValues]:
+def without_padding(cache: DynamicCache, real_RT: Tensor) -> list[KeyValues]:
     """A masked key counts for nothing, but nothing times NaN is NaN: no state of a padding token may stay."""
     padding = ~real_RT[:, None, :, None]
     layers: list[Any] = cache.layers
-    return [KeysValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in layers]
+    return [KeyValues(one.keys.masked_fill(padding, 0), one.values.masked_fill(padding, 0)) for one in layers]
 
 
 _AS_THEY_ARE: dict[str, Any] = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}

@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 from contracts import InputError
-from synthesis.decoding.caches import Pass
-from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics, Text
+from synthesis.decoding.caches import PrefillOutput
+from synthesis.decoding.continuations import Continuation, Decoding, Prompt, PromptText, Statistics
 from synthesis.decoding.generator import Generator, by_length
 from synthesis.decoding.sampling import Candidates, candidates, digest, pick, self_debias, uniforms
 
 # Axes: S samples, R rows, C counter prompts (of the sample that has most), V vocabulary, T columns
-NONE = -1  # no such row
-ROWS = {"cpu": 128}  # by default; there a matrix product is no faster per row beyond
+NO_ROW = -1  # no such row
+DEFAULT_ROWS = {"cpu": 128}  # by default; there a matrix product is no faster per row beyond
 
 
-class Place(NamedTuple):
+class PrefillRow(NamedTuple):
     """Where a text's keys, values and logits are."""
 
-    shared: Pass
+    shared: PrefillOutput
     row: int
 
 
@@ -38,7 +38,7 @@ class Sample:
 
     prompt: Prompt
     number: int
-    places: list[Place]  # of the prompt and its counter prompts; empty once they are in the batch
+    places: list[PrefillRow]  # of the prompt and its counter prompts; empty once they are in the batch
     before: int  # last token of the prompt
     uniform: np.ndarray  # (max_new_tokens,) float64
     limit: int  # tokens that may be drawn
@@ -52,7 +52,7 @@ def decode(
     prompts: Iterator[Prompt | None],
     how: Decoding,
     statistics: Statistics | None = None,
-) -> Iterator[Sampled]:
+) -> Iterator[Continuation]:
     """Every sample of every prompt, in the order in which they finish.
 
     Prompts are pulled when there is room for them, so any number of them runs in constant memory. The iterator may
@@ -64,8 +64,8 @@ def decode(
     """
     how.check()
     batch = Batch(generator, how, Statistics() if statistics is None else statistics)
-    intake = Intake(prompts, batch)
-    endings = Endings(generator, how)
+    intake = PromptIntake(prompts, batch)
+    endings = StopCriteria(generator, how)
     waiting: list[Sample] = []
     while True:
         while not waiting and intake.open:
@@ -82,7 +82,7 @@ def decode(
         yield from intake.counted(came)
 
 
-class Intake:
+class PromptIntake:
     """Pulls prompts, runs them through the model and draws the first token of each of their samples."""
 
     def __init__(self, prompts: Iterator[Prompt | None], batch: "Batch") -> None:
@@ -91,7 +91,7 @@ class Intake:
         self.open = True  # False: exhausted, or nothing until another sample came out
         self.exhausted = False
 
-    def counted(self, came: list[Sampled]) -> Iterator[Sampled]:
+    def counted(self, came: list[Continuation]) -> Iterator[Continuation]:
         """Yield what came; whoever takes it may have more prompts then."""
         for one in came:
             self.statistics.samples += 1
@@ -100,17 +100,17 @@ class Intake:
         self.open = not self.exhausted and (self.open or bool(came))
 
     @torch.inference_mode()
-    def pull(self) -> tuple[list[Sample], list[Sampled]]:
+    def pull(self) -> tuple[list[Sample], list[Continuation]]:
         """Samples for about as many rows as the batch has, their first token drawn; and those that have no room."""
         pulled = self._prompts()
         texts = list(dict.fromkeys(text for prompt in pulled for text in prompt.texts))
         ids_of = dict(zip(texts, self.generator.encode(texts) if texts else [], strict=True))
-        rejected: list[Sampled] = []
+        rejected: list[Continuation] = []
         fitting: list[tuple[Prompt, int]] = []
         for prompt in pulled:
             lengths = [len(ids_of[text]) for text in prompt.texts]
             why = _no_room(max(lengths), min(lengths), self.generator)
-            rejected.extend(Sampled(prompt, sample, "", False, 0, why) for sample in prompt.samples if why)
+            rejected.extend(Continuation(prompt, sample, "", False, 0, why) for sample in prompt.samples if why)
             if not why:
                 fitting.append((prompt, min(self.how.max_new_tokens, self.generator.context - max(lengths))))
         return self._begin(fitting, ids_of) if fitting else [], rejected
@@ -134,13 +134,13 @@ class Intake:
             rows += len(prompt.samples) * (1 + len(prompt.counters))
         return pulled
 
-    def _begin(self, fitting: list[tuple[Prompt, int]], ids_of: dict[Text, list[int]]) -> list[Sample]:
+    def _begin(self, fitting: list[tuple[Prompt, int]], ids_of: dict[PromptText, list[int]]) -> list[Sample]:
         self.statistics.prompts += len(fitting)
         places = self._prefill({text: ids_of[text] for prompt, _ in fitting for text in prompt.texts})
         rows_of = {text: row for row, text in enumerate(places)}
         logits_RV = torch.stack([place.shared.logits_RV[place.row] for place in places.values()])
         width = 1 + max(len(prompt.counters) for prompt, _ in fitting)
-        rows_PC = np.full((len(fitting), width), NONE)
+        rows_PC = np.full((len(fitting), width), NO_ROW)
         for row, (prompt, _) in enumerate(fitting):
             rows_PC[row, : 1 + len(prompt.counters)] = [rows_of[text] for text in prompt.texts]
         found = self.batch.draw.candidates(logits_RV, rows_PC, [prompt for prompt, _ in fitting])
@@ -156,12 +156,12 @@ class Intake:
         self.batch.draw.next_token(Candidates(*(part[chosen] for part in found)), samples)
         return samples
 
-    def _prefill(self, ids_of: dict[Text, list[int]]) -> dict[Text, Place]:
+    def _prefill(self, ids_of: dict[PromptText, list[int]]) -> dict[PromptText, PrefillRow]:
         """Run every text once, whichever prompts share it, with others of similar length."""
-        places: dict[Text, Place] = {}
+        places: dict[PromptText, PrefillRow] = {}
         for texts in by_length(ids_of):
             shared = self.generator.begin([ids_of[text] for text in texts])
-            places.update({text: Place(shared, row) for row, text in enumerate(texts)})
+            places.update({text: PrefillRow(shared, row) for row, text in enumerate(texts)})
             lengths = [len(ids_of[text]) for text in texts]
             self.statistics.prompt_tokens += sum(lengths)
             self.statistics.padded_prompt_tokens += max(lengths) * len(texts) - sum(lengths)
@@ -177,7 +177,7 @@ def _no_room(longest: int, shortest: int, generator: Generator) -> str:
     return f"the prompt has {longest} tokens, and the context of {generator.name} is {generator.context}"
 
 
-class Drawing:
+class TokenSampler:
     """From logits to tokens, the same for the first token and all others."""
 
     def __init__(self, generator: Generator, how: Decoding) -> None:
@@ -193,7 +193,7 @@ class Drawing:
         rows = torch.from_numpy(rows_SC).to(device)
         decay_S2 = torch.tensor([(one.decay, one.epsilon) for one in prompts], dtype=torch.float64).to(device)
         log_p_SV = self_debias(
-            logits_RV[rows[:, 0]], logits_RV[rows[:, 1:].clamp(min=0)], rows[:, 1:] != NONE, *decay_S2.unbind(1)
+            logits_RV[rows[:, 0]], logits_RV[rows[:, 1:].clamp(min=0)], rows[:, 1:] != NO_ROW, *decay_S2.unbind(1)
         )
         return candidates(log_p_SV, top_k=self.how.top_k, top_p=self.how.top_p, temperature=self.how.temperature)
 
@@ -215,15 +215,15 @@ class Batch:
 
     def __init__(self, generator: Generator, how: Decoding, statistics: Statistics) -> None:
         self.generator, self.how, self.statistics = generator, how, statistics
-        self.draw = Drawing(generator, how)
+        self.draw = TokenSampler(generator, how)
         self.cache = generator.new_cache()
         self.samples: list[Sample] = []
-        self.rows_SC = np.zeros((0, 1), dtype=np.int64)  # NONE where a sample has fewer counter prompts
-        self.limit = how.rows or ROWS.get(generator.device.type, 256)
+        self.rows_SC = np.zeros((0, 1), dtype=np.int64)  # NO_ROW where a sample has fewer counter prompts
+        self.limit = how.rows or DEFAULT_ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
         """Those of ``waiting`` that there is room for now, taken out of it; at least one where the batch is empty."""
-        rows = int((self.rows_SC != NONE).sum())
+        rows = int((self.rows_SC != NO_ROW).sum())
         columns = max((one.columns for one in self.samples), default=0)
         joining, staying = [], []
         for one in waiting:
@@ -239,7 +239,7 @@ class Batch:
     @torch.inference_mode()
     def admit(self, joining: Sequence[Sample]) -> None:
         """Give rows to samples whose first token is drawn, and close the gaps that finished samples left."""
-        used = np.sort(self.rows_SC[self.rows_SC != NONE])
+        used = np.sort(self.rows_SC[self.rows_SC != NO_ROW])
         wanted = [place for sample in joining for place in sample.places]
         rows = len(used) + len(wanted)
         gaps = np.setdiff1d(np.arange(rows), used)  # as many as are wanted, and one for each used row beyond
@@ -249,7 +249,7 @@ class Batch:
         source = used[len(used) - len(target) :]
         renamed = np.arange(max(self.cache.rows, rows))
         renamed[source] = target
-        held = self.rows_SC != NONE
+        held = self.rows_SC != NO_ROW
         self.rows_SC[held] = renamed[self.rows_SC[held]]
         self.cache.move(source, target, rows)
 
@@ -257,7 +257,7 @@ class Batch:
     def step(self) -> None:
         """One token more for every sample."""
         last_R = np.zeros(self.cache.rows, dtype=np.int64)
-        held = self.rows_SC != NONE
+        held = self.rows_SC != NO_ROW
         owner_SC = np.broadcast_to(np.array([one.tokens[-1] for one in self.samples])[:, None], held.shape)
         last_R[self.rows_SC[held]] = owner_SC[held]
         cache = self.cache
@@ -277,7 +277,7 @@ class Batch:
 
     def _append(self, joining: Sequence[Sample], rows: np.ndarray) -> None:
         width = max([self.rows_SC.shape[1], *(len(sample.places) for sample in joining)])
-        rows_SC = np.full((len(self.samples) + len(joining), width), NONE)
+        rows_SC = np.full((len(self.samples) + len(joining), width), NO_ROW)
         rows_SC[: len(self.samples), : self.rows_SC.shape[1]] = self.rows_SC
         given = 0
         for place, sample in enumerate(joining, start=len(self.samples)):
@@ -287,8 +287,8 @@ class Batch:
         self.rows_SC = rows_SC
         self.samples.extend(joining)
 
-    def _place(self, wanted: Sequence[Place], rows: np.ndarray) -> None:
-        by_pass: dict[int, tuple[Pass, list[int], list[int]]] = {}
+    def _place(self, wanted: Sequence[PrefillRow], rows: np.ndarray) -> None:
+        by_pass: dict[int, tuple[PrefillOutput, list[int], list[int]]] = {}
         for place, row in zip(wanted, rows.tolist(), strict=True):
             _, of, to = by_pass.setdefault(id(place.shared), (place.shared, [], []))
             of.append(place.row)
@@ -297,7 +297,7 @@ class Batch:
             self.cache.join(shared, np.array(of), np.array(to))
 
 
-class Endings:
+class StopCriteria:
     """Text is decoded only after a token that can complete the stop string."""
 
     def __init__(self, generator: Generator, how: Decoding) -> None:
@@ -307,7 +307,7 @@ class Endings:
             self.suspects.update(generator.tokens_with(part).nonzero()[:, 0].tolist())
         self.eos = set() if how.ban_eos else set(generator.eos)
 
-    def of(self, sample: Sample) -> Sampled | None:
+    def of(self, sample: Sample) -> Continuation | None:
         """What the sample came to, and it is marked as finished; None while it goes on."""
         text = ""
         last = sample.tokens[-1]
@@ -322,7 +322,7 @@ class Endings:
         sample.finished = True
         if not closed or not self.how.stop:
             text = self._text(sample)
-        return Sampled(sample.prompt, sample.number, text, closed, len(sample.tokens))
+        return Continuation(sample.prompt, sample.number, text, closed, len(sample.tokens))
 
     def _text(self, sample: Sample) -> str:
         ids = sample.tokens[:-1] if sample.tokens[-1] in self.eos else sample.tokens

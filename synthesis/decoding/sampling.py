@@ -16,8 +16,8 @@ from torch import Tensor
 
 # Axes: R rows (one per sample), V vocabulary, C counter prompts (of the row that has most), K kept candidates,
 # S samples, P positions
-NUCLEUS = 1024  # tokens looked at first where only top-p restricts; more where they do not hold its mass
-TIES = 11  # tokens looked at beyond top-k, for those as likely as the k-th
+FIRST_TOP_P_WIDTH = 1024  # tokens looked at first where only top-p restricts; more where they do not hold its mass
+TOP_K_MARGIN = 11  # tokens looked at beyond top-k, for those as likely as the k-th
 
 
 class Candidates(NamedTuple):
@@ -37,7 +37,7 @@ def candidates(
     if not top_k and mass is None:
         ids_V = torch.arange(vocabulary - 1, -1, -1, device=scores_RV.device)
         return _by_id(scores_RV.flip(1), ids_V.expand_as(scores_RV), None)
-    width = min(vocabulary, top_k + TIES if top_k else NUCLEUS)
+    width = min(vocabulary, top_k + TOP_K_MARGIN if top_k else FIRST_TOP_P_WIDTH)
     while True:
         values_RK, ids_RK = torch.topk(scores_RV, width, dim=1)
         ids_RK, by_id_RK = ids_RK.sort(dim=1, descending=True)
@@ -96,31 +96,8 @@ def digest(seed: int, key: Sequence[int | str]) -> int:
 
 def uniforms(digest_of_prompt: int, samples: range, positions: int) -> np.ndarray:
     """(S, P) float64 in [0, 1): for sample s and position p always the same number."""
-    counter = np.zeros((4, len(samples), positions), dtype=np.uint64)
-    counter[0] = np.arange(positions, dtype=np.uint64)
-    counter[1] = np.asarray(samples, dtype=np.uint64)[:, None]
-    high, low, *_ = philox(counter, digest_of_prompt)
-    return ((high << np.uint64(21)) ^ (low >> np.uint64(11))).astype(np.float64) * 2.0**-53
-
-
-def philox(counter: np.ndarray, key: int) -> np.ndarray:
-    """Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
-
-    ``counter`` (4, ...) uint64 holds 32-bit words, and so does what comes out; ``key`` has 64 bits.
-    """
-    word, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    keys = [key & 0xFFFFFFFF, key >> 32]
-    c0, c1, c2, c3 = counter
-    for _ in range(10):
-        left, right = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1, c2, c3 = (
-            (right >> shift) ^ c1 ^ np.uint64(keys[0]),
-            right & word,
-            (left >> shift) ^ c3 ^ np.uint64(keys[1]),
-            left & word,
-        )
-        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return np.stack([c0, c1, c2, c3])
+    drawn = [np.random.default_rng((digest_of_prompt, sample)).random(positions) for sample in samples]
+    return np.array(drawn).reshape(len(samples), positions)
 
 
 # ------------------------------------------------------------------------------- self-debiasing

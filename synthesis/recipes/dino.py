@@ -16,17 +16,17 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from command.processes import Ranks
 from contracts import InputError
-from synthesis.decoding.continuations import Decoding, Prompt, Sampled
+from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, decode_shards, log
 from synthesis.report.cards import write_label_card
 from synthesis.report.measures import as_json
 from synthesis.report.report import write_report
 from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters, sieve
-from synthesis.sentences.inputs import Different, open_inputs, sample
+from synthesis.sentences.inputs import WithoutNearDuplicates, open_inputs, sample
 from synthesis.server.protocol import REFUSALS
 from synthesis.shards.provenance import versions
-from synthesis.shards.stage import Stage, Watch, finish
+from synthesis.shards.stage import Stage, WaitCallback, finish
 from synthesis.shards.store import X1, Entry, LabelCounts, LeftOut, read_entries
 from synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
 
@@ -139,7 +139,7 @@ class Dino(ModelRecipe):
         if summary.blank and not self.quiet:
             log.info("%s: %d blank lines are left out.", self.input, summary.blank)
         threshold = self.samples.filters.near_duplicate_x1
-        texts = inputs if threshold is None else Different(inputs, threshold)
+        texts = inputs if threshold is None else WithoutNearDuplicates(inputs, threshold)
         number = summary.texts if threshold is None else sum(1 for _ in texts)
         identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": number, "blank": summary.blank}
         if self.input_sample is None:
@@ -153,14 +153,14 @@ class Dino(ModelRecipe):
             assert first is not None
             return first.store.claim(first.identity, overwrite=self.overwrite, writer=writer)
         if first is not None and not self.overwrite:  # it can name what differs; the pairs know only a hash of it
-            first.store.claim(first.identity, overwrite=False)
+            first.store.is_finished(first.identity)
         second = self.second_stage(first)
         finished = second.store.claim(second.identity, overwrite=self.overwrite, writer=writer)
         if first is not None:
-            finished = first.store.claim(first.identity, overwrite=False) and finished
+            finished = first.store.is_finished(first.identity) and finished
         return finished
 
-    def write(self, ranks: Ranks, watch: Watch) -> None:
+    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
         generator = self.load_writer(ranks)
         first = None
         if self.tasks.x1 is not None:
@@ -190,7 +190,7 @@ class Dino(ModelRecipe):
         folder: Path,
         kind: str,
         spec: TaskSpec,
-        units: "Callable[[], Iterator[Unit]]",
+        units: "Callable[[], Iterator[InputTask]]",
         number: int,
         given: Mapping[str, Any],
         plan: Plan,
@@ -247,16 +247,16 @@ class DinoStage(Stage):
 
     spec: TaskSpec
     plan: Plan
-    units: "Callable[[], Iterator[Unit]]"
+    units: "Callable[[], Iterator[InputTask]]"
 
-    def begin(self, missing: list[int], generator: Generator) -> "Job":
+    def begin(self, missing: list[int], generator: Generator) -> "DinoShardBuilder":
         sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
-        return Job(self.spec, self.plan, self.units(), self.shard_size, sizes)
+        return DinoShardBuilder(self.spec, self.plan, self.units(), self.shard_size, sizes)
 
     def groups(self, inputs: int) -> int:
         return inputs * (len(self.spec.labels) if self.spec.takes_input else 1)
 
-    def passes(self, sampled: Sampled) -> bool:
+    def passes(self, sampled: Continuation) -> bool:
         return not sampled.rejected and not self.plan.filters.rejected(sampled.text, sampled.closed, None)
 
     def sieve(self) -> None:
@@ -270,7 +270,7 @@ class DinoStage(Stage):
         return {"measures": as_json(measured)}
 
 
-class Unit(NamedTuple):
+class InputTask(NamedTuple):
     """What one input asks for."""
 
     place: int  # of the input; it decides the random numbers
@@ -278,19 +278,19 @@ class Unit(NamedTuple):
     labels: tuple[Label, ...]
 
 
-def x1_units(spec: TaskSpec, number: int) -> Iterator[Unit]:
+def x1_units(spec: TaskSpec, number: int) -> Iterator[InputTask]:
     """``number`` first sentences, each by one instruction, in turn: any number of them is split evenly."""
     for place in range(number):
-        yield Unit(place // len(spec.labels), None, (spec.labels[place % len(spec.labels)],))
+        yield InputTask(place // len(spec.labels), None, (spec.labels[place % len(spec.labels)],))
 
 
-def x2_units(spec: TaskSpec, texts: Iterable[str]) -> Iterator[Unit]:
+def x2_units(spec: TaskSpec, texts: Iterable[str]) -> Iterator[InputTask]:
     for place, text in enumerate(texts):
-        yield Unit(place, text, spec.labels)
+        yield InputTask(place, text, spec.labels)
 
 
 @dataclass
-class Shard:
+class OpenShard:
     """A shard under way."""
 
     number: int
@@ -298,7 +298,7 @@ class Shard:
     units: int
     open: int  # groups that are not done
     tokens: int = 0
-    groups: list["Group"] = field(default_factory=list)
+    groups: list["SampleGroup"] = field(default_factory=list)
 
     def entries(self) -> Iterator[Entry]:
         for group in self.groups:
@@ -320,16 +320,16 @@ class Shard:
 
 
 @dataclass
-class Group:
+class SampleGroup:
     """The samples of one input and label."""
 
-    unit: Unit
+    unit: InputTask
     label: Label
-    shard: Shard
+    shard: OpenShard
     plan: Plan
     tried: int = 0  # samples asked for so far
     outstanding: int = 0
-    came: list[Sampled] = field(default_factory=list)  # of this round
+    came: list[Continuation] = field(default_factory=list)  # of this round
     accepted: list[str] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
     refused: list[tuple[str, str]] = field(default_factory=list)  # text, why
@@ -381,18 +381,18 @@ class Group:
                 yield Entry(text_a=self.unit.x1, text_b=text, label=self.label.name)
 
 
-class Job:
+class DinoShardBuilder:
     """Prompts for shards that are missing (with how many units each has), and shards from the answers.
 
     Holds no more than what is under way.
     """
 
     def __init__(
-        self, spec: TaskSpec, plan: Plan, units: Iterable[Unit], shard_size: int, missing: Mapping[int, int]
+        self, spec: TaskSpec, plan: Plan, units: Iterable[InputTask], shard_size: int, missing: Mapping[int, int]
     ) -> None:
         self.spec, self.plan = spec, plan
-        self.groups: dict[tuple[int | str, ...], Group] = {}
-        self.again: deque[tuple[Group, range]] = deque()
+        self.groups: dict[tuple[int | str, ...], SampleGroup] = {}
+        self.again: deque[tuple[SampleGroup, range]] = deque()
         self.new = self._begin(units, shard_size, missing)
         self.groups_done = 0
 
@@ -411,27 +411,26 @@ class Job:
             else:
                 return
 
-    def take(self, sampled: Sampled) -> Iterator[Shard]:
-        """The shards that this answer finishes."""
+    def take(self, sampled: Continuation) -> OpenShard | None:
+        """Add an answer, and return the shard that it completes, if any."""
         group = self.groups[sampled.prompt.key]
         group.shard.tokens += sampled.tokens
         group.came.append(sampled)
         group.outstanding -= 1
         if group.outstanding:
-            return
+            return None
         if group.judge():
             self.again.append((group, group.next_samples()))
-            return
+            return None
         del self.groups[sampled.prompt.key]
         self.groups_done += 1
         group.shard.open -= 1
-        if not group.shard.open:
-            yield group.shard
+        return None if group.shard.open else group.shard
 
-    def _begin(self, units: Iterable[Unit], shard_size: int, missing: Mapping[int, int]) -> Iterator[Group]:
+    def _begin(self, units: Iterable[InputTask], shard_size: int, missing: Mapping[int, int]) -> Iterator[SampleGroup]:
         """Groups in order."""
         last = max(missing, default=-1)
-        shard: Shard | None = None
+        shard: OpenShard | None = None
         for place, unit in enumerate(units):
             number = place // shard_size
             if number > last:
@@ -439,8 +438,8 @@ class Job:
             if number not in missing:
                 continue
             if shard is None or shard.number != number:
-                shard = Shard(number, place, units=missing[number], open=missing[number] * len(unit.labels))
+                shard = OpenShard(number, place, units=missing[number], open=missing[number] * len(unit.labels))
             for label in unit.labels:
-                group = Group(unit, label, shard, self.plan)
+                group = SampleGroup(unit, label, shard, self.plan)
                 shard.groups.append(group)
                 yield group

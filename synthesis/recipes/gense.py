@@ -14,14 +14,14 @@ from typing import Any, ClassVar, TypedDict
 from command.processes import Ranks
 from contracts import InputError
 from prompts import DIRECTIONS, Direction, Prompts
-from synthesis.decoding.continuations import Decoding, Prompt, Sampled
-from synthesis.decoding.discriminator import AT_ONCE, Candidate, Discriminator, Pair
+from synthesis.decoding.continuations import Continuation, Decoding, Prompt
+from synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import decode_shards
 from synthesis.sentences.preparation import Prepared
 from synthesis.server.asking import ServedDiscriminator
 from synthesis.server.server import Server
-from synthesis.shards.stage import Stage, Watch
+from synthesis.shards.stage import Stage, WaitCallback
 from synthesis.shards.store import LabelCounts, LeftOut
 from synthesis.task_spec import STOP
 from synthesis.triplet_recipe import FromSentences, close_scored, count_candidates, discriminator_of
@@ -56,7 +56,7 @@ class Gense(FromSentences):
             "shard_size": self.shard_size,
         }
 
-    def write(self, ranks: Ranks, watch: Watch) -> None:
+    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
         assert self.judge is not None
         generator, sentences = self.load_generator(ranks), self.prepared()
         how = self.how
@@ -108,17 +108,17 @@ class GenseStage(Stage):
     max_pair_tokens: int
     judged: bool = True
 
-    def begin(self, missing: list[int], generator: Generator | Server) -> "Job":
+    def begin(self, missing: list[int], generator: Generator | Server) -> "GenseShardBuilder":
         sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
         score = discriminator_of(generator, self.prompts, self.max_pair_tokens, judged=self.judged)
         if isinstance(score, Discriminator):  # a server says so itself
             score.check_room(self.max_source_tokens)
-        return Job(self, score, sizes)
+        return GenseShardBuilder(self, score, sizes)
 
     def groups(self, inputs: int) -> int:
         return inputs * len(DIRECTIONS)
 
-    def passes(self, sampled: Sampled) -> bool:
+    def passes(self, sampled: Continuation) -> bool:
         return bool(sampled.text.strip())
 
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -135,14 +135,14 @@ class ScoredRow(TypedDict):
 
 
 @dataclass
-class Shard:
+class OpenShard:
     """A shard under way."""
 
     number: int
     first: int
     units: int  # sentences
     tokens: int = 0
-    unscored: "dict[int, Row]" = field(default_factory=dict)  # those whose texts have all come
+    unscored: "dict[int, OpenSentence]" = field(default_factory=dict)  # those whose texts have all come
     rows: dict[int, ScoredRow] = field(default_factory=dict)
 
     def entries(self) -> Iterator[ScoredRow]:
@@ -158,12 +158,12 @@ class Shard:
 
 
 @dataclass
-class Row:
+class OpenSentence:
     """A sentence under way."""
 
     place: int
     premise: str
-    shard: Shard
+    shard: OpenShard
     open: int  # candidates that have not come yet
     texts: dict[Direction, list[Any]]  # (text, closed) by candidate
 
@@ -171,7 +171,7 @@ class Row:
         return [(self.premise, text) for direction in DIRECTIONS for text, _ in self.texts[direction]]
 
 
-class Job:
+class GenseShardBuilder:
     """Prompts for shards that are missing (with how many sentences each has), and scored rows from the answers.
 
     Holds only what is under way.
@@ -181,12 +181,12 @@ class Job:
         self, stage: GenseStage, score: Discriminator | ServedDiscriminator, missing: Mapping[int, int]
     ) -> None:
         self.stage, self.score, self.missing = stage, score, missing
-        self.rows: dict[int, Row] = {}
+        self.rows: dict[int, OpenSentence] = {}
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt]:
         new = self._begin(self.stage.sentences)
-        while rows := list(islice(new, AT_ONCE)):
+        while rows := list(islice(new, SENTENCES_PER_BATCH)):
             premises = [row.premise for row in rows]
             asked = [
                 self.score.questions(direction, premises, self.stage.max_source_tokens) for direction in DIRECTIONS
@@ -196,8 +196,8 @@ class Job:
                 for direction, one in zip(DIRECTIONS, texts, strict=True):
                     yield Prompt((row.place, direction), one, samples=range(self.stage.candidates))
 
-    def take(self, sampled: Sampled) -> Iterator[Shard]:
-        """The shard that is finished now, if one is: when all its texts have come, its pairs are scored."""
+    def take(self, sampled: Continuation) -> OpenShard | None:
+        """Add an answer, and return the shard that it completes, if any; the pairs of a shard are scored together."""
         place, direction = sampled.prompt.key
         row = self.rows[int(place)]
         row.texts[direction][sampled.sample] = (sampled.text.strip(), sampled.closed)  # type: ignore[index]
@@ -207,15 +207,16 @@ class Job:
         if row.open == 0:
             shard.unscored[row.place] = self.rows.pop(row.place)
             self.groups_done += len(DIRECTIONS)
-        if len(shard.unscored) == shard.units:
-            self._score(shard)
-            yield shard
+        if len(shard.unscored) < shard.units:
+            return None
+        self._score(shard)
+        return shard
 
-    def _score(self, shard: Shard) -> None:
+    def _score(self, shard: OpenShard) -> None:
         """A shard alone, some rows at a time by their places: a pass changes the last bits of what is read with it, and
         so it must not depend on what else was under way."""
         places = sorted(shard.unscored)
-        for some in (places[at : at + AT_ONCE] for at in range(0, len(places), AT_ONCE)):
+        for some in (places[at : at + SENTENCES_PER_BATCH] for at in range(0, len(places), SENTENCES_PER_BATCH)):
             rows = [shard.unscored.pop(place) for place in some]
             p_true = iter(self.score([pair for row in rows for pair in row.pairs()]))
             for row in rows:
@@ -227,11 +228,11 @@ class Job:
                     ]
                 shard.rows[row.place] = scored  # type: ignore[assignment]
 
-    def _begin(self, sentences: Iterable[str]) -> Iterator[Row]:
+    def _begin(self, sentences: Iterable[str]) -> Iterator[OpenSentence]:
         """Rows in order."""
         size, count = self.stage.shard_size, self.stage.candidates
         last = max(self.missing, default=-1)
-        shard: Shard | None = None
+        shard: OpenShard | None = None
         for place, sentence in enumerate(sentences):
             number = place // size
             if number > last:
@@ -239,6 +240,6 @@ class Job:
             if number not in self.missing:
                 continue
             if shard is None or shard.number != number:
-                shard = Shard(number, place, units=self.missing[number])
+                shard = OpenShard(number, place, units=self.missing[number])
             texts: dict[Direction, list[Any]] = {direction: [None] * count for direction in DIRECTIONS}
-            yield Row(place, sentence, shard, len(DIRECTIONS) * count, texts)
+            yield OpenSentence(place, sentence, shard, len(DIRECTIONS) * count, texts)

@@ -16,7 +16,7 @@ from contracts import InputError
 from encoders.backbones import from_pretrained, load_whole
 from synthesis.decoding.generator import PRECISIONS, by_length
 from synthesis.shards.provenance import identify_generator
-from synthesis.triplet_recipe import Baseline, Found, FromSentences, Opened
+from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, SentenceCandidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +62,13 @@ class BackTranslation(Baseline, FromSentences):
             identity[where] = {**asdict(language), "model": weights}
         return {**identity, "input": self.given}
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedSource:
         prepared = self.prepared()
         models = [
             Translator(where, language, self.search, precision=self.precision, device=device_of(self.device))
             for where, language in (("there", self.there), ("back", self.back))
         ]
-        return Opened(prepared.number, prepared.counts, Translated(list(prepared), *models))
+        return OpenedSource(prepared.number, prepared.counts, Translated(list(prepared), *models))
 
 
 class Translation(NamedTuple):
@@ -160,11 +160,11 @@ class Translated:
     def __init__(self, sentences: Sequence[str], there: Translator, back: Translator) -> None:
         self.sentences, self.there, self.back = sentences, there, back
 
-    def __call__(self, first: int, last: int) -> list[Found]:
+    def __call__(self, first: int, last: int) -> list[SentenceCandidates]:
         premises = self.sentences[first:last]
         pivots = self.there(premises)
         returned = self.back([one.text for one in pivots])
         return [
-            Found(premise, {"entailment": [(one.text, one.whole and pivot.whole)]}, {"pivot": pivot.text})
+            SentenceCandidates(premise, {"entailment": [(one.text, one.whole and pivot.whole)]}, {"pivot": pivot.text})
             for premise, pivot, one in zip(premises, pivots, returned, strict=True)
         ]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from contracts import InputError
 from prompts import Direction
 from synthesis.shards.store import read_entries, read_manifest
-from synthesis.triplet_recipe import Baseline, Found, Opened
+from synthesis.triplet_recipe import Baseline, OpenedSource, SentenceCandidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +52,14 @@ class GenseDino(Baseline):
         given = {"identity": self.manifest["identity"], "shards": shards}
         return {"input": given, "labels": self.labels.by_direction()}
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedSource:
         source = Pairs(self.pairs, self.labels.by_direction())
         number, inputs = len(source.rows), int(self.manifest["counts"]["inputs"])
         if not number:
             raise InputError(f"input={self.pairs}: it holds no pair. Its report.md says why.")
         left_out = {"without any accepted text": inputs - number} if inputs > number else {}
         counts = {"texts": inputs, "sentences": inputs, "kept": number, "left_out": left_out}
-        return Opened(number, counts, source)
+        return OpenedSource(number, counts, source)
 
 
 def _read_pairs(folder: Path) -> dict[str, Any]:
@@ -88,13 +88,13 @@ class Pairs:
 
     def __init__(self, folder: Path, labels: dict[Direction, str]) -> None:
         direction_of = {label: direction for direction, label in labels.items()}
-        self.rows: list[Found] = []
+        self.rows: list[SentenceCandidates] = []
         for x1, entries in groupby(read_entries(folder), key=lambda entry: entry["text_a"]):
-            row = Found(x1, {direction: [] for direction in labels})
+            row = SentenceCandidates(x1, {direction: [] for direction in labels})
             for entry in entries:
                 if entry["label"] in direction_of and entry["text_b"] is not None:
                     row.texts[direction_of[entry["label"]]].append((entry["text_b"], True))
             self.rows.append(row)
 
-    def __call__(self, first: int, last: int) -> list[Found]:
+    def __call__(self, first: int, last: int) -> list[SentenceCandidates]:
         return self.rows[first:last]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from contracts import InputError
 from prompts import DIRECTIONS, Direction
-from synthesis.triplet_recipe import Baseline, Found, FromSentences, Opened
+from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, SentenceCandidates
 
 WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their weight is small in any language
 
@@ -54,10 +54,10 @@ class Retrieval(Baseline, FromSentences):
     def method(self) -> dict[str, Any]:
         return {"bm25": asdict(self.bm25), "input": self.given, "contradictions": self.contradictions}
 
-    def open(self) -> Opened:
+    def open(self) -> OpenedSource:
         prepared = self.prepared()
         directions = DIRECTIONS if self.contradictions == "retrieved" else DIRECTIONS[:1]
-        return Opened(prepared.number, prepared.counts, Retrieved(list(prepared), self.bm25, directions))
+        return OpenedSource(prepared.number, prepared.counts, Retrieved(list(prepared), self.bm25, directions))
 
 
 class Retrieved:
@@ -66,10 +66,10 @@ class Retrieved:
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
         self.neighbours, self.directions = Neighbours(sentences, how), directions
 
-    def __call__(self, first: int, last: int) -> list[Found]:
+    def __call__(self, first: int, last: int) -> list[SentenceCandidates]:
         places = range(first, last)
         return [
-            Found(
+            SentenceCandidates(
                 self.neighbours.sentences[place],
                 {direction: [(one, True) for one in some] for direction in self.directions},
             )

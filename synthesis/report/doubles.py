@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from files.page import Section
 from files.tables import Column, Table, beginning
-from synthesis.report.wall import Shown
+from synthesis.report.wall import ReportText
 from synthesis.rules.filters import NearDuplicates
 
 THRESHOLD = 0.8  # of their words, case and punctuation aside
@@ -22,7 +22,7 @@ class Repeated(NamedTuple):
     other: str
 
 
-def repeated(accepted: Iterable[Shown]) -> tuple[list[Repeated], dict[str, tuple[int, int]]]:
+def repeated(accepted: Iterable[ReportText]) -> tuple[list[Repeated], dict[str, tuple[int, int]]]:
     """Those with the most first; and of each label how many texts were looked at, and how many are like an earlier."""
     seen: dict[str, NearDuplicates] = {}
     firsts: dict[str, list[str]] = {}
@@ -46,7 +46,7 @@ def repeated(accepted: Iterable[Shown]) -> tuple[list[Repeated], dict[str, tuple
     return sorted(found, key=lambda one: -one.times), counts
 
 
-def doubles_section(accepted: Iterable[Shown]) -> Section:
+def doubles_section(accepted: Iterable[ReportText]) -> Section:
     """How many there are of each label, and the texts that come back most."""
     found, counts = repeated(accepted)
     note = (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from files.figure import Figure, coloured, faded, shaped
 from files.tables import Column, Table, columns
 from synthesis.report.measures import BINS, LONGEST, Measured
-from synthesis.rules.triplet_rules import ANSWERS
+from synthesis.rules.triplet_rules import ANSWER_BINS
 from synthesis.shards.store import LabelCounts, ShardRecord
 
 ACCEPTED = "accepted"
@@ -67,7 +67,7 @@ def fates(counts: Mapping[str, Any], labels: Sequence[str]) -> Figure:
 
 
 def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure | None:
-    """When texts were accepted, and of what was sampled which share; None where it was all at one time."""
+    """When texts were accepted, and of what was sampled which share; None where all were written at one time."""
     found = sorted(records, key=lambda one: one["written"])
     if len(found) < 2 or found[0]["written"] == found[-1]["written"]:
         return None
@@ -138,7 +138,7 @@ def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure
 
 def answers(found: Mapping[str, Sequence[int]]) -> Figure:
     """The discriminator's probability of what a text was written for, by direction."""
-    curves = [Curve(direction, middles(0, 1, ANSWERS), counts) for direction, counts in found.items()]
+    curves = [Curve(direction, middles(0, 1, ANSWER_BINS), counts) for direction, counts in found.items()]
     caption = (
         "Probability of the answer that a text was written for: that it follows, or that it contradicts. Below one "
         "half the discriminator disagrees. Of each sentence the candidate that stands for it, whatever other rules say."

@@ -18,8 +18,8 @@ from synthesis.report.doubles import doubles_section
 from synthesis.report.figures import ACCEPTED
 from synthesis.report.measures import Measured, as_json, draw_examples, measure
 from synthesis.report.report import EXAMPLES, SEED, Encoder, Wall, distributions, mean, unfinished, write_both
-from synthesis.report.wall import Shown
-from synthesis.rules.triplet_rules import HALF, REASONS
+from synthesis.report.wall import ReportText
+from synthesis.rules.triplet_rules import DECISION_BOUNDARY, REASONS
 from synthesis.rules.triplets import LABEL
 from synthesis.shards.store import Entry, ShardStore, read_shard, shard_name
 
@@ -61,11 +61,11 @@ def write_triplet_report(folder: Path, manifest: dict[str, Any], encoder: Encode
     return {"measures": as_json(measured)}
 
 
-def _as_shown(triplets: Iterable[Mapping[str, Any]]) -> Iterator[Shown]:
+def _as_shown(triplets: Iterable[Mapping[str, Any]]) -> Iterator[ReportText]:
     for triplet in triplets:
         for direction in DIRECTIONS:
             if direction in triplet:
-                yield Shown(triplet["premise"], triplet[direction], direction, ACCEPTED, triplet[f"p_{direction}"])
+                yield ReportText(triplet["premise"], triplet[direction], direction, ACCEPTED, triplet[f"p_{direction}"])
 
 
 def _part(folder: Path, manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -127,11 +127,13 @@ def _curve(curve: Mapping[str, int], counts: Mapping[str, Any]) -> Section:
     return Section("Threshold", [note, table, figures.thresholds(curve, counts["samples"])])
 
 
-def _disagreed(answers: Mapping[str, Sequence[int]], shown: Sequence[Shown]) -> list[Section]:
+def _disagreed(answers: Mapping[str, Sequence[int]], shown: Sequence[ReportText]) -> list[Section]:
     """Empty where nothing was judged."""
     if not answers:
         return []
-    found = sorted((one for one in shown if one.p is not None and one.p < HALF), key=lambda one: one.p or 0.0)
+    found = sorted(
+        (one for one in shown if one.p is not None and one.p < DECISION_BOUNDARY), key=lambda one: one.p or 0.0
+    )
     rows = [
         (beginning(one.text), beginning(one.x1 or ""), one.label, one.p, one.fate) for one in found[:MOST_DISAGREED]
     ]
@@ -143,7 +145,7 @@ def _disagreed(answers: Mapping[str, Sequence[int]], shown: Sequence[Shown]) -> 
     return [Section("Discriminator", [figures.answers(answers), table])]
 
 
-def _texts(measured: Mapping[str, Measured], shown: Sequence[Shown], drawn: Sequence[Figure]) -> Section:
+def _texts(measured: Mapping[str, Measured], shown: Sequence[ReportText], drawn: Sequence[Figure]) -> Section:
     cosines = wall.cosines_of(shown)
     rows = [
         (

@@ -4,7 +4,6 @@ The folder appears whole or not at all. It holds what ``datasets`` and ``data=di
 and nothing that a synthesis goes on from: that stays where it was written.
 """
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contracts import InputError
-from files.claims import MARK, leave_mark, refuse_others
-from files.manifest import Damaged, read_record, sha256_of, write_record
+from files.manifest import sha256_of, write_record
+from files.ownership import check_replaceable, write_marker
 from files.whole import whole_folder
 from synthesis.report.cards import CARD
 from synthesis.shards.store import MANIFEST, PICTURES, PUBLISHED, X1, read_entries, read_manifest
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 ROWS_OF_A_GROUP = 10_000  # in memory at a time
 GROUPS_OF_A_FILE = 50
-FILES = re.compile(rf"({X1}/)?(shard-\d+\.parquet|README\.md|report\.md|report\.html|annotation\.md|manifest\.json)")
-BESIDE = ("report.md", "report.html", "annotation.md", *PICTURES)  # what a person reads
+OUTPUT_KIND = "published data set"  # kind of output
+REPORT_FILES = ("report.md", "report.html", "annotation.md", *PICTURES)  # what a person reads
 
 
 def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
@@ -39,7 +38,7 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
         rows = _write(folder, part, manifest)
         if (folder / X1 / MANIFEST).is_file():
             _write(folder / X1, part / X1, read_manifest(folder / X1))
-        leave_mark(part)
+        write_marker(part, OUTPUT_KIND, sorted(path.name for path in part.iterdir()))
     return rows
 
 
@@ -48,17 +47,7 @@ def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
     ways = target.resolve(), folder.resolve()
     if ways[0].is_relative_to(ways[1]) or ways[1].is_relative_to(ways[0]):
         raise InputError(f"publish={target} and output={folder} are one within the other. Choose a folder beside it.")
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    try:
-        earlier = PUBLISHED in read_record(target / MANIFEST)
-    except (OSError, Damaged):
-        earlier = False
-    if not earlier:
-        raise InputError(f"publish={target} is there already, and is no publication. Choose a new folder.")
-    # one of an earlier release has no mark
-    refuse_others("publish", target, known=lambda name: not (target / MARK).exists() and bool(FILES.fullmatch(name)))
-    if not overwrite:
+    if check_replaceable("publish", target, OUTPUT_KIND) and not overwrite:
         raise InputError(
             f"publish={target} is there already. Choose a new folder, or replace it by a command that only publishes "
             f"(where texts are written, overwrite=true throws those away): python -m synthesis output={folder} "
@@ -80,7 +69,7 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
         )
     if not (folder / CARD).is_file():
         raise InputError(f"output={folder} has no {CARD} yet. The command that was cut short there goes on.")
-    for name in BESIDE:
+    for name in REPORT_FILES:
         if (folder / name).is_file():
             (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(folder / name, target / name)

@@ -12,7 +12,7 @@ from files.whole import write_whole
 from synthesis.report import figures, wall
 from synthesis.report.doubles import doubles_section
 from synthesis.report.measures import Example, Measured, draw_examples, measure
-from synthesis.report.wall import Embed, Shown
+from synthesis.report.wall import Embed, ReportText
 from synthesis.shards.store import ShardStore, read_entries
 
 EXAMPLES = 8
@@ -59,7 +59,7 @@ def unfinished(manifest: dict[str, Any]) -> str:
 
 
 def distributions(
-    measured: Mapping[str, Measured], shown: Sequence[Shown], encoder: Encoder | None, *, pairs: bool
+    measured: Mapping[str, Measured], shown: Sequence[ReportText], encoder: Encoder | None, *, pairs: bool
 ) -> list[Figure]:
     """Lengths, and of pairs what both texts share."""
     found = [figures.lengths(measured), *([figures.overlaps(measured)] if pairs else [])]
@@ -71,7 +71,7 @@ def distributions(
 class Wall(NamedTuple):
     """The examples of the page, and how many texts of either kind there are."""
 
-    shown: Sequence[Shown]
+    shown: Sequence[ReportText]
     labels: Sequence[str]
     accepted: int
     left_out: int
@@ -120,7 +120,7 @@ def _yields(counts: dict[str, Any], labels: Sequence[str], drawn: Sequence[Figur
     return Section("Yield", [about, table, *(figure for figure in drawn if figure)])
 
 
-def _measures(measured: dict[str, Measured], shown: Sequence[Shown], drawn: Sequence[Figure]) -> Section:
+def _measures(measured: dict[str, Measured], shown: Sequence[ReportText], drawn: Sequence[Figure]) -> Section:
     cosines = wall.cosines_of(shown)
     rows = [
         (

@@ -17,13 +17,13 @@ from synthesis.report.figures import ACCEPTED
 from synthesis.rules.filters import folded, jaccard
 from synthesis.shards.store import Entry, LeftOut, spread
 
-HERE = Path(__file__).parent
+TEMPLATES = Path(__file__).parent
 MOST_ACCEPTED, MOST_REFUSED = 2_000, 1_000  # on a page
 MOST_BYTES = 4_000_000  # of texts on a page, as it writes them: 6 a letter of another script
 Embed = Callable[[Sequence[str]], np.ndarray]
 
 
-class Shown(NamedTuple):
+class ReportText(NamedTuple):
     """A text on the wall."""
 
     x1: str | None
@@ -44,19 +44,25 @@ class Shown(NamedTuple):
         return jaccard(frozenset(folded(self.text).split()), frozenset(folded(self.x1).split()))
 
 
-def accepted_of(entry: Entry) -> Shown:
+def accepted_of(entry: Entry) -> ReportText:
     """As it stands in a shard."""
     text, x1 = entry["text_b"], entry["text_a"]
-    return Shown(None, x1, entry["label"], ACCEPTED) if text is None else Shown(x1, text, entry["label"], ACCEPTED)
+    return (
+        ReportText(None, x1, entry["label"], ACCEPTED)
+        if text is None
+        else ReportText(x1, text, entry["label"], ACCEPTED)
+    )
 
 
-def draw_wall(accepted: Iterable[Shown], left_out: Iterable[LeftOut], labels: Sequence[str], seed: int) -> list[Shown]:
+def draw_wall(
+    accepted: Iterable[ReportText], left_out: Iterable[LeftOut], labels: Sequence[str], seed: int
+) -> list[ReportText]:
     """Accepted texts, of each label as many and each text as likely as another, and of those that the shards' records
     keep of the others as many of each reason; in random order, and no more than a page has room for."""
     draw = random.Random(f"{seed}/wall")
     most = max(1, MOST_ACCEPTED // max(len(labels), 1))
     found = _drawn(accepted, lambda one: one.label, most, draw)
-    others = (Shown(one["x1"], one["text"], one["label"], one["why"], one.get("p")) for one in left_out)
+    others = (ReportText(one["x1"], one["text"], one["label"], one["why"], one.get("p")) for one in left_out)
     refused = _drawn(others, _kind, MOST_REFUSED, draw)
     draw.shuffle(refused)
     found += spread(refused, MOST_REFUSED, _kind)
@@ -65,13 +71,15 @@ def draw_wall(accepted: Iterable[Shown], left_out: Iterable[LeftOut], labels: Se
     return [one for one, size in zip(found, sizes, strict=True) if size <= MOST_BYTES]
 
 
-def _kind(one: Shown) -> tuple[str, str]:
+def _kind(one: ReportText) -> tuple[str, str]:
     return one.label, one.fate
 
 
-def _drawn(found: Iterable[Shown], kind: Callable[[Shown], Hashable], most: int, draw: random.Random) -> list[Shown]:
+def _drawn(
+    found: Iterable[ReportText], kind: Callable[[ReportText], Hashable], most: int, draw: random.Random
+) -> list[ReportText]:
     """At most so many of each kind, each one of a kind as likely as another; no more are held at a time."""
-    pools: dict[Hashable, list[Shown]] = {}
+    pools: dict[Hashable, list[ReportText]] = {}
     seen = Counter[Hashable]()
     for one in found:
         seen[kind(one)] += 1
@@ -82,7 +90,7 @@ def _drawn(found: Iterable[Shown], kind: Callable[[Shown], Hashable], most: int,
     return [one for pool in pools.values() for one in pool]
 
 
-def with_cosines(wall: Sequence[Shown], embed: Embed) -> list[Shown]:
+def with_cosines(wall: Sequence[ReportText], embed: Embed) -> list[ReportText]:
     """The same, and how similar each text is to what it was written for."""
     texts = {
         text: place for place, text in enumerate(dict.fromkeys(t for one in wall for t in (one.x1, one.text) if t))
@@ -97,7 +105,7 @@ def with_cosines(wall: Sequence[Shown], embed: Embed) -> list[Shown]:
     ]
 
 
-def cosines_of(wall: Sequence[Shown]) -> dict[str, list[float]]:
+def cosines_of(wall: Sequence[ReportText]) -> dict[str, list[float]]:
     """Of the accepted texts, by label."""
     found: dict[str, list[float]] = {}
     for one in wall:
@@ -106,7 +114,7 @@ def cosines_of(wall: Sequence[Shown]) -> dict[str, list[float]]:
     return found
 
 
-def wall_section(wall: Sequence[Shown], accepted: int, left_out: int) -> Section:
+def wall_section(wall: Sequence[ReportText], accepted: int, left_out: int) -> Section:
     """Its place on the page; the script fills it. ``accepted`` and ``left_out`` are of the whole data set."""
     kept = sum(one.fate == ACCEPTED for one in wall)
     said = [f"{kept:,} of {accepted:,} accepted texts are here, drawn at random, as many of each label as there are"]
@@ -116,7 +124,7 @@ def wall_section(wall: Sequence[Shown], accepted: int, left_out: int) -> Section
     return Section("Examples", ["".join(said) + "." + more, Markup('<div id="wall"></div>')])
 
 
-def data_of(wall: Sequence[Shown], labels: Sequence[str]) -> dict[str, Any]:
+def data_of(wall: Sequence[ReportText], labels: Sequence[str]) -> dict[str, Any]:
     """What the script needs; texts come as data alone."""
     fates = list(dict.fromkeys([ACCEPTED, *sorted(one.fate for one in wall)]))
 
@@ -140,11 +148,11 @@ def data_of(wall: Sequence[Shown], labels: Sequence[str]) -> dict[str, Any]:
 
 
 def script() -> str:
-    return (HERE / "wall.js").read_text(encoding="utf-8")
+    return (TEMPLATES / "wall.js").read_text(encoding="utf-8")
 
 
 def style() -> str:
-    return (HERE / "wall.css").read_text(encoding="utf-8")
+    return (TEMPLATES / "wall.css").read_text(encoding="utf-8")
 
 
 def counted(counts: Mapping[str, Any]) -> int:

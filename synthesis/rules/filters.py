@@ -144,7 +144,6 @@ def sieve(store: ShardStore, shards: int, threshold: float) -> None:
             counts = record["labels"][label]
             counts["accepted"] -= count
             counts["rejected"][NEAR_DUPLICATE] = counts["rejected"].get(NEAR_DUPLICATE, 0) + count
-        about: dict[str, Any] = {key: record[key] for key in ("first", "inputs", "tokens", "labels")}
+        about: dict[str, Any] = {key: record[key] for key in ("first", "inputs", "tokens", "labels", "written")}
         about["left_out"] = some_left_out([*record.get("left_out", ()), *left_out])
-        about["written"] = record["written"]
         store.write(number, kept, about)

@@ -26,10 +26,10 @@ ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
     "near-copy",
 )
 REASONS = (ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY)  # the first that applies is the reason
-OTHER = "left out with the other text"  # of a text that breaks no rule itself
-ANSWERS = 20  # bins
-BINS = 100  # of the probability that both texts are what they were written for
-HALF = 0.5
+OTHER_TEXT_REJECTED = "left out with the other text"  # of a text that breaks no rule itself
+ANSWER_BINS = 20  # bins
+SURETY_BINS = 100  # of the probability that both texts are what they were written for
+DECISION_BOUNDARY = 0.5
 
 
 class Triplet(TypedDict):
@@ -94,7 +94,7 @@ class Rules:
     def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
         """What the discriminator's answer breaks. At one half it says "true", as the first of two equal logits wins."""
         broken = set[str]()
-        if self.agree and (p_true is None or (p_true >= HALF) != wanted):
+        if self.agree and (p_true is None or (p_true >= DECISION_BOUNDARY) != wanted):
             broken.add(AGREE)
         if self.threshold is not None and (p_true is None or self.surety(p_true, wanted) < self.threshold):
             broken.add(THRESHOLD)
@@ -107,21 +107,21 @@ class Rules:
         return p_true if wanted else round(1 - p_true, 6)
 
 
-class Verdict(NamedTuple):
+class JudgedRow(NamedTuple):
     """On one row."""
 
     triplet: Triplet
     broken: set[str]  # reasons; empty: it is taken
     surety: float  # the lower of the two probabilities
-    choices: dict[Direction, "Choice"]
+    choices: dict[Direction, "ChosenCandidate"]
 
 
-def judge(row: Mapping[str, Any], rules: Rules) -> Verdict:
+def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
     """A scored row -> what it gives, and whether that is taken."""
     premise: str = row["premise"]
     entailment = _choose(premise, row["entailment"], rules, wanted=True)
     broken, sure = entailment.broken, entailment.surety
-    choices: dict[Direction, Choice] = {"entailment": entailment}
+    choices: dict[Direction, ChosenCandidate] = {"entailment": entailment}
     if "contradiction" in row:
         contradiction = _choose(premise, row["contradiction"], rules, wanted=False)
         choices["contradiction"] = contradiction
@@ -137,10 +137,10 @@ def judge(row: Mapping[str, Any], rules: Rules) -> Verdict:
         triplet = Triplet(premise=premise, entailment=entailment.text, p_entailment=entailment.p)
     if len(premise.split()) < rules.min_premise_words:
         broken = broken | {PREMISE}
-    return Verdict(triplet, broken, sure, choices)
+    return JudgedRow(triplet, broken, sure, choices)
 
 
-class Choice(NamedTuple):
+class ChosenCandidate(NamedTuple):
     """The candidate that stands for its direction."""
 
     text: str
@@ -149,7 +149,7 @@ class Choice(NamedTuple):
     surety: float
 
 
-def _choose(premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules, *, wanted: bool) -> Choice:
+def _choose(premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules, *, wanted: bool) -> ChosenCandidate:
     best: tuple[bool, bool, float] | None = None
     chosen: Mapping[str, Any] = {}
     for one in candidates:
@@ -158,38 +158,42 @@ def _choose(premise: str, candidates: Sequence[Mapping[str, Any]], rules: Rules,
         if best is None or rank > best:
             best, chosen, chosen_broken = rank, one, broken
     if best is None:
-        return Choice("", None, {ABSENT}, 0.0)
+        return ChosenCandidate("", None, {ABSENT}, 0.0)
     p_true = chosen["p_true"]
     answer = rules.broken_by_answer(p_true, wanted)
     p = None if p_true is None else rules.surety(p_true, wanted)
-    return Choice(chosen["text"], p, chosen_broken | answer, best[2])
+    return ChosenCandidate(chosen["text"], p, chosen_broken | answer, best[2])
 
 
 def first_reason(broken: set[str]) -> str:
     return next(reason for reason in REASONS if reason in broken)
 
 
-def left_out(verdict: Verdict) -> Iterator[LeftOut]:
+def left_out(verdict: JudgedRow) -> Iterator[LeftOut]:
     """The texts of a row that is not taken, each with what it breaks itself, or that it is left out with the other."""
     premise = verdict.triplet["premise"]
     for direction, choice in verdict.choices.items():
         broken = choice.broken | (verdict.broken & {PREMISE})
         if choice.text.strip():
-            why = first_reason(broken) if broken else OTHER
+            why = first_reason(broken) if broken else OTHER_TEXT_REJECTED
             yield LeftOut(x1=premise, text=choice.text, label=direction, why=why, p=choice.p)
 
 
-class Tally:
+class RuleCounts:
     """Counts over rows."""
 
     def __init__(self) -> None:
         self.rows = self.accepted = 0
         self.rejected = Counter[str]()  # by the first reason
         self.broken = Counter[str]()  # by every one
-        self.answers: dict[str, list[int]] = {}  # of each direction, in ANSWERS bins of the wanted answer's probability
-        self.sureties = [0] * (BINS + 1)  # of judged rows that break at most the threshold, in BINS bins and 1.0
+        self.answers: dict[
+            str, list[int]
+        ] = {}  # of each direction, in ANSWER_BINS bins of the wanted answer's probability
+        self.sureties = [0] * (
+            SURETY_BINS + 1
+        )  # of judged rows that break at most the threshold, in SURETY_BINS bins and 1.0
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: JudgedRow) -> None:
         self.rows += 1
         if verdict.broken:
             self.rejected[first_reason(verdict.broken)] += 1
@@ -198,7 +202,7 @@ class Tally:
             self.accepted += 1
         for direction, choice in verdict.choices.items():
             if choice.p is not None:
-                bins = self.answers.setdefault(direction, [0] * ANSWERS)
-                bins[min(int(choice.p * ANSWERS), ANSWERS - 1)] += 1
+                bins = self.answers.setdefault(direction, [0] * ANSWER_BINS)
+                bins[min(int(choice.p * ANSWER_BINS), ANSWER_BINS - 1)] += 1
         if verdict.broken <= {THRESHOLD} and all(choice.p is not None for choice in verdict.choices.values()):
             self.sureties[round(verdict.surety * 1e6) // 10_000] += 1

@@ -12,7 +12,7 @@ from typing import Any
 
 from command.children import cores, end_with
 from contracts import InputError
-from synthesis.rules.triplet_rules import Rules, Tally, Triplet, judge, left_out
+from synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, left_out
 from synthesis.shards.store import LeftOut, ShardStore, read_manifest, shard_name, some_left_out
 
 SCORED = "scored"  # within a folder of triplets, what they were taken from
@@ -82,7 +82,7 @@ def _begin_worker(parent: int) -> None:
 
 def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
     source, folder, rules, number = task
-    tally, refused = Tally(), list[LeftOut]()
+    tally, refused = RuleCounts(), list[LeftOut]()
     kept = list(_triplets(source / shard_name(number), rules, tally, refused))
     record = ShardStore(source).record(number)
     counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
@@ -100,7 +100,7 @@ def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
     ShardStore(folder).write(number, kept, about, sync=False)
 
 
-def _triplets(path: Path, rules: Rules, tally: Tally, refused: list[LeftOut]) -> Iterator[Triplet]:
+def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[LeftOut]) -> Iterator[Triplet]:
     with path.open(encoding="utf-8", newline="\n") as file:
         for line_number, line in enumerate(file, start=1):
             try:

@@ -162,7 +162,7 @@ def _input_file(path: Path, kind: str, column: str) -> InputFile:
 
 
 @dataclass(frozen=True)
-class Different:
+class WithoutNearDuplicates:
     """Texts without near-duplicates."""
 
     texts: Iterable[str]
@@ -174,7 +174,7 @@ class Different:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledTexts:
     """Texts at some places, in their order."""
 
     texts: Iterable[str]
@@ -184,7 +184,7 @@ class Drawn:
         yield from (text for place, text in enumerate(self.texts) if place in self.places)
 
 
-def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> Drawn:
+def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> SampledTexts:
     """Draw ``wanted`` of the ``number`` texts at random.
 
     Raises:
@@ -193,4 +193,4 @@ def sample(texts: Iterable[str], number: int, wanted: int, seed: int) -> Drawn:
     if not 1 <= wanted <= number:
         raise InputError(f"input_sample={wanted}: wanted 1 to {number:,}, the texts of the input.")
     places = np.random.default_rng(seed).choice(number, wanted, replace=False)
-    return Drawn(texts, frozenset(places.tolist()))
+    return SampledTexts(texts, frozenset(places.tolist()))

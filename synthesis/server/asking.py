@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from contracts import InputError
 from prompts import Direction, PromptIds, Prompts
-from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
-from synthesis.decoding.discriminator import DIGITS, Pair
+from synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
+from synthesis.decoding.discriminator import PROBABILITY_DIGITS, Pair
 from synthesis.decoding.sampling import digest
 from synthesis.server.protocol import probability, text_of, to_judge, to_write
 from synthesis.server.server import Server
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 def ask(
     server: Server, prompts: Iterator[Prompt | None], how: Decoding, statistics: Statistics | None = None
-) -> Iterator[Sampled]:
+) -> Iterator[Continuation]:
     """Every sample of every prompt, in the order in which they come; see `synthesis.decoding.loop.decode`.
 
     Raises:
@@ -26,7 +26,7 @@ def ask(
     """
     how.check()
     counts = Statistics() if statistics is None else statistics
-    under_way: dict[asyncio.Task[Sampled], None] = {}
+    under_way: dict[asyncio.Task[Continuation], None] = {}
     exhausted = False
     try:
         while True:
@@ -55,18 +55,18 @@ def ask(
                 task.exception()  # one was raised; nobody wants the others
 
 
-async def _write(server: Server, prompt: Prompt, sample: int, how: Decoding) -> Sampled:
+async def _write(server: Server, prompt: Prompt, sample: int, how: Decoding) -> Continuation:
     assert isinstance(prompt.text, str)
     key = [*prompt.key, sample]
     seed = digest(how.seed, key) % 2**31
     answer = await server.answer(to_write(prompt.text, how, seed, chat=server.chat), key, how.seed)
     if answer["refused"]:
-        return Sampled(prompt, sample, "", False, 0, answer["refused"])
+        return Continuation(prompt, sample, "", False, 0, answer["refused"])
     text, closed = text_of(answer, prompt.text, how, chat=server.chat)
-    return Sampled(prompt, sample, text, closed, answer["tokens"])
+    return Continuation(prompt, sample, text, closed, answer["tokens"])
 
 
-class ServedQuestions(PromptIds):
+class ServedPromptIds(PromptIds):
     """As texts: no tokenizer is at hand, and sentences are cut at so many words."""
 
     def __init__(self, prompts: Prompts) -> None:
@@ -85,7 +85,7 @@ class ServedDiscriminator:
     """
 
     def __init__(self, server: Server, prompts: Prompts, max_pair_tokens: int, *, judged: bool) -> None:
-        self.server, self.asks, self.most = server, ServedQuestions(prompts), max_pair_tokens
+        self.server, self.asks, self.most = server, ServedPromptIds(prompts), max_pair_tokens
         self.judged, self.listed = judged, False
         words = prompts.discrimination
         self.answers = {"yes": words.yes, "no": words.no}
@@ -116,7 +116,7 @@ class ServedDiscriminator:
                 undecided,
                 len(found),
             )
-        of = {pair: None if p is None else round(p, DIGITS) for pair, p in zip(wanted, found, strict=True)}
+        of = {pair: None if p is None else round(p, PROBABILITY_DIGITS) for pair, p in zip(wanted, found, strict=True)}
         return [of[pair] for pair in pairs]
 
     async def _all(self, asked: Sequence[str]) -> list[float | None]:

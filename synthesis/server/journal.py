@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-KIND = "answers-{}.jsonl"
+FILE_NAME = "answers-{}.jsonl"
 
 
 class Journal:
@@ -19,8 +19,8 @@ class Journal:
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.places: dict[str, tuple[Path, int]] = {}
-        torn = {path for path in sorted(folder.glob(KIND.format("*"))) if not self._read(path)}
-        own = folder / KIND.format(rank)
+        torn = {path for path in sorted(folder.glob(FILE_NAME.format("*"))) if not self._read(path)}
+        own = folder / FILE_NAME.format(rank)
         self.file = own.open("ab")
         if own in torn:
             self.file.write(b"\n")

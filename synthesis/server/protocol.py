@@ -10,13 +10,13 @@ from typing import Any, TypedDict
 
 from synthesis.decoding.continuations import Decoding, asked_and_begun
 
-ENDED = {"stop", "eos", "eos_token", "stop_sequence"}  # why a text ended by itself, as servers have it
+FINISH_REASONS = {"stop", "eos", "eos_token", "stop_sequence"}  # why a text ended by itself, as servers have it
 REFUSALS = NO_ANSWER, REFUSED = "no answer", "refused by the server"  # why there is no text, besides the context's end
 LOGPROBS = "logprobs"
-LISTED = 5  # likeliest first tokens that a judge is asked for: as many as every server gives
+TOP_LOGPROBS = 5  # likeliest first tokens that a judge is asked for: as many as every server gives
 
 
-class Nonsense(ValueError):
+class UnusableAnswer(ValueError):
     """It is no answer of the protocol."""
 
 
@@ -48,7 +48,7 @@ def to_write(prompt: str, how: Decoding, seed: int, *, chat: bool) -> dict[str, 
 
 def to_judge(prompt: str, *, chat: bool) -> dict[str, Any]:
     """The body of a request for the probabilities of the first token; at temperature 1 no server changes them."""
-    listed = {LOGPROBS: True, "top_logprobs": LISTED} if chat else {LOGPROBS: LISTED}
+    listed = {LOGPROBS: True, "top_logprobs": TOP_LOGPROBS} if chat else {LOGPROBS: TOP_LOGPROBS}
     return {**_said(prompt, chat), "max_tokens": 1, "temperature": 1.0, **listed}
 
 
@@ -71,14 +71,14 @@ def read_answer(found: Any, *, chat: bool, stop: object = None) -> Answer:
         choice = found["choices"][0]
         text = (choice["message"].get("content") or "") if chat else choice["text"]
         tokens = (found.get("usage") or {}).get("completion_tokens")
-        whole = choice.get("finish_reason") in ENDED
+        whole = choice.get("finish_reason") in FINISH_REASONS
         if stop and "stop_reason" in choice:  # vLLM's: null where the model ended without the mark
             whole = whole and choice["stop_reason"] is not None
         listed = _first_token(choice.get(LOGPROBS), chat)
         text = text.encode("utf-8", "replace").decode()  # halves of a surrogate pair are no text
         tokens = tokens if isinstance(tokens, int) and tokens >= 0 else len(text.split())
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise Nonsense(f"no answer of the protocol ({type(error).__name__}: {error})") from None
+        raise UnusableAnswer(f"no answer of the protocol ({type(error).__name__}: {error})") from None
     return Answer(text=text, whole=whole, tokens=tokens, listed=listed, refused="")
 
 

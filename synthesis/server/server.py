@@ -23,21 +23,21 @@ from synthesis.server.protocol import (
     NO_ANSWER,
     REFUSED,
     Answer,
-    Nonsense,
+    UnusableAnswer,
     read_answer,
     refusal,
     with_another_prompt,
 )
 from synthesis.shards.store import SynthesisFailed
 
-KEY = "OPENAI_API_KEY"  # of the environment; it is written nowhere
+API_KEY_VARIABLE = "OPENAI_API_KEY"  # of the environment; it is written nowhere
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds
-MOST_FAULTS = 5  # of one request, though another was answered: it is this prompt that the server does not bear
+MOST_FAILURES = 5  # of one request, though another was answered: it is this prompt that the server does not bear
 MOST_REFUSED = 20  # one after the other: it is not the prompts
-EVERY = 20.0  # seconds between lines of the log
-NOT_THIS_PROMPT = (400, 413, 422)  # statuses that may be about one prompt alone
-PASSING = (408, 409, 425, 429)  # and all from 500
-SHOWN = 300  # characters of what a server says
+SECONDS_BETWEEN_LINES = 20.0  # seconds between lines of the log
+PROMPT_STATUSES = (400, 413, 422)  # statuses that may be about one prompt alone
+TRANSIENT_STATUSES = (408, 409, 425, 429)  # and all from 500
+MOST_SHOWN_CHARACTERS = 300  # characters of what a server says
 Outcome = TypeVar("Outcome")
 
 log = logging.getLogger(__name__)
@@ -129,10 +129,10 @@ class Server:
             except self.openai.APIStatusError as error:
                 why, elsewhere = self._said(error.message), False
                 retry_after = error.response.headers.get("retry-after")
-                if error.status_code not in PASSING and error.status_code < 500:
+                if error.status_code not in TRANSIENT_STATUSES and error.status_code < 500:
                     return self._refused(error.status_code, why, body)
                 faults += error.status_code != 429  # who is told to wait has done nothing wrong
-            except (self.openai.APIError, Nonsense, TimeoutError, OSError) as error:
+            except (self.openai.APIError, UnusableAnswer, TimeoutError, OSError) as error:
                 slow = isinstance(error, TimeoutError | self.openai.APITimeoutError)
                 why = f"no answer in {self.requests.timeout:g} s" if slow else self._said(_cause(error))
                 retry_after, elsewhere = None, _is_elsewhere(error, faults)
@@ -141,21 +141,21 @@ class Server:
                 self.answered, self.refused = time.monotonic(), 0
                 return found
             tries, now, wait = tries + 1, time.monotonic(), _wait(tries, retry_after)
-            if hears and faults >= MOST_FAULTS:
+            if hears and faults >= MOST_FAILURES:
                 log.warning("%s: %d times %s, while others were answered: this text is left out", self.url, faults, why)
                 return refusal(NO_ANSWER)
             self._give_up_where_hopeless(why, now - max(self.answered, began) + wait, elsewhere)
-            if now - self.logged > EVERY:
+            if now - self.logged > SECONDS_BETWEEN_LINES:
                 self.logged = now
                 log.warning("%s: %s. It is asked again in %.1f s.", self.url, why, wait)
             await asyncio.sleep(wait)
-            hears = faults >= MOST_FAULTS - 1 and await self._hears(body)
+            hears = faults >= MOST_FAILURES - 1 and await self._hears(body)
 
     async def _hears(self, body: Mapping[str, Any]) -> bool:
         """Whether another prompt is answered now."""
         try:
             await self._once(with_another_prompt(body, chat=self.chat))
-        except (self.openai.APIError, Nonsense, TimeoutError, OSError):
+        except (self.openai.APIError, UnusableAnswer, TimeoutError, OSError):
             return False
         self.answered = time.monotonic()
         return True
@@ -167,20 +167,20 @@ class Server:
         try:
             found = raw.http_response.json()
         except (ValueError, RecursionError) as error:
-            raise Nonsense(f"no JSON: {self._said(raw.text)[:80]!r} ({type(error).__name__})") from None
+            raise UnusableAnswer(f"no JSON: {self._said(raw.text)[:80]!r} ({type(error).__name__})") from None
         return read_answer(found, chat=self.chat, stop=body.get("stop"))
 
     def _refused(self, status: int, why: str, body: Mapping[str, Any]) -> Answer:
         """What may be about this prompt alone is counted; the rest is the user's to correct."""
-        if "context" in why.casefold() and status in NOT_THIS_PROMPT:
+        if "context" in why.casefold() and status in PROMPT_STATUSES:
             return refusal("no room in the context")
         self.refused += 1
-        if self.answered and status in NOT_THIS_PROMPT and self.refused <= MOST_REFUSED:
+        if self.answered and status in PROMPT_STATUSES and self.refused <= MOST_REFUSED:
             return refusal(REFUSED)
         sent = ", ".join(key for key in body if key not in ("model", "messages", "prompt"))
         advice = {
-            401: f"Put the key in the environment variable {KEY}.",
-            403: f"Put the key in the environment variable {KEY}.",
+            401: f"Put the key in the environment variable {API_KEY_VARIABLE}.",
+            403: f"Put the key in the environment variable {API_KEY_VARIABLE}.",
             404: "base_url mostly ends in /v1, and model=NAME is one of those that the server lists there under "
             f"/models; {'chat_template=false asks /completions' if self.chat else 'chat_template=true asks a chat'}.",
         }.get(
@@ -205,7 +205,7 @@ class Server:
     def _said(self, text: object) -> str:
         """What is shown of it: never the key, which some servers repeat."""
         plain = " ".join(str(text).split())
-        return (plain.replace(self.key, "***") if self.key else plain)[:SHOWN].rstrip(".")
+        return (plain.replace(self.key, "***") if self.key else plain)[:MOST_SHOWN_CHARACTERS].rstrip(".")
 
 
 def _wait(tries: int, retry_after: str | None) -> float:
@@ -216,7 +216,7 @@ def _wait(tries: int, retry_after: str | None) -> float:
 
 def _is_elsewhere(error: BaseException, faults: int) -> bool:
     """Whether there seems to be no server of this kind at all."""
-    return type(error.__cause__).__name__ == "ConnectError" or (isinstance(error, Nonsense) and faults > 2)
+    return type(error.__cause__).__name__ == "ConnectError" or (isinstance(error, UnusableAnswer) and faults > 2)
 
 
 def _cause(error: BaseException) -> str:
@@ -243,9 +243,9 @@ def library() -> Any:
 
 def key_of_environment() -> str:
     """Empty where there is none, as servers of one's own want none."""
-    key = os.environ.get(KEY, "").strip()
+    key = os.environ.get(API_KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise InputError(f"{KEY} holds letters that no key has. Set it again.")
+        raise InputError(f"{API_KEY_VARIABLE} holds letters that no key has. Set it again.")
     return key
 
 
@@ -258,7 +258,9 @@ def check_url(url: str | None) -> str:
     except ValueError:
         right = secret = False
     if secret:
-        raise InputError(f"base_url holds more than an address. Wanted http://HOST:PORT/v1; a key is put in {KEY}.")
+        raise InputError(
+            f"base_url holds more than an address. Wanted http://HOST:PORT/v1; a key is put in {API_KEY_VARIABLE}."
+        )
     if not right:
         raise InputError(f"base_url={url}: wanted the address of a server, such as http://localhost:8000/v1.")
     return str(url).rstrip("/")

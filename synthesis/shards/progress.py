@@ -12,17 +12,17 @@ from collections import Counter
 from tqdm import tqdm
 
 from command.processes import Ranks
-from synthesis.decoding.continuations import Sampled
-from synthesis.shards.stage import Job, Progress, Stage
+from synthesis.decoding.continuations import Continuation
+from synthesis.shards.stage import ProgressListener, ShardBuilder, Stage
 
-EVERY = 0.5  # seconds between looks
-SHARE = 0.05  # of the prompts: a line for each
-SELDOM, OFTEN = 300.0, 20.0  # seconds: a line at least, and at most, so often
+SECONDS_BETWEEN_UPDATES = 0.5  # seconds between looks
+SHARE_PER_LINE = 0.05  # of the prompts: a line for each
+LONGEST_INTERVAL, SHORTEST_INTERVAL = 300.0, 20.0  # seconds: a line at least, and at most, so often
 
 log = logging.getLogger(__name__)
 
 
-class Tally(Progress, ABC):
+class CountingListener(ProgressListener, ABC):
     """Counts. What it calls accepted has passed the filters of single texts."""
 
     def begin(self, stage: Stage, groups: int) -> None:
@@ -31,14 +31,14 @@ class Tally(Progress, ABC):
         self.tokens = self.done = 0
         self.began = self.looked = time.monotonic()
 
-    def took(self, sampled: Sampled, job: Job) -> None:
+    def took(self, sampled: Continuation, job: ShardBuilder) -> None:
         label = str(sampled.prompt.key[-1])
         self.drawn[label] += 1
         self.accepted[label] += self.passes(sampled)
         self.tokens += sampled.tokens
         self.done = job.groups_done
         now = time.monotonic()
-        if now - self.looked >= EVERY:
+        if now - self.looked >= SECONDS_BETWEEN_UPDATES:
             self.looked = now
             self.show(now - self.began)
 
@@ -52,7 +52,7 @@ class Tally(Progress, ABC):
         """To whoever watches."""
 
 
-class Bar(Tally):
+class ProgressBar(CountingListener):
     """One line at the foot of the terminal."""
 
     def begin(self, stage: Stage, groups: int) -> None:
@@ -65,11 +65,11 @@ class Bar(Tally):
 
     def end(self) -> None:
         if self.done:  # what came since the last look
-            self.show(max(time.monotonic() - self.began, EVERY))
+            self.show(max(time.monotonic() - self.began, SECONDS_BETWEEN_UPDATES))
         self.bar.close()
 
 
-class Lines(Tally):
+class ProgressLog(CountingListener):
     """A line for every twentieth of the prompts, but none within seconds of the last, and one every few minutes."""
 
     def __init__(self, ranks: Ranks) -> None:
@@ -82,7 +82,7 @@ class Lines(Tally):
     def show(self, seconds: float) -> None:
         done = self.done
         waited, more = seconds - self.logged, done - self.logged_done
-        if waited < OFTEN or (waited < SELDOM and more < SHARE * self.total):
+        if waited < SHORTEST_INTERVAL or (waited < LONGEST_INTERVAL and more < SHARE_PER_LINE * self.total):
             return
         self.logged, self.logged_done = seconds, done
         left = tqdm.format_interval((self.total - done) * seconds / done) if done else "unknown"
@@ -98,8 +98,8 @@ class Lines(Tally):
         )
 
 
-def choose_progress(ranks: Ranks, *, quiet: bool) -> Progress:
+def choose_progress(ranks: Ranks, *, quiet: bool) -> ProgressListener:
     """The first process speaks for all."""
     if quiet or ranks.rank > 0:
-        return Progress()
-    return Bar() if sys.stderr.isatty() else Lines(ranks)
+        return ProgressListener()
+    return ProgressBar() if sys.stderr.isatty() else ProgressLog(ranks)

@@ -11,9 +11,9 @@ from transformers import AutoConfig
 from encoders.backbones import from_pretrained
 from files.results import version_of
 
-WHOLE = 64 << 20  # bytes; of larger files the beginning, the end and the size are looked at
-END = 1 << 20
-OF_A_MODEL = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".gguf"}
+LARGEST_FULLY_HASHED = 64 << 20  # bytes; of larger files the beginning, the end and the size are looked at
+HASHED_AT_EACH_END = 1 << 20
+MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".gguf"}
 PACKAGES = ("torch", "transformers", "tokenizers", "contrastive-encoders")
 
 
@@ -38,14 +38,14 @@ def versions() -> dict[str, str]:
 
 def _of_files(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for path in paths if path.suffix in OF_A_MODEL and path.is_file()):
+    for path in sorted(path for path in paths if path.suffix in MODEL_SUFFIXES and path.is_file()):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
         with path.open("rb") as file:
-            if size <= WHOLE:
+            if size <= LARGEST_FULLY_HASHED:
                 digest.update(file.read())
             else:
-                digest.update(file.read(END))
-                file.seek(-END, 2)
+                digest.update(file.read(HASHED_AT_EACH_END))
+                file.seek(-HASHED_AT_EACH_END, 2)
                 digest.update(file.read())
     return digest.hexdigest()

@@ -17,19 +17,19 @@ from filelock import FileLock, Timeout
 
 from command.processes import Ranks
 from contracts import InputError
-from synthesis.decoding.continuations import Decoding, Prompt, Sampled, Statistics
+from synthesis.decoding.continuations import Continuation, Decoding, Prompt, Statistics
 from synthesis.decoding.loop import decode
-from synthesis.shards.store import ABOUT, LabelCounts, LeftOut, ShardStore, read_manifest, some_left_out
+from synthesis.shards.store import RECORDS_FOLDER, LabelCounts, LeftOut, ShardStore, read_manifest, some_left_out
 
 log = logging.getLogger(__name__)
 
-Decode = Callable[[Any, Iterator[Prompt | None], Decoding, Statistics], Iterator[Sampled]]
-Watch = Callable[[Path, Sequence[int]], None]
-Written = TypeVar("Written", bound="DataSet")
-PATIENCE = 0.5  # seconds between looks whether the other processes have finished
+Decoder = Callable[[Any, Iterator[Prompt | None], Decoding, Statistics], Iterator[Continuation]]
+WaitCallback = Callable[[Path, Sequence[int]], None]
+AnyDataSet = TypeVar("AnyDataSet", bound="DataSet")
+SECONDS_BETWEEN_LOOKS = 0.5  # seconds between looks whether the other processes have finished
 
 
-class Writer(Protocol):
+class TextGenerator(Protocol):
     """A model that writes: in this process, or behind a server."""
 
     @property
@@ -41,7 +41,7 @@ class Writer(Protocol):
         ...
 
 
-class Shard(Protocol):
+class FinishedShard(Protocol):
     """A part of the data set that is done."""
 
     number: int
@@ -58,7 +58,7 @@ class Shard(Protocol):
         ...
 
 
-class Job(Protocol):
+class ShardBuilder(Protocol):
     """Prompts for shards that are missing, and shards from the answers."""
 
     groups_done: int
@@ -67,19 +67,19 @@ class Job(Protocol):
         """For the decoder. None where the next ones depend on answers that are still to come."""
         ...
 
-    def take(self, sampled: Sampled) -> Iterator[Shard]:
-        """The shards that this answer finishes."""
+    def take(self, sampled: Continuation) -> FinishedShard | None:
+        """Add an answer, and return the shard that it completes, if any."""
         ...
 
 
-class Progress:
+class ProgressListener:
     """Is called at every shard and every answer; this one says nothing."""
 
     def begin(self, stage: "Stage", groups: int) -> None: ...
 
-    def took(self, sampled: Sampled, job: Job) -> None: ...
+    def took(self, sampled: Continuation, job: ShardBuilder) -> None: ...
 
-    def wrote(self, shard: Shard) -> None: ...
+    def wrote(self, shard: FinishedShard) -> None: ...
 
     def end(self) -> None: ...
 
@@ -127,8 +127,8 @@ class DataSet(ABC):
 
     def lock(self, timeout: float = -1) -> FileLock:
         """Of what lies beside the shards. ``timeout`` in seconds, -1: none."""
-        (self.folder / ABOUT).mkdir(parents=True, exist_ok=True)
-        return FileLock(self.folder / ABOUT / "lock", timeout=timeout)
+        (self.folder / RECORDS_FOLDER).mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / RECORDS_FOLDER / "lock", timeout=timeout)
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Stage(DataSet):
     how: Decoding
 
     @abstractmethod
-    def begin(self, missing: list[int], generator: Any) -> Job:
+    def begin(self, missing: list[int], generator: Any) -> ShardBuilder:
         """The work on these shards."""
 
     @abstractmethod
@@ -146,16 +146,16 @@ class Stage(DataSet):
         """Prompts for so many inputs."""
 
     @abstractmethod
-    def passes(self, sampled: Sampled) -> bool:
+    def passes(self, sampled: Continuation) -> bool:
         """Whether a text, seen alone, will be accepted."""
 
 
 def run_stage(
     stage: Stage,
-    generator: Writer,
+    generator: TextGenerator,
     ranks: Ranks,
-    progress: Progress,
-    decoder: Decode = decode,
+    progress: ProgressListener,
+    decoder: Decoder = decode,
 ) -> Statistics:
     """Write what is missing. With several processes, only this one's part; see `close_stage`."""
     if stage.how.max_new_tokens >= generator.context:
@@ -171,29 +171,25 @@ def run_stage(
     job = stage.begin(missing, generator)
     sizes = [min(stage.shard_size, stage.number - number * stage.shard_size) for number in missing]
     progress.begin(stage, stage.groups(sum(sizes)))
-
-    def write(shards: Iterator[Shard]) -> None:
-        for shard in shards:
-            about = {
-                "first": shard.first,
-                "inputs": shard.units,
-                "tokens": shard.tokens,
-                "labels": shard.counts(),
-                "left_out": some_left_out(shard.left_out()),
-            }
-            stage.store.write(shard.number, shard.entries(), about)
-            progress.wrote(shard)
-
     try:
         for sampled in decoder(generator, job.prompts(), stage.how, statistics):
-            write(job.take(sampled))
+            if shard := job.take(sampled):
+                about = {
+                    "first": shard.first,
+                    "inputs": shard.units,
+                    "tokens": shard.tokens,
+                    "labels": shard.counts(),
+                    "left_out": some_left_out(shard.left_out()),
+                }
+                stage.store.write(shard.number, shard.entries(), about)
+                progress.wrote(shard)
             progress.took(sampled, job)
     finally:
         progress.end()
     return statistics
 
 
-def close_stage(stage: Written, finish: Callable[[Written], None], watch: Watch | None = None) -> None:
+def close_stage(stage: AnyDataSet, finish: Callable[[AnyDataSet], None], watch: WaitCallback | None = None) -> None:
     """``finish`` where all shards are there and it is not done yet; it completes the manifest.
 
     Of several processes the one that finds the last shard written closes. With ``watch`` the others wait until it has;
@@ -209,7 +205,7 @@ def close_stage(stage: Written, finish: Callable[[Written], None], watch: Watch 
         if watch is None:
             return
         watch(stage.folder, missing)
-        time.sleep(PATIENCE)
+        time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def finish(stage: Stage) -> None:

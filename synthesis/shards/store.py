@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 import logging
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -17,29 +16,37 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
-from command.children import words_again
-from command.processes import SAY_AFTER, spans
 from contracts import InputError
-from files.claims import SignsOfLife, clear, differences, strangers
 from files.manifest import Damaged, read_record, sha256_of, write_record
+from files.ownership import check_identity, check_owner, remove_entries, write_marker
 from files.tables import beginning
 from files.whole import write_whole
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
-ABOUT = ".shards"
-SENTENCES = ".sentences"  # within a folder that is written for sentences, these
-LOCK = ".at-work"  # of the command that writes here
+RECORDS_FOLDER = ".shards"
+SENTENCES_FOLDER = ".sentences"  # within a folder that is written for sentences, these
+DATA_SET = "data set"  # kind of output
 PUBLISHED = "published"  # in the manifest of a folder that `publish` wrote
 FIGURES = ("fates", "over-time", "lengths", "overlaps", "similarities", "answers", "thresholds", "rules")  # of a report
 PICTURES = tuple(f"pictures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg"))
 MOST_LEFT_OUT = 20  # texts that a record keeps of those that were not accepted
 X1 = "x1"  # within a folder of pairs, those of their first sentences that were written
-WITHIN = (X1, "scored")  # the latter within triplets: all that was written for them
-# In the order in which they are removed, should that be cut short: without its record no shard counts, and the manifest
-# says to the end whose folder it is
-SHEETS = ("annotation.csv", "annotation-key.json", "annotation.md")
-OURS = (ABOUT, "shard-[0-9]*.jsonl", "report.md", "report.html", "README.md", *SHEETS, MANIFEST)
+NESTED_DATA_SETS = (X1, "scored")  # the latter within triplets: all that was written for them
+ANNOTATION_FILES = ("annotation.csv", "annotation-key.json", "annotation.md")
+# In the order in which they are removed: without its record no shard counts, should the removal be cut short
+OWNED_ENTRIES = (
+    *NESTED_DATA_SETS,
+    RECORDS_FOLDER,
+    SENTENCES_FOLDER,
+    "shard-[0-9]*.jsonl",
+    "pictures",
+    "report.md",
+    "report.html",
+    "README.md",
+    *ANNOTATION_FILES,
+    MANIFEST,
+)
 
 log = logging.getLogger(__name__)
 One = TypeVar("One")
@@ -47,40 +54,6 @@ One = TypeVar("One")
 
 class SynthesisFailed(Exception):
     """Writing failed; what was whole before is whole still."""
-
-
-class Heartbeat(SignsOfLife):
-    """Signs of life of ``rank`` of ``world`` processes that write into ``folder``."""
-
-    def __init__(self, folder: Path, rank: int, world: int) -> None:
-        super().__init__(folder / ABOUT, rank, world)
-        self.tells_at: float | None = None
-
-    def watch(self, folder: Path, missing: Sequence[int]) -> None:
-        """The ``missing`` shards of this folder are waited for; whose they are is said soon, and each minute.
-
-        Raises:
-            SynthesisFailed: a process whose part they are is lost.
-        """
-        parts: dict[int, list[int]] = {}
-        for number in missing:
-            parts.setdefault(number % self.world, []).append(number)
-        lost = dict(self.lost(parts))
-        shown = [
-            f"shards {spans(parts[rank], self.world)} of process {rank} of {self.world}"
-            for rank in sorted(lost or parts)
-        ]
-        if lost:
-            raise SynthesisFailed(
-                f"{folder}: {', '.join(shown)} are missing, and no sign of life has come from there for "
-                f"{min(lost.values()):.0f} seconds. What is whole is there; with any number of processes this goes on: "
-                f"python -m synthesis {shlex.join(words_again())}"
-            )
-        now = time.monotonic()
-        self.tells_at = self.tells_at or now + SAY_AFTER
-        if now > self.tells_at:
-            log.info("%s: waiting for %s", folder, ", ".join(shown))
-            self.tells_at = now + 60
 
 
 class LabelCounts(TypedDict):
@@ -131,32 +104,31 @@ class ShardStore:
         self.folder = folder
 
     def claim(self, identity: Mapping[str, Any], *, overwrite: bool, writer: bool = True) -> bool:
-        """Whether the data set is finished. With ``overwrite``, the writer removes what an earlier one left.
+        """Mark the folder as that of this data set, and return whether it is finished. Only the ``writer`` changes
+        anything; with ``overwrite`` it removes what an earlier command left.
 
         Raises:
-            InputError: the folder holds another data set, or files that are none.
+            InputError: the folder holds another data set or other files.
         """
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"output={self.folder}: wanted a folder, but this is a file. Choose another output.")
-        ours = made_by_us(self.folder)
-        marks = (MANIFEST,) if ours else ()
-        if foreign := strangers(self.folder, marks, lambda name: name in WITHIN or name.startswith(".")):
-            raise InputError(
-                f"output={self.folder}: wanted a new folder or one of the same synthesis, but it holds {foreign[0]} "
-                f"and no {MANIFEST} of one. Choose another output."
-            )
-        if overwrite and writer:
-            for name in WITHIN:
-                _throw_away(self.folder / name)
-            _clear(self.folder)
-        if overwrite or not (self.folder / MANIFEST).is_file():
+        check_owner("output", self.folder, DATA_SET)
+        if writer and overwrite:
+            remove_entries(self.folder)
+        if not overwrite and self.is_finished(identity):
+            return True
+        if writer:
+            write_marker(self.folder, DATA_SET, OWNED_ENTRIES)
+        return False
+
+    def is_finished(self, identity: Mapping[str, Any]) -> bool:
+        """Whether all shards are there.
+
+        Raises:
+            InputError: they were made from something else.
+        """
+        if not (self.folder / MANIFEST).is_file():
             return False
         before = read_manifest(self.folder)
-        if differing := differences(before["identity"], identity):
-            raise InputError(
-                f"output={self.folder} holds a data set that was made otherwise: {differing}. Choose another output, "
-                "or say overwrite=true to throw it away."
-            )
+        check_identity("output", self.folder, before["identity"], identity)
         return bool(before["complete"]) and all(self.is_done(number) for number in range(before["shards_planned"]))
 
     def is_done(self, number: int) -> bool:
@@ -169,7 +141,7 @@ class ShardStore:
         return about.st_size == record["bytes"] and _is_sound(shard, record["sha256"], about.st_mtime_ns)
 
     def record(self, number: int) -> ShardRecord | None:
-        path = self.folder / ABOUT / f"{number:05d}.json"
+        path = self.folder / RECORDS_FOLDER / f"{number:05d}.json"
         try:
             return cast(ShardRecord, read_record(path))
         except (FileNotFoundError, Damaged):
@@ -206,7 +178,7 @@ class ShardStore:
                 "sha256": hashlib.sha256(data).hexdigest(),
             },
         )
-        write_record(self.folder / ABOUT / f"{number:05d}.json", record, sync=sync, indent=None)
+        write_record(self.folder / RECORDS_FOLDER / f"{number:05d}.json", record, sync=sync, indent=None)
         if data:
             write_whole(self.folder / shard_name(number), data, sync=sync)
         else:
@@ -236,29 +208,6 @@ def _is_sound(shard: Path, sha256: str, changed: int) -> bool:
         return True
     log.warning("%s has changed since it was written. It is written again.", shard)
     return False
-
-
-def made_by_us(folder: Path) -> bool:
-    """Whether a synthesis has written there: a manifest of ours, or where that is damaged what lies beside it."""
-    try:
-        return (folder / ABOUT).is_dir() or "identity" in read_record(folder / MANIFEST)
-    except (OSError, Damaged):
-        return False
-
-
-def _throw_away(folder: Path) -> None:
-    """What was written for a data set, in a folder within its own; what is another's stays, and the folder with it."""
-    if made_by_us(folder) or (folder / SENTENCES).is_dir():
-        _clear(folder, SENTENCES)
-        if not any(folder.iterdir()):
-            folder.rmdir()
-
-
-def _clear(folder: Path, *more: str) -> None:
-    clear(folder, PICTURES)
-    if (folder / "pictures").is_dir() and not any((folder / "pictures").iterdir()):
-        (folder / "pictures").rmdir()
-    clear(folder, (*OURS, *more))
 
 
 def spread(found: Iterable[One], most: int, kind: Callable[[One], Hashable]) -> list[One]:

@@ -23,6 +23,7 @@ from evaluation.suite import Suite
 from evaluation.tasks.cqadupstack import Forum, ForumRetrieval
 from files.items import write_items
 from files.results import read_results, write_results
+from tests.embedders import OnTheCPU
 
 
 def test_a_label_names_all_that_differs(run_folder, tmp_path):
@@ -51,6 +52,7 @@ def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
     assert latex.startswith("% Written by: python -m comparison runs=x\n")
     assert rf"50\% \& a\_b & 1 & \textbf{{{np.mean(values):.2f}}} $\pm$ {np.std(values, ddof=1):.2f} \\" in latex
     assert escaped("a\\b{c}^~") == r"a\textbackslash{}b\{c\}\textasciicircum{}\textasciitilde{}"
+    assert (escaped("[1,2] a"), escaped("*")) == ("{[}1,2] a", "{*}")  # else arguments of the \\\\ before them
 
 
 def test_the_test_over_queries_is_scipys():
@@ -66,7 +68,7 @@ def test_retrieval_is_ranked_by_ndcg_and_tfidf_is_an_arm(run_folder, tmp_path):
     words = [f"word{place}" for place in range(40)]
     suite = Suite([RetrievalTask("found", [f"the {word}" for word in words], [f"a {word} here" for word in words])])
 
-    class Meaningless:
+    class Meaningless(OnTheCPU):
         def embed(self, texts, **_):
             return torch.randn(len(texts), 8, generator=torch.Generator().manual_seed(len(texts)))
 
@@ -99,7 +101,7 @@ def test_a_mean_over_sets_of_queries_is_tested_over_all_queries(run_folder, tmp_
     ]
     suite, score = Suite([ForumRetrieval("cqadupstack", forums)]), "cqadupstack/cosine/map@100"
 
-    class Drawn:
+    class Drawn(OnTheCPU):
         def __init__(self, seed):
             self.seed = seed
 
@@ -141,4 +143,4 @@ def test_config_folders_reach_every_run_before_its_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     said, _ = Running().start(Job("j", ["model=mine", *asked.options], tmp_path / "run"), {}).communicate()
-    assert said.split() == [*asked.options, "live=false", "model=mine", f"output_dir={tmp_path / 'run'}"]
+    assert said.split() == [*asked.options, "model=mine", f"output_dir={tmp_path / 'run'}"]

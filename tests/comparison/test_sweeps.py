@@ -16,14 +16,16 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from comparison import processes as processes
+from comparison.outputs import COMPARISON, ENTRIES
 from comparison.processes import Done, Job, run_all
 from comparison.race import plan, train_all
-from comparison.study import SIGN, Trials
+from comparison.study import Trials, sign_of
 from comparison.sweep import read_words, run
 from comparison.sweep_file import read_sweep
 from comparison.sweep_file import words_of as words_of_values
 from contracts import InputError
 from evaluation.papers import AVERAGES
+from files.ownership import LOCK, write_marker
 from training.checks import check_model_and_data, check_values
 from training.lengths import check_lengths
 from training.stages import forced, stages_of
@@ -65,9 +67,9 @@ for place in ("checkpoints", "stage-open/checkpoints"):
 
 
 @pytest.fixture
-def fake_train(tmp_path, monkeypatch) -> Path:
+def fake_train(tmp_path_factory, monkeypatch) -> Path:
     """In train.py's place: it fails, stops and finishes as it is told."""
-    path = tmp_path / "fake_train.py"
+    path = tmp_path_factory.mktemp("program") / "fake_train.py"
     path.write_text(textwrap.dedent(FAKE), encoding="utf-8")
     monkeypatch.setattr(processes, "TRAIN", path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -156,6 +158,11 @@ def test_a_random_trial_does_not_depend_on_how_many_are_drawn(tmp_path):
     assert 0.012 < drawn[15] < 0.08  # the middle of a logarithmic scale is 0.032
 
 
+def sweep_path(folder: Path) -> Path:
+    """Beside the folder, which may be the output."""
+    return folder.with_name(f"{folder.name}.sweep.yaml")
+
+
 def sweep_file(folder: Path, **more) -> Path:
     content = {
         "program": "train.py",
@@ -165,7 +172,7 @@ def sweep_file(folder: Path, **more) -> Path:
         "parameters": {"model.lr": {"values": [1, 2, 3]}},
         **more,
     }
-    path = folder / "sweep.yaml"
+    path = sweep_path(folder)
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path
 
@@ -180,8 +187,10 @@ def states(words: list[str]) -> list[str]:
 def test_a_sweep_runs_finds_what_is_there_and_goes_on(tmp_path, fake_train, caplog, storage):
     caplog.set_level("INFO")
     words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}", "parallel=2", f"storage={storage}"]
-    jobs = list(trials_of(tmp_path / "sweep.yaml", tmp_path / "another").jobs())
+    jobs = list(trials_of(sweep_path(tmp_path), tmp_path / "another").jobs())
     folders = [tmp_path / "out" / "runs" / job.folder.name for job in jobs]
+    (tmp_path / "out").mkdir()
+    write_marker(tmp_path / "out", COMPARISON, ENTRIES)
     folders[1].mkdir(parents=True)
     (folders[1] / "results.json").write_text('{"scores": {}}', encoding="utf-8")
     assert run(words) == 0
@@ -234,7 +243,7 @@ def test_machines_share_a_journal(tmp_path, monkeypatch):
     others = list(trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs())
     assert len(others) == 2
     assert first.folder not in {job.folder for job in others}
-    os.utime(first.folder / SIGN, (0, 0))
+    os.utime(sign_of(first.folder), (0, 0))
     taken = [job.folder for job in trials_of(path, tmp_path / "out", trials=3, storage="journal").jobs()]
     assert taken == [first.folder, *(job.folder for job in others)]
 
@@ -295,7 +304,7 @@ def test_a_trial_that_another_machine_has_finished_is_not_taken_over(tmp_path, m
     begun = list(first.jobs())
     monkeypatch.setattr("socket.gethostname", lambda: "another")
     for job in begun:
-        os.utime(job.folder / SIGN, (0, 0))
+        os.utime(sign_of(job.folder), (0, 0))
     taken = trials_of(path, tmp_path / "out", storage="journal").jobs()
     assert next(taken).folder == begun[0].folder
     first.record(begun[1], Done(begun[1].name, 1, 1.0, 2, "it broke"))
@@ -361,9 +370,9 @@ def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from files.claims import hold\n"
+            "import sys; from pathlib import Path; from files.ownership import hold\n"
             "assert hold(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()",
-            tmp_path / "out" / ".sweep.held",
+            tmp_path / "out" / LOCK,
         ],
         cwd=ROOT,
         stdin=subprocess.PIPE,
@@ -373,9 +382,9 @@ def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match="another command is at work"):
+        with pytest.raises(InputError, match="another process is at work"):
             run(words)
-    assert len(list(trials_of(tmp_path / "sweep.yaml", tmp_path / "out").jobs())) == 3
+    assert len(list(trials_of(sweep_path(tmp_path), tmp_path / "out").jobs())) == 3
 
 
 def test_values_with_words_of_their_own_are_trials_of_their_own(tmp_path):
@@ -392,7 +401,7 @@ def test_a_damaged_line_of_a_journal_is_told(tmp_path, line):
     first, rest = journal.read_bytes().split(b"\n", 1)
     journal.write_bytes(b"\n".join((first, line, rest)))
     with pytest.raises(InputError, match="wanted the record of a sweep"):
-        trials_of(tmp_path / "sweep.yaml", tmp_path, storage="journal")
+        trials_of(sweep_path(tmp_path), tmp_path, storage="journal")
 
 
 @pytest.mark.parametrize("damage", ["torn", "overwritten", "another program's"])
@@ -407,7 +416,7 @@ def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
     else:
         path.write_bytes(content[: len(content) // 2] if damage == "torn" else content[:8192] + b"x" * 90000)
     with pytest.raises(InputError, match="wanted the record of a sweep") as told:
-        list(trials_of(tmp_path / "sweep.yaml", tmp_path).jobs())
+        list(trials_of(sweep_path(tmp_path), tmp_path).jobs())
     assert "\n" not in str(told.value)
     assert "SQL:" not in str(told.value) + capfd.readouterr().err
 
@@ -416,7 +425,7 @@ def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
 @pytest.mark.parametrize("storage", ["sqlite", "journal"])
 def test_an_output_that_is_a_file_is_told(tmp_path, storage, inside):
     path = sweep_file(tmp_path)
-    with pytest.raises(InputError, match=r"output=.*wanted a folder"):
+    with pytest.raises(InputError, match=r"output=.*(wanted a folder|cannot be written)"):
         trials_of(path, path / "inside" if inside else path, storage=storage)
 
 
@@ -429,6 +438,7 @@ def test_an_output_that_is_a_file_is_told(tmp_path, storage, inside):
     ],
 )
 def test_a_record_that_is_not_ours_is_refused(tmp_path, file, storage, said):
+    write_marker(tmp_path, COMPARISON, ENTRIES)
     (tmp_path / file).write_text("not a database, and long enough to be looked at " * 9, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         trials_of(sweep_file(tmp_path), tmp_path, storage=storage)
@@ -534,6 +544,7 @@ def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
 
 
 def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
+    write_marker(tmp_path, COMPARISON, ENTRIES)
     (tmp_path / "race.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match=r"race\.json: cut short or damaged"):
         plan({"arms": {"a": []}, "seeds": [1]}, {"seconds": 1}, None, tmp_path)

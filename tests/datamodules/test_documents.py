@@ -33,7 +33,7 @@ def ready(data):
 
 def by_document(batch):
     """Document -> its anchors, masked anchors, labels and positives."""
-    n, a = len(batch.documents), len(batch.anchors.lengths) // len(batch.documents)
+    n, a = len(batch.rows), len(batch.anchors.lengths) // len(batch.rows)
     p = len(batch.positives.lengths) // (n * a)
     anchors, positives = sequences_of(batch.anchors), sequences_of(batch.positives)
     masked, labels = sequences_of(batch.anchors, batch.masked_ids), sequences_of(batch.anchors, batch.labels)
@@ -44,7 +44,7 @@ def by_document(batch):
             labels[i * a : (i + 1) * a],
             positives[i * a * p : (i + 1) * a * p],
         )
-        for i, row in enumerate(batch.documents)
+        for i, row in enumerate(batch.rows)
     }
 
 
@@ -90,7 +90,7 @@ def test_two_or_three_ranks_see_what_one_sees(world, passes, documents):
     whole = batches(documents(**passes), 4)
     ranks = [batches(documents(**passes), 4, rank, world) for rank in range(world)]
     for batch, *shares in zip(whole, *ranks, strict=True):
-        assert len({len(share.documents) for share in shares}) == 1
+        assert len({len(share.rows) for share in shares}) == 1
         together = {row: spans for share in shares for row, spans in by_document(share).items()}
         assert together == by_document(batch)
 
@@ -149,7 +149,7 @@ def test_equalised_runs_draw_from_the_same_documents(max_span, window, documents
 
 def test_a_fraction_takes_nested_documents(documents):
     rows = [
-        {row for batch in batches(documents(fraction=fraction, batch_size=1), 100) for row in batch.documents.tolist()}
+        {row for batch in batches(documents(fraction=fraction, batch_size=1), 100) for row in batch.rows.tolist()}
         for fraction in (0.25, 0.5, 1.0)
     ]
     assert [len(some) for some in rows] == [10, 20, 40]
@@ -218,10 +218,10 @@ def test_short_documents_are_counted_with_advice(documents, caplog):
     [
         ({"min_span": 32}, "1 <= min_span <= max_span, got 32, 16"),
         ({"min_document_length": 63}, "63 tokens are too few for 2 anchors of up to 16 tokens, which want 64"),
-        ({"fraction": 0}, "data.fraction: wanted a share"),
+        ({"fraction": 0}, "data.fraction=0: wanted"),
         ({"mlm_probability": 15}, r"data.mlm_probability: wanted a share.*\[0, 1\)"),
-        ({"length_unit": "letters"}, "wanted tokens or words, got 'letters'"),
-        ({"window": "windows"}, "data.window: wanted one of grid, uniform"),
+        ({"length_unit": "letters"}, "data.length_unit='letters': wanted tokens, words"),
+        ({"window": "windows"}, "data.window='windows': wanted grid, uniform"),
         ({"max_length": 5}, "data.max_length: 5 tokens leave 3 for a span"),
         ({"batch_size": 41}, "batch of 41 examples is larger than the data, which has 40"),
         ({"tokenizer": "/nowhere/model"}, "backbone=/nowhere/model: no tokenizer could be loaded"),

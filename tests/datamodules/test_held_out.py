@@ -7,6 +7,7 @@ import pytest
 
 from datamodules.held_out import MOST_QUERIES, AllButHeldOut
 from datamodules.records import Record
+from training.account import account_of
 
 WORDS = [f"word{number}" for number in range(3_000)]
 
@@ -16,11 +17,15 @@ class Rows:
 
     width = 2
 
-    def __init__(self, rows, folder="here", where=None):
+    def __init__(self, rows, folder="here", where=None, made_as=None):
         self.rows, self.folder, self.where = rows, folder, where or (lambda row: row)
+        self.made_as = made_as or (lambda row: "")
 
     def __iter__(self):
-        return (Record(texts, None, f"{self.folder}:{self.where(row)}") for row, texts in enumerate(self.rows))
+        return (
+            Record(texts, None, f"{self.folder}:{self.where(row)}", self.made_as(row))
+            for row, texts in enumerate(self.rows)
+        )
 
     def fingerprint(self):
         return {"rows": json.dumps(self.rows), "folder": self.folder}
@@ -146,7 +151,63 @@ def test_of_one_long_document_its_sections_are_kept_apart(tmp_path):
     assert not set(task.queries) & {title for title, _ in trained}
 
 
-def test_of_a_few_rows_none_is_held_out(tmp_path):
-    source = AllButHeldOut(Rows([("a question", "an answer"), ("another", "one more")]), 0.1, tmp_path)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("a question", "an answer"), ("another", "one more")],
+        [(f"question {row}", f"answer {row}") for row in range(54)],  # five queries are never told apart
+        [("the same question", "the same answer")] * 400,
+        [(f"question {row}", "Yes.") for row in range(400)],  # nothing else could be found
+    ],
+)
+def test_of_a_few_rows_or_texts_none_is_held_out(tmp_path, rows):
+    source = AllButHeldOut(Rows(rows), 0.1, tmp_path)
     assert source.tasks(["", ""]) == []
-    assert len(list(source)) == 2
+    assert len(list(source)) == len(rows)
+    held = source.manifest()["held_out"]
+    assert set(held.values()) - {0} == {held["kept_apart_by"]}
+    assert dict(account_of({"source": {"held_out": held}}))["held out"].startswith("none: ")
+
+
+def test_a_text_is_asked_or_found_but_not_both(tmp_path):
+    rng = random.Random(8)
+    texts = [text(rng, 12) for _ in range(900)]
+    pairs = [(texts[row], texts[row + 1]) for row in range(0, 900, 3)]
+    paraphrases = [*pairs, *((other.upper(), one) for one, other in pairs)]
+    chains = [(texts[row], texts[row + 1]) for row in range(899) if row % 9 < 8]  # neighbouring sentences of documents
+    for name, rows in (("both", paraphrases), ("chains", chains)):
+        source = AllButHeldOut(Rows(rows, name), 0.2, tmp_path)
+        (task,) = source.tasks(["", ""])
+        assert not {one.lower() for one in task.queries} & {one.lower() for one in task.documents}
+        assert len(task.queries) >= len(source.tasks(["", ""])[0].documents) > 30
+        gains = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
+        asked = {
+            (query.lower(), task.documents[one].lower())
+            for query, gain in zip(task.queries, gains, strict=True)
+            for one in gain
+        }
+        assert asked <= {(one.lower(), other.lower()) for one, other in rows}
+        trained = {one.lower() for record in source for one in record.texts}
+        assert not trained & {one.lower() for one in (*task.queries, *task.documents)}
+
+
+def test_of_pairs_of_several_kinds_the_most_frequent_is_scored_and_all_are_held_out(tmp_path):
+    rng, rows = random.Random(9), []
+    for _ in range(120):
+        passage = text(rng, 40)
+        rows += [(text(rng, 3), passage), (passage[:80], passage[90:])]
+    kinds = ("title", "span")
+    source = AllButHeldOut(
+        Rows(rows[:-1], where=lambda row: row // 2, made_as=lambda row: kinds[row % 2]),
+        0.2,
+        tmp_path,
+        columns=(1,),
+    )
+    (task,) = source.tasks(["", ""])
+    asked = set(task.queries)
+    assert asked <= {title for title, _ in rows[::2]}
+    places = {place for place, (title, _) in enumerate(rows[::2]) if title in asked}
+    assert {int(record.where.split(":")[1]) for record in source} == set(range(120)) - places
+    held = source.manifest()["held_out"]
+    assert (held["scored"], held["queries"]) == ("title", len(asked))
+    assert held["rows"] in (2 * len(asked), 2 * len(asked) - 1)

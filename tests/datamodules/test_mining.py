@@ -11,9 +11,9 @@ import pytest
 
 from contracts import InputError
 from datamodules import mine
-from datamodules.mining import Rules, pairs_of
+from datamodules.mining import MiningRules, pairs_of
 from datamodules.mining import mine as mine_with
-from datamodules.nearest import Exact, Indexed
+from datamodules.nearest import ExactSearch, IndexSearch
 from encoders import load_encoder
 from tests.conftest import COMMON, SENTENCES, TOPICS
 from tests.data import data_module, write_rows
@@ -44,7 +44,7 @@ def encoder(tiny_bert, tmp_path_factory):
 
 
 def mined(pairs, anchors, corpus, rules, nearest=None):
-    return mine_with(pairs, anchors, corpus, rules, nearest or Exact(corpus, "cpu"))
+    return mine_with(pairs, anchors, corpus, rules, nearest or ExactSearch(corpus, "cpu"))
 
 
 def command(*words):
@@ -110,7 +110,7 @@ def vectors_of(encoder, pairs):
 def test_blocks_change_nothing_and_a_draw_depends_on_seed_and_anchor_alone(encoder, monkeypatch):
     pairs = pairs_of(PAIRS, SENTENCES)
     vectors = vectors_of(encoder, pairs)
-    rules = Rules(negatives=2, **RULES | {"sampling": "random", "range_max": 12})
+    rules = MiningRules(negatives=2, **RULES | {"sampling": "random", "range_max": 12})
     whole = list(mined(pairs, *vectors, rules))
     monkeypatch.setattr("datamodules.mining.ANCHORS_AT_ONCE", 5)
     monkeypatch.setattr("datamodules.nearest.TEXTS_AT_ONCE", 7)
@@ -126,10 +126,10 @@ def test_an_index_of_faiss_that_looks_everywhere_finds_what_the_comparison_of_al
 ):
     pairs = pairs_of(PAIRS, SENTENCES)
     vectors = vectors_of(encoder, pairs)
-    rules = Rules(negatives=4, **RULES)
+    rules = MiningRules(negatives=4, **RULES)
     whole = list(mined(pairs, *vectors, rules))
     monkeypatch.setattr("datamodules.nearest.AGAIN_AT_ONCE", 5)
-    found = list(mined(pairs, *vectors, rules, Indexed(vectors[1], factory, effort, seed=1)))
+    found = list(mined(pairs, *vectors, rules, IndexSearch(vectors[1], factory, effort, seed=1)))
     assert [one.negatives for one in found] == [one.negatives for one in whole]
     for ours, exact in zip(found, whole, strict=True):
         np.testing.assert_allclose(ours.negative_scores, exact.negative_scores, atol=1e-6)
@@ -138,15 +138,15 @@ def test_an_index_of_faiss_that_looks_everywhere_finds_what_the_comparison_of_al
 def test_an_index_that_looks_at_one_cell_gives_what_is_there_and_no_empty_places(encoder):
     pairs = pairs_of(PAIRS, SENTENCES)
     vectors = vectors_of(encoder, pairs)
-    search = Indexed(vectors[1], "IVF8", 1, seed=1)
-    for one in mined(pairs, *vectors, Rules(negatives=30, **RULES), search):
+    search = IndexSearch(vectors[1], "IVF8", 1, seed=1)
+    for one in mined(pairs, *vectors, MiningRules(negatives=30, **RULES), search):
         assert min(one.negatives, default=0) >= 0
         assert not {*one.negatives} & {*pairs.positives[one.anchor], *pairs.own[one.anchor]}
 
 
 def test_an_anchor_is_no_negative_of_itself(encoder):
     pairs = pairs_of([("bread rises", "dough rises"), ("fog", "rain")], ["bread rises", "fog"])
-    for one in mined(pairs, *vectors_of(encoder, pairs), Rules(negatives=3, **RULES)):
+    for one in mined(pairs, *vectors_of(encoder, pairs), MiningRules(negatives=3, **RULES)):
         assert pairs.anchors[one.anchor] not in [pairs.corpus[place] for place in one.negatives]
 
 
@@ -169,11 +169,11 @@ def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encod
         loaded = load_encoder(encoder, device="cpu")
         embed = loaded.embed
 
-        def counted(texts):
+        def counted(texts, **options):
             seen.extend(texts)
             if len(seen) == cut:
                 raise KeyboardInterrupt
-            return embed(texts)
+            return embed(texts, **options)
 
         loaded.embed = counted
         return {"anchors": loaded, "corpus": loaded}
@@ -213,7 +213,7 @@ def test_who_waits_for_the_search_finds_it_done(encoder, tmp_path):
         np.save(file.output, vectors)
     for number in range(4000):
         (folder / str(number)).touch()  # it takes a moment to remove them, as it does with gigabytes
-    cfg, rules = SimpleNamespace(device="cpu", index=None, seed=1), Rules(negatives=2, **RULES)
+    cfg, rules = SimpleNamespace(device="cpu", index=None, seed=1), MiningRules(negatives=2, **RULES)
     with ThreadPoolExecutor(3) as pool:
         for one in [pool.submit(mine.search, cfg, tmp_path / "out.jsonl", {}, pairs, rules, files) for _ in range(3)]:
             one.result()

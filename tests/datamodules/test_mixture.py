@@ -205,7 +205,7 @@ BAD = [
     ({"of_parts": {"num_workers": 2}}, r"data\.parts\.few\.num_workers: all parts share it"),
     ({"of_parts": {"prompts": {"negative": "x"}}}, r"data\.parts\.few.*no column 'negative'.*question, answer"),
     ({"of_parts": {"prompts": ["a", "b", "c"]}}, r"data\.prompts=\['a', 'b', 'c'\]: wanted 2"),
-    ({"of_parts": {"prompts": 5}}, r"data\.prompts=5: wanted texts"),
+    ({"of_parts": {"prompts": 5}}, r"data\.prompts=5: wanted"),
 ]
 
 

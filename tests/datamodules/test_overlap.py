@@ -25,9 +25,6 @@ class Ids:
         self.ids = np.array([id for document in documents for id in document], dtype=np.uint16)
         self.offsets = np.cumsum([0, *map(len, documents)]).astype(np.int64)
 
-    def verify(self):
-        """There is no file that could be damaged."""
-
 
 def stands_in(needle, document):
     return any(document[i : i + len(needle)] == needle for i in range(len(document) - len(needle) + 1))

@@ -7,7 +7,9 @@ import random
 import pytest
 
 from contracts import InputError
+from contracts.settings import build
 from datamodules.passages import LONGEST, SHORTEST, PassagePairs, pairs_of, passages_of, spans_of
+from datamodules.settings import DocumentData
 from datamodules.sources import Document
 from tests.data import as_rank
 from tests.objectives import settings
@@ -66,7 +68,7 @@ def corpus(path, number=40, title=True):
 def module(path, tmp_path, **keys):
     cache = str(tmp_path / "cache")
     given = {"batch_size": 4, "quiet": True, "path": str(path), "cache_dir": cache, "max_length": 64, **keys}
-    return PassagePairs(**settings("data", "text", **given))
+    return PassagePairs(build(DocumentData, settings("data", "text", **given), "data."))
 
 
 def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
@@ -80,6 +82,19 @@ def test_pairs_of_one_passage_are_of_one_group(tmp_path, tiny_bert):
     assert max(map(len, groups.values())) == 3
     assert all(max(rows) - min(rows) < 3 for rows in groups.values())
     assert set(found["pairs_by_kind"]) == {"title and passage", "neighbouring passages", "spans of a passage"}
+
+
+@pytest.mark.parametrize(("title", "kind"), [(True, "title and passage"), (False, "spans of a passage")])
+def test_no_passage_that_is_found_holds_what_another_query_asks(tmp_path, tiny_bert, title, kind):
+    path = corpus(tmp_path / "corpus.jsonl", title=title)
+    data = as_rank(module(path, tmp_path, tokenizer=str(tiny_bert), held_out_share=0.3), 0, 1)
+    (task,) = data.held_out()
+    relevant = task.relevant or [{row: 1.0} for row in range(len(task.queries))]
+    for query, gain in zip(task.queries, relevant, strict=True):
+        assert not any(query in found for place, found in enumerate(task.documents) if place not in gain)
+    titles = {json.loads(line).get("title") for line in path.read_text().splitlines()}
+    assert (set(task.queries) <= titles) == title
+    assert data.manifest()["source"]["held_out"]["scored"] == kind
 
 
 def test_documents_of_a_few_words_are_refused(tmp_path, tiny_bert):

@@ -9,7 +9,7 @@ import pytest
 
 from contracts import InputError
 from datamodules import corpora, prepare
-from datamodules.corpora import CORPORA, NLI, WIKI, Piece
+from datamodules.corpora import CORPORA, NLI, WIKI, CorpusFile
 from datamodules.prepare import read_words
 from datamodules.record_kinds import QA, SENTENCES, TRIPLETS
 from files.download import File
@@ -144,7 +144,7 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
         (["qa", "quiet=maybe"], "quiet=maybe: wanted true or false"),
         (["qa", "output="], "output= is empty"),
         (["qa", "source=/no/such"], "source=/no/such: no such folder"),
-        (["qa", "output=/dev/null/x"], "output=/dev/null/x: wanted a folder to write in"),
+        (["qa", "output=/dev/null/x"], "output=/dev/null/x: cannot be written"),
     ],
 )
 def test_wrong_words_are_told(words, says, tmp_path, monkeypatch):
@@ -164,5 +164,5 @@ def test_the_table_has_published_numbers_and_public_addresses():
         "yahoo": 681_164,
     }
     assert all(piece.file.url.startswith("https://") for piece in pieces)
-    assert isinstance(pieces[0], Piece)
+    assert isinstance(pieces[0], CorpusFile)
     assert corpora.HUB == "https://huggingface.co"

@@ -12,7 +12,6 @@ from datamodules import docstrings, prepare, pydocs
 from datamodules.docstrings import Module, docstrings_of
 from datamodules.pydocs import PydocsSource, is_held_out, split_summary, summary_pairs, without_repeats, without_task
 from datamodules.record_kinds import QA
-from tests.damage import flip
 from tests.data import RecordSource, batches, data_module, sequences_of
 from training.account import account_of
 
@@ -83,7 +82,7 @@ def site(tmp_path, monkeypatch):
     write("pack/copy.py", *(_docstring(3, j) for j in range(4)), "and more")
     (root / "pack-1.0.dist-info").mkdir()
     monkeypatch.setattr(docstrings, "roots", lambda: [root])
-    monkeypatch.setattr(pydocs, "OF_THE_TASK", {"pack"})
+    monkeypatch.setattr(pydocs, "HELD_OUT_PACKAGES", {"pack"})
     return root
 
 
@@ -126,14 +125,6 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
     assert not set(other.queries) & set(task.queries)
     with pytest.raises(InputError, match=r"data\.held_out_part: wanted 0 to 4.* got 5"):
         make(tmp_path, held_out_part=5)
-
-
-def test_a_damaged_corpus_is_read_anew(site, tmp_path, caplog):
-    before = [*make(tmp_path).texts()]
-    for name in ("documents.jsonl", "pairs.jsonl", "held_out.json", "manifest.json"):
-        flip(next((tmp_path / "cache").glob(f"pydocs-*/{name}")))
-        assert [*make(tmp_path).texts()] == before
-        assert f"{name} has changed since it was written" in caplog.text
 
 
 def test_another_package_leaves_the_task_as_it_is(site, tmp_path):
@@ -233,7 +224,7 @@ def test_too_little_documentation_says_so(site, tmp_path):
 
 
 def test_neighbours_are_held_out_together_and_about_one_in_ten(monkeypatch):
-    monkeypatch.setattr(pydocs, "OF_THE_TASK", {"scipy", *(f"package{i}" for i in range(5000))})
+    monkeypatch.setattr(pydocs, "HELD_OUT_PACKAGES", {"scipy", *(f"package{i}" for i in range(5000))})
     assert {is_held_out(f"scipy.stats._x{i}", 10) for i in range(50)} == {is_held_out("scipy.stats", 10)}
     share = sum(is_held_out(f"package{i}.part", 10) for i in range(5000)) / 5000
     assert 0.08 < share < 0.12

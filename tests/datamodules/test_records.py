@@ -63,6 +63,18 @@ def test_a_header_between_semicolons_is_named_with_what_mends_it(tmp_path):
     ]
 
 
+def test_another_separator_and_a_missing_header_are_said_with_what_mends_them(tmp_path):
+    (tmp_path / "hash.csv").write_text("question#answer\nWhat?#That.\n")
+    said = refused(tmp_path / "hash.csv", QA)
+    assert "the columns are 'question#answer'. This is one column alone. Put commas, semicolons, tabs or bars" in said
+    (tmp_path / "bare.csv").write_text(f"What is it?,{'It is that. ' * 20}\nAnd this?,This.\n")
+    said = refused(tmp_path / "bare.csv", QA)
+    assert said.endswith("The first line is no header. Put one above it: question,answer.")
+    assert len(said) < 400
+    (tmp_path / "bare.jsonl").write_text('{"one": "a"}\n')
+    assert "data.columns=[...]" in refused(tmp_path / "bare.jsonl", QA)
+
+
 @pytest.mark.parametrize(
     ("suffix", "names"), [*zip(["jsonl", "csv.gz", "tsv", "parquet", "json"], [*ALIASES, *ALIASES], strict=False)]
 )

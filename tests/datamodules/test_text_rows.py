@@ -1,21 +1,16 @@
 """Batches hold the rows that their order names, on any number of processes, and the rows' own texts and labels."""
 
 import gzip
-import inspect
 import itertools
 import json
 
 import pytest
 import torch
-import yaml
-from hydra.utils import get_class
-from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 
 from contracts import InputError, NLIBatch, SentenceBatch, TripletBatch
 from datamodules.record_kinds import RELATIONS
 from tests.data import as_rank, data_module, sequences_of, write_rows
-from tests.objectives import CONFIGS
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
 
@@ -26,17 +21,6 @@ def make(name, path, tokenizer, cache, **keys):
 
 def sentence(number):
     return f"{WORDS[number % 10]} and the {WORDS[number // 10 % 10]} {number}"
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "data").glob("*.yaml")))
-def test_a_key_has_its_default_in_yaml_alone(name):
-    config = yaml.safe_load((CONFIGS / "data" / f"{name}.yaml").read_text())
-    for base in config.pop("defaults", ["_self_"])[:-1]:
-        config = yaml.safe_load((CONFIGS / "data" / f"{base}.yaml").read_text()) | config
-    parameters = inspect.signature(get_class(OmegaConf.create(config)._target_)).parameters
-    del config["_target_"]
-    assert set(config) == set(parameters)
-    assert {parameter.default for parameter in parameters.values()} == {inspect.Parameter.empty}
 
 
 def test_sentences(tmp_path, tiny_bert):

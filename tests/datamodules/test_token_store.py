@@ -4,11 +4,9 @@ import hashlib
 import itertools
 import json
 import multiprocessing
-import random
 import shutil
 import time
 import tracemalloc
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from contracts import InputError, NotWritten
-from datamodules import block_sums, records, sources, token_store
+from datamodules import records, sources
 from datamodules.documents import RowsOfDocuments
 from datamodules.record_kinds import PAIRS, QA, SENTENCES, TRIPLETS
 from datamodules.text_rows import Sequences, text_groups
@@ -239,37 +237,25 @@ def test_a_damaged_store_is_built_anew(build, corpus, bpe, tmp_path, damage):
     assert path.read_bytes() == whole
 
 
+@EITHER
 @pytest.mark.parametrize("name", ["ids.bin", "offsets.bin"])
-def test_a_large_store_is_compared_with_its_sums_when_a_block_is_read(corpus, bpe, tmp_path, name, monkeypatch):
-    for module in (block_sums, token_store):
-        monkeypatch.setattr(module, "BLOCK", 64)
-    monkeypatch.setattr(token_store, "AT_ONCE", 0)
-    corpus.write_text("\n".join(LINES * 20))
-    sound = rows(corpus, bpe, tmp_path / "cache")
-    texts = [sound.text(row).tolist() for row in range(len(sound))]
-    path, offsets = sound.directory / name, sound.offsets.tolist()
+def test_a_changed_byte_is_found_by_verify(build, corpus, bpe, tmp_path, name):
+    path = build(corpus, bpe, tmp_path / "cache").directory / name
     whole = path.read_bytes()
     flip(path, at=1.0)
-    store = rows(corpus, bpe, tmp_path / "cache")  # opening reads none of it
-    assert store.text(0).tolist() == texts[0]
-    assert [part.tolist() for part in store.bounds(np.arange(2), 0)] == [offsets[:2], offsets[1:3]]
-    with pytest.raises(InputError, match=rf"{name} has changed between bytes \d+ and \d+: .* builds it anew"):
-        store.bounds(np.arange(len(sound)), 0)
-    again = rows(corpus, bpe, tmp_path / "cache")
-    assert path.read_bytes() == whole
-    assert [again.text(row).tolist() for row in range(len(again))] == texts
+    TokenStore(path.parent)  # opening compares sizes alone
+    with pytest.raises(InputError, match="have changed since they were written"):
+        TokenStore(path.parent, verify=True)
+    path.write_bytes(whole)
+    TokenStore(path.parent, verify=True)
+
+
+def test_verify_builds_a_changed_store_anew(corpus, bpe, tmp_path):
+    path = rows(corpus, bpe, tmp_path / "cache").directory / "ids.bin"
+    whole = path.read_bytes()
     flip(path, at=1.0)
     build_or_open(RecordSource(corpus, SENTENCES), WholeRows(bpe, labelled=False), tmp_path / "cache", verify=True)
-    assert path.read_bytes() == whole, "verify reads all, so that it is built anew at once"
-
-
-def test_the_sums_of_blocks_are_crc32_however_the_pieces_come():
-    data = random.Random(1).randbytes(3 * block_sums.BLOCK + 5)
-    parts = [data[first : first + block_sums.BLOCK] for first in range(0, len(data), block_sums.BLOCK)]
-    found = block_sums.Summing()
-    for piece in (data[:7], data[7 : 2 * block_sums.BLOCK + 9], data[2 * block_sums.BLOCK + 9 :]):
-        found.update(piece)
-    assert found.sums() == [zlib.crc32(part) for part in parts]
+    assert path.read_bytes() == whole
 
 
 def test_leftovers_of_a_killed_build_do_no_harm(corpus, bpe, tmp_path):

@@ -49,7 +49,7 @@ class Witness(pl.Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         self.steps.append(
             {
-                "documents": batch.documents.tolist(),
+                "documents": batch.rows.tolist(),
                 "predicted": int((batch.labels != IGNORED_LABEL).sum()),
                 "batch": by_document(batch),
             }
@@ -67,11 +67,11 @@ class Witness(pl.Callback):
 
 def by_document(batch: SpanBatch) -> dict[int, list[torch.Tensor]]:
     beside = [Ragged(ids, batch.anchors.lengths) for ids in (batch.masked_ids, batch.labels)]
-    found: dict[int, list[torch.Tensor]] = {document: [] for document in batch.documents.tolist()}
+    found: dict[int, list[torch.Tensor]] = {document: [] for document in batch.rows.tolist()}
     for part in (batch.anchors, *beside, batch.positives):
         sequences = part.ids.split(part.lengths.tolist())
-        per_document = len(sequences) // len(batch.documents)
-        for place, document in enumerate(batch.documents.tolist()):
+        per_document = len(sequences) // len(batch.rows)
+        for place, document in enumerate(batch.rows.tolist()):
             found[document].append(torch.cat(sequences[place * per_document : (place + 1) * per_document]))
     return found
 

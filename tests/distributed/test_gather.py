@@ -10,7 +10,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from losses.angle import angle
 from losses.contrastive import Contrast, Guide, info_nce, nt_xent
+from losses.cosent import cosent
+from losses.directions import DIRECTIONS, contrast_in_directions
 from losses.gather import gather_plain, gather_rows, global_mean
 from losses.metric_learning import metric_loss
 from losses.tokens import masked_lm_sum
@@ -43,9 +46,18 @@ def own_groups() -> Tensor:
     return torch.tensor([0, 1, 0, 2, 1, 0]).chunk(world)[rank]
 
 
+def own_scores() -> Tensor:
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    return torch.tensor([0.1, 0.9, 0.5, 0.5, 1.0, 0.0]).chunk(world)[rank]
+
+
 def two_hard(anchors: Tensor, positives: Tensor, third: Tensor) -> Contrast:
     negatives = torch.stack([third, third.flip(1)], 1).flatten(0, 1)
     return info_nce(anchors, positives, negatives, temperature=0.1, hard_negative_weight=0.8, groups=own_groups())
+
+
+def in_directions(anchors: Tensor, positives: Tensor, third: Tensor, **options: object) -> Contrast:
+    return contrast_in_directions(anchors, positives, third, temperature=0.1, **options)
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -61,6 +73,14 @@ LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "info_nce guided": lambda a, b, c: info_nce(a, b, c, temperature=0.1, guide=Guide([c, a, b])).loss,
     "left out": lambda a, b, c: nt_xent(a, b, temperature=0.1, guide=Guide([b, c])).left_out + 0 * a.sum(),
     "info_nce two hard": lambda a, b, c: two_hard(a, b, c).loss,
+    "four directions": lambda a, b, c: in_directions(a, b, c, directions=DIRECTIONS).loss,
+    "four directions, groups": lambda a, b, c: in_directions(a, b, c, directions=DIRECTIONS, groups=own_groups()).loss,
+    "four directions, guided": lambda a, b, c: (
+        in_directions(a, b, c, directions=DIRECTIONS, guide=Guide([c.detach(), a.detach(), b.detach()])).loss
+    ),
+    "cosent": lambda a, b, c: cosent(a, b, own_scores(), temperature=0.1),
+    "angle": lambda a, b, c: angle(a, b, own_scores(), temperature=0.1),
+    "symmetric": lambda a, b, c: in_directions(a, b, c, directions=DIRECTIONS[:2], partition="per_direction").loss,
     "accuracy": lambda a, b, c: nt_xent(a, b, temperature=0.1).accuracy + 0 * a.sum(),
     "NTXentLoss": lambda a, b, c: metric_loss("NTXentLoss", temperature=0.1)(a, b),
     "mined": lambda a, b, c: metric_loss("TripletMarginLoss", "MultiSimilarityMiner")(a, b),

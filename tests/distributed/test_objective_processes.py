@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from contracts import NLIBatch, ScoredPairBatch, SentenceBatch, TripletBatch
+from losses.directions import DIRECTIONS
 from tests.decoders import save_decoder
 from tests.distributed import steps
 from tests.distributed.steps import assert_same_step, stepped, stepping
@@ -67,7 +68,10 @@ CASES = {
     "simcse unsupervised": ("simcse", {"temperature": 0.5, "pooling": "mean"}, sentences),
     "simcse pairs": ("simcse", SUPERVISED | {"exclude_same_anchor": True}, pairs),
     "simcse triplets": ("simcse", SUPERVISED | {"hard_negative_weight": 1.0}, triplets),
+    "pairs in four directions": ("pairs", {"temperature": 0.5, "directions": list(DIRECTIONS)}, triplets),
     "simcse guided, by prefixes": ("simcse", SUPERVISED | {"guide": "itself", "matryoshka": [32, 8]}, triplets),
+    "cosent": ("cosent", {"temperature": 0.5}, sroberta),
+    "angle by prefixes": ("angle", {"temperature": 0.5, "matryoshka": [32, 8]}, sroberta),
     "sroberta by prefixes": ("sroberta", {"matryoshka": [32, 8]}, sroberta),
     "sbert_nli by prefixes": ("sbert_nli", {"matryoshka": [32, 8], "matryoshka_weights": [1.0, 2.0]}, sbert_nli),
     "simcse recomputed": ("simcse", SUPERVISED | {"token_budget": 20, "recompute": "on"}, triplets),

@@ -565,17 +565,14 @@ def test_products_in_16_bits_leave_weights_and_vectors_in_32(minilm_path):
     """Truth: transformers under autocast."""
     encoder = load_encoder(minilm_path)
     encoder.normalize = False
-    whole, precision = encoder.embed(TEXTS), encoder.description["precision"]
-    encoder.embeds_in = torch.bfloat16
+    whole = encoder.embed(TEXTS)
     model = transformers.AutoModel.from_pretrained(minilm_path)
     with torch.autocast("cpu", torch.bfloat16):
         expected = mean_by_transformers(model, encoder.tokenizer, TEXTS, encoder.max_length)
-    found = encoder.embed(TEXTS)
+    found = encoder.embed(TEXTS, autocast=torch.bfloat16)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected.float(), atol=2e-2, rtol=0)
     assert (found - whole).abs().max() > 1e-4
-    assert (precision, encoder.description["precision"]) == ("fp32", "bf16")
-    encoder.embeds_in = None
     assert torch.equal(encoder.embed(TEXTS), whole)
 
 
@@ -640,9 +637,8 @@ def test_importing_the_package_is_light():
 )
 def test_a_bar_is_drawn_on_a_terminal_only(tiny_mlm, monkeypatch, terminal, asked, drawn):
     encoder = load_encoder(tiny_mlm)
-    encoder.progress = asked
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    with encoder._progress(10) as progress:
+    with encoder._progress(10, asked) as progress:
         assert progress.bar.disable is not drawn
 
 

@@ -134,8 +134,7 @@ def test_a_folder_that_is_cut_is_cut_by_stock_sentence_transformers(tiny_bert, t
     export_onnx(tmp_path / "graph", ours, int8=False)  # compares its vectors with the encoder's
 
 
-@pytest.mark.parametrize("compat", ["null", "3"])
-def test_vectors_of_length_1_are_cut_and_then_brought_to_length_1(tiny_bert, tmp_path, compat):
+def test_vectors_of_length_1_are_cut_and_then_brought_to_length_1(tiny_bert, tmp_path):
     """Truth: what stock sentence-transformers cuts of vectors that are not normalised, divided by its length."""
     library = pytest.importorskip("sentence_transformers")
     encoder = built("sroberta", tiny_bert, normalize=True).encoder
@@ -144,8 +143,7 @@ def test_vectors_of_length_1_are_cut_and_then_brought_to_length_1(tiny_bert, tmp
     export_whole(encoder, tmp_path / "raw")
     raw = library.SentenceTransformer(str(tmp_path / "raw"), device="cpu", truncate_dim=8).encode(LEFT)
     wanted = raw / np.linalg.norm(raw, axis=1, keepdims=True)
-    words = (f"run={tmp_path / 'whole'}", f"output={tmp_path / 'cut'}", "truncate=8", f"compat={compat}")
-    run_here("export", run, Keys, words)
+    run_here("export", run, Keys, (f"run={tmp_path / 'whole'}", f"output={tmp_path / 'cut'}", "truncate=8"))
     stock = library.SentenceTransformer(str(tmp_path / "cut"), device="cpu")
     np.testing.assert_allclose(stock.encode(LEFT), wanted, atol=1e-6)
     ours = load_encoder(tmp_path / "cut")
@@ -175,7 +173,6 @@ def export_whole(encoder, folder):
     [
         (["truncate=33"], "the vectors have 32 numbers"),
         (["truncate=0"], "wanted 1 to 32"),
-        (["truncate=8", "compat=3"], "would give whole vectors without a word"),
     ],
 )
 def test_a_cut_that_cannot_be_is_refused(tiny_bert, tmp_path, words, message):

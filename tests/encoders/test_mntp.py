@@ -86,7 +86,7 @@ def test_a_model_that_reads_one_way_fills_no_gaps(decoder):
     with pytest.raises(InputError, match=r"fills gaps from both sides.*attention=bidirectional"):
         built("declutr", decoder, mlm_weight=1.0)
     alone = built("declutr", decoder)
-    assert alone.hparams.mlm_weight == 0
+    assert alone.mlm_weight == 0
     assert "no MLM, the contrastive loss alone" in alone.settled["model.mlm_weight"]
 
 

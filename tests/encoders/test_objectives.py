@@ -10,6 +10,7 @@ import transformers
 
 from contracts import InputError, NLIBatch, Ragged, ScoredPairBatch, SentenceBatch, TripletBatch
 from export.sentence_transformers import export_encoder
+from losses.directions import DIRECTIONS
 from tests.objectives import built
 
 LEFT = ["The ferry leaves the harbour.", "Rain fell on the orchard for three days.", "Bread rises.", "Old maps.", "A"]
@@ -71,6 +72,33 @@ def test_sroberta_is_the_librarys_cosine_similarity_loss(tiny_bert, tmp_path):
     loss = losses.CosineSimilarityLoss(other)([other.tokenize(LEFT), other.tokenize(RIGHT)], SCORES)
     loss.backward()
     torch.testing.assert_close(found["loss"], loss, atol=1e-6, rtol=1e-5)
+    assert_same_gradients(gradients, other)
+
+
+@pytest.mark.parametrize(("name", "library"), [("cosent", "CoSENTLoss"), ("angle", "AnglELoss")])
+def test_ranked_scores_are_the_librarys(tiny_bert, tmp_path, name, library):
+    model = built(name, tiny_bert, temperature=0.1, **OFF)
+    losses, other = oracle(model, tmp_path)
+    found, gradients = step(model, ScoredPairBatch(*ragged(model, LEFT, RIGHT), SCORES, ROWS))
+    loss = getattr(losses, library)(other, scale=10)([other.tokenize(LEFT), other.tokenize(RIGHT)], SCORES)
+    loss.backward()
+    torch.testing.assert_close(found["loss"], loss, atol=1e-5, rtol=1e-5)
+    assert_same_gradients(gradients, other)
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_pairs_in_four_directions_are_the_librarys_multiple_negatives_ranking(tiny_bert, tmp_path, columns):
+    model = built("pairs", tiny_bert, directions=list(DIRECTIONS), temperature=0.1, **OFF)
+    losses, other = oracle(model, tmp_path)
+    texts = [LEFT, RIGHT, THIRD, DAMAGED][:columns]
+    negatives = [text for row in zip(*texts[2:], strict=True) for text in row]
+    views = [*ragged(model, LEFT, RIGHT, *([negatives] if negatives else [])), None][:3]
+    found, gradients = step(model, TripletBatch(*views, torch.arange(5), ROWS))
+    directions = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
+    ranking = losses.MultipleNegativesRankingLoss(other, scale=10, directions=directions)
+    loss = ranking([other.tokenize(column) for column in texts], torch.zeros(5))
+    loss.backward()
+    torch.testing.assert_close(found["loss"], loss, atol=1e-5, rtol=1e-5)
     assert_same_gradients(gradients, other)
 
 
@@ -294,7 +322,7 @@ def test_a_weight_without_hard_negatives_is_refused(tiny_bert):
 
 @pytest.mark.parametrize("temperature", [0, -0.1, math.inf, math.nan])
 def test_a_temperature_that_cannot_be_is_refused(tiny_bert, temperature):
-    with pytest.raises(InputError, match=r"model\.temperature=.*above 0"):
+    with pytest.raises(InputError, match=r"model\.temperature=.*wanted more than 0"):
         built("simcse", tiny_bert, temperature=temperature)
 
 

@@ -219,14 +219,13 @@ def pooler_outputs(folder):
         return torch.cat([model(**one).pooler_output for one in inputs])
 
 
-@pytest.mark.parametrize("compat", [None, 3])
-def test_the_shipped_layer_gives_the_pooler_output_of_transformers_and_is_exported(with_pooler, compat, tmp_path):
+def test_the_shipped_layer_gives_the_pooler_output_of_transformers_and_is_exported(with_pooler, tmp_path):
     expected = pooler_outputs(with_pooler)
     encoder = load_encoder(with_pooler, pooling="pooler_output")
     torch.testing.assert_close(encoder.embed(TEXTS), expected, atol=1e-5, rtol=0)
     assert encoder.description["pooling"] == "pooler_output"
     assert (expected - load_encoder(with_pooler, pooling="cls").embed(TEXTS)).abs().max() > 0.1
-    folder = export_encoder(tmp_path / "out", **parts_of(encoder), compat=compat)
+    folder = export_encoder(tmp_path / "out", **parts_of(encoder))
     for pooling in (None, "cls", "pooler_output"):
         torch.testing.assert_close(load_encoder(folder, pooling=pooling).embed(TEXTS), expected, atol=1e-5, rtol=0)
     library = pytest.importorskip("sentence_transformers")

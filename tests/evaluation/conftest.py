@@ -10,17 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.embedders import OnTheCPU
+
 SHARED = Path(os.environ.get("SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
-class BagOfWords:
+class BagOfWords(OnTheCPU):
     """A word's vector is drawn from its own hash, a sentence's is the mean: the same in any batch, on any rank."""
 
     def __init__(self, width: int = 32) -> None:
         self.width = width
         self.calls: list[list[str]] = []
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed(self, texts: Sequence[str], **_: object) -> Tensor:
         self.calls.append(list(texts))
         return torch.stack([torch.stack([self._word(word) for word in text.split()]).mean(0) for text in texts])
 

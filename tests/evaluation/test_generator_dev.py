@@ -41,7 +41,7 @@ def test_the_published_perplexity_counts_every_batch_alike():
 
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_selection_is_accuracy_in_percent_minus_ten_perplexities(batch_size):
-    scores = GeneratorDev().run(Writer(batch_size), intervals=True).values
+    scores = GeneratorDev().score(Writer(batch_size), intervals=True).values
     assert list(scores) == [f"generator-dev/{metric}" for metric in ("accuracy", "perplexity", "selection")]
     assert scores["generator-dev/accuracy"] == 75.0
     perplexity = scores["generator-dev/perplexity"]
@@ -49,13 +49,13 @@ def test_selection_is_accuracy_in_percent_minus_ten_perplexities(batch_size):
 
 
 def test_intervals_hold_the_value_and_shrink_with_more_texts():
-    few = GeneratorDev().run(Writer(), intervals=True).intervals
+    few = GeneratorDev().score(Writer(), intervals=True).intervals
     many = estimates(HeldOutTexts(np.tile(LOSSES, 50), np.tile(TOKENS, 50), np.tile(RIGHT, 50), None), "x")
     for (low, high), estimate in zip(few.values(), many, strict=True):
         less, more = estimate.interval()
         assert less <= estimate.value <= more
         assert more - less < (high - low) / 3
-    assert GeneratorDev().run(Writer(), intervals=False).intervals == {}
+    assert GeneratorDev().score(Writer(), intervals=False).intervals == {}
 
 
 def test_a_model_that_writes_is_scored_without_tables_and_by_name():

@@ -10,6 +10,7 @@ from torch import Tensor
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
 from tests.data import Options
+from tests.embedders import OnTheCPU
 
 STS = {  # Spearman of the cosine x 100 as published; sickr is SICK-R's test rows, sickr-all is what MTEB scores
     "sts12": {"sts12/all/spearman": 72.37},
@@ -28,13 +29,13 @@ DOMAIN = {
 }
 
 
-class SentenceTransformers:
+class SentenceTransformers(OnTheCPU):
     def __init__(self, path: str) -> None:
         from sentence_transformers import SentenceTransformer
 
         self.model = SentenceTransformer(path, device="cpu")
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed(self, texts: Sequence[str], **_: object) -> Tensor:
         return self.model.encode(list(texts), batch_size=64, convert_to_tensor=True, show_progress_bar=False)
 
 

@@ -24,6 +24,7 @@ from evaluation.tasks.relatedness import (
 )
 from evaluation.vectors import embed_pool
 from tests.data import Options
+from tests.embedders import OnTheCPU
 
 CPU = torch.device("cpu")
 
@@ -97,13 +98,13 @@ def slow_predict(model: nn.Module, x: Tensor) -> np.ndarray:
         return np.dot(model(x).numpy(), np.arange(1, 6))
 
 
-class Doubles:
+class Doubles(OnTheCPU):
     """An embedder of float64 rows: what the reference and the task are both given."""
 
     def __init__(self, width: int) -> None:
         self.width = width
 
-    def embed(self, texts: list[str]) -> Tensor:
+    def embed(self, texts: list[str], **_: object) -> Tensor:
         def word(text: str) -> np.ndarray:
             return np.random.default_rng(sum(map(ord, text))).standard_normal(self.width)
 

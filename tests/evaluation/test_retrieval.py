@@ -10,6 +10,7 @@ from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
 from evaluation.tasks import retrieval
 from tests.data import Options
+from tests.embedders import OnTheCPU
 
 RNG = np.random.default_rng(3)
 WORDS = np.array([f"w{i}" for i in range(60)])
@@ -96,8 +97,8 @@ def test_a_table_is_the_same_task(bag_of_words, tmp_path):
 
 
 def test_a_collapsed_encoder_finds_nothing():
-    class Same:
-        def embed(self, texts):
+    class Same(OnTheCPU):
+        def embed(self, texts, **_):
             return torch.full((len(texts), 384), 0.1)
 
     values = Suite([TASK]).run(Same(), intervals=True).values
@@ -106,8 +107,8 @@ def test_a_collapsed_encoder_finds_nothing():
 
 
 def test_vectors_that_are_not_finite_find_nothing(bag_of_words, caplog):
-    class Broken:
-        def embed(self, texts):
+    class Broken(OnTheCPU):
+        def embed(self, texts, **_):
             vectors = bag_of_words.embed(texts)
             vectors[[text == QUERIES[0] for text in texts]] = float("nan")
             return vectors

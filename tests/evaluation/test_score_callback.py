@@ -11,6 +11,7 @@ from torch import nn
 
 from contracts import PairTask
 from evaluation.callback import FinalScores, ScoreCallback
+from tests.embedders import OnTheCPU
 from training.callbacks.checkpoints import RunCheckpoints
 from training.callbacks.telemetry import is_last_step
 
@@ -27,7 +28,7 @@ def task(name: str, seed: int) -> PairTask:
 FINAL, DURING = [task("stsb", 0), task("stsb-dev", 1)], [task("stsb-dev", 1)]
 
 
-class Encoder(nn.Module):
+class Encoder(OnTheCPU, nn.Module):
     """Bytes to vectors. ``embed`` draws random numbers and depends on the mode, to show who looks after both."""
 
     def __init__(self) -> None:
@@ -35,14 +36,16 @@ class Encoder(nn.Module):
         self.table, self.drop = nn.EmbeddingBag(256, 16, mode="mean"), nn.Dropout(0.5)
         self.frozen = nn.Dropout().eval()
         self.modes: list[bool] = []
+        self.types: list[torch.dtype | None] = []
 
     def forward(self, texts):
         ids = [torch.tensor(list(text.encode())) for text in texts]
         return self.drop(self.table(nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=32)))
 
-    def embed(self, texts):
+    def embed(self, texts, *, autocast=None, **_):
         torch.rand(3)
         self.modes.append(self.drop.training)
+        self.types.append(autocast)
         return self(texts)
 
 
@@ -99,13 +102,9 @@ def test_scores_before_during_and_at_the_end(tmp_path, caplog):
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", None), ("bf16", torch.bfloat16)])
 def test_the_precision_is_that_of_scoring_alone(precision, dtype):
-    module, seen = Toy(), []
-    module.encoder.embeds_in = None
-    embed = module.encoder.embed
-    module.encoder.embed = lambda texts: seen.append(module.encoder.embeds_in) or embed(texts)
+    module = Toy()
     ScoreCallback(FINAL, precision=precision).score(module)
-    assert set(seen) == {dtype}
-    assert module.encoder.embeds_in is None
+    assert set(module.encoder.types) == {dtype}
 
 
 @pytest.mark.parametrize(("every", "at_start", "steps"), [(None, True, [0]), (0, False, []), (4, False, [4])])

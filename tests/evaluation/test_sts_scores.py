@@ -18,6 +18,7 @@ from evaluation.task import How
 from evaluation.tasks.sts import Similarity
 from evaluation.vectors import embed_pool
 from tests.data import Options
+from tests.embedders import OnTheCPU
 
 PAIRS = "sts12,sts12@senteval,sts13,sts14,sts15,sts16,stsb-dev,stsb,sickr,sickr-all"
 ORACLES = {"spearman": spearmanr, "pearson": pearsonr}
@@ -99,11 +100,11 @@ def test_each_distinct_sentence_is_encoded_once(data_root, bag_of_words):
     assert set(encoded) == {text for texts in suite.sentences().values() for text in texts}
 
 
-class Collapsed:
+class Collapsed(OnTheCPU):
     def __init__(self, value: float) -> None:
         self.value = value
 
-    def embed(self, texts):
+    def embed(self, texts, **_):
         return torch.full((len(texts), 8), self.value)
 
 
@@ -118,8 +119,8 @@ def test_a_collapsed_encoder_scores_zero_and_says_so(data_root, caplog, value):
 
 
 def test_one_broken_vector_counts_as_no_similarity(caplog):
-    class OneNaN:
-        def embed(self, texts):
+    class OneNaN(OnTheCPU):
+        def embed(self, texts, **_):
             return torch.tensor([[float("nan") if text == "x" else len(text), 1.0] for text in texts])
 
     task = PairTask("stsb", ["a", "bb", "x", "dddd"], ["eee", "ff", "g", "h"], np.array([1.0, 5, 0, 3]), ["stsb"] * 4)
@@ -135,8 +136,8 @@ def test_a_suite_names_a_task_once(data_root):
 
 
 def test_an_embedder_of_the_wrong_shape_is_named():
-    class Flat:
-        def embed(self, texts):
+    class Flat(OnTheCPU):
+        def embed(self, texts, **_):
             return torch.zeros(len(texts))
 
     with pytest.raises(ValueError, match=r"wanted \(2, width\) for 2 texts, got \(2,\)"):

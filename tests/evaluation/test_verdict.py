@@ -154,6 +154,12 @@ def test_the_sentence_says_what_was_found_and_what_words_alone_find(gain, words,
     assert above["sentence"].endswith("TF-IDF: 92.0, above both.")
 
 
+def test_weights_that_the_headline_chose_are_said_to_be():
+    sides = retrieval({NDCG: queries(400, 0.2)})
+    assert judge(*sides, best_of=5)["sentence"].endswith("400 queries, the best of 5 scorings, so a little too good).")
+    assert "best of" not in judge(*sides, best_of=1)["sentence"]
+
+
 def test_less_perplexity_is_better():
     name, rng = "generator-dev/perplexity", np.random.default_rng(0)
     items = ItemScores({}, {}, {}, {}, {name: rng.normal(30, 1, 1000)}, {}, {name: rng.normal(90, 1, 1000)}, {})
@@ -185,6 +191,12 @@ STS = ["sts12/all/spearman", "stsb/cosine/pearson", "stsb/cosine/spearman", "sts
         (STS, None, ["sts12/all/spearman", "stsb/cosine/spearman"]),
         (["sts-avg7/all/spearman", *STS], None, ["sts-avg7/all/spearman"]),
         (STS[3:], None, STS[3:]),
+        (STS, STS[3], ["sts12/all/spearman", "stsb/cosine/spearman"]),  # by which the weights were chosen
+        ([*STS, "faq-dev/cosine/ndcg@10"], None, ["sts12/all/spearman", "stsb/cosine/spearman"]),
+        (["stsb-dev/cosine/spearman", "stsb@64/cosine/spearman"], "stsb-dev/cosine/spearman", STS[3:]),
+        (["stsb@senteval/cosine/spearman", *STS[3:]], None, ["stsb@senteval/cosine/spearman"]),
+        (["sts-avg7/all/spearman", *STS], "sts-avg7/all/spearman", ["sts-avg7/all/spearman"]),
+        (["stsb/geometry/alignment", "stsb/geometry/uniformity"], None, None),  # lower ones are better
         (["pydocs/cosine/mrr", NDCG], None, [NDCG]),
         (["pydocs/cosine/mrr", "pydocs/cosine/recall@10"], None, ["pydocs/cosine/mrr"]),
         (["mr/default/accuracy", "transfer-avg7/default/accuracy"], None, ["transfer-avg7/default/accuracy"]),

@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import AutoModel, T5Model
 
-from contracts import InputError
 from encoders import load_encoder
 from encoders.tiny import write_tiny_t5
 from export.sentence_transformers import export_encoder
@@ -139,13 +138,3 @@ def test_a_prompt_before_the_text_goes_with_it(t5, tmp_path):
     assert ours.prompt == "query: "
     theirs = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(ours.embed(TEXTS).numpy(), theirs, atol=1e-5, rtol=0)
-
-
-def test_what_the_old_layout_cannot_say_is_refused(t5, tmp_path):
-    for prompt, pooling in ((PROMPT, "mean"), (None, "first_decoder")):
-        with pytest.raises(InputError, match=r"needs sentence-transformers 5\.6"):
-            export(built("gense", t5, prompt=prompt, pooling=pooling), tmp_path / "encoder", compat=3)
-    assert list(tmp_path.iterdir()) == []
-    built("gense", t5, prompt=None, pooling="mean")
-    export(built("gense", t5, prompt=None, pooling="mean"), tmp_path / "encoder", compat=3)
-    assert load_encoder(tmp_path / "encoder").pooling == "mean"

@@ -18,7 +18,7 @@ from encoders.pooling import POOLERS
 from export.__main__ import Keys, run
 from export.sentence_transformers import export_encoder
 from export.transformers_folder import export_transformers, use_of_transformers
-from files.claims import MARK
+from files.ownership import MARKER
 from tests.export.texts import TORTURE
 from tests.forks import run_command
 from tests.in_process import run_here
@@ -72,13 +72,11 @@ def small_files(folder: Path) -> dict:
 @pytest.mark.slow
 def test_the_published_minilm_in_out_and_in_again(minilm_path, tmp_path):
     """And the example of a transformers folder's card, where neither this project nor its modules are there."""
-    folders = [minilm_path]
-    for compat in ("null", "3"):
-        one, two = tmp_path / f"one{compat}", tmp_path / f"two{compat}"
-        command(f"run={minilm_path}", f"output={one}", f"compat={compat}")
-        command(f"run={one}", f"output={two}", f"compat={compat}")
-        assert small_files(one) == small_files(two)
-        folders.append(two)
+    one, two = tmp_path / "one", tmp_path / "two"
+    command(f"run={minilm_path}", f"output={one}")
+    command(f"run={one}", f"output={two}")
+    assert small_files(one) == small_files(two)
+    folders = [minilm_path, two]
     plain = tmp_path / "plain"
     command(f"run={minilm_path}", f"output={plain}", "format=transformers")
     card = (plain / "README.md").read_text()
@@ -107,7 +105,7 @@ def test_what_a_folder_says_is_kept(tiny_mlm, tmp_path):
     folder = an_export(tmp_path / "a", tiny_mlm, pooling="avg_top2", prompts=prompts, normalize=True, similarity="dot")
     command(f"run={folder}", f"output={tmp_path / 'b'}")
     before, after = small_files(folder), small_files(tmp_path / "b")
-    assert {name for name in after if after[name] != before.get(name)} == {"README.md", MARK}
+    assert {name for name in after if after[name] != before.get(name)} == {"README.md", MARKER}
     assert before.keys() == after.keys() - {"README.md"}
 
 
@@ -166,16 +164,15 @@ def test_the_command_as_it_is_typed(tiny_mlm, tmp_path):
         (["run={encoder}"], "output is not set"),
         (["run={encoder}", "output={encoder}"], "is what is to be exported"),
         (["run={encoder}", "output={tmp}/new", "format=pickle"], "format='pickle': wanted sentence_transformers"),
-        (["run={encoder}", "output={tmp}/new", "compat=4"], "compat=4 is unknown"),
         (
-            ["run={encoder}", "output={tmp}/new", "compat=3", "format=transformers"],
+            ["run={encoder}", "output={tmp}/new", "similarity=dot", "format=transformers"],
             "format=sentence_transformers alone",
         ),
         (["run={encoder}", "output={tmp}/new", "similarity=cos"], "one of cosine, dot"),
         (["run={encoder}", "output={tmp}/new", "pooling=median"], "pooling='median' is unknown"),
         (["run={tmp}/nothing", "output={tmp}/new"], "no such file or folder"),
         (["run={encoder}", "output={tmp}/file"], "this is a file"),
-        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "holds years.txt"),
+        (["run={encoder}", "output={tmp}/thesis", "overwrite=true"], "not empty (years.txt)"),
         (["run={encoder}", "output={tmp}/file/deeper"], "cannot be written ("),
         (["run={vectors}", "output={tmp}/new"], "is word vectors"),
     ],
@@ -212,7 +209,7 @@ def test_a_pickle_in_a_folder_is_never_opened(tiny_bert, tmp_path, where):
     """Weights as version 2 left them, pickled: another program may hide in them."""
     from encoders.pooling import TanhHead
 
-    folder = an_export(tmp_path / "a", tiny_bert, pooling="cls", head=TanhHead(32, seed=1), compat=3)
+    folder = an_export(tmp_path / "a", tiny_bert, pooling="cls", head=TanhHead(32, seed=1))
     (folder / where / "model.safetensors").unlink()
     torch.save({"weight": Evil(tmp_path / "ran")}, folder / where / "pytorch_model.bin")
     with pytest.raises(InputError):

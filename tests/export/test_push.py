@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from files.claims import MARK
+from files.ownership import MARKER
 from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,7 +109,7 @@ def test_everything_of_the_folder_is_committed_once_and_private(hub, tiny_mlm, t
             (large,) = [body for method, path, body, _ in hub.requests if (method, path) == ("PUT", "/large")]
             assert hashlib.sha256(large).hexdigest() == value["oid"]
             sent[value["path"]] = large
-    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name != MARK]
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name != MARKER]
     assert sent == {str(path.relative_to(tmp_path / "out")): path.read_bytes() for path in files}
 
 

@@ -68,9 +68,8 @@ def backbone(request):
     return base_model(request.getfixturevalue(request.param))
 
 
-@pytest.mark.parametrize("compat", [None, 3])
 @pytest.mark.parametrize("pooling", OF_THE_TRUNK)
-def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooling, compat, tmp_path):
+def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooling, tmp_path):
     transformer, tokenizer = backbone
     folder = export_encoder(
         tmp_path / "encoder",
@@ -78,14 +77,13 @@ def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooli
         tokenizer=tokenizer,
         pooling=pooling,
         max_length=128,
-        compat=compat,
     )
     expected = by_transformers(transformer, tokenizer, TORTURE, pooling, 128)
     np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("normalize", "compat"), [(False, None), (True, None), (True, 3)])
-def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, compat, tmp_path):
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, tmp_path):
     transformer, tokenizer = backbone
     head = TanhHead(32, seed=5, std=0.3)
     with torch.no_grad():
@@ -98,7 +96,6 @@ def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, c
         head=head,
         normalize=normalize,
         max_length=128,
-        compat=compat,
     )
     pooled = by_transformers(transformer, tokenizer, TORTURE, "cls", 128)
     expected = np.tanh(pooled @ head.linear.weight.detach().numpy().T + head.linear.bias.detach().numpy())
@@ -126,11 +123,10 @@ def test_leading_and_trailing_blanks_stay_part_of_the_text(tiny_mlm, tmp_path):
     assert np.abs(plain - blanks).max() > 1e-3
 
 
-@pytest.mark.parametrize("compat", [None, 3])
-def test_nothing_is_missing_random_or_warned_about(tiny_mlm, tmp_path, caplog, compat):
+def test_nothing_is_missing_random_or_warned_about(tiny_mlm, tmp_path, caplog):
     transformer, tokenizer = base_model(tiny_mlm)
     folder = export_encoder(
-        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64, compat=compat
+        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64
     )
     caplog.clear()  # opening the masked LM without its head was reported
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
@@ -249,7 +245,6 @@ def test_a_failed_export_leaves_the_earlier_one(tiny_mlm, tmp_path, monkeypatch)
         ),
         ({"similarity": "cos"}, "one of cosine, dot"),
         ({"max_length": 0}, "positive number of tokens, got 0"),
-        ({"compat": 2}, "compat=2 is unknown"),
     ],
 )
 def test_a_wrong_option_is_named(tiny_mlm, tmp_path, change, message):
@@ -263,7 +258,7 @@ def test_a_wrong_option_is_named(tiny_mlm, tmp_path, change, message):
 def test_a_folder_of_something_else_is_not_overwritten(tiny_mlm, tmp_path):
     transformer, tokenizer = base_model(tiny_mlm)
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match=r"holds thesis\.txt, which no command of this project wrote"):
+    with pytest.raises(InputError, match=r"not empty \(thesis\.txt\)"):
         export_encoder(tmp_path, transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=32)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
@@ -285,8 +280,6 @@ def test_a_published_encoder_survives_the_round_trip(minilm_path, tmp_path):
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_layout_is_the_one_that_version_6_writes(backbone, normalize, tmp_path):
     """The library opens our folder, saves it, and the small files are the same but for versions."""
-    from sentence_transformers.util.deprecated_import import DEPRECATED_MODULE_PATHS
-
     transformer, tokenizer = backbone
     head = TanhHead(32, seed=5)
     ours = export_encoder(
@@ -308,11 +301,8 @@ def test_the_layout_is_the_one_that_version_6_writes(backbone, normalize, tmp_pa
 
     mine, theirs = files(ours), files(tmp_path / "theirs")
     top = mine["config_sentence_transformers.json"]
-    assert top.pop("requirements") == {"sentence-transformers": ">=5.4.0"}  # they never write it, and read it
+    assert top.pop("requirements") == {"sentence-transformers": ">=6.0.0"}  # they never write it, and read it
     for side in (mine, theirs):
         side["config_sentence_transformers.json"].pop("__version__")
         side["sentence_bert_config.json"].pop("model_kwargs", None)  # they save a pooler of random weights instead
-    for module in mine["modules.json"]:  # theirs of now have places that versions before 6 do not know
-        place, _, kind = module["type"].rpartition(".")
-        module["type"] = f"{DEPRECATED_MODULE_PATHS.get(place, place)}.{kind}"
     assert mine == theirs

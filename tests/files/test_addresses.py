@@ -10,10 +10,14 @@ import fsspec
 import pytest
 
 from contracts import InputError
+from evaluation.own.words import own_tasks
+from export.texts_of import open_texts
 from files import addresses
 from files.listing import list_files, local
 from files.manifest import describe_files
 from files.rows import Row, read_rows
+from synthesis.task_spec import read_spec_file
+from tests.data import Options
 from tests.forks import run_command
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -130,7 +134,7 @@ def test_a_download_that_breaks_off_leaves_nothing_that_is_taken_for_the_file(we
 WRONG = [
     ("s3://no-such-bucket-is-here/t.txt", {}, ["there is no bucket no-such-bucket-is-here"]),
     ("URL/t.jsn", {}, ["there is no t.jsn in s3://", "Did you mean t.jsonl?"]),
-    ("URL/t.jsonl", {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, ["not shown to us", "aws configure"]),
+    ("URL/t.jsonl", {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, ["no access", "aws configure"]),
     ("gs://bucket/t.txt", {}, ["gs:// needs gcsfs", "pip install 'contrastive-encoders[gcs]'"]),
     ("http://127.0.0.1:9/t.txt", {}, ["no answer", "Check the network"]),
     ("ftp://host/t.txt", {}, ["no address that can be read", "hf://, s3://, gs://"]),
@@ -155,8 +159,32 @@ def test_what_is_wrong_is_one_sentence_that_says_how_to_mend_it(address, env, ex
     assert "rename" not in said.lower()
 
 
+def test_tasks_specs_and_texts_at_an_address_are_those_of_the_same_files_here(bucket, tmp_path):
+    files = {
+        "tasks.yaml": "mine: {kind: retrieval, path: beir}\n",  # seen from where the YAML file lies
+        "beir/corpus.jsonl": '{"_id": "d", "text": "an answer"}\n{"_id": "e", "text": "another"}\n',
+        "beir/queries.jsonl": '{"_id": "q", "text": "a question"}\n',
+        "beir/qrels/test.tsv": "query-id\tcorpus-id\tscore\nq\te\t1\n",
+        "spec.yaml": "task_name: t\nlabels: {'1': {instruction: 'Write: \"', counter_labels: []}}\n",
+        "texts.txt": "one\ntwo\n",
+    }
+    here = tmp_path / "here"
+    for name, text in files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(text)
+        bucket.system.pipe(f"{bucket.name}/{name}", text.encode())
+    for word in ("tasks.yaml", "beir"):
+        remote, local_one = (own_tasks(f"{root}/{word}")[0] for root in (bucket.url, here))
+        assert remote.name == local_one.name
+        assert remote.read(Options())[0].texts_to_match == local_one.read(Options())[0].texts_to_match
+        assert [file["path"] for file in remote.manifest()["files"]] == [
+            f"{bucket.url}/beir/{name}" for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
+        ]
+    assert read_spec_file(f"{bucket.url}/spec.yaml") == read_spec_file(here / "spec.yaml")
+    assert list(open_texts(f"{bucket.url}/texts.txt", None).windows(9, lambda _: True)) == [(0, ["one", "two"])]
+
+
 def test_the_commands_read_addresses(bucket, tmp_path):
-    """Pairs to mine, texts to embed and tasks to score stand at an address; the records name it."""
     pairs = [{"anchor": f"about number {i}", "positive": f"what number {i} is about"} for i in range(20)]
     bucket.system.pipe(f"{bucket.name}/pairs.jsonl", "".join(json.dumps(one) + "\n" for one in pairs).encode())
     words = ["-m", "preview", "data=triplets", f"data.path={bucket.url}/pairs.jsonl", "batches=1"]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from contracts import InputError, NotWritten
-from files.manifest import describe_files, is_as_left, leave_sums, sha256_of
+from files.manifest import describe_files, sha256_of
 from files.whole import build_once, link_whole, unfinished, whole_file, whole_folder, write_whole
-from tests.damage import flip, full_disk
+from tests.damage import full_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = pytest.mark.parametrize(("whole", "content"), [(whole_file, None), (whole_folder, "inside")])
@@ -176,20 +176,6 @@ def test_a_disk_that_cannot_be_written_is_the_users_to_solve(tmp_path):
     for number, kind in ((errno.ENOSPC, NotWritten), (errno.EROFS, InputError)):  # status 1, status 2
         with pytest.raises(kind, match=rf"cannot write here \({os.strerror(number)}\)"):
             build_once(tmp_path / "name", lambda folder: False, build)
-
-
-def test_a_change_in_a_folder_is_told(tmp_path, caplog):
-    write_whole(tmp_path / "a", "one")
-    assert not is_as_left(tmp_path, "b")
-    leave_sums(tmp_path)
-    assert is_as_left(tmp_path, "a")
-    assert caplog.text == ""
-    flip(tmp_path / "a")
-    assert not is_as_left(tmp_path, "a")
-    assert "a has changed since it was written. It is built anew." in caplog.text
-    write_whole(tmp_path / "a", "one")
-    flip(tmp_path / "sums.json")
-    assert not is_as_left(tmp_path, "a")
 
 
 def test_a_second_name_is_the_same_file(tmp_path):

@@ -84,7 +84,7 @@ def test_a_command_that_cannot_be_composed(words, expected, command, tmp_path):
 
 VALUES = [
     ("model.temperature=hot", ["model.temperature='hot'", "a number"]),
-    ("model.temperature=0", ["model.temperature=0", "above 0"]),
+    ("model.temperature=0", ["model.temperature=0", "more than 0"]),
     ("model.mask_anchors_for_contrast=3", ["mask_anchors_for_contrast", "true or false"]),
     ("batch_size=six", ["batch_size='six'", "a whole number"]),
     ("batch_size=2.5", ["batch_size=2.5"]),
@@ -271,7 +271,7 @@ def test_a_file_is_no_output_folder(tiny_run, command, corpus_file):
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(refused, tmp_path):
     words = ["model.lr=1e30", "checkpoint.every_n_steps=1", "max_steps=5"]
-    assert not lacking(refused(words, status=1), ["loss of step 2 is NaN", "documents", "last good checkpoint"])
+    assert not lacking(refused(words, status=1), ["loss of step 2 is NaN", "rows", "last good checkpoint"])
     saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == 1
     assert all(weight.isfinite().all() for weight in saved["state_dict"].values())

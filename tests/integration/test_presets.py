@@ -53,3 +53,14 @@ def test_without_tables_nothing_is_said_of_a_suite_that_is_empty(words, command,
     done = command(*words, *nothing, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
     assert "no scores of" not in done.err
+
+
+@pytest.mark.parametrize(("suite", "said"), [([], False), (["evaluation.suite=sts"], True)])
+def test_beside_tasks_of_ones_own_no_tables_are_missed_that_nobody_asked_for(suite, said, words, command, tmp_path):
+    tasks = tmp_path / "mine.csv"
+    tasks.write_text("query,document\n" + "".join(f"what is {n},it is {n}\n" for n in range(9)))
+    own = [f"evaluation.tasks={tasks}", "evaluation.during=[]", "monitor=null"]
+    done = command(*words, *own, *suite, f"output_dir={tmp_path / 'run'}")
+    assert done.status == 0, done.err
+    assert ("evaluation.data_root is not set: no scores of sts." in done.err) == said
+    assert "mine/cosine/ndcg@10" in read_results(tmp_path / "run" / "results.json")["scores"]

@@ -150,6 +150,7 @@ OWN = {  # what stands in the module: the target, what is said of it
     "raises": ("x = 1\n\nx / 0", "mine.callbacks.Own", ["ZeroDivisionError", "callbacks.py, line 3"]),
     "imports": ("import not_there", "mine.callbacks.Own", ["'not_there'", "callbacks.py, line 1"]),
     "module": ("class Own: ...", "mine.calbacks.Own", ["'mine.calbacks'"]),
+    "kind": ("class Own: ...", "mine.callbacks.Own", ["mine.callbacks.Own is no Callback", "Lightning's"]),
     "exits": ("import sys\n\nsys.exit(3)", "mine.callbacks.Own", ["SystemExit", "callbacks.py, line 3"]),
 }
 
@@ -186,7 +187,9 @@ def test_a_class_of_ones_own_that_is_no_objective_or_data_is_refused(target, gro
 
 def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "callbacks.py").write_text("class Own: ...")
+    (tmp_path / "mine" / "callbacks.py").write_text(
+        "import pytorch_lightning\n\n\nclass Own(pytorch_lightning.Callback): ..."
+    )
     monkeypatch.syspath_prepend(tmp_path)
     stop = {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "monitor": "train/loss"}
     check_targets(OmegaConf.create({"callbacks": {"stop": stop}}))

@@ -48,7 +48,7 @@ def verdict_in(folder):
     return read_results(folder / "results.json")["verdict"]
 
 
-def test_a_run_that_made_it_better_says_by_how_much_everywhere(better):
+def test_a_run_that_made_it_better_says_by_how_much_everywhere(words, better, command):
     folder, outcome = better
     results, verdict = read_results(folder / "results.json"), verdict_in(folder)
     assert (verdict["outcome"], verdict["scores"], verdict["items"]) == ("better", [SCORE], 80)
@@ -61,6 +61,8 @@ def test_a_run_that_made_it_better_says_by_how_much_everywhere(better):
     said = rf"Better: nDCG@10 of mine {number} -> {number} \({number}, 95 % interval {number} to {number}, 80 queries\)"
     assert re.match(rf"{said}\. TF-IDF: {number}\.$", verdict["sentence"])
     assert verdict["to_try"] == []
+    again = command(*words, f"output_dir={folder}")
+    assert (again.status, "is finished" in again.err, verdict["sentence"] in again.err) == (0, True, True)
     assert verdict["sentence"] in outcome.out
     assert escaped(verdict["sentence"]) in (folder / "encoder" / "README.md").read_text(encoding="utf-8")
     items = read_items(folder / "items.npz")
@@ -71,7 +73,7 @@ def test_a_run_that_made_it_better_says_by_how_much_everywhere(better):
     ("rate", "outcome", "begin", "shown"),
     [
         ("1e-9", "not told apart", "Cannot be told apart: ", "400 examples are few: give more, data.path="),
-        ("3", "worse", "Worse: ", "The score fell from the first scoring on: learn more slowly, model.lr=1.0e+00."),
+        ("3", "worse", "Worse: ", "More than half of the score is gone: learn far more slowly, model.lr=3.0e-02."),
     ],
 )
 def test_a_run_that_did_not_says_so_and_what_to_try(rate, outcome, begin, shown, words, better, command, tmp_path):

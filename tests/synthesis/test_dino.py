@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from synthesis.decoding.continuations import Sampled
-from synthesis.recipes.dino import Job, x1_units, x2_units
+from synthesis.decoding.continuations import Continuation
+from synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units
 from synthesis.task_spec import parse_spec
 from tests.synthesis.settings import filters, retry
 from tests.synthesis.settings import plan as plan_of
@@ -30,7 +30,7 @@ FIRST = parse_spec({"task_name": "t", "labels": {name: {"instruction": f'{name} 
 def answer(prompt, sample, closed=0.7):
     """A function of the key and the sample, as the decoder's is."""
     draw = random.Random(repr((prompt.key, sample)))
-    return Sampled(prompt, sample, f" text {draw.randrange(4)}", draw.random() < closed, draw.randrange(1, 9))
+    return Continuation(prompt, sample, f" text {draw.randrange(4)}", draw.random() < closed, draw.randrange(1, 9))
 
 
 def run(job, *, shuffle=0, at_once=3, closed=0.7):
@@ -48,9 +48,9 @@ def run(job, *, shuffle=0, at_once=3, closed=0.7):
                 break
             under_way += [answer(prompt, sample, closed) for sample in prompt.samples]
         if not under_way:
-            return shards, most
+            return [shard for shard in shards if shard], most
         most = max(most, len(job.groups))
-        shards += job.take(under_way.pop(draw.randrange(len(under_way))))
+        shards.append(job.take(under_way.pop(draw.randrange(len(under_way)))))
 
 
 def content(shards):
@@ -62,7 +62,7 @@ def content(shards):
 
 def x2_job(plan, texts=7, shard_size=3, missing=None, spec=SPEC):
     names = [f"x1 {n}" for n in range(texts)]
-    return Job(spec, plan, x2_units(spec, names), shard_size, sizes(texts, shard_size, missing))
+    return DinoShardBuilder(spec, plan, x2_units(spec, names), shard_size, sizes(texts, shard_size, missing))
 
 
 def sizes(units, shard_size, missing=None):
@@ -136,11 +136,13 @@ def test_counts_add_up():
 @pytest.mark.parametrize("strategy", ["overgenerate", "retry"])
 def test_an_input_without_room_is_counted_and_not_tried_again(strategy):
     job = x2_job(plan_of(strategy=strategy, per_label=2, max_tries=5), texts=1)
-    shards = []
-    for prompt in job.prompts():
-        for sample in prompt.samples:
-            shards += job.take(Sampled(prompt, sample, "", False, 0, "the prompt has 300 tokens"))
-    assert shards[0].counts()["1"] == {"samples": 2, "accepted": 0, "rejected": {"no room in the context": 2}}
+    answers = (
+        Continuation(prompt, sample, "", False, 0, "the prompt has 300 tokens")
+        for prompt in job.prompts()
+        for sample in prompt.samples
+    )
+    *_, shard = map(job.take, answers)
+    assert shard.counts()["1"] == {"samples": 2, "accepted": 0, "rejected": {"no room in the context": 2}}
 
 
 def test_first_sentences_are_split_evenly_over_the_labels():
@@ -148,14 +150,16 @@ def test_first_sentences_are_split_evenly_over_the_labels():
     assert Counter(unit.labels[0].name for unit in units) == {"a": 5_000, "b": 5_000, "c": 5_000}
     uneven = Counter(unit.labels[0].name for unit in x1_units(FIRST, 8))
     assert uneven == {"a": 3, "b": 3, "c": 2}
-    job = Job(FIRST, plan_of(per_label=1, max_tries=1), x1_units(FIRST, 8), 3, sizes(8, 3))
+    job = DinoShardBuilder(FIRST, plan_of(per_label=1, max_tries=1), x1_units(FIRST, 8), 3, sizes(8, 3))
     shards, _ = run(job, closed=1.0)
     assert sorted(len(list(shard.entries())) for shard in shards) == [2, 3, 3]
     assert all(entry["text_b"] is None for shard in shards for entry in shard.entries())
 
 
 def test_the_same_random_numbers_are_never_used_twice():
-    first = [prompt.key for prompt in Job(FIRST, plan_of(), x1_units(FIRST, 30), 3, sizes(30, 3)).prompts()]
+    first = [
+        prompt.key for prompt in DinoShardBuilder(FIRST, plan_of(), x1_units(FIRST, 30), 3, sizes(30, 3)).prompts()
+    ]
     second = [prompt.key for prompt in x2_job(plan_of(), texts=30, missing=range(10)).prompts()]
     assert len({*first, *second}) == len(first) + len(second)
 

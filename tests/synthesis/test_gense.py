@@ -15,7 +15,7 @@ from prompts import DIRECTIONS, parse_prompts
 from synthesis.decoding.discriminator import Discriminator
 from synthesis.recipes.gense import GenseStage
 from synthesis.sentences.preparation import Prepared
-from synthesis.shards.stage import Progress, close_stage, run_stage
+from synthesis.shards.stage import ProgressListener, close_stage, run_stage
 from synthesis.triplet_recipe import close_scored
 from tests.synthesis.commands import rows_of
 from tests.synthesis.settings import decoding
@@ -57,7 +57,7 @@ def stage_of(folder, texts, *, shard_size=4, rows=None, token_budget=32_768, can
 
 
 def written(stage, model, ranks=Ranks()):  # noqa: B008  a tuple
-    run_stage(stage, model, ranks, Progress())
+    run_stage(stage, model, ranks, ProgressListener())
     close_stage(stage, close_scored)
     return rows_of(stage.folder)
 
@@ -93,12 +93,12 @@ def test_neither_batches_nor_shards_nor_processes_change_a_row(tmp_path, model):
     assert written(stage_of(tmp_path / "budget", texts, shard_size=30, token_budget=150), model) == alone
     two = stage_of(tmp_path / "two", texts)
     for rank in (1, 0):
-        run_stage(two, model, Ranks(rank, 2), Progress())
+        run_stage(two, model, Ranks(rank, 2), ProgressListener())
         assert two.missing() == ([number for number in range(0, 8, 2)] if rank else [])
     assert rows_of(two.folder) == alone
 
 
-class Killed(Progress):
+class Killed(ProgressListener):
     """Ends the process, as it were, when it has written so many shards."""
 
     def __init__(self, after):
@@ -111,7 +111,7 @@ class Killed(Progress):
 
 
 def test_what_a_kill_leaves_is_completed_and_comes_out_the_same(tmp_path, model, monkeypatch):
-    monkeypatch.setattr("synthesis.recipes.gense.AT_ONCE", 8)
+    monkeypatch.setattr("synthesis.recipes.gense.SENTENCES_PER_BATCH", 8)
     texts = sentences(30)
     whole = stage_of(tmp_path / "whole", texts)
     written(whole, model)
@@ -165,7 +165,7 @@ def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed):
         with pytest.raises(KeyboardInterrupt):
             run_stage(cut, model, Ranks(), Killed(after))
     for rank in (1, 0):
-        run_stage(two, model, Ranks(rank, 2), Progress())
+        run_stage(two, model, Ranks(rank, 2), ProgressListener())
     for other in (cut, two, few):
         written(other, model)
         same = [
@@ -182,7 +182,7 @@ def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused(tmp_path, mod
     stage = stage_of(tmp_path, sentences(2))
     stage.prompts = parse_prompts(FOUND | {"discrimination": words}, "pieces", "test")
     with pytest.raises(InputError, match=r"generator=toy-t5-v1.1: the tokenizer's first ids"):
-        run_stage(stage, model, Ranks(), Progress())
+        run_stage(stage, model, Ranks(), ProgressListener())
 
 
 def test_at_work_the_numbers_stay_what_they_were():

@@ -12,12 +12,12 @@ import pytest
 
 from command.children import run_ranks
 from command.processes import Ranks
-from files import claims
-from synthesis.decoding.continuations import Sampled
-from synthesis.shards import progress
-from synthesis.shards.progress import Bar, Lines, choose_progress
-from synthesis.shards.stage import Progress
-from synthesis.shards.store import Heartbeat, SynthesisFailed
+from synthesis.decoding.continuations import Continuation
+from synthesis.shards import heartbeat, progress
+from synthesis.shards.heartbeat import Heartbeat
+from synthesis.shards.progress import ProgressBar, ProgressLog, choose_progress
+from synthesis.shards.stage import ProgressListener
+from synthesis.shards.store import SynthesisFailed
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -28,7 +28,7 @@ def run(shown, clock, answers, groups):
     shown.begin(stage, groups)
     for done, (seconds, label, text, tokens) in enumerate(answers, start=1):
         clock.now += seconds
-        sampled = Sampled(SimpleNamespace(key=("x2", 0, label)), 0, text, closed=True, tokens=tokens)
+        sampled = Continuation(SimpleNamespace(key=("x2", 0, label)), 0, text, closed=True, tokens=tokens)
         shown.took(sampled, SimpleNamespace(groups_done=done))
     shown.end()
 
@@ -42,9 +42,9 @@ def clock(monkeypatch):
 
 def test_a_line_has_rates_yields_and_the_time_that_is_left(clock, caplog):
     caplog.set_level("INFO")
-    run(Lines(Ranks()), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 100)
+    run(ProgressLog(Ranks()), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 100)
     assert [record.getMessage() for record in caplog.records] == []  # 1 % at a time: minutes have not passed
-    run(Lines(Ranks(1, 4)), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 8)
+    run(ProgressLog(Ranks(1, 4)), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 8)
     assert [record.getMessage() for record in caplog.records] == [
         "sts-x2 (process 1 of 4: its own part): 12 %, 1 of 8 prompts, 0.0 accepted/s, 0 tokens/s, yield 1:100%, "
         "time left 02:55",
@@ -55,22 +55,22 @@ def test_a_line_has_rates_yields_and_the_time_that_is_left(clock, caplog):
 
 def test_lines_are_few_when_it_is_fast_and_come_still_when_it_is_slow(clock, caplog):
     caplog.set_level("INFO")
-    run(Lines(Ranks()), clock, [(0.01, "1", "good", 10)] * 1_000, 1_000)
+    run(ProgressLog(Ranks()), clock, [(0.01, "1", "good", 10)] * 1_000, 1_000)
     assert caplog.records == []
-    run(Lines(Ranks()), clock, [(1, "1", "good", 10)] * 1_000, 1_000)
+    run(ProgressLog(Ranks()), clock, [(1, "1", "good", 10)] * 1_000, 1_000)
     shares = [int(re.search(r"(\d+) %", record.getMessage())[1]) for record in caplog.records]
     assert shares == list(range(5, 105, 5))
     caplog.clear()
-    run(Lines(Ranks()), clock, [(60, "1", "good", 10)] * 15, 100_000)
+    run(ProgressLog(Ranks()), clock, [(60, "1", "good", 10)] * 15, 100_000)
     assert len(caplog.records) == 3, "every five minutes"
 
 
 def test_a_bar_needs_a_terminal_and_somebody_to_look_at_it(monkeypatch):
     for terminal, quiet, rank, wanted in (
-        (True, False, 0, Bar),
-        (False, False, 0, Lines),
-        (True, True, 0, Progress),
-        (False, False, 1, Progress),
+        (True, False, 0, ProgressBar),
+        (False, False, 0, ProgressLog),
+        (True, True, 0, ProgressListener),
+        (False, False, 1, ProgressListener),
     ):
         monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         assert type(choose_progress(Ranks(rank, 2), quiet=quiet)) is wanted
@@ -80,7 +80,7 @@ def test_a_bar_that_is_closed_shows_all_that_was_done(clock, monkeypatch, capsys
     for name in ("COLUMNS", "LINES"):  # a bar is cut at the width of its terminal
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(progress.time, "monotonic", iter(1000 + place / 100 for place in range(100)).__next__)
-    run(Bar(), clock, [(0, "1", "good", 10), (0, "1", "good", 10), (0, "0", "", 30)], 3)
+    run(ProgressBar(), clock, [(0, "1", "good", 10), (0, "1", "good", 10), (0, "0", "", 30)], 3)
     last = capsys.readouterr().err.split("\r")[-1]
     assert "3/3" in last
     assert "yield 1:100% 0:0%" in last
@@ -112,18 +112,18 @@ def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
 
 
 def test_a_process_that_has_gone_silent_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "EVERY", 0.01)
+    monkeypatch.setattr(heartbeat, "SECONDS_BETWEEN", 0.01)
     with Heartbeat(tmp_path, 0, 3) as ours, Heartbeat(tmp_path, 1, 3):
         ours.watch(tmp_path, [1, 2, 4])  # the wait begins: there is no sign of process 2, but it may come
         assert (tmp_path / ".shards" / "alive-1").exists()
-        ours.waiting_since -= claims.SILENCE + 60
+        ours.waiting_since -= heartbeat.SECONDS_OF_SILENCE + 60
         ours.watch(tmp_path, [1, 4])  # of process 1, which is alive
         with pytest.raises(SynthesisFailed, match=r"shards 2, 5 of process 2 of 3 are missing"):
             ours.watch(tmp_path, [1, 2, 5])
         silent = tmp_path / ".shards" / "alive-2"
         silent.touch()
         ours.watch(tmp_path, [2])
-        before = silent.stat().st_mtime - claims.SILENCE - 60
+        before = silent.stat().st_mtime - heartbeat.SECONDS_OF_SILENCE - 60
         os.utime(silent, (before, before))
         with pytest.raises(SynthesisFailed, match="no sign of life has come from there for 24"):
             ours.watch(tmp_path, [2])

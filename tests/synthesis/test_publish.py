@@ -11,7 +11,7 @@ import yaml
 
 from contracts import InputError
 from datamodules.record_kinds import PAIRS
-from files.claims import MARK
+from files.ownership import MARKER
 from synthesis.report import publish as publish_module
 from synthesis.report.afterwards import Afterwards
 from synthesis.report.cards import write_label_card
@@ -66,7 +66,7 @@ def test_datasets_loads_both_configurations(source, tmp_path):
     found = {str(path.relative_to(tmp_path / "hub")) for path in (tmp_path / "hub").rglob("*") if path.is_file()}
     parquet = {"shard-00000.parquet", "shard-00001.parquet", "shard-00002.parquet", "x1/shard-00000.parquet"}
     beside = {"README.md", "manifest.json", "report.md"}
-    assert found == parquet | beside | {f"x1/{name}" for name in beside} | {MARK}
+    assert found == parquet | beside | {f"x1/{name}" for name in beside} | {MARKER}
     front = yaml.safe_load((tmp_path / "hub" / "README.md").read_text(encoding="utf-8").split("---\n")[1])
     assert [one["data_files"][0]["path"] for one in front["configs"]] == ["shard-*.parquet", "x1/shard-*.parquet"]
 
@@ -89,7 +89,7 @@ def test_what_is_in_the_way_stays(source, tmp_path):
         read_manifest(tmp_path / "hub")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "manifest.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="is no publication"):
+    with pytest.raises(InputError, match="no command of this project made it"):
         publish(source, tmp_path / "other", overwrite=True)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from synthesis.report.gense_report import write_triplet_report
 from synthesis.report.report import Encoder, write_report
-from synthesis.report.wall import Shown, data_of, draw_wall
+from synthesis.report.wall import ReportText, data_of, draw_wall
 from synthesis.rules.triplet_rules import Rules
 from synthesis.shards.store import ShardStore, read_manifest
 from synthesis.triplet_recipe import take_triplets
@@ -143,7 +143,7 @@ def test_a_page_of_two_examples(tmp_path):
 
 
 def test_the_wall_holds_what_a_page_has_room_for():
-    accepted = (Shown("句" * 400, f"{n}{'文' * 400}", LABELS[n % 3], "accepted") for n in range(6000))
+    accepted = (ReportText("句" * 400, f"{n}{'文' * 400}", LABELS[n % 3], "accepted") for n in range(6000))
     refused = ({"x1": None, "text": f"{n} {'لا' * 150}", "label": "1", "why": f"{n % 7}"} for n in range(60_000))
     tracemalloc.start()
     found = draw_wall(accepted, refused, LABELS, 0)

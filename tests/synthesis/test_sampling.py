@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from synthesis.decoding.sampling import Candidates, candidates, digest, philox, pick, uniforms
+from synthesis.decoding.sampling import Candidates, candidates, digest, pick, uniforms
 
 
 def distribution(found: Candidates, vocabulary: int) -> torch.Tensor:
@@ -113,23 +113,6 @@ def test_logits_that_are_not_numbers_are_told_apart():
 
 
 # ------------------------------------------------------------------------------- random numbers
-
-
-@pytest.mark.parametrize(
-    ("counter", "key", "answer"),
-    [  # kat_vectors of Random123
-        ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
-        ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
-        (
-            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
-            [0xA4093822, 0x299F31D0],
-            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
-        ),
-    ],
-)
-def test_philox_gives_the_known_answers(counter, key, answer):
-    words = philox(np.array(counter, dtype=np.uint64)[:, None], key[0] | key[1] << 32)
-    assert words[:, 0].tolist() == answer
 
 
 def test_a_number_depends_on_seed_key_sample_and_position_alone():

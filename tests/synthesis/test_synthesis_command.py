@@ -15,7 +15,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from command import processes
 from contracts import InputError
-from files import claims
+from synthesis.shards import heartbeat
 from tests.forks import TRAIN, run_command
 from tests.guide import GUIDE, commands_of
 from tests.synthesis.commands import by_two, here, rows_of, start
@@ -171,7 +171,7 @@ def test_interrupted_it_leaves_what_is_whole(place, tmp_path):
 
 def test_overwrite_takes_nothing_away_from_a_folder_of_others(place, tmp_path):
     (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(InputError, match=r"it holds README\.md and no manifest\.json"):
+    with pytest.raises(InputError, match=r"README\.md.* no command of this project made it"):
         here(*x2(place, tmp_path), "overwrite=true")
     assert (tmp_path / "README.md").read_text() == "mine"
 
@@ -230,8 +230,8 @@ def test_a_process_whose_partner_was_not_started_gives_up(rank, place, tmp_path,
 def test_a_process_that_outlives_its_partner_names_the_missing_shards_and_the_command_that_goes_on(
     place, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(claims, "EVERY", 0.2)
-    monkeypatch.setattr(claims, "SILENCE", 2.0)
+    monkeypatch.setattr(heartbeat, "SECONDS_BETWEEN", 0.2)
+    monkeypatch.setattr(heartbeat, "SECONDS_OF_SILENCE", 2.0)
     many = place / "to-outlive.txt"
     many.write_text("".join(f"sentence {n}\n" for n in range(40)))
     words = x2(place, tmp_path / "out", f"input={many}", "shard_size=2", "max_new_tokens=6", "overwrite=true")
@@ -313,7 +313,7 @@ WRONG = [
     (["recipe=dino_x1", "input=null", "num_x1=2"], "num_x1=2: wanted at least 3"),
     (["recipe=dino_x1", "input=null", "per_label=3"], "per_label=3: that is second sentences per first one"),
     (["recipe=dino_x2", "annotate=0"], "annotate=0"),
-    (["recipe=dino_x2", "publish=EMPTY"], "is no publication"),
+    (["recipe=dino_x2", "publish=EMPTY"], "this is a file"),
     (["recipe=dino_x2", "encoder=./none"], "encoder=./none: no such file or folder"),
     (["recipe=dino_x1", "input=null", "encoder=FOLDER"], "holds no such pairs"),
     (["recipe=dino_x2", "input=EMPTY"], "the file is empty"),

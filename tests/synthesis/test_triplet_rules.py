@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contracts import InputError
-from synthesis.rules.triplet_rules import AGREE, COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, Tally, judge
+from synthesis.rules.triplet_rules import AGREE, COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, RuleCounts, judge
 from synthesis.rules.triplets import filter_shards, find_scored
 from tests.synthesis.settings import rules
 
@@ -93,7 +93,7 @@ def test_the_surest_candidate_that_is_no_copy_stands_for_a_row():
 
 
 def test_counts_say_what_every_rule_leaves_out():
-    tally = Tally()
+    tally = RuleCounts()
     for p in (0.3, 0.6, 0.85, 0.9, 0.99, 1.0):
         tally.add(judge(row(p_e=p), rules()))
     tally.add(judge(row(premise="short", p_e=0.3), rules()))
@@ -109,7 +109,7 @@ def test_rows_counted_at_a_threshold_are_those_that_it_takes(threshold, agree):
     """Also where the discriminator cannot decide: at one half it says "true", of a contradiction too."""
     rows = [row(p_e=p, p_c=q) for p in (0.3, 0.5, 0.6, 0.95) for q in (0.05, 0.4, 0.5, 0.7)]
     rows.append(row(entailment="short", p_e=0.95, p_c=0.05))
-    tally = Tally()
+    tally = RuleCounts()
     for one in rows:
         tally.add(judge(one, rules(agree=agree)))
     tally.add(judge(row(p_e=None, p_c=None), rules(agree=agree, threshold=None)))  # not judged: none takes it

@@ -29,7 +29,7 @@ DAMAGED = (
     "ids*",
     "offsets*",
     "metrics.csv",
-    "identity",
+    ".contrastive-encoders.json",
     "manifest.json",
     "shard-*",
     "*.progress",

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.forks import ROOT, TRAIN, Started
+from tests.forks import ROOT, Started
 from tests.torture.jobs import Job
 
 LONGEST = 240.0  # seconds; beyond that it hangs
@@ -37,8 +37,7 @@ class Running:
             MARK: str(os.getpid()),
         }
         if job.processes == 1:
-            words = [*job.command(), *["live=false"] * (job.target == TRAIN)]  # and curve.png, which a test leaves out
-            self.fork = Started(job.target, words, folder, **env)
+            self.fork = Started(job.target, job.command(), folder, **env)
             self.number = int(self.fork.process.pid or 0)
             return
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115

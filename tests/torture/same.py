@@ -12,10 +12,10 @@ from tests.integration.curves import without_times
 
 # Who is at work, where and when; how often something was begun
 UNLIKE = re.compile(
-    r"(^|/)(\.hydra/(lock.*|hydra\.yaml)|[^/]*\.lock|\.?[^/]*at-work[^/]*|lock|alive-\d+|previous\.ckpt|curve\.png|[^/]*\.html"
-    r"|README\.md|report\.md|(runs|trials)\.jsonl|study\..*|[^/]*\.db[^/]*|\.sentences/.*|\.sweep\.held|comparison\.json|pictures/.*)$"
+    r"(^|/)(\.contrastive-encoders\.lock.*|\.hydra/hydra\.yaml|[^/]*\.lock|\.?[^/]*at-work[^/]*|lock|alive-\d+|previous\.ckpt|curve\.png|[^/]*\.html"
+    r"|README\.md|report\.md|(runs|trials)\.jsonl|study\..*|[^/]*\.db[^/]*|\.sentences/.*|comparison\.json|pictures/.*)$"
 )
-OF_THE_MOMENT = {*"spent created seconds wall_seconds git_commit ended device hours checksum written".split()}
+OF_THE_MOMENT = {*"spent created seconds wall_seconds git_commit ended device hours written".split()}
 LEFT_BEHIND = re.compile(r"\.part$|\.progress$|\.old$")
 OF_A_CHECKPOINT = ("state_dict", "optimizer_states", "lr_schedulers", "global_step", "epoch")
 

@@ -20,8 +20,8 @@ def step_of(path):
     return torch.load(path, weights_only=True)["global_step"]
 
 
-def test_a_nan_loss_stops_the_run_and_names_step_and_documents(tmp_path):
-    with pytest.raises(TrainingFailed, match=r"loss of step 8 is NaN or infinite \(documents \d+, \d+, \d+, \d+\)"):
+def test_a_nan_loss_stops_the_run_and_names_step_and_rows(tmp_path):
+    with pytest.raises(TrainingFailed, match=r"loss of step 8 is NaN or infinite \(rows \d+, \d+, \d+, \d+\)"):
         toy.train(tmp_path, module={"bad_loss_at": 8})
     assert step_of(tmp_path / "checkpoints" / "last.ckpt") == 5
 

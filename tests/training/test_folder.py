@@ -13,6 +13,7 @@ import torch
 import toy
 
 from contracts import InputError
+from files.ownership import MARKER
 from training.callbacks.checkpoints import RunCheckpoints
 from training.folder import claim_folder
 
@@ -122,10 +123,10 @@ def test_a_second_process_is_refused_and_changes_nothing(tmp_path, holder, overw
     folder = tmp_path / "run"
     holder(folder)
     (folder / "metrics.csv").write_text("step\n1\n")
-    with pytest.raises(InputError, match="another process is training in this folder"):
+    with pytest.raises(InputError, match="another process is at work in this folder"):
         claim(folder, overwrite=overwrite)
     assert (folder / "metrics.csv").read_text() == "step\n1\n"
-    assert (folder / ".hydra" / "identity").is_file()
+    assert (folder / MARKER).is_file()
 
 
 def test_the_other_ranks_of_the_run_are_let_in(tmp_path, holder):
@@ -155,7 +156,7 @@ def test_overwriting_keeps_the_others_out(tmp_path):
     code += f"from pathlib import Path\nclaim(Path({str(tmp_path / 'run')!r}))"
     refused = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert refused.returncode != 0
-    assert "another process is training in this folder" in refused.stderr
+    assert "another process is at work in this folder" in refused.stderr
 
 
 def test_a_finished_folder_is_read_while_it_is_held(tmp_path, holder):

@@ -14,6 +14,7 @@ import torch
 
 from contracts import InputError
 from files.checkpoint import load_checkpoint
+from files.ownership import LOCK
 from tests.forks import TRAIN, run_command
 from training import compose, train
 from training.callbacks.progress import Progress
@@ -93,7 +94,7 @@ def test_interrupted_it_has_saved_its_state_goes_on_and_leaves_the_process_as_it
     assert surroundings() == before
     assert same(weights(train(ROWS, **given).folder), weights(trained.folder))
     assert surroundings() == before
-    assert not (tmp_path / "run" / ".hydra" / "lock").exists()
+    assert not (tmp_path / "run" / LOCK).exists()
 
 
 def test_a_config_is_composed_from_words_may_be_changed_and_trains(trained, tmp_path):
@@ -129,7 +130,7 @@ def test_what_the_command_line_refuses_is_raised_with_the_same_sentence(words, k
     done, left = run_command([TRAIN, *words], tmp_path), []
     assert done.returncode == 2
     for _ in range(2):
-        left.append({path.name for path in tmp_path.rglob("*.*")} - {"lock"})
+        left.append({path.name for path in tmp_path.rglob("*.*")} - {LOCK})
         shutil.rmtree(tmp_path / "outputs", ignore_errors=True)
         with pytest.raises(InputError) as raised:
             train(**{"model": "simcse", "data": "triplets", "data__path": "/nowhere.csv"} | keys)

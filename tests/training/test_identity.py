@@ -1,4 +1,4 @@
-"""The same command finds its folder, wherever the classes lie; another command does not."""
+"""The identity of a run: the same for the same keys and values, wherever classes lie."""
 
 from omegaconf import OmegaConf
 
@@ -22,14 +22,5 @@ def test_an_adapter_that_is_off_says_nothing_and_one_that_is_on_says_what_it_is(
     off = identity(lora={"rank": None, "alpha": None, "dropout": 0.0, "seed": 3})
     assert off == identity()
     four = identity(lora={"rank": 4, "seed": 3}, frozen_weights="fp32")
-    assert (
-        len(
-            {
-                off,
-                four,
-                identity(lora={"rank": 8, "seed": 3}),
-                identity(lora={"rank": 4, "seed": 3}, frozen_weights="bf16"),
-            }
-        )
-        == 4
-    )
+    eight, narrow = identity(lora={"rank": 8, "seed": 3}), identity(lora={"rank": 4, "seed": 3}, frozen_weights="bf16")
+    assert len({off, four, eight, narrow}) == 4

@@ -88,6 +88,13 @@ def test_the_end_of_a_curve(losses, end):
             "already, or it learns too slowly.",
         ),
         ({"copies": 0.12}, "12% of the examples are copies of others", "one of each in data.path."),
+        ({"scores": [98.8, 99.1]}, "It had 98.8 of 100 before", "harder ones, evaluation.tasks=[FILE]."),
+        (
+            {"scores": [60.0, 61.0], "queries": 100, "doubt": 2.0},
+            "100 are few to tell +1.0 from chance, about 440 would do",
+            "give more, evaluation.tasks=[FILE].",
+        ),
+        ({"worse": True, "scores": [98.0, 10.0], "copies": 0.5, "examples": 9}, "More than half", "model.lr=2.0e-07."),
         ({"examples": 420}, "420 examples are few: ", " data.path=[FILE,ANOTHER]."),
         ({"examples": 420, "before": "stages.nli."}, "420 examples", " stages.nli.data.path=[FILE,ANOTHER]."),
     ],
@@ -109,6 +116,9 @@ def test_each_reason_is_a_number_of_the_run_with_the_words_to_type(shown, fact, 
         {"losses": LEARNT[:10], "worse": True},  # what it learns is not what is scored
         {"losses": TOO_SLOW, "worse": True},  # its weights moved
         {"copies": 0.01},
+        {"scores": [60.0, 59.9], "queries": 100, "doubt": 2.0},
+        {"scores": [60.0, 60.1], "queries": 100, "doubt": 2.0},  # 40,000 queries
+        {"scores": [60.0, 63.0], "queries": 4, "doubt": 2.0},  # what is lacking is a permutation
     ],
 )
 def test_without_a_reason_nothing_is_said(shown):

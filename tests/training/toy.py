@@ -28,8 +28,8 @@ SCORE = "toy-dev/cosine/spearman"
 
 
 class Batch(NamedTuple):
-    rows: Tensor  # (BATCH / ranks, WIDTH)
-    documents: np.ndarray
+    examples: Tensor  # (BATCH / ranks, WIDTH)
+    rows: np.ndarray
 
 
 class Stream:
@@ -65,13 +65,17 @@ class Toy(pl.LightningModule):
         self.bad_loss_at, self.bad_gradient_at = bad_loss_at, bad_gradient_at
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        loss = (self.net(batch.rows) - batch.rows.sum(1, keepdim=True)).square().mean()
+        loss = (self.net(batch.examples) - batch.examples.sum(1, keepdim=True)).square().mean()
         if self.global_step + 1 == self.bad_loss_at and self.global_rank == self.trainer.world_size - 1:
             loss = loss * float("nan")
         if self.global_step + 1 == self.bad_gradient_at:
             loss = loss + torch.sqrt((self.net[0].weight * 0).sum())  # the value is 0, the gradient is not a number
-        spent = {"examples": len(batch.rows), "real_tokens": 10 * len(batch.rows), "padded_tokens": len(batch.rows)}
-        return {"loss": loss, "metrics": {"norm": batch.rows.norm().detach()}, "spent": spent}
+        spent = {
+            "examples": len(batch.examples),
+            "real_tokens": 10 * len(batch.examples),
+            "padded_tokens": len(batch.examples),
+        }
+        return {"loss": loss, "metrics": {"norm": batch.examples.norm().detach()}, "spent": spent}
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.05)

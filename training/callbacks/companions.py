@@ -15,7 +15,7 @@ from lightning_fabric.strategies.launchers.subprocess_script import _ChildProces
 from command.children import GRACE, TO_LEAVE, works_for_another
 from command.signals import INTERRUPTED, TERMINATED
 from contracts import NotWritten
-from files.claims import is_alive
+from files.ownership import is_alive
 from training.failures import TrainingFailed
 
 TO_BE_GONE = 2.0  # seconds in which a process whose end made another fail is seen to have ended

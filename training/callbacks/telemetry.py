@@ -23,7 +23,7 @@ from training.metrics_csv import MetricsCSV
 
 METRICS = "metrics.csv"  # what a checkpoint keeps of it
 COUNTS = ("examples", "real_tokens", "padded_tokens")
-MAX_DOCUMENTS_SHOWN = 20
+MAX_ROWS_SHOWN = 20
 FINE = 2**53  # "no step had a bad loss": beyond every step, and exact in the float64 that ranks exchange
 
 
@@ -58,7 +58,7 @@ class Telemetry(pl.Callback):
         self._learning_rate = 0.0
         self._step_seen = 0
         self._first_bad: Tensor | None = None  # () int64, on the device
-        self._unchecked: list[tuple[int, np.ndarray]] = []  # documents of the steps since the last look at the losses
+        self._unchecked: list[tuple[int, np.ndarray]] = []  # rows of the steps since the last look at the losses
 
     # ------------------------------------------------------------------------------- Lightning's hooks
 
@@ -200,9 +200,7 @@ class Telemetry(pl.Callback):
     def _watch(self, loss: Tensor, step: int, batch: Any) -> None:
         bad_here = torch.where(torch.isfinite(loss.detach()).all(), FINE, step)
         self._first_bad = torch.minimum(self._first_bad, bad_here) if self._first_bad is not None else bad_here
-        documents = getattr(batch, "documents", None)
-        if documents is not None:
-            self._unchecked.append((step, documents))
+        self._unchecked.append((step, batch.rows))
 
     def _refuse_bad_losses(self, pl_module: pl.LightningModule) -> None:
         """A collective: one rank's bad loss stops all of them."""
@@ -214,10 +212,10 @@ class Telemetry(pl.Callback):
             self._unchecked.clear()
             return
         step = int(-worst)
-        rows = [documents for seen, documents in self._unchecked if seen == step and bad_here == step]
+        rows = [rows for seen, rows in self._unchecked if seen == step and bad_here == step]
         raise TrainingFailed(
             f"The loss of step {step} is NaN or infinite{_named(rows)}. The last good checkpoint is kept. "
-            "Try a lower learning rate, a longer warmup or precision=bf16 or fp32, or look at those documents."
+            "Try a lower learning rate, a longer warmup or precision=bf16 or fp32, or look at those rows of the data."
         )
 
 
@@ -251,9 +249,9 @@ def is_last_step(trainer: pl.Trainer) -> bool:
     return trainer.is_last_batch and epochs is not None and 0 <= epochs <= trainer.current_epoch + 1
 
 
-def _named(documents: list[np.ndarray]) -> str:
-    if not documents:
+def _named(batches: list[np.ndarray]) -> str:
+    if not batches:
         return ""
-    rows = np.concatenate(documents).tolist()
-    shown = ", ".join(str(row) for row in rows[:MAX_DOCUMENTS_SHOWN])
-    return f" (documents {shown}{', ...' if len(rows) > MAX_DOCUMENTS_SHOWN else ''})"
+    rows = np.concatenate(batches).tolist()
+    shown = ", ".join(str(row) for row in rows[:MAX_ROWS_SHOWN])
+    return f" (rows {shown}{', ...' if len(rows) > MAX_ROWS_SHOWN else ''})"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, Protoco
 
 if TYPE_CHECKING:  # a command line that only prints its help must not wait for torch
     import numpy as np
+    import torch
     from torch import Tensor
 
 IGNORED_LABEL = -100  # an MLM label that is not predicted; torch's cross_entropy skips it by default
@@ -49,6 +50,18 @@ def check_local_output(key: str, path: object) -> None:
         raise InputError(
             f"{key}={path}: results can only be written to a disk of this machine, and this is an address. Name a "
             "local path, and copy what lies there once the command is done."
+        )
+
+
+def check_local_input(key: str, path: object) -> None:
+    """
+    Raises:
+        InputError: ``path``, from which something is read that is no text, is an address.
+    """
+    if is_address(path):
+        raise InputError(
+            f"{key}={path}: wanted a path on this machine, and this is an address. Copy what lies there to this "
+            "machine, and name the copy; a model of the Hugging Face hub is OWNER/NAME."
         )
 
 
@@ -98,7 +111,7 @@ class SpanBatch(NamedTuple):
     masked_ids: "Tensor"  # (anchor tokens,) int64: the anchors after MLM corruption
     labels: "Tensor"  # (anchor tokens,) int64: the original id where predicted, else IGNORED_LABEL
     positives: Ragged  # N * A * P sequences
-    documents: "np.ndarray"  # (N,) int64 rows of the token store, to name a batch in a message
+    rows: "np.ndarray"  # (N,) int64 rows of the token store, one per document, to name a batch in a message
     part: Part = None
     predicted: "np.ndarray | None" = None  # places in ``labels`` of those that count: known to the host, as lengths are
 
@@ -107,7 +120,7 @@ class SentenceBatch(NamedTuple):
     """Single texts: unsupervised SimCSE; TSDAE, which has them damaged as well."""
 
     sentences: Ragged
-    rows: "np.ndarray"  # (N,) int64 rows of the store, to name a batch in a message; the same below
+    rows: "np.ndarray"  # (N,) int64 rows of the store
     damaged: Ragged | None = None  # what is left of each where words are deleted
     part: Part = None
 
@@ -162,30 +175,35 @@ class StepOutput(TypedDict):
     spent: dict[str, int]  # this rank's examples, real_tokens, padded_tokens in this step
 
 
-# ---------------------------------------------------------------------------------------- configs
-
-
-class TinySizes(NamedTuple):
-    """``backbone=tiny``: the keys under ``tiny``."""
-
-    vocab_size: int
-    hidden_size: int
-    layers: int
-    heads: int
-    intermediate_size: int
-    max_length: int
-    dropout: float
-    lowercase: bool
-
-
 # -------------------------------------------------------------------------------------- protocols
 
 
 class Embedder(Protocol):
-    """All that evaluation and export know about a model."""
+    """All that evaluation and export know about a model that makes vectors."""
 
-    def embed(self, texts: Sequence[str]) -> "Tensor":
-        """N texts -> (N, width) float32 rows on the CPU, in input order."""
+    @property
+    def normalize(self) -> bool:
+        """Whether vectors are brought to length 1."""
+        ...
+
+    @property
+    def device(self) -> "torch.device":
+        """Where it computes; classifiers of its vectors are trained there."""
+        ...
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None = None,
+        autocast: "torch.dtype | None" = None,
+        progress: bool | None = None,
+    ) -> "Tensor":
+        """N texts -> (N, width) float32 rows on the CPU, in input order.
+
+        ``prompt`` stands before each text, ``autocast`` is the type of products, ``progress`` shows how far it is. None
+        is what the model does by itself; a model that knows no prompt or no autocast does without.
+        """
         ...
 
 

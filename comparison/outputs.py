@@ -1,0 +1,10 @@
+"""The output folder of a comparison, a race or a sweep: its kind and the names in it."""
+
+PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
+LATEX, CSV = "table.tex", "table.csv"
+COMPARISON = "comparison"  # kind of output
+ENTRIES = (
+    *(PAGE, MARKDOWN, NUMBERS, LATEX, CSV, "pictures"),
+    *("race.json", "pilots", "runs", "runs.jsonl"),
+    *("sweep.db*", "sweep.journal*", ".sweep.lock", "trials.jsonl", COMPARISON),
+)

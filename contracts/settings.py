@@ -1,0 +1,251 @@
+"""Settings: frozen dataclasses whose fields hold the type, the default, the bounds and the meaning of each key.
+
+A class of settings lies beside its reader, in a module that imports no torch. The keys that Hydra composes, the checks,
+``--help``, the page of every key and the Python API are all made from its fields.
+"""
+
+import dataclasses
+import difflib
+import inspect
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, Union
+
+from contracts import InputError
+
+Settings = TypeVar("Settings")
+
+MOST_SHOWN = 200  # characters of a value in a message
+GIVEN = dataclasses.MISSING  # the default of a key that has none
+NAMES = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    Mapping: "keys with their values",
+}
+SEVERAL = {int: "whole numbers", float: "numbers", str: "texts"}
+
+
+class Bounds(NamedTuple):
+    """The numbers that a key may have, none of which is infinite; null and texts are not compared."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def hold(self, value: Any) -> bool:
+        if self == Bounds() or isinstance(value, bool) or not isinstance(value, int | float):
+            return True
+        return math.isfinite(value) and not (
+            (self.least is not None and value < self.least)
+            or (self.most is not None and value > self.most)
+            or (self.above is not None and value <= self.above)
+            or (self.below is not None and value >= self.below)
+        )
+
+    def __str__(self) -> str:
+        low = (
+            f"{self.least:g}"
+            if self.least is not None
+            else f"more than {self.above:g}"
+            if self.above is not None
+            else ""
+        )
+        if self.most is not None:
+            return f"{low} to {self.most:g}" if low else f"{self.most:g} or less"
+        if self.below is not None:
+            return f"{low}, but less than {self.below:g}" if low else f"less than {self.below:g}"
+        return f"{low} or more" if self.least is not None else low
+
+
+class Key(NamedTuple):
+    """One field of a class of settings."""
+
+    name: str
+    type: Any
+    default: Any  # GIVEN: there is none
+    meaning: str
+    bounds: Bounds
+    of: str | None  # what gives the value where nobody says it, as an interpolation of OmegaConf without ``${}``
+
+    @property
+    def choices(self) -> list[str]:
+        """The texts that it may be, where it is one of several."""
+        several = [self.type, *typing.get_args(self.type)]
+        return [str(one) for kind in several if typing.get_origin(kind) is Literal for one in typing.get_args(kind)]
+
+    @property
+    def written(self) -> Any:
+        """The default as a config has it."""
+        if self.of is not None:
+            return f"${{{self.of}}}"
+        if self.default is GIVEN:
+            return "???"
+        return list(self.default) if isinstance(self.default, tuple) else self.default
+
+
+def key(
+    default: Any = GIVEN,
+    meaning: str = "",
+    *,
+    of: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a class of settings; what can be chosen from is a ``Literal`` as its type.
+
+    ``of`` names what gives the value where nobody says it: a key of the run (``seed``), or any interpolation of
+    OmegaConf without its ``${}``. Of a value made in Python such a field is None until the run fills it in.
+    """
+    metadata = {"meaning": meaning, "bounds": Bounds(least, most, above, below), "of": of}
+    return dataclasses.field(default=None if of is not None else default, metadata=metadata)
+
+
+def keys_of(kind: Any) -> list[Key]:
+    """The keys of a class of settings: those that have to be given, its own, then those that it inherits."""
+    fields: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    hints = typing.get_type_hints(kind)
+    names = dict.fromkeys(name for one in kind.__mro__ for name in vars(one).get("__annotations__", {}))
+    found = [_key(fields[name], hints[name]) for name in names if name in fields]
+    return sorted(found, key=lambda one: one.default is not GIVEN)
+
+
+def _key(field: Any, type_: Any) -> Key:
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    metadata = field.metadata
+    return Key(
+        field.name, type_, default, metadata.get("meaning", ""), metadata.get("bounds", Bounds()), metadata.get("of")
+    )
+
+
+def settings_class(module: Any) -> type:
+    """The class of the settings that a module is made from: the type that it declares for ``settings``.
+
+    Raises:
+        InputError: it declares none.
+    """
+    for one in module.__mro__:
+        if kind := inspect.get_annotations(one).get("settings"):
+            return typing.cast(type, kind)
+    raise InputError(
+        f"{module.__module__}.{module.__qualname__}: nobody says from which settings it is made. Declare their class: "
+        "settings: MySettings."
+    )
+
+
+def build(kind: type[Settings], given: Any, prefix: str = "") -> Settings:
+    """The settings that these plain values make; a field that is a class of settings is made from the keys below it.
+
+    Raises:
+        InputError: a key is unknown, left out although it has no default, of another type, or out of its bounds.
+    """
+    if not isinstance(given, Mapping):
+        names = ", ".join(one.name for one in keys_of(kind))
+        raise InputError(f"{prefix.rstrip('.')}={cut(given)}: wanted {names}, each with a value.")
+    keys = keys_of(kind)
+    refuse_unknown(given, [one.name for one in keys], prefix)
+    values: dict[str, Any] = {}
+    for one in keys:
+        if one.name in given:
+            below = dataclasses.is_dataclass(one.type)
+            value = given[one.name]
+            values[one.name] = build(one.type, value, f"{prefix}{one.name}.") if below else value
+        elif one.default is GIVEN:
+            raise InputError(f"{prefix}{one.name} has no value, and has to be given: {prefix}{one.name}=...")
+    made = kind(**values)
+    check(made, prefix)
+    return made
+
+
+def check(settings: Any, prefix: str = "") -> None:
+    """Compare the value of each key with its type and its bounds; what a run is still to fill in may be None.
+
+    Raises:
+        InputError: one is of another type, or out of its bounds.
+    """
+    for one in keys_of(type(settings)):
+        value = getattr(settings, one.name)
+        if dataclasses.is_dataclass(one.type):
+            check(value, f"{prefix}{one.name}.")
+            continue
+        if value is None and one.of is not None:
+            continue
+        check_type(f"{prefix}{one.name}", value, one.type)
+        numbers = value if isinstance(value, list | tuple) else [value]
+        if not all(map(one.bounds.hold, numbers)):
+            raise InputError(f"{prefix}{one.name}={value}: wanted {one.bounds}.")
+
+
+def check_type(name: str, value: Any, wanted: Any) -> None:
+    """
+    Raises:
+        InputError: the value of the key of that name is of another type.
+    """
+    if not fits(value, wanted):
+        raise InputError(f"{name}={cut(repr(value))}: wanted {described(wanted)}, got {type(value).__name__}.")
+
+
+def refuse_unknown(given: Iterable[Any], known: Iterable[str], prefix: str = "") -> None:
+    """Raise InputError for the first key that does not exist, as +KEY=... brings one."""
+    known = sorted(known)
+    for name in map(str, given):
+        if name not in known:
+            near = nearest(name, known)
+            every = f"There are {', '.join(known)}." if prefix else "--help lists them."
+            raise InputError(
+                f"{prefix}{name}: there is no such key. {f'The nearest is {prefix}{near}.' if near else every}"
+            )
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that looks most like it, if any does."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def cut(value: Any) -> str:
+    """A value as it is shown in a message: not all of a megabyte."""
+    text = str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
+
+
+def fits(value: Any, wanted: Any) -> bool:
+    """Whether a plain value is of a declared type."""
+    origin = typing.get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, one) for one in typing.get_args(wanted))
+    if origin is Literal:
+        return value in typing.get_args(wanted)
+    parts = [part for part in typing.get_args(wanted) if part is not Ellipsis]
+    wanted = origin or wanted
+    if wanted in (None, types.NoneType):
+        return value is None
+    if wanted is int or wanted is float:
+        return isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
+    if wanted in (str, Path):
+        return isinstance(value, str)
+    if wanted in (Sequence, list, tuple):
+        alike = parts[0] if len(parts) == 1 else Any
+        return isinstance(value, list | tuple) and all(fits(one, alike) for one in value)
+    return isinstance(value, wanted) if wanted in (bool, dict, Mapping) else True
+
+
+def described(wanted: Any) -> str:
+    """A declared type in words."""
+    origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (Union, types.UnionType):
+        return " or ".join(described(one) for one in parts)
+    if origin is Literal:
+        return ", ".join(map(str, parts))
+    if wanted in (None, types.NoneType):
+        return "null"
+    if origin in (Sequence, list, tuple):
+        known = [SEVERAL[one] for one in (parts[0], *typing.get_args(parts[0])) if one in SEVERAL]
+        return f"a list of {' or '.join(known)}" if known else "a list"
+    return NAMES.get(origin or wanted, str(wanted))

@@ -1,0 +1,77 @@
+"""What contrastive objectives share: hard negatives, a guide that tells false negatives, diagnostics of the vectors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from contracts import InputError, Ragged
+from encoders.guide import GuideEncoder, kept_on_host
+from encoders.objective import Compared, Objective
+from encoders.settings import InBatchContrast
+from losses.contrastive import Guide
+from losses.diagnostics import contrast_diagnostics
+from losses.gather import gather_rows
+
+
+class ContrastiveObjective(Objective):
+    """An objective whose negatives are the other texts of the batch. Its ``loss`` is given what the guide makes of the
+    texts. ``log_every_n_steps`` is that of the diagnostics.
+    """
+
+    settings: InBatchContrast
+
+    def __init__(self, settings: InBatchContrast) -> None:
+        margins = settings.guide_absolute_margin, settings.guide_relative_margin
+        for name, margin in zip(("absolute", "relative"), margins, strict=True):
+            if settings.guide is None and margin is not None:
+                raise InputError(
+                    f"model.guide_{name}_margin={margin}: there is no guide to hold it. Set model.guide, too."
+                )
+        super().__init__(settings)
+        self.margins = margins[0] or 0.0, margins[1] or 0.0
+        self.guide = None if settings.guide is None else GuideEncoder(settings.guide, self.encoder.tokenizer)
+        self.encoder.beside = self.guide.modules if self.guide else ()
+
+    def texts(self, batch: Any) -> Sequence[Ragged]:
+        """What the guide reads of each view: the texts, before any mask or prompt."""
+        return self.views(batch)
+
+    def loss(self, vectors: Sequence[Tensor], batch: Any, guide: Guide | None = None) -> Any:
+        raise NotImplementedError
+
+    def guided(self, batch: Any) -> Guide | None:
+        """What the guide makes of the texts of a batch; None where there is no guide."""
+        return None if self.guide is None else Guide(self.guide(self.texts(batch)), *self.margins)
+
+    def compare(self, vectors: Sequence[Tensor], batch: Any, **known: Any) -> Compared:
+        return super().compare(vectors, batch, guide=self.guided(batch), **known)
+
+    def metrics(self, vectors: Sequence[Tensor], batch: Any) -> dict[str, Tensor]:
+        """Diagnostics of the pairs of all ranks, at steps that are logged: they take an eigendecomposition."""
+        if (self.global_step + 1) % self.settings.log_every_n_steps:
+            return {}
+        left, right = (gather_rows(one.detach())[0] for one in vectors[:2])
+        return contrast_diagnostics(left, right)
+
+    def negatives(self, batch: Any, processes: int) -> int:
+        """The texts of all views but the first, less the anchor's own positive."""
+        return processes * sum(len(view.lengths) for view in self.texts(batch)[1:]) - 1
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """A guide reads texts, and keeps their ids on the host: the device would have to be asked for them."""
+        return batch if self.guide is None else type(batch)(*map(kept_on_host, batch))
+
+
+def with_negatives(views: list[Ragged], negatives: Ragged | None, hard_negative_weight: float) -> list[Ragged]:
+    """The views, and the hard negatives where there are any.
+
+    Raises:
+        InputError: there are none to give a weight to.
+    """
+    if negatives is None and hard_negative_weight:
+        raise InputError(
+            f"model.hard_negative_weight={hard_negative_weight}: this data has no hard negatives to weigh. Set it to "
+            "0, or take data of three columns."
+        )
+    return views if negatives is None else [*views, negatives]

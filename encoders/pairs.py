@@ -1,0 +1,49 @@
+"""Pairs and triplets of texts: each text must find its partner among the other texts of the batch.
+
+With one direction it is multiple-negatives ranking (Henderson et al., 2017), with hard negatives where the data has a
+third column. `losses.directions` says what the other directions are.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from contracts import InputError, Ragged, TripletBatch
+from encoders.contrast import ContrastiveObjective, with_negatives
+from encoders.settings import PairsModel
+from losses.contrastive import Contrast, Guide
+from losses.directions import check_directions, contrast_in_directions
+
+
+class Pairs(ContrastiveObjective):
+    """``directions`` and ``partition`` are those of `losses.directions`. ``hard_negative_weight`` is a logit: w counts
+    an anchor's own hard negative e^w times. ``exclude_same_anchor`` takes the positives of an equal anchor out of the
+    candidates.
+    """
+
+    objective = "pairs"
+    consumes = TripletBatch
+
+    settings: PairsModel
+
+    def __init__(self, settings: PairsModel) -> None:
+        try:
+            check_directions(settings.directions, settings.partition)
+        except ValueError as error:
+            raise InputError(f"model.{error}") from error
+        super().__init__(settings)
+
+    def views(self, batch: TripletBatch) -> list[Ragged]:
+        """Anchors, positives, and the hard negatives where there are any."""
+        return with_negatives([batch.anchors, batch.positives], batch.negatives, self.settings.hard_negative_weight)
+
+    def loss(self, vectors: Sequence[Tensor], batch: TripletBatch, guide: Guide | None = None) -> Contrast:
+        return contrast_in_directions(
+            *vectors,
+            temperature=self.settings.temperature,
+            directions=self.settings.directions,
+            partition=self.settings.partition,
+            hard_negative_weight=self.settings.hard_negative_weight,
+            groups=batch.groups if self.settings.exclude_same_anchor else None,
+            guide=guide,
+        )

@@ -1,0 +1,88 @@
+"""What a run is scored by, while it trains and at its end: a suite of tasks, or the texts held out for a generator."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from contracts import Changes, Embedder, ItemScores
+from evaluation.statistics import Scores
+from evaluation.vectors import LastVectors
+
+
+class Named(Protocol):
+    """A task, by its name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Scorer(Protocol):
+    """Iterating over it gives its tasks; all that a run asks of what scores its model."""
+
+    not_as_published: dict[str, str]  # table with other rows than the published one -> how many
+
+    def __iter__(self) -> Iterator[Named]: ...
+
+    def __len__(self) -> int: ...
+
+    def score_names(self) -> list[str]:
+        """The names of all scores, known without a model."""
+        ...
+
+    def score(
+        self,
+        module: Any,
+        *,
+        intervals: bool,
+        store: LastVectors | None = None,
+        autocast: torch.dtype | None = None,
+        progress: bool = False,
+    ) -> Scores:
+        """The very same scores of a module in training on every rank; all ranks must call it. ``store`` keeps vectors
+        for the next time, ``autocast`` is the type of products, ``progress`` shows how far it is.
+        """
+        ...
+
+    def sentences(self) -> dict[str, list[str]]:
+        """Task -> its distinct texts, to look for in the training text."""
+        ...
+
+    def baselines(self) -> dict[str, float]:
+        """Scores that need no model."""
+        ...
+
+    def with_baselines(self, items: ItemScores) -> ItemScores:
+        """The items with those of the baselines."""
+        ...
+
+    def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
+        """What training has changed in the tasks of which ``Scores.found`` says what was found first."""
+        ...
+
+
+class InTraining(NamedTuple):
+    """The encoder of a module in training as an `Embedder`, with how it embeds while it is scored."""
+
+    embedder: Embedder
+    autocast: torch.dtype | None
+    shows_progress: bool
+
+    @property
+    def normalize(self) -> bool:
+        return self.embedder.normalize
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedder.device
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None = None,
+        autocast: torch.dtype | None = None,
+        progress: bool | None = None,
+    ) -> Tensor:
+        return self.embedder.embed(texts, prompt=prompt, autocast=self.autocast, progress=self.shows_progress)

@@ -1,0 +1,39 @@
+"""CoSENT (Huang et al., 2024): of two pairs of texts, the one with the higher score is to have the higher similarity.
+
+Shape letters: B pairs on this rank, C pairs of all ranks, D embedding width.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from losses.gather import gather_plain, gather_rows
+
+
+def cosent(left_BD: Tensor, right_BD: Tensor, scores_B: Tensor, *, temperature: float) -> Tensor:
+    """Return log(1 + sum of exp((cosine of k - cosine of i) / temperature)) over the pairs i and k of all ranks where i
+    has the higher score, in float32 (float64 stays); the same number on each rank.
+
+    Raises:
+        ValueError: the shapes do not go together, or there is no pair.
+    """
+    check_pairs("cosent", left_BD, right_BD, scores_B)
+    with torch.autocast(left_BD.device.type, enabled=False):
+        dtype = torch.promote_types(left_BD.dtype, torch.float32)
+        return ranked(F.cosine_similarity(left_BD.to(dtype), right_BD.to(dtype)), scores_B, temperature)
+
+
+def ranked(similarities_B: Tensor, scores_B: Tensor, temperature: float) -> Tensor:
+    """The same of any similarities of the pairs."""
+    logits_C = gather_rows(similarities_B[:, None])[0].squeeze(1) / temperature
+    scores_C = gather_plain(scores_B)
+    wrong_CC = (logits_C - logits_C[:, None]).masked_fill(scores_C[:, None] <= scores_C, -torch.inf)
+    return torch.cat([logits_C.new_zeros(1), wrong_CC.flatten()]).logsumexp(0)
+
+
+def check_pairs(loss: str, left_BD: Tensor, right_BD: Tensor, scores_B: Tensor) -> None:
+    if left_BD.shape != right_BD.shape or left_BD.ndim != 2 or scores_B.shape != left_BD.shape[:1] or not len(left_BD):
+        raise ValueError(
+            f"{loss} needs two (pairs, width) tensors of one shape and (pairs,) scores, at least one, got "
+            f"{tuple(left_BD.shape)}, {tuple(right_BD.shape)} and {tuple(scores_B.shape)}."
+        )

@@ -1,0 +1,157 @@
+"""In-batch contrast of pairs in four directions: queries to documents, documents to queries, and both among themselves.
+
+One direction is multiple-negatives ranking (Henderson et al., 2017), two with a softmax each are the symmetric form
+(jina-embeddings-v2, Günther et al., 2023), four in one softmax the improved contrastive loss of GTE (Li et al., 2023,
+eq. 2).
+
+Shape letters: B pairs on this rank, M positives and hard negatives on this rank, C candidates of all ranks, D width.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from losses.contrastive import (
+    NEVER_EXCLUDED,
+    Contrast,
+    Guide,
+    Matching,
+    candidate_groups,
+    check_views,
+    hard_negatives_each,
+    info_nce,
+    nearness_of,
+    reduced,
+    softmax_over_candidates,
+    unit_rows,
+)
+from losses.gather import gather_plain, gather_rows
+
+Direction = Literal["query_document", "document_query", "query_query", "document_document"]
+Partition = Literal["joint", "per_direction"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+
+def check_directions(directions: Sequence[str], partition: str) -> None:
+    """
+    Raises:
+        ValueError: these directions make no loss.
+    """
+    if unknown := [one for one in directions if one not in DIRECTIONS]:
+        raise ValueError(f"directions hold {unknown[0]!r}; choose from {', '.join(DIRECTIONS)}.")
+    if "query_document" not in directions or len(set(directions)) < len(directions):
+        raise ValueError(f"directions={list(directions)}: wanted query_document, which has the pair, and others once.")
+    if partition not in get_args(Partition):
+        raise ValueError(f"partition={partition!r} is unknown; choose joint or per_direction.")
+    if partition == "per_direction" and {"query_query", "document_document"} & set(directions):
+        raise ValueError(
+            "partition=per_direction: query_query and document_document do not hold the pair, so they have no softmax "
+            "of their own. Take partition=joint."
+        )
+
+
+def contrast_in_directions(
+    queries_BD: Tensor,
+    positives_BD: Tensor,
+    hard_negatives_ND: Tensor | None = None,
+    *,
+    temperature: float,
+    directions: Sequence[str] = ("query_document",),
+    partition: str = "joint",
+    hard_negative_weight: float = 0.0,
+    groups: Tensor | None = None,
+    guide: Guide | None = None,
+) -> Contrast:
+    """Mean over pairs of -log softmax(cosine of query and positive / temperature), computed in float32 (float64 stays).
+
+    The candidates of a pair are those of its directions: of its query all documents (positives and hard negatives) and
+    all other queries, of its positive all queries and all documents of other queries. ``joint`` has one softmax over
+    all of them, ``per_direction`` one for each of query_document and document_query, whose losses are averaged.
+    ``groups`` (B,) int64 names queries with the same text: they are one query to each other. The rest: `info_nce`.
+
+    Raises:
+        ValueError: the shapes do not go together, or the directions make no loss.
+    """
+    check_directions(directions, partition)
+    if partition == "per_direction" or tuple(directions) == ("query_document",):
+        forward = info_nce(
+            queries_BD,
+            positives_BD,
+            hard_negatives_ND,
+            temperature=temperature,
+            hard_negative_weight=hard_negative_weight,
+            groups=groups,
+            guide=guide,
+        )
+        if "document_query" not in directions:
+            return forward
+        back = None if guide is None else guide._replace(views=[guide.views[1], guide.views[0]])
+        backward = info_nce(positives_BD, queries_BD, temperature=temperature, groups=groups, guide=back)
+        return forward._replace(loss=(forward.loss + backward.loss) / 2)
+    check_views("contrast_in_directions", queries=queries_BD, positives=positives_BD)
+    each = 0 if hard_negatives_ND is None else hard_negatives_each(queries_BD, hard_negatives_ND)
+    if hard_negative_weight and not each:
+        raise ValueError(f"hard_negative_weight {hard_negative_weight} has no hard negatives to weigh; set it to 0.")
+    with torch.autocast(queries_BD.device.type, enabled=False):
+        own_BD, own_MD = unit_rows(queries_BD), unit_rows(positives_BD, hard_negatives_ND)
+        (queries_CD, first_query), (documents_CD, first_document) = gather_rows(own_BD), gather_rows(own_MD)
+        row_B = torch.arange(len(own_BD), device=own_BD.device)
+        query_B = first_query + row_B if groups is None else groups
+        blocks = [one for one in DIRECTIONS if one in directions]
+        start_of = _starts(blocks, len(queries_CD), len(documents_CD))
+        partner_B = first_document + row_B
+        nearness = None
+        if guide is not None:
+            views = [unit_rows(view) for view in guide.views]
+            candidates = _candidates(blocks, gather_plain(views[0]), gather_plain(torch.cat(views[1:])))
+            nearness = nearness_of(guide, torch.cat(views[:2], 1), candidates, partner_B)
+        hard_BH = each * row_B[:, None] + torch.arange(each, device=row_B.device) + (first_document + len(own_BD))
+        matching = Matching(
+            partner_B,
+            row_group_R=query_B,
+            candidate_group_C=_groups(blocks, query_B, groups, each),
+            hard_RH=hard_BH if each else None,
+            hard_logit=hard_negative_weight,
+            nearness=nearness,
+            twin_R=start_of["document_query"] + first_query + row_B if "document_query" in blocks else None,
+        )
+        rows_B2D = torch.cat([own_BD, own_MD[: len(own_BD)]], 1)
+        candidates_C2D = _candidates(blocks, queries_CD, documents_CD)
+        found = softmax_over_candidates(rows_B2D, candidates_C2D, matching, temperature=temperature)
+        return reduced(found, len(candidates_C2D) - len(blocks), "mean", "exact", guide is not None)
+
+
+def _candidates(blocks: Sequence[str], queries_CD: Tensor, documents_CD: Tensor) -> Tensor:
+    """Of a row that holds a query and behind it its positive, candidates of the query have zeros behind them, those of
+    the positive before them: one product gives the cosines of all directions.
+    """
+    width = queries_CD.shape[1]
+    halves = {"query": (0, width), "document": (width, 0)}
+    values = {"query": queries_CD, "document": documents_CD}
+    return torch.cat([F.pad(values[to], halves[of]) for of, to in (one.split("_") for one in blocks)])
+
+
+def _starts(blocks: Sequence[str], queries: int, documents: int) -> dict[str, int]:
+    """Where the candidates of each direction begin."""
+    found, start = {}, 0
+    for one in blocks:
+        found[one] = start
+        start += queries if one.endswith("query") else documents
+    return found
+
+
+def _groups(blocks: Sequence[str], query_B: Tensor, groups: Tensor | None, each: int) -> Tensor:
+    """Of all candidates, the query in whose rows they are left out."""
+    queries_C = gather_plain(query_B)
+    documents_C = gather_plain(torch.cat([query_B, query_B.repeat_interleave(each)]))
+    same_anchor_C = candidate_groups(groups, each)
+    found = {
+        "query_document": torch.full_like(documents_C, NEVER_EXCLUDED) if same_anchor_C is None else same_anchor_C,
+        "document_query": torch.full_like(queries_C, NEVER_EXCLUDED) if groups is None else queries_C,
+        "query_query": queries_C,
+        "document_document": documents_C,
+    }
+    return torch.cat([found[one] for one in blocks])

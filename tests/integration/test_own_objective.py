@@ -1,0 +1,117 @@
+"""The page "Your own objective": its files, outside the checkout, trained with, continued, scored and exported."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from runpy import run_path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kendalltau
+
+from contracts import ScoredPairBatch
+from contracts.settings import build
+from encoders import load_encoder
+from files.checkpoint import load_checkpoint
+from tests.distributed.steps import assert_same_step, stepped, stepping, together
+from tests.guide import text_of
+from tests.integration.conftest import NOUNS, SIZES
+from tests.objectives import settings
+
+PAGE = text_of("docs/your-own-objective")
+FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
+(COMMAND,) = re.findall(r"^PYTHONPATH=\. python train\.py (.*)$", PAGE, flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    rng = np.random.default_rng(3)
+    for name, count in (("train", 48), ("test", 24)):
+        rows = [(*rng.choice(NOUNS, 2), int(rng.integers(1, 6))) for _ in range(count)]
+        lines = [f"The {one} {at},A {other} in {at % 5},{stars}" for at, (one, other, stars) in enumerate(rows)]
+        (folder / f"{name}.csv").write_text("\n".join(["first,second,stars", *lines]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def words(package):
+    """The page's command, its paths made absolute, on random weights."""
+    own = [word for word in shlex.split(COMMAND) if not word.startswith("backbone=")]
+    places = ("--config-dir=", "data.path=", "evaluation.tasks=")
+    own = [re.sub(r"=(?=\w)", f"={package}/", word, count=1) if word.startswith(places) else word for word in own]
+    return [*own, "backbone=tiny", *SIZES, "batch_size=8", "token_budget=64", "model.matryoshka=[32,16]"]
+
+
+@pytest.fixture(scope="module")
+def run(package, run_train, words):
+    def started(*more):
+        return run_train([*words, *more], cwd=package, PYTHONPATH=str(package))
+
+    return started
+
+
+def test_the_page_keeps_to_its_size():
+    python, yaml = (
+        [line for name, text in FILES.items() if name.endswith(ending) for line in text.splitlines() if line.strip()]
+        for ending in (".py", ".yaml")
+    )
+    assert 20 < len(python) <= 30
+    assert 4 < len(yaml) <= 8
+
+
+def test_it_is_refused_unless_its_package_is_allowed(run, tmp_path):
+    refused = run("allow_targets=[]", f"output_dir={tmp_path / 'run'}")
+    assert refused.returncode == 2
+    assert "ratings.Tolerant: its code is not run" in refused.stderr
+
+
+def test_it_trains_goes_on_and_leaves_an_encoder_with_its_own_score(run, package, tmp_path):
+    keys = ["model.lr_schedule=constant", "model.lora.rank=4"]
+    whole = run(*keys, "max_steps=6", f"output_dir={tmp_path / 'whole'}")
+    assert whole.returncode == 0, whole.stderr
+    results = json.loads((tmp_path / "whole" / "results.json").read_text())
+    assert results["objective"] == "tolerant"
+    score, (low, high) = results["scores"]["rated/cosine/kendall"], results["intervals"]["rated/cosine/kendall"]
+    assert low < score < high
+    assert "rated@16/cosine/kendall" in results["scores"]
+    encoder = load_encoder(str(tmp_path / "whole"), device="cpu")
+    rows = [line.split(",") for line in (package / "test.csv").read_text().splitlines()[1:]]
+    left, right = (encoder.embed([row[column] for row in rows]) for column in (0, 1))
+    expected = kendalltau(torch.cosine_similarity(left, right).numpy(), [float(row[2]) for row in rows]).statistic
+    assert score == pytest.approx(100 * expected, abs=0.5)
+    first = run(*keys, "max_steps=3", f"output_dir={tmp_path / 'first'}")
+    assert first.returncode == 0, first.stderr
+    resume = f"resume={tmp_path / 'first' / 'checkpoints' / 'last.ckpt'}"
+    more = run(*keys, "max_steps=6", resume, f"output_dir={tmp_path / 'more'}")
+    assert more.returncode == 0, more.stderr
+    there, gone_on = (load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("whole", "more"))
+    assert there["state_dict"].keys() == gone_on["state_dict"].keys()
+    assert all(torch.equal(weight, gone_on["state_dict"][name]) for name, weight in there["state_dict"].items())
+
+
+def every_step(rank: int, world: int, folder: str, backbone: str) -> dict:
+    ratings = run_path(f"{folder}/ratings.py")
+    found = {}
+    for name, more in {"whole": {}, "in chunks": {"token_budget": 20, "recompute": "on"}}.items():
+        keys = settings("model", "sroberta", backbone=backbone, token_budget=10**6, recompute="off") | more
+        model = ratings["Tolerant"](build(ratings["TolerantModel"], keys)).eval()
+        own = [
+            model.encoder.tokenize([f"{noun} {side}" for noun in NOUNS[rank::world]]) for side in ("left", "in a box")
+        ]
+        batch = ScoredPairBatch(*own, torch.linspace(0, 1, 12)[rank::world], np.arange(12)[rank::world])
+        found[name] = stepped(stepping(model, world), batch)
+    return found
+
+
+def test_its_gradient_is_the_same_in_chunks_and_on_two_processes(package, tiny_bert, tmp_path):
+    alone = every_step(0, 1, str(package), str(tiny_bert))
+    ranks = together(every_step, 2, tmp_path, str(package), str(tiny_bert))
+    for name, step in alone.items():
+        assert_same_step(step, [rank[name] for rank in ranks])
+    assert_same_step(alone["whole"], [alone["in chunks"]])

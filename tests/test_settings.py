@@ -1,0 +1,91 @@
+"""Classes of settings: what is said of a wrong value, and that configs, checks and values are made from the fields."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+from command.settings import node
+from contracts import InputError
+from contracts.settings import build, check, key, keys_of
+from datamodules.settings import KINDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Below:
+    share: float = key(0.1, "of all", least=0, below=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    number: int = key(2, "of them", least=1, most=9)
+    seed: int = key(of="seed", meaning="of the order")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example(Base):
+    target = "package.module.Example"
+
+    name: str = key(meaning="what it is called")
+    way: Literal["up", "down"] | None = key(None, "where to")
+    betas: Sequence[float] = key((0.9, 0.999), "of the optimiser", least=0, below=1)
+    rate: float = key(1.0, above=0)
+    weights: Mapping[str, float] | None = key(None)
+    below: Below = dataclasses.field(default_factory=Below)
+
+
+def test_a_config_has_the_defaults_of_the_fields():
+    assert node(Example) == {
+        "_target_": "package.module.Example",
+        "name": "???",
+        "way": None,
+        "betas": [0.9, 0.999],
+        "rate": 1.0,
+        "weights": None,
+        "below": {"share": 0.1},
+        "number": 2,
+        "seed": "${seed}",
+    }
+
+
+def test_a_value_is_made_of_what_is_given_and_the_defaults():
+    made = build(Example, {"name": "a", "seed": 3, "rate": 2, "below": {"share": 0.5}})
+    assert made == Example(name="a", seed=3, rate=2, below=Below(share=0.5))
+    assert (made.number, made.below.share, Example(name="a").seed) == (2, 0.5, None)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.number = 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, r"^x\.name has no value, and has to be given: x\.name="),
+        ({"name": "a", "numbr": 3}, r"^x\.numbr: there is no such key.*nearest is x\.number"),
+        ({"name": 5}, r"^x\.name=5: wanted a text, got int"),
+        ({"name": "a", "number": 2.5}, r"^x\.number=2\.5: wanted a whole number, got float"),
+        ({"name": "a", "number": True}, r"^x\.number=True: wanted a whole number"),
+        ({"name": "a", "number": 10}, r"^x\.number=10: wanted 1 to 9"),
+        ({"name": "a", "way": "left"}, r"^x\.way='left': wanted up, down or null"),
+        ({"name": "a", "betas": [0.9, 1]}, r"^x\.betas=\[0\.9, 1\]: wanted 0, but less than 1"),
+        ({"name": "a", "rate": 0}, r"^x\.rate=0: wanted more than 0\."),
+        ({"name": "a", "below": {"share": 1}}, r"^x\.below\.share=1: wanted 0, but less than 1"),
+        ({"name": "a", "below": 5}, r"^x\.below=5: wanted share, each with a value"),
+        ({"name": "a", "weights": [1]}, r"^x\.weights=\[1\]: wanted keys with their values or null"),
+    ],
+)
+def test_what_is_wrong_is_said_by_key_and_value(given: dict[str, Any], said: str):
+    with pytest.raises(InputError, match=said):
+        build(Example, given, "x.")
+
+
+def test_a_value_made_in_python_is_checked_in_the_same_way():
+    check(Example(name="a"))  # its seed is still to be filled in
+    with pytest.raises(InputError, match=r"^number=0: wanted 1 to 9"):
+        check(Example(name="a", number=0))
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_every_key_of_data_has_a_meaning(kind):
+    assert [one.name for one in keys_of(kind) if not one.meaning] == []
