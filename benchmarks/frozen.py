@@ -9,7 +9,7 @@ For each case the table says ``identical``, ``differs`` with the first differenc
 the log. The exit status is 0 where all cases are identical.
 
 The side of COMMIT is kept in ``outputs/benchmarks/frozen/COMMIT`` and computed once. Commands run in forks of a process
-that has imported torch, Lightning and transformers, but nothing of this project. With SHARED_DATA the texts are real.
+that has imported torch, Lightning and transformers, but nothing of this project.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.texts import ROOT, documents, sentences
+from benchmarks.texts import ROOT, invented
 
 PLACE = ROOT / "outputs" / "benchmarks" / "frozen"
 MATERIALS = PLACE / "materials"
@@ -102,7 +102,7 @@ def _staged(name: str, words: str, stages: Mapping[str, str]) -> Case:
             (f"stages.{stage}.data.path", path),
             (f"++stages.{stage}.max_steps", STEPS),
             (f"++stages.{stage}.max_epochs", "null"),
-            (f"++stages.{stage}.batch_size", 8),
+            (f"++stages.{stage}.batch_size", 2 if path == "null" else 8),  # of few that a synthesis accepts
         )
     ]
     return _recipe(name, f"{words} {' '.join(said)}", PLAIN)
@@ -133,7 +133,7 @@ OBJECTIVES = [
     _objective(
         "gense_generator, a decoder",
         f"model=gense_generator data=nli_generation data.path={TRIPLETS} backbone={{m}}/llama model.optimizer=adamw "
-        "prompts.discrimination.yes=the prompts.discrimination.no=a",
+        "prompts.discrimination.yes=ba prompts.discrimination.no=ce",
         task="",
     ),
     _objective("tsdae", f"model=tsdae data=sentences data.path={SENTENCES} backbone={{m}}/bert"),
@@ -214,18 +214,18 @@ CASES = {case.name: case for case in [*OBJECTIVES, *RECIPES, *SYNTHESES]}
 
 
 def write_materials() -> None:
-    """Write the texts and the small models that the commands read; the same bytes for the same texts and libraries."""
+    """Write the texts and the small models that both sides read; kept, as trained tokenizers may differ."""
     draft = MATERIALS.with_name("materials.part")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    texts = list(dict.fromkeys(text for text in sentences(800) if 4 <= len(text.split()) <= 30))
+    texts = list(dict.fromkeys(text for text in map(_sentence, range(800)) if 4 <= len(text.split()) <= 30))
     chosen, rng = itertools.cycle(texts), random.Random(1)
 
     def rows(name: str, made: Callable[[int], Mapping[str, Any]], count: int = 96) -> None:
         lines = (json.dumps(made(number)) + "\n" for number in range(count))
         (draft / name).write_text("".join(lines), encoding="utf-8")
 
-    long = [" ".join(text.split()[:400]) for text in documents(40)]
+    long = [" ".join(invented(number, 2_100).split()[:400]) for number in range(40)]
     rows("documents.jsonl", lambda number: {"text": long[number]}, len(long))
     (draft / "documents.txt").write_text("\n".join(long) + "\n", encoding="utf-8")
     for name, count in (("sentences.txt", 96), ("domain.txt", 24), ("few.txt", 8)):
@@ -244,6 +244,10 @@ def write_materials() -> None:
     _write_models(draft, texts)
     shutil.rmtree(MATERIALS, ignore_errors=True)
     draft.replace(MATERIALS)
+
+
+def _sentence(number: int) -> str:
+    return invented(number, random.Random(number).randint(5, 40))
 
 
 def _write_models(folder: Path, texts: Sequence[str]) -> None:

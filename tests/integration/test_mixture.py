@@ -154,7 +154,7 @@ BAD = [
     (["data.parts.nli.data=dino", "data.parts.nli.path=x"], "but data.parts.nli=datamodules.scored_pairs.ScoredPairs"),
     (
         ["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.fraction=2"],
-        "data.parts.nli, where data.KEY is data.parts.nli.KEY: data.fraction",
+        "data.parts.nli.fraction=2: wanted more than 0 to 1",
     ),
     (
         ["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.max_length=99"],
