@@ -214,6 +214,9 @@ def _advice(config: str, words: Sequence[str]) -> str:
             return "Say what each part is, key by key: data.parts.NAME.data=triplets data.parts.NAME.path=FILE."
         if key in known or override.is_add() or override.is_force_add():
             continue
+        group = key.partition(".")[0]
+        if group in GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
+            continue  # the choice of this group could not be composed, so its keys are not known
         if config == "train" and key.startswith("data.") and (part := _of_a_part(key, known)):
             return part
         if others := choices_with(key, config):

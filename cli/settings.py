@@ -15,13 +15,17 @@ from contracts.settings import keys_of
 
 FOLDER = "settings"  # a defaults list names a class of settings as /settings/NAME
 REGISTERED: dict[str, type] = {}  # NAME -> class
+STORE: Any = ConfigStore.instance()
+# Hydra copies the whole store once for each group and file that it lists, although it copies each node again when it
+# reads it: --help took two seconds longer.
+STORE.__deepcopy__ = lambda memo: STORE
 
 
 def register(name: str, kind: type) -> None:
     """From now on a defaults list may name the keys of this class: ``/settings/NAME@_here_``."""
     REGISTERED[name] = kind
     group, _, last = name.rpartition("/")
-    ConfigStore.instance().store(f"{last}.yaml", node(kind), group=f"{FOLDER}/{group}".rstrip("/"))
+    STORE.store(f"{last}.yaml", node(kind), group=f"{FOLDER}/{group}".rstrip("/"))
 
 
 def node(kind: Any) -> dict[str, Any]:

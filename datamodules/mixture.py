@@ -45,6 +45,11 @@ class Mixture(pl.LightningDataModule):
     settings: MixtureData
     yields: ClassVar[None] = None  # what its parts do
 
+    @property
+    def homogeneous(self) -> bool:
+        """Whether each batch is of one part."""
+        return self.settings.homogeneous
+
     def __init__(self, settings: MixtureData, parts: Mapping[str, TextData]) -> None:
         super().__init__()
         self.settings, self.batch_size, self.drop_last = settings, settings.batch_size, settings.drop_last

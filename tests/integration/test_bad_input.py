@@ -251,7 +251,6 @@ def test_a_tokenizer_without_a_pad_token_is_refused(tiny_bert, refused, tmp_path
         ({"objective": "gense"}, "objective gense"),
         ({"state_dict": {"encoder.weight": torch.zeros(3)}}, "do not fit this model"),
         ({"loops": None}, "no 'loops' in it"),
-        ({"hyper_parameters": {"freeze": "embeddings"}}, "has model.freeze=embeddings"),
     ],
     ids=str,
 )

@@ -191,4 +191,5 @@ def test_an_experiment_names_its_parts(tables, command, tmp_path):
     assert "faq 8 (75.0%, 1.60 passes), nli 2 (25.0%" in done.err
     again = command(*words, "data.parts.faq.data=triplets")
     assert again.status == 2
-    assert "Another kind in its place is data@data.parts.faq=NAME" in again.err
+    assert "Multiple values for data@data.parts.faq" in again.err
+    assert "nearest" not in again.err

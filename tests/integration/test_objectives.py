@@ -111,7 +111,7 @@ BAD = [
     (["model=sbert_nli", "data=dino"], ["model=sbert_nli learns from NLIBatch", "ScoredPairBatch"]),
     (["model=simcse", "data=dino"], ["model=simcse learns from SentenceBatch or TripletBatch"]),
     (["model=declutr", "data=triplets"], ["model=declutr learns from SpanBatch"]),
-    (["model=simcse", "data=triplets", "model.temperature=0"], ["model.temperature=0", "above 0"]),
+    (["model=simcse", "data=triplets", "model.temperature=0"], ["model.temperature=0", "more than 0"]),
     (["model=simcse", "data=sentences", "model.hard_negative_weight=1"], ["no hard negatives"]),
     (["model=tsdae", "data=triplets"], ["model=tsdae learns from SentenceBatch"]),
     (["model=tsdae", "data=sentences", "deletion=1"], ["data.deletion=1", "between 0 and 1", "0.6"]),
