@@ -144,7 +144,7 @@ def test_metrics_of_two_ranks_are_means_and_a_resume_repeats_them(tmp_path):
         [[row.get(name) for name in columns] for row in read_rows(folder / "metrics.csv")] for folder in (parts, whole)
     )
     assert ours == theirs
-    second = [list(toy.Stream(rank, 2))[1].rows.norm().item() for rank in (0, 1)]
+    second = [list(toy.Stream(rank, 2))[1].examples.norm().item() for rank in (0, 1)]
     assert float(ours[0][2]) == pytest.approx(sum(second) / 2)
 
 
