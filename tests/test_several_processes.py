@@ -97,11 +97,11 @@ def test_a_process_that_we_start_finds_our_modules_and_not_the_users(tmp_path):
     assert run_child([sys.executable, "-c", "import storage.atomic"], tmp_path) == 0
 
 
-CHILD = "import sys, time; from command import children; children.begin_process(); print(1, flush=True); time.sleep(60)"
+CHILD = "import time; from cli.child_processes import begin_process as b; b(); print(1, flush=True); time.sleep(60)"
 PARENT = f"""import subprocess, sys
-from cli import child_processes as children
-children.begin_process()
-children.start([sys.executable, "-c", {CHILD!r}]).wait()
+from cli import child_processes
+child_processes.begin_process()
+child_processes.start([sys.executable, "-c", {CHILD!r}]).wait()
 """
 
 

@@ -54,7 +54,7 @@ def judged(tmp_path):
             "parameters": {"model.lr": {"values": [*"abcd"]}},
         }
         (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-        trials = Trials(read_sweep(tmp_path / "sweep.yaml"), tmp_path, [], None, 1, "sqlite")
+        trials = Trials(read_sweep(tmp_path / "sweep.yaml"), tmp_path / "record", [], None, 1, "sqlite")
         jobs = list(trials.jobs())
 
         def verdict(place: int, *scores: float) -> str:

@@ -192,7 +192,7 @@ def test_what_cannot_be_trained_is_refused(t5, tiny_bert, tmp_path):
         ({"truncation": "none"}, "model.truncation='none'"),
         ({"optimizer": "sgd"}, "model.optimizer='sgd'"),
         ({"max_length": 8}, "leave no room for a text"),
-        ({"temperature": 0.0}, "above 0"),
+        ({"temperature": 0.0}, "more than 0"),
         ({"prompt": "no blank"}, "Begin the prompt with a blank"),
     ):
         with pytest.raises(InputError, match=message):

@@ -7,9 +7,12 @@ import yaml
 from huggingface_hub import ModelCard
 from hydra.utils import get_class
 
-from cli.config_files import CONFIGS, choices
+import datamodules.settings
+import encoders.settings
+from contracts.settings import keys_of
 from export.model_card import OBJECTIVES, OF_A_RECIPE, card_of_folder, model_card
 from export.training_prompts import learnt_prompts
+from training.settings import Run
 
 
 @pytest.fixture
@@ -190,8 +193,7 @@ def test_a_run_without_scores_says_so(results):
 
 
 def test_every_objective_that_leaves_an_encoder_has_its_sentence():
-    configs = (yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text()) for name in choices("model"))
-    classes = [get_class(config["model"]["_target_"]) for config in configs]
+    classes = [get_class(kind.target) for kind in encoders.settings.KINDS.values()]
     assert {one.objective for one in classes if one.product == "encoder"} == set(OBJECTIVES)
 
 
@@ -205,8 +207,13 @@ def test_a_reader_meets_a_dozen_rows_of_the_recipe_and_the_others_when_asked_for
 
 
 def test_what_is_shown_of_a_recipe_are_keys():
-    text = "\n".join(path.read_text(encoding="utf-8") for path in CONFIGS.rglob("*.yaml"))
-    assert not [key for key in OF_A_RECIPE if not re.search(rf"^ *{key.rpartition('.')[2]}:", text, re.M)]
+    kinds = [("data", kind) for kind in datamodules.settings.KINDS.values()]
+    kinds += [("model", kind) for kind in encoders.settings.KINDS.values()]
+    keys = {f"{group}.{key.name}" for group, kind in kinds for key in keys_of(kind)}
+    keys |= {key.name for key in keys_of(Run)} | {
+        f"model.lora.{key.name}" for key in keys_of(encoders.settings.Adapter)
+    }
+    assert set(OF_A_RECIPE) - keys == set()
 
 
 @pytest.mark.parametrize(
