@@ -159,9 +159,7 @@ def test_scores_by_dot_product_are_of_prefixes_of_length_1(tiny_bert):
     found = Suite([task], sizes=[8]).run(encoder, intervals=False).values
     alone = Suite([task]).run(load_encoder(tiny_bert, normalize=True, truncate=8), intervals=False).values
     cut = {name: found[name.replace("mine/", "mine@8/")] for name in alone}
-    assert cut == pytest.approx(alone, rel=1e-3)  # Pearson's of five nearly equal similarities amplifies rounding
-    longer = Suite([task], sizes=[8]).run(load_encoder(tiny_bert, normalize=False), intervals=False).values
-    assert found["mine@8/max/pearson"] != pytest.approx(longer["mine@8/max/pearson"], rel=1e-2)
+    assert cut == pytest.approx(alone, rel=1e-4, abs=1e-3)  # of 100: a correlation may be near zero
 
 
 def export_whole(encoder, folder):
