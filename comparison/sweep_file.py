@@ -54,7 +54,8 @@ class Sweep(NamedTuple):
 
 
 def read_sweep(path: Path) -> Sweep:
-    """
+    """Read a sweep file in W&B's format.
+
     Raises:
         InputError: no such file, no YAML, or not a sweep.
     """

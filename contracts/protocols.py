@@ -15,7 +15,7 @@ class Embedder(Protocol):
 
     @property
     def normalize(self) -> bool:
-        """Whether vectors are brought to length 1."""
+        """Whether the encoder normalises its vectors to length 1."""
         ...
 
     @property

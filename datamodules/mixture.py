@@ -36,7 +36,7 @@ class PartCounts(NamedTuple):
 
 
 class Mixture(pl.LightningDataModule):
-    """``parts`` are data modules by their names; the parts of the settings are theirs.
+    """A data module over several data modules, ``parts``, by name. Each part has settings of its own.
 
     ``weights`` says how often each part is drawn; without them it is size^(1 / ``temperature``), where the size is what
     an epoch of the part alone would have. ``homogeneous`` batches are of one part each; others hold rows of every part.

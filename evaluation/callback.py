@@ -120,8 +120,11 @@ class ScoreCallback(pl.Callback):
         self._last: LastVectors | None = None
 
     def score(self, pl_module: pl.LightningModule, *, as_last: bool = False) -> Scores:
-        """Values and intervals of the whole suite; all ranks must call it. ``as_last``: by the weights of the last
-        scoring."""
+        """Score the whole suite with intervals. All ranks must call this.
+
+        Args:
+            as_last: the weights are those of the last call, so that its vectors can be used again.
+        """
         store = self._last if as_last else None
         with undisturbed(pl_module):
             return self.suite.score(pl_module, intervals=True, store=store, autocast=self.dtype, progress=self.progress)

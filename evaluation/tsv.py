@@ -1,4 +1,4 @@
-"""Strict reader of tab-separated tables, with file and line in every message."""
+"""Read tab-separated tables strictly: every error message names the file and the line."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -60,7 +60,7 @@ class Recipe(ABC):
 
     @property
     def home(self) -> Path:
-        """Where processes see each other's signs of life."""
+        """The folder in which processes leave their heartbeats for each other."""
         return self.folder
 
     @abstractmethod

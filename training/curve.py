@@ -163,7 +163,7 @@ def others_of(run: Curves, scores: Sequence[str]) -> list[str]:
 
 
 def spans_decades(values: Sequence[float]) -> bool:
-    """Whether they want a logarithmic scale: perplexities begin in the thousands."""
+    """Return whether the values need a logarithmic axis, as perplexities do, which start in the thousands."""
     return bool(values) and min(values) > 0 and max(values) > 100
 
 

@@ -52,7 +52,7 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Add values to the row of ``step`` (default: the last row's); a value logged twice is replaced."""
+        """Add values to the row of ``step``, by default to the last row. A value that is logged twice is replaced."""
         values = {name: _text(value) for name, value in metrics.items() if name != "step"}
         if not values:
             return

@@ -142,7 +142,7 @@ def begin(stages: Sequence[Stage], stage: Stage, backbone: str | None) -> tuple[
 
 
 def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, str]:
-    """The folder of the stage before this place, and its identity."""
+    """Return folder and identity of the stage before ``place``; None and an empty text if it is not finished."""
     before = stages[place - 1] if place else None
     if before is None or not before.is_finished:
         return None, ""

@@ -49,7 +49,7 @@ class Own:
         self.settings = settings
 
     def values(self, grid: Values) -> tuple[float, ...]:
-        """The regularisation values to try."""
+        """Return the candidate values of the regularisation strength."""
         return grid.own
 
     def whole(self, rows_N: np.ndarray) -> Split:

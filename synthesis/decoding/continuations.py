@@ -63,7 +63,11 @@ class Decoding:
     token_budget: int  # and at most so many columns of the key-value cache over all rows
 
     def check(self) -> None:
-        """InputError where a setting is out of its range."""
+        """Check the range of every setting.
+
+        Raises:
+            InputError: a setting is out of its range.
+        """
         wanted = {
             "max_new_tokens": (1 <= self.max_new_tokens <= MOST_NEW_TOKENS, f"1 to {MOST_NEW_TOKENS:,}"),
             "top_p": (self.top_p is None or 0 < self.top_p <= 1, "more than 0, up to 1, or null for none"),

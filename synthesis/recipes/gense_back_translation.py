@@ -115,7 +115,7 @@ class Translator:
         self.ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id}
 
     def _code(self, key: str, language: str) -> int:
-        """The token that stands for a language."""
+        """Return the id of the token that names a language."""
         names = [language, f"__{language}__"]  # the latter M2M-100's
         known = self.tokenizer.get_vocab()
         for name in names:

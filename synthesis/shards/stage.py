@@ -111,7 +111,7 @@ class DataSet(ABC):
         return ShardStore(self.folder)
 
     def missing(self, ranks: Ranks = Ranks()) -> list[int]:  # noqa: B008  a tuple
-        """Shards of this process that are not there."""
+        """Return the numbers of the shards that this process has still to write."""
         store = self.store
         return [number for number in range(ranks.rank, self.shards, ranks.world) if not store.is_done(number)]
 

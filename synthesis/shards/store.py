@@ -256,7 +256,11 @@ def read_shard(path: Path) -> Iterator[Entry]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Raises InputError where there is none, or none of ours."""
+    """Read the manifest of a data set.
+
+    Raises:
+        InputError: the folder has no manifest, or one that no synthesis wrote.
+    """
     path = folder / MANIFEST
     try:
         found = read_record(path)
