@@ -5,31 +5,23 @@ from cli.signals import heed_signals
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
-import contextlib
 import logging
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from cli.child_processes import run_ranks, works_for_another
-from cli.config_files import choices
 from cli.hydra_main import command_line
 from cli.keys import settings
 from cli.process_group import find_ranks, from_rank_zero
-from cli.targets import found_at
 from contracts import InputError
-from storage.atomic import remove
-from storage.ownership import LOCK, MARKER, let_go, lock_folder, work_for
+from storage.ownership import LOCK, work_for
 from synthesis.report.actions import Afterwards
 from synthesis.report.annotate import Item
 from synthesis.shards.heartbeat import Heartbeat
 from synthesis.shards.store import SynthesisFailed
-
-if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
-    from synthesis.recipe import Recipe
+from synthesis.writing import check_prompts, claim, kind_of, nothing_left_of_a_claim
 
 log = logging.getLogger("synthesis")
 
@@ -74,31 +66,6 @@ def as_trained(folder: Path) -> list[Item]:
     return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
 
 
-def kind_of(cfg: DictConfig) -> "type[Recipe]":
-    """The class of the recipe; it is one of ours, whatever the config says."""
-    from synthesis.recipe import Recipe
-
-    target = cfg.recipe.get("_target_") if isinstance(cfg.get("recipe"), DictConfig) else None
-    if not isinstance(target, str) or not target.startswith("synthesis.recipes."):
-        raise InputError(
-            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME."
-        )
-    found = found_at(target)
-    if not (isinstance(found, type) and issubclass(found, Recipe)):
-        raise InputError(f"recipe._target_={target}: wanted a recipe of this project. Say recipe=NAME.")
-    return found
-
-
-def check_prompts(cfg: DictConfig) -> None:
-    """InputError for a prompt beside a file that holds all of them."""
-    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    beside = [word for word in words if word.lstrip("+").startswith("prompts.") and "prompts.file=" not in word]
-    if "file" in (cfg.get("prompts") or {}) and beside:
-        raise InputError(
-            f"{beside[0]} stands beside prompts={cfg.prompts.file}, which holds all prompts. Write it into that file."
-        )
-
-
 def write(cfg: DictConfig, afterwards: Afterwards) -> int:
     """Call the recipe's verbs."""
     if "_target_" not in cfg.recipe:
@@ -121,7 +88,7 @@ def write(cfg: DictConfig, afterwards: Afterwards) -> int:
         )
     recipe.plan()
     afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
-    with _nothing_left_of_a_claim(recipe.folder), recipe.claimed(alone=ranks.world == 1) as ended:
+    with nothing_left_of_a_claim(recipe.folder), recipe.claimed(alone=ranks.world == 1) as ended:
         if from_rank_zero(lambda writer: [claim(recipe, writer)])[0]:
             log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
             return 0
@@ -133,27 +100,6 @@ def write(cfg: DictConfig, afterwards: Afterwards) -> int:
             recipe.write(ranks, heart.watch)
             recipe.finish()
     return 0
-
-
-def claim(recipe: "Recipe", writer: bool) -> bool:
-    """Whether all is there already; if not, nobody else writes there from now on."""
-    if recipe.claim(writer=False):
-        return True
-    if writer and not works_for_another():
-        lock_folder("output", recipe.folder)
-    return recipe.claim(writer)
-
-
-@contextlib.contextmanager
-def _nothing_left_of_a_claim(folder: Path) -> Iterator[None]:
-    """Wrong input may show when the folder is held already, and nothing is written there yet."""
-    try:
-        yield
-    except InputError:
-        let_go(folder / LOCK)
-        if folder.is_dir() and {path.name for path in folder.iterdir()} <= {MARKER}:
-            remove(folder)
-        raise
 
 
 main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))
