@@ -41,7 +41,7 @@ def register(name: str, kind: type) -> None:
 
 def node(kind: Any) -> dict[str, Any]:
     """The keys of a class of settings with their defaults, as a config has them; and the module that they make."""
-    target = {"_target_": kind.target} if hasattr(kind, "target") else {}
+    target = {"_target_": kind.target} if getattr(kind, "target", "") else {}
     return target | {
         one.name: node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
     }

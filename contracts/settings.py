@@ -164,8 +164,19 @@ def settings_class(module: Any) -> type:
     )
 
 
-def build(kind: type[Settings], given: Any, prefix: str = "", target: str | None = None) -> Settings:
-    """The settings that these plain values make, whatever is not said `UNSET`; see `check`.
+def build(kind: type[Settings], given: Any, prefix: str = "") -> Settings:
+    """The settings that these plain values make, each checked.
+
+    Raises:
+        InputError: as `read` and `check`.
+    """
+    made = read(kind, given, prefix)
+    check(made, prefix)
+    return made
+
+
+def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None = None) -> Settings:
+    """The settings that these plain values make, `UNSET` where a key has no value; `check` compares the others.
 
     A field that is a class of settings is made from the keys below it. ``target`` names the class of what they make,
     where it is another than that of ``kind``.
@@ -186,7 +197,7 @@ def build(kind: type[Settings], given: Any, prefix: str = "", target: str | None
                 values[one.name] = UNSET
         elif dataclasses.is_dataclass(one.type):
             below: Any = one.type
-            values[one.name] = build(below, value, f"{prefix}{one.name}.")
+            values[one.name] = read(below, value, f"{prefix}{one.name}.")
         else:
             values[one.name] = value
     return kind(**values)

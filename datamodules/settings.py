@@ -22,7 +22,7 @@ Assembly = Literal["pieces", "string"]
 class Data:
     """Keys of every kind of data but a mixture."""
 
-    target: str
+    target: str = ""  # of the class that is made from them
 
     tokenizer: str = key(of="backbone", meaning="hub id or folder of the tokenizer")
     append_end: bool | None = key(

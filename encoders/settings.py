@@ -114,7 +114,7 @@ class Optimizer:
 class Trained(Backbone, Optimizer):
     """Keys of everything that is trained."""
 
-    target: str
+    target: str = ""  # of the class that is made from them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from cli.settings import node
 from contracts import InputError
-from contracts.settings import build, check, key, keys_of
+from contracts.settings import UNSET, build, check, key, keys_of
 from datamodules.settings import KINDS
 
 
@@ -53,7 +53,7 @@ def test_a_config_has_the_defaults_of_the_fields():
 def test_a_value_is_made_of_what_is_given_and_the_defaults():
     made = build(Example, {"name": "a", "seed": 3, "rate": 2, "below": {"share": 0.5}})
     assert made == Example(name="a", seed=3, rate=2, below=Below(share=0.5))
-    assert (made.number, made.below.share, Example(name="a").seed) == (2, 0.5, None)
+    assert (made.number, made.below.share, Example(name="a").seed) == (2, 0.5, UNSET)
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.number = 3
 

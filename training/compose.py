@@ -20,7 +20,7 @@ from cli.exit_status import explained
 from cli.keys import check_numbers
 from cli.settings import assign, composed, dotted, nested, resolved
 from contracts import InputError
-from contracts.settings import build, keys_of, nearest, refuse_unknown, settings_class
+from contracts.settings import check, keys_of, nearest, read, refuse_unknown, settings_class
 from datamodules.settings import KINDS as DATA
 from encoders.settings import KINDS as MODELS
 from training.settings import Run
@@ -46,7 +46,7 @@ OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes,
     "tiny",
     "hydra",
 )
-OURS: Mapping[str, type] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values()) if hasattr(kind, "target")}
+OURS: Mapping[str, type] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
 
 
 def compose(
@@ -93,8 +93,10 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
     allowed = plain.get("allow_targets") or ()
     for name, part in _parts(cfg).items():
         cfg.data.parts[name] = part
+    run = read(Run, plain)
+    check(run)
     return replace(
-        build(Run, plain),
+        run,
         model=_settings(cfg.get("model"), "model", allowed),
         data=_settings(cfg.get("data"), "data", allowed),
         trainer=resolved(cfg.trainer),
@@ -140,7 +142,7 @@ def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
     if not isinstance(node, DictConfig) or "_target_" not in node:
         return None
     target = node["_target_"]
-    if (kind := OURS.get(target)) is None:
+    if not isinstance(target, str) or (kind := OURS.get(target)) is None:
         from hydra.utils import get_class
 
         from training.targets import check_target  # with Lightning
@@ -151,11 +153,11 @@ def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
     if "parts" in plain:
         parts = node["parts"]
         plain["parts"] = {str(name): _settings(part, f"{place}.parts.{name}", allowed) for name, part in parts.items()}
-    return build(kind, plain, f"{place}.", target)
+    return read(kind, plain, f"{place}.", target)
 
 
 def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
-    """The values of its keys; what nobody has said keeps its mark, by which `build` knows it."""
+    """The values of its keys; what nobody has said keeps its mark, by which `read` knows it."""
     known = {one.name: one for one in keys_of(kind)}
     found = {}
     for name in map(str, node):
@@ -216,7 +218,7 @@ def _stage(
     groups = {key: value for key, value in groups.items() if isinstance(value, str)}
     for key in [*groups, *below, *said]:
         _check_key(name, key)
-        refuse_unknown([key.partition(".")[0]], map(str, whole), f"stages.{name}.")
+        refuse_unknown([key.partition(".")[0]], [*map(str, whole), *CHOSEN], f"stages.{name}.")
     again = [word for word in for_all if word.partition("=")[0] not in said.keys() & set(CHOSEN)]
     cfg = composed("train", again, {**chosen, **groups}, nested(below))
     for key, value in keys.items():

@@ -20,7 +20,6 @@ from cli.process_group import launched
 from contracts import InputError, NotWritten, Results
 from storage.cached_rows import cache_folder, keep_rows
 from storage.ownership import LOCK, let_go
-from storage.results import read_results
 from training.compose import compose
 from training.failures import TrainingFailed
 from training.given_rows import keys_of_rows
@@ -30,7 +29,8 @@ from training.stages import finished_before, folder_of, stages_of
 if TYPE_CHECKING:  # torch takes seconds to import
     from encoders.loading.embedding import LoadedEncoder
 
-AS_GIVEN = re.compile(r"data\.columns|data\.weights|callbacks|evaluation\.tasks|prompts|stages|.*_options")  # mappings
+# Keys whose value is a mapping of names that are free
+AS_GIVEN = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.tasks|prompts|stages|.*_options")
 
 _at_work = threading.Lock()  # Hydra knows one config a process
 
@@ -72,9 +72,10 @@ def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **key
     """
     if isinstance(words, str):
         raise InputError(f"words={words!r}: wanted a list of words, such as {[words]}.")
-    with _as_exceptions(words), logs_shown(quiet=bool(keys.get("quiet"))):
+    chosen, dotted = _chosen(keys)
+    said = [*words, *(f"{group}={name}" for group, name in chosen.items())]
+    with _as_exceptions(said), logs_shown(quiet=bool(keys.get("quiet"))):
         check_words("train", words)
-        chosen, dotted = _chosen(keys)
         if rows is not None:
             said = {
                 **chosen,
@@ -88,7 +89,9 @@ def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **key
     folder, results = _trained(asked)
     from encoders import load_encoder
 
-    return Trained(load_encoder(folder) if (folder / "encoder").is_dir() else None, folder, results)
+    with _undrawn():
+        encoder = load_encoder(folder) if (folder / "encoder").is_dir() else None
+    return Trained(encoder, folder, results)
 
 
 def _chosen(keys: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -142,6 +145,8 @@ def _trained(asked: Run) -> tuple[Path, Results]:
                 finally:
                     for one in {folder, *(stage.folder for stage in stages)}:
                         let_go(one / LOCK)
+        from storage.results import read_results
+
         return folder, read_results(folder / "results.json")
     finally:
         _at_work.release()

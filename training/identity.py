@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from contracts.settings import check
 from storage.ownership import read_marker
 from training.modules import recipe_of
 from training.settings import Run
@@ -36,7 +37,12 @@ OFF = {"model.lora": "rank", "domain": "path"}  # groups that say nothing while 
 
 
 def identity_of(run: Run) -> str:
-    """Eight hex digits over keys and values: neither where a class lies nor a key without a value counts."""
+    """Eight hex digits over keys and values: neither where a class lies nor a key without a value counts.
+
+    Raises:
+        InputError: a value is of another type.
+    """
+    check(run)
     keys = recipe_of(run)
     kept = {name: value for name, value in keys.items() if name not in NOT_IDENTITY}
     for group, names in NOT_IDENTITY_WITHIN.items():

@@ -11,9 +11,10 @@ from hydra.utils import get_class
 from cli.process_group import launched
 from contracts import InputError
 from contracts.settings import UNSET, as_mapping, filled
-from training.settings import Run
+from training.settings import Run, Trainer
 
 PARTS = "parts"
+USUAL = as_mapping(Trainer())
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
@@ -104,7 +105,7 @@ def trainer_keys(run: Run) -> Mapping[str, Any]:
         "log_every_n_steps": run.log_every_n_steps,
         "default_root_dir": run.output_dir,
     }
-    keys = {name: of_the_run.get(name) if value is None else value for name, value in run.trainer.items()}
+    keys = {name: of_the_run.get(name) if value is None else value for name, value in {**USUAL, **run.trainer}.items()}
     if found := launched():
         keys["devices"], keys["num_nodes"] = found.per_node, found.processes // found.per_node
         if keys["strategy"] == "auto":

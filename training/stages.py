@@ -87,7 +87,7 @@ def folder_of(run: Run, stages: Sequence[Stage]) -> Path:
 
 def _folder(runs: Sequence[Run], names: Sequence[str], identity: str) -> str:
     """outputs/MODEL-DATA-HASH8, or outputs/MODEL-STAGE-STAGE-HASH8."""
-    known = {kind.target: name for kinds in (MODELS, DATA) for name, kind in kinds.items() if hasattr(kind, "target")}
+    known = {kind.target: name for kinds in (MODELS, DATA) for name, kind in kinds.items()}
     targets = [one.target for one in (runs[-1].model, runs[-1].data) if one is not None]
     model, *data = [known.get(target, target.rpartition(".")[2].lower()) for target in targets] or ["run"]
     return str(Path("outputs", "-".join([model, *(names or data), identity])))
@@ -119,7 +119,7 @@ def chosen(stages: Sequence[Stage], only: str | None) -> list[Stage]:
 def finished_before(run: Run) -> bool:
     """Whether this very run lies finished in its folder; logs so. It imports no torch, so it takes moments.
 
-    False where more than a look is needed: `training.run.run` decides then, of several processes for all of them.
+    False where more than a look is needed: `training.stage_loop.run_stages` decides then, for all processes.
 
     Raises:
         InputError: as `chosen`.

@@ -27,8 +27,9 @@ from contracts import InputError
 from evaluation.papers import AVERAGES
 from storage.ownership import LOCK, write_marker
 from training.checks import check_model_and_data, check_values
+from training.compose import compose as compose_run
 from training.lengths import check_lengths
-from training.stages import forced, stages_of
+from training.stages import stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_PUBLISHED = {  # monitor, what ends a trial, what is shown of it
@@ -538,9 +539,8 @@ def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
     assert clocks == {"stages.open.max_time": "'00:00:00:30'", "stages.nli.max_time": "'00:00:01:00'"}  # as 1 to 2
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         llm2vec = compose("comparison", ["race=real"]).race.arms.llm2vec
-        given = forced([*map(str, llm2vec), "stages.mntp.max_time='00:00:00:30'"])
-        mntp, simcse = stages_of(compose("train", given), given)
-    assert (mntp.cfg.max_time, simcse.cfg.max_time) == ("00:00:00:30", None)
+    mntp, simcse = compose_run([*map(str, llm2vec), "stages.mntp.max_time='00:00:00:30'"]).stages.values()
+    assert (mntp.max_time, simcse.max_time) == ("00:00:00:30", None)
 
 
 def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
@@ -634,10 +634,9 @@ def test_races_compose():
         for path in (ROOT / "configs" / "race").glob("*.yaml"):
             cfg = compose("comparison", [f"race={path.stem}", "race.texts=texts"])
             for words in cfg.race.arms.values():
-                given = forced(["output_dir=x", *map(str, cfg.race.common), *map(str, words)])
-                for stage in stages_of(compose("train", given), given):
-                    check_model_and_data(stage.cfg)
-                    check_values(stage.cfg)
-                    check_lengths(stage.cfg)
-                    assert stage.cfg.evaluation.data_root is None
+                for stage in stages_of(compose_run([*map(str, cfg.race.common), *map(str, words)])):
+                    check_model_and_data(stage.run)
+                    check_values(stage.run)
+                    check_lengths(stage.run)
+                    assert stage.run.evaluation.data_root is None
     assert sys.executable

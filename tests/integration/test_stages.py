@@ -367,7 +367,7 @@ def test_a_process_that_is_gone_between_two_stages_is_named(words, tmp_path, mon
         if os.environ["RANK"] == "1":
             os._exit(0)
 
-    monkeypatch.setattr("training.run.free_memory", leave)
+    monkeypatch.setattr("training.stage_loop.free_memory", leave)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
     done = run_command([*torchrun, TRAIN, *words, "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
