@@ -281,7 +281,7 @@ class MixtureData:
     quiet: bool = key(of="quiet", meaning="true: nothing on the terminal")
 
 
-KINDS: Mapping[str, type] = {  # name of ``data=NAME`` -> its settings
+KINDS: Mapping[str, type[Any]] = {  # name of ``data=NAME`` -> its settings
     "dino": ScoredPairData,
     "mixture": MixtureData,
     "nli": NLIData,

@@ -7,21 +7,27 @@ if __name__ == "__main__":
 
 import logging
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from cli.child_processes import run_ranks, works_for_another
+from cli.config_files import choices
 from cli.hydra_main import command_line
 from cli.keys import settings
 from cli.process_group import find_ranks, from_rank_zero
+from cli.targets import found_at
 from contracts import InputError
 from storage.ownership import LOCK, work_for
 from synthesis.report.actions import Afterwards
 from synthesis.report.annotate import Item
 from synthesis.shards.heartbeat import Heartbeat
 from synthesis.shards.store import SynthesisFailed
-from synthesis.writing import check_prompts, claim, kind_of, nothing_left_of_a_claim
+from synthesis.writing import claim, nothing_left_of_a_claim
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
+    from synthesis.recipe import Recipe
 
 log = logging.getLogger("synthesis")
 
@@ -64,6 +70,31 @@ def as_trained(folder: Path) -> list[Item]:
     unread: Any = {"tokenizer": "", "batch_size": 1, "max_length": 1, "seed": 0, "verify": False}
     pairs = ScoredPairs(ScoredPairData(path=str(folder), dev_share=0, quiet=False, **unread))
     return [Item(record.texts[0], record.texts[1], f"{record.label:.1f}") for record in pairs.source()]
+
+
+def kind_of(cfg: DictConfig) -> "type[Recipe]":
+    """The class of the recipe; it is one of ours, whatever the config says."""
+    from synthesis.recipe import Recipe
+
+    target = cfg.recipe.get("_target_") if isinstance(cfg.get("recipe"), DictConfig) else None
+    if not isinstance(target, str) or not target.startswith("synthesis.recipes."):
+        raise InputError(
+            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME."
+        )
+    found = found_at(target)
+    if not (isinstance(found, type) and issubclass(found, Recipe)):
+        raise InputError(f"recipe._target_={target}: wanted a recipe of this project. Say recipe=NAME.")
+    return found
+
+
+def check_prompts(cfg: DictConfig) -> None:
+    """InputError for a prompt beside a file that holds all of them."""
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    beside = [word for word in words if word.lstrip("+").startswith("prompts.") and "prompts.file=" not in word]
+    if "file" in (cfg.get("prompts") or {}) and beside:
+        raise InputError(
+            f"{beside[0]} stands beside prompts={cfg.prompts.file}, which holds all prompts. Write it into that file."
+        )
 
 
 def write(cfg: DictConfig, afterwards: Afterwards) -> int:

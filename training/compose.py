@@ -46,7 +46,7 @@ OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes,
     "tiny",
     "hydra",
 )
-OURS: Mapping[str, type] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
+OURS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
 
 
 def compose(

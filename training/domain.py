@@ -9,15 +9,16 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from cli.keys import of_defaults
+from cli.arguments import check_paths
+from cli.keys import check_numbers, of_defaults, settings
 from cli.settings import assign, composed, dotted
 from contracts import InputError, is_address
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
 from evaluation.task import Options
 from readers.listing import list_files
+from synthesis.recipes.gense import Gense
+from synthesis.report.actions import Afterwards
 from synthesis.shards.store import SynthesisFailed
 from synthesis.writing import write_alone
 from training.checks import names_of
@@ -62,7 +63,7 @@ def synthesise_domain(run: Run, selected: Sequence[Stage]) -> bool:
     number = write_held_out(run, folder / HELD_OUT)
     log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
     try:
-        write_alone(synthesis_config(run, folder))
+        write_alone(synthesis_of(run, folder))
     except InputError as error:
         raise InputError(
             f"domain: {error} (domain.path, domain.generator and domain.folder are input, generator and output of "
@@ -78,8 +79,8 @@ def paths_of(domain: Domain) -> list[str]:
     return [domain.path] if isinstance(domain.path, str) else list(domain.path or [])
 
 
-def synthesis_config(run: Run, folder: Path) -> DictConfig:
-    """The config of the synthesis; what the user says about it comes last."""
+def synthesis_of(run: Run, folder: Path) -> Gense:
+    """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
     domain = run.domain
     cfg = composed("synthesis", (), {"recipe": "gense"})
     given = {
@@ -91,7 +92,9 @@ def synthesis_config(run: Run, folder: Path) -> DictConfig:
     }
     for name, value in {**given, **dotted(domain.synthesis)}.items():
         assign(cfg, name, value)
-    return cfg
+    check_numbers(cfg)
+    check_paths(cfg)
+    return settings(Gense, cfg, besides=Afterwards._fields)
 
 
 def write_held_out(run: Run, path: Path) -> int:

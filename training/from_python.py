@@ -77,13 +77,10 @@ def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **key
     with _as_exceptions(said), logs_shown(quiet=bool(keys.get("quiet"))):
         check_words("train", words)
         if rows is not None:
-            said = {
-                **chosen,
-                **dotted,
-                **{word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in words},
-            }
+            of_words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in words}
             folder = cache_folder(dotted.get("data.cache_dir"))
-            of_rows, of_file = keys_of_rows(rows, said, lambda plain: keep_rows(plain, folder))
+            given = {**chosen, **dotted, **of_words}
+            of_rows, of_file = keys_of_rows(rows, given, lambda plain: keep_rows(plain, folder))
             chosen, dotted = {**of_rows, **chosen}, {**of_file, **dotted}
         asked = compose(words, chosen, {"devices": 1, **dotted})
     folder, results = _trained(asked)
