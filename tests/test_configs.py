@@ -1,5 +1,6 @@
 """Every YAML under configs/ composes, and gives each target the keys that it takes and no others."""
 
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,6 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from cli.keys import declared
 from contracts.settings import UNSET, keys_of, settings_class
 from training.checks import check_model_and_data, check_values
 from training.compose import compose as compose_run
@@ -75,7 +75,11 @@ def test_a_choice_composes_and_its_targets_take_its_keys(group, name):
     for where, node in found.items():
         target = get_object(node._target_)
         has_settings = where.split(".")[0] in ("data", "model")
-        known = [one.name for one in keys_of(settings_class(target))] if has_settings else declared(target)
+        known = (
+            [one.name for one in keys_of(settings_class(target))]
+            if has_settings
+            else inspect.signature(target).parameters
+        )
         keys = {str(key) for key in node if not str(key).startswith("_")}
         open_ended = "kwargs" in known
         assert open_ended or keys <= set(known), f"{where}: {target.__name__} does not take {sorted(keys - set(known))}"

@@ -12,15 +12,14 @@ import torch
 
 from cli.child_processes import check_number
 from cli.config_files import choices
-from cli.keys import check_types, declared
 from cli.process_group import launched
 from contracts import InputError, NotWritten
-from contracts.settings import check, nearest
+from contracts.settings import build, check, keys_of, nearest
 from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
 from training.modules import data_of, trainer_keys
-from training.settings import Run
+from training.settings import Run, Trainer
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -59,7 +58,8 @@ def check_model_and_data(run: Run) -> Any:
 def check_values(run: Run) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
     check(run)
-    check_types(trainer_keys(run), declared(hydra.utils.get_class(run.trainer["_target_"])), "trainer.")
+    known = {one.name for one in keys_of(Trainer)}  # others are given to Lightning as they are
+    build(Trainer, {name: value for name, value in trainer_keys(run).items() if name in known}, "trainer.")
     for place, settings in {"data": run.data, **data_of(run)}.items():
         check(settings, f"{place}.")
     if run.model is not None:  # a preview has none

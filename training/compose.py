@@ -159,15 +159,11 @@ def _settings(node: Any, place: str, allowed: Sequence[str]) -> Any:
 def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
     """The values of its keys; what nobody has said keeps its mark, by which `read` knows it."""
     known = {one.name: one for one in keys_of(kind)}
+    raw: Any = OmegaConf.to_container(node, resolve=False)
     found = {}
-    for name in map(str, node):
-        written = node._get_node(name)
-        value = written._value() if written is not None else None
-        if name.startswith("_") or name == "parts":
-            if name == "parts":
-                found[name] = value
-        elif name in known and isinstance(value, str) and value == known[name].written:
-            found[name] = value
+    for name in (name for name in map(str, raw) if not name.startswith("_")):
+        if name in known and raw[name] == known[name].written:
+            found[name] = raw[name]
         elif name in known and is_dataclass(known[name].type) and isinstance(node[name], DictConfig):
             found[name] = _plain(node[name], known[name].type)
         else:

@@ -69,8 +69,8 @@ def read_words(words: Sequence[str]) -> Asked:
     check_paths(own)
     if own.output is not None and not own.output.endswith(".html"):
         raise InputError(f"output={own.output}: wanted a name that ends in .html.")
-    of_train = _with_model([word for word in words if word not in own_words])
-    asked = replace(compose(of_train), output_dir=".")
+    of_train = [word for word in words if word not in own_words]
+    asked = replace(compose(of_train, *_of_a_model(of_train)), output_dir=".")
     first = chosen(stages_of(asked), asked.only_stage)[0]
     run = first.run
     if run.data is None:
@@ -80,15 +80,14 @@ def read_words(words: Sequence[str]) -> Asked:
     return Asked(own, run, first.name)
 
 
-def _with_model(words: list[str]) -> list[str]:
+def _of_a_model(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Data that takes part of its config from one model brings it along, with the backbone that needs no download."""
-    chosen_data = next((word.partition("=")[2] for word in words if word.startswith("data=")), None)
-    model = MODEL_OF.get(str(chosen_data))
-    if model is None or any(word.startswith(("model=", "experiment=")) for word in words):
-        return words
-    backbone = [] if any(word.startswith("backbone=") for word in words) else ["backbone=tiny"]
-    batch = [] if any(word.startswith("batch_size=") for word in words) else [f"batch_size={BATCH}"]
-    return [f"model={model}", *backbone, *batch, *words]
+    said = dict(word.split("=", 1) for word in words if "=" in word)
+    model = MODEL_OF.get(said.get("data", ""))
+    if model is None or {"model", "experiment"} & said.keys():
+        return {}, {}
+    usual = {"backbone": "tiny", "batch_size": BATCH}
+    return {"model": model}, {key: value for key, value in usual.items() if key not in said}
 
 
 def run(words: Sequence[str]) -> int:
