@@ -73,7 +73,8 @@ def compose(
         try:
             stages[name] = _stage(name, written, own, for_all, chosen, keys, whole, asked)
         except (HydraException, OmegaConfBaseException) as error:
-            raise InputError(f"stages.{name}: {explained(error, 'train', for_all)}") from error
+            words_of_it = [f"{match['sign']}{match['rest']}" for match in own]
+            raise InputError(f"stages.{name}: {explained(error, 'train', [*for_all, *words_of_it])}") from error
         except InputError as error:
             if str(error).startswith("stages."):
                 raise
@@ -113,11 +114,11 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, part in parts.items():
         place = f"data.parts.{name!s}"
-        if isinstance(part, DictConfig) and "parts" in part:
-            raise InputError(f"{place}: a mixture is no part of another. Name its parts beside the others.")
-        if isinstance(part, DictConfig) and "_target_" in part:
-            continue
         kind = part.get("data") if isinstance(part, DictConfig) else None
+        if isinstance(part, DictConfig) and "_target_" in part:
+            if kind is not None:
+                raise InputError(f"{place}.data={kind}: the recipe has chosen what this part is. Name another part.")
+            continue
         if not isinstance(kind, str):
             raise InputError(
                 f"{place}: nobody says what it is. Say {place}.data=triplets, or any other; in a YAML file, under "
@@ -131,6 +132,8 @@ def _parts(cfg: DictConfig) -> dict[str, Any]:
                 f"{place}.data={kind} does not exist; choose {', '.join(choices('data'))}."
                 + (f" The nearest is {near}." if near else "")
             ) from error
+        if "parts" in known:
+            raise InputError(f"{place}: a mixture is no part of another. Name its parts beside the others.")
         own = {key: value for key, value in part.items() if key != "data"}
         refuse_unknown(own, map(str, known), f"{place}.")
         found[str(name)] = OmegaConf.merge(known, own)

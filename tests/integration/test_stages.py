@@ -232,8 +232,8 @@ def test_a_stage_may_have_another_model(words, tables, command, tmp_path):
 
 BAD = [
     (["stages.secnd.max_steps=3"], ["there is no stage 'secnd'", "The nearest is second"]),
-    (["stages.second.max_stepz=3"], ["stages.second", "'max_stepz'", "The nearest is max_steps"]),
-    (["stages.second.data.fracton=0.1"], ["stages.second", "'data.fracton'", "The nearest is data.fraction"]),
+    (["stages.second.max_stepz=3"], ["stages.second.max_stepz", "The nearest is stages.second.max_steps"]),
+    (["stages.second.data.fracton=0.1"], ["stage second", "data.fracton", "The nearest is data.fraction"]),
     (["stages.second.data=triples"], ["stages.second", "data=triples does not exist", "The nearest is triplets"]),
     (["stages.second.data.path=nowhere.jsonl"], ["stage second", "nowhere.jsonl"]),
     (["stages.second.batch_size=1000"], ["stage second", "1000", "22"]),
