@@ -1,8 +1,7 @@
-"""Pairs made from unlabelled documents: title and passage, else neighbouring passages and spans.
+"""Pairs made from unlabelled documents: title and passage, neighbouring passages, spans.
 
-A passage that has a title or headings above it goes with these. Of one that has none there are up to two pairs: the
-passage before it and the passage; and two spans of it, drawn as DeCLUTR draws them (Giorgi et al. 2021), the shorter as
-the anchor.
+Of each passage up to three: the title or headings above it and the passage; the passage before it and the passage; and
+two spans of it, drawn as DeCLUTR draws them (Giorgi et al. 2021), the shorter as the anchor.
 """
 
 import hashlib
@@ -12,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from contracts import InputError, RetrievalTask
+from contracts import InputError, RetrievalTask, TripletBatch
 from datamodules.documents import DocumentFiles
 from datamodules.sampling.held_out import AllButHeldOut
 from datamodules.sampling.spans import SpanRule, sample_spans
@@ -22,11 +22,11 @@ from datamodules.sources.hub_datasets import names_of
 from datamodules.sources.raw_documents import Document, TextSource
 from datamodules.sources.record_kinds import QA
 from datamodules.sources.records import Record
-from datamodules.store.token_store import RowSource
+from datamodules.store.token_store import RowSource, TokenStore
 from datamodules.store.tokenisation import WholeRows
 from datamodules.text_rows import TripletRows
 
-VERSION = 2  # part of the store's key: raise it when the same documents would give other pairs
+VERSION = 1  # part of the store's key: raise it when the same documents would give other pairs
 SHORTEST, LONGEST = 20, 120  # words of a passage
 SHORTEST_SPAN = 5  # words
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -41,9 +41,7 @@ class Passage(NamedTuple):
 
 
 class PassagePairs(DocumentFiles, TripletRows):
-    """Of the user's own documents, for objectives that learn from pairs; the keys of spans do not count. Passages under
-    equal headings are of one group.
-    """
+    """Of the user's own documents, for objectives that learn from pairs; the keys of spans do not count."""
 
     settings: DocumentData
     kind = QA
@@ -57,27 +55,35 @@ class PassagePairs(DocumentFiles, TripletRows):
         return self.apart or self.rows
 
     def reading(self, tokenizer: Any) -> WholeRows:
-        return WholeRows(tokenizer, labelled=False)
+        return WholeRows(tokenizer, labelled=True)
+
+    def make_batch(self, store: TokenStore, rows: np.ndarray) -> TripletBatch:
+        """With ``model.exclude_same_anchor`` the pairs of a passage are no negatives of each other."""
+        assert store.labels is not None
+        return super().make_batch(store, rows)._replace(groups=torch.from_numpy(store.labels[rows].astype(np.int64)))
 
     def held_out(self) -> Sequence[RetrievalTask]:
         return self.apart.tasks(self.prompts_of(2)) if self.apart else []
 
 
 class RowsOfPassages:
-    """Documents as the store wants them: rows of two texts."""
+    """Documents as the store wants them: rows of two texts. The label of a row is the number of its passage."""
 
     width = 2
 
     def __init__(self, documents: TextSource) -> None:
         self.documents = documents
         self.made = Counter[str]()
+        self.passages = 0
 
     def __iter__(self) -> Iterator[Record]:
-        self.made = Counter()
+        self.made, self.passages = Counter(), 0
         for document in self.documents.documents():
-            for kind, pair in pairs_of(passages_of(document)):
+            passages = passages_of(document)
+            for place, kind, pair in pairs_of(passages):
                 self.made[kind] += 1
-                yield Record(pair, None, document.where, kind)
+                yield Record(pair, float(self.passages + place), document.where, kind)
+            self.passages += len(passages)
         if not self.made:
             raise InputError(
                 f"{names_of(self.documents.places())}: no pairs of texts can be made: no document "
@@ -89,7 +95,7 @@ class RowsOfPassages:
         return {**self.documents.fingerprint(), "pairs": VERSION}
 
     def manifest(self) -> dict[str, Any]:
-        return {**self.documents.manifest(), "pairs_by_kind": dict(self.made)}
+        return {**self.documents.manifest(), "passages": self.passages, "pairs_by_kind": dict(self.made)}
 
 
 def passages_of(document: Document) -> list[Passage]:
@@ -114,18 +120,19 @@ def passages_of(document: Document) -> list[Passage]:
     return found
 
 
-def pairs_of(passages: Sequence[Passage]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """(kind of pair, anchor and positive) of each pair that these passages allow."""
+def pairs_of(passages: Sequence[Passage]) -> Iterator[tuple[int, str, tuple[str, str]]]:
+    """(place of the passage, kind of pair, anchor and positive) of each pair that these passages allow."""
     for place, (heading, text) in enumerate(passages):
         words = text.split()
         if LETTERS.search(heading):
-            yield "title and passage", (heading, text)
-        elif len(words) >= SHORTEST:
-            before = passages[place - 1] if place else Passage("", "")
-            if before.heading == heading and len(before.text.split()) >= SHORTEST:
-                yield "neighbouring passages", (before.text, text)
-            if len(words) >= 2 * SHORTEST:
-                yield "spans of a passage", spans_of(words)
+            yield place, "title and passage", (heading, text)
+        if len(words) < SHORTEST:
+            continue
+        before = passages[place - 1] if place else Passage("", "")
+        if before.heading == heading and len(before.text.split()) >= SHORTEST:
+            yield place, "neighbouring passages", (before.text, text)
+        if len(words) >= 2 * SHORTEST:
+            yield place, "spans of a passage", spans_of(words)
 
 
 def spans_of(words: Sequence[str]) -> tuple[str, str]:
