@@ -111,6 +111,13 @@ class TripletData(TextsData, FileData):
     held_out_share: float = key(
         0.0, "of the rows: kept from training and scored as the task held_out", of="held_out_share"
     )
+    neighbours: int | None = key(
+        None,
+        "rows whose first texts the encoder at the start finds near each other stand in a batch in groups of so many, "
+        "or an eighth of the batch where that is less; null: at random",
+        of="neighbours",
+        least=2,
+    )
     max_length: int | None = key(
         None,
         "tokens that a text is cut at, special tokens included; by itself training_length; null: what holds "

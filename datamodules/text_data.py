@@ -45,6 +45,7 @@ class TextData(pl.LightningDataModule, ABC):
         self.batch_size, self.drop_last = settings.batch_size, settings.drop_last
         self.cache = cache_folder(self.settings.cache_dir)
         self.passes = 1  # of an epoch over the data; a batch has so many times its examples
+        self.groups: Sequence[np.ndarray] = ()  # examples that stand side by side; none: each stands anywhere
         self._store: TokenStore | None = None
         nested_subset(1, self.settings.fraction, self.settings.seed)  # refuses a fraction that is none
 
@@ -123,6 +124,7 @@ class TextData(pl.LightningDataModule, ABC):
             rank=rank,
             world=world,
             drop_last=self.drop_last,
+            groups=self.groups,
         )
         return EpochBatches(self.batch, order, self.passes)
 

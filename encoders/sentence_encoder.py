@@ -283,6 +283,17 @@ class SentenceEncoder(LoadedEncoder, nn.Module):
         return self._embedded(texts, self.device, progress=False)
 
     @torch.no_grad()
+    def embed_ids(self, sequences: Ragged, *, autocast: torch.dtype | None = None) -> Tensor:
+        """N sequences of token ids -> (N, D) float32 vectors on the CPU, neither cut nor normalised."""
+        training = self.training
+        self.eval()
+        try:
+            bar = self._progress(len(sequences.lengths), self.progress)
+            return self._embed_sequences(sequences, torch.device("cpu"), autocast, bar)
+        finally:
+            self.train(training)
+
+    @torch.no_grad()
     def _embedded(
         self,
         texts: Sequence[str],

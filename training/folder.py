@@ -31,6 +31,7 @@ ENTRIES = (
     "encoder",
     "generator",
     "backbone",
+    "neighbours",
     "curve.png",
     "items.npz",
     "wandb",

@@ -137,6 +137,7 @@ class Run:
         None, "the same where training_length is null, of other data than qa and triplets; the model sets it", least=1
     )
     held_out_share: float | None = key(None, "of the rows: kept from training and scored as the task held_out; null: 0")
+    neighbours: int | None = key(None, "of triplets and qa: data.neighbours; null: rows at random", least=2)
     documents_as: str = key("datamodules.documents.TextDocuments", "the class that makes batches of data=text")
     deletion: float | None = key(None, "share of the words that model=tsdae does not see, drawn anew in every epoch")
     prompts: Mapping[str, Any] = field(

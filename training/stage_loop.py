@@ -23,6 +23,7 @@ from training.fit import check_samples, fit, free_memory, make_loggers, take_wei
 from training.folder import check_writable
 from training.lengths import check_lengths, settle_lengths
 from training.modules import make_data, make_model, make_trainer, recipe_of
+from training.neighbours import group_neighbours
 from training.prepare import Start, begin, hushed_libraries, prepare_folder, prepare_whole, said_once
 from training.scoring import choose
 from training.settings import Run
@@ -136,6 +137,7 @@ def run_stage(stage: Stage, companions: Companions, before: Path | None = None) 
         check_checkpoint(start.checkpoint, model)
     elif before:
         take_weights(model, before)
+    group_neighbours(run, model, data, folder)
     for logger in loggers:
         logger.log_hyperparams(recipe_of(stage.run))
     fitted, status = fit(run, model, data, start.checkpoint, loggers, str(stage.run.backbone), companions)

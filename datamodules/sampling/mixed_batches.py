@@ -87,7 +87,7 @@ class AllPartsBatches(MixedBatches):
                 f"data.drop_last=false: the last batch has {examples % self.batch_size} rows, which do not split "
                 f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
             )
-        self.orders = [Order(part.num_examples, 1, seed=part.settings.seed) for part in self.parts]
+        self.orders = [Order(part.num_examples, 1, seed=part.settings.seed, groups=part.groups) for part in self.parts]
 
     def __len__(self) -> int:
         return -(-len(self.interleaving) // self.batch_size)

@@ -5,6 +5,7 @@ examples start at once, and the k-th global batch holds the same examples on any
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -77,12 +78,22 @@ class Order:
     """Which examples this rank takes in batch k of a pass: block k of the pass's permutation, dealt like cards.
 
     Rank r takes places r, r + world, ... of the block. What does not fill a batch at the end of a pass is left out
-    and comes up in other passes; without ``drop_last`` it is a smaller batch.
+    and comes up in other passes; without ``drop_last`` it is a smaller batch. ``groups``, which hold each example once
+    at most, are dealt whole, in a new order every pass; then there are no other examples.
     """
 
     def __init__(
-        self, examples: int, batch_size: int, *, seed: int, rank: int = 0, world: int = 1, drop_last: bool = True
+        self,
+        examples: int,
+        batch_size: int,
+        *,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+        drop_last: bool = True,
+        groups: Sequence[np.ndarray] = (),
     ) -> None:
+        examples = sum(map(len, groups)) or examples
         check_batch_size(examples, batch_size, world)
         self.whole, rest = divmod(examples, batch_size)
         self.has_rest = rest > 0 and not drop_last
@@ -92,8 +103,8 @@ class Order:
                 f"evenly over {world} processes. Say data.drop_last=true, or take another batch_size."
             )
         self.examples, self.batch_size, self.seed, self.rank, self.world = examples, batch_size, seed, rank, world
-        self.drop_last = drop_last
-        self._permutation: tuple[int, Permutation] | None = None
+        self.drop_last, self.groups = drop_last, groups
+        self._permutation: tuple[int, Permutation | np.ndarray] | None = None
 
     def __len__(self) -> int:
         """Batches in one pass; the same on every rank."""
@@ -109,8 +120,14 @@ class Order:
     def at(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """(k,) places of a pass -> (k,) int64 examples."""
         if self._permutation is None or self._permutation[0] != epoch:
-            self._permutation = epoch, Permutation(self.examples, self.seed, epoch)
+            self._permutation = epoch, self._order_of(epoch)
         return self._permutation[1][places]
+
+    def _order_of(self, epoch: int) -> Permutation | np.ndarray:
+        if not self.groups:
+            return Permutation(self.examples, self.seed, epoch)
+        dealt = Permutation(len(self.groups), self.seed, epoch)[np.arange(len(self.groups))]
+        return np.concatenate([self.groups[number] for number in dealt])
 
 
 def check_batch_size(examples: int, batch_size: int, world: int) -> None:

@@ -118,6 +118,7 @@ class EpochBatches(Dataset):
         self.build, self.order, self.passes = build, order, passes
         self.identity = {"seed": order.seed, "batch_size": order.batch_size, "examples": order.examples}
         self.identity |= {"passes": passes, **({} if order.drop_last else {"drop_last": False})}
+        self.identity |= {"groups": len(order.groups)} if order.groups else {}
 
     def __len__(self) -> int:
         return len(self.order) * self.passes
