@@ -1,0 +1,66 @@
+"""A run whose batches are of neighbours: what its encoder finds near, the same on two processes and after a kill."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from encoders import load_encoder
+from storage.metrics import read_rows
+from tests.forks import TRAIN, run_command
+
+THINGS = "ferry violin orchard clock engine choir bread referee river swallow glass comet".split()
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory, tiny_bert):
+    path = tmp_path_factory.mktemp("qa") / "qa.jsonl"
+    rows = [(f"where is the {thing} number {n}?", f"{thing} {n}") for thing in THINGS for n in range(8)]
+    np.random.default_rng(1).shuffle(rows)
+    path.write_text("".join(json.dumps({"question": one, "answer": other}) + "\n" for one, other in rows))
+    run = ["model=pairs", "data=qa", f"data.path={path}", f"backbone={tiny_bert}", "batch_size=32", "max_steps=6"]
+    return [*run, "data.neighbours=4", "model.dropout=0", "model.eps=0.001", "log_every_n_steps=1", "trainer=cpu"]
+
+
+@pytest.fixture(scope="module")
+def trained(words, command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    outcome = command(*words, f"output_dir={folder}")
+    assert outcome.status == 0, outcome.err
+    return folder
+
+
+def losses(folder):
+    return [float(row["train/loss"]) for row in read_rows(folder / "metrics.csv")]
+
+
+def test_groups_are_what_the_encoder_finds_near_before_training(trained, words, tiny_bert):
+    (path,) = (word.partition("=")[2] for word in words if word.startswith("data.path="))
+    questions = [json.loads(line)["question"] for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    vectors = load_encoder(str(tiny_bert), pooling="mean", device="cpu").embed(questions).numpy()
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    groups = np.load(trained / "neighbours" / "data.npy")
+    assert sorted(groups[groups >= 0].tolist()) == list(range(len(questions)))
+    first, *others = groups[0]
+    cosines = vectors @ vectors[first]
+    different = sorted({round(float(cosine), 5) for cosine in cosines if cosine < 0.99999})  # the same tokens: 1
+    assert sorted(cosines[others]) == pytest.approx(different[-3:], abs=1e-4)
+
+
+def test_two_processes_train_as_one_does(trained, words, tmp_path):
+    done = run_command([TRAIN, *words, "trainer.strategy=ddp", "devices=2", f"output_dir={tmp_path / 'two'}"])
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load(tmp_path / "two/neighbours/data.npy"), np.load(trained / "neighbours/data.npy"))
+    assert losses(tmp_path / "two") == pytest.approx(losses(trained), rel=1e-4)
+
+
+def test_a_run_that_goes_on_keeps_its_groups(trained, words, command, tmp_path):
+    few = [word for word in words if not word.startswith("max_steps=")]
+    half = tmp_path / "half"
+    assert command(*few, "max_epochs=1", "model.lr_schedule=constant", f"output_dir={half}").status == 0
+    more = [*few, "max_epochs=2", "model.lr_schedule=constant"]
+    assert command(*more, f"output_dir={tmp_path / 'whole'}").status == 0
+    resume = f"resume={half / 'checkpoints' / 'last.ckpt'}"
+    assert command(*more, resume, f"output_dir={tmp_path / 'more'}").status == 0
+    assert losses(half) + losses(tmp_path / "more") == losses(tmp_path / "whole")
