@@ -7,7 +7,7 @@ The words of the command line are above what an experiment says under ``stages.N
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -49,6 +49,19 @@ OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes,
 OURS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
 
 
+class _Asked(NamedTuple):
+    """What was asked for, whatever the stage."""
+
+    words: Sequence[str]
+    chosen: Mapping[str, str]  # group -> name of a file
+    keys: Mapping[str, Any]  # dotted
+
+    @property
+    def names(self) -> list[str]:
+        """The keys that were set."""
+        return [*self.chosen, *self.keys, *(word.lstrip("+~").partition("=")[0] for word in self.words)]
+
+
 def compose(
     words: Sequence[str] = (), chosen: Mapping[str, str] | None = None, keys: Mapping[str, Any] | None = None
 ) -> Run:
@@ -59,27 +72,43 @@ def compose(
     Raises:
         InputError: a key is unknown, or a value is not of its type.
     """
-    for_all = [word for word in words if not STAGE_WORD.fullmatch(word)]
     for_stages = [match for word in words if (match := STAGE_WORD.fullmatch(word))]
-    chosen, keys = chosen or {}, keys or {}
-    whole = composed("train", for_all, chosen)
-    for name, value in keys.items():
+    asked = _Asked([word for word in words if not STAGE_WORD.fullmatch(word)], chosen or {}, keys or {})
+    whole = composed("train", asked.words, asked.chosen)
+    for name, value in asked.keys.items():
         assign(whole, name, value)
-    asked = [*chosen, *keys, *(word.lstrip("+~").partition("=")[0] for word in for_all)]
-    run = run_of(whole, asked)
-    stages: dict[str, Run] = {}
+    known, stages = [*map(str, whole), *CHOSEN], dict[str, Run]()
     for name, written in _stages(whole, for_stages).items():
         own = [match for match in for_stages if match["name"] == name]
         try:
-            stages[name] = _stage(name, written, own, for_all, chosen, keys, whole, asked)
+            stages[name] = _stage(name, dotted(written), dict(_said(own)), asked, known)
         except (HydraException, OmegaConfBaseException) as error:
-            words_of_it = [f"{match['sign']}{match['rest']}" for match in own]
-            raise InputError(f"stages.{name}: {explained(error, 'train', [*for_all, *words_of_it])}") from error
+            of_stage = [f"{match['sign']}{match['rest']}" for match in own]
+            raise InputError(f"stages.{name}: {explained(error, 'train', [*asked.words, *of_stage])}") from error
         except InputError as error:
             if str(error).startswith("stages."):
                 raise
             raise InputError(f"stage {name} (its keys are stages.{name}.KEY): {error}") from error
-    return replace(run, stages=stages)
+    return replace(run_of(whole, asked.names), stages=stages)
+
+
+def _stage(name: str, written: Mapping[str, Any], said: Mapping[str, Any], asked: _Asked, known: Sequence[str]) -> Run:
+    """A stage of which the configs have ``written``, and the command line ``said``, both dotted."""
+    for key in [*written, *said]:
+        _check_key(name, key)
+        refuse_unknown([key.partition(".")[0]], known, f"stages.{name}.")
+    files = {key: value for key, value in {**written, **said}.items() if key in CHOSEN and isinstance(value, str)}
+    below = {key: value for key, value in written.items() if key not in files}
+    words = [word for word in asked.words if word.partition("=")[0] not in files.keys() & said.keys()]
+    cfg = composed("train", words, {**asked.chosen, **files}, nested(below))
+    for key, value in asked.keys.items():
+        if key.partition(".")[0] != "stages":
+            assign(cfg, key, value)
+    for key, value in said.items():
+        if key not in files:
+            OmegaConf.update(cfg, key, value, merge=True, force_add=True)
+    cfg.only_stage = None
+    return run_of(cfg, [*asked.names, *said])
 
 
 def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
@@ -199,35 +228,6 @@ def no_stage(name: str, names: Sequence[str]) -> str:
     near = nearest(name, names, cutoff=0.4)
     advice = f" The nearest is {near}." if near else ""
     return f"there is no stage {name!r}; there are {', '.join(names)}.{advice} +stages.{name}.KEY=VALUE makes one."
-
-
-def _stage(
-    name: str,
-    written: Mapping[str, Any],
-    words: Sequence[re.Match[str]],
-    for_all: Sequence[str],
-    chosen: Mapping[str, str],
-    keys: Mapping[str, Any],
-    whole: DictConfig,
-    asked: Sequence[str],
-) -> Run:
-    said = dict(_said(words))
-    below = {key: value for key, value in dotted(written).items() if key not in CHOSEN or not isinstance(value, str)}
-    groups = {key: value for key, value in {**dotted(written), **said}.items() if key in CHOSEN}
-    groups = {key: value for key, value in groups.items() if isinstance(value, str)}
-    for key in [*groups, *below, *said]:
-        _check_key(name, key)
-        refuse_unknown([key.partition(".")[0]], [*map(str, whole), *CHOSEN], f"stages.{name}.")
-    again = [word for word in for_all if word.partition("=")[0] not in said.keys() & set(CHOSEN)]
-    cfg = composed("train", again, {**chosen, **groups}, nested(below))
-    for key, value in keys.items():
-        if key.partition(".")[0] != "stages":
-            assign(cfg, key, value)
-    for key, value in said.items():
-        if key not in groups:
-            OmegaConf.update(cfg, key, value, merge=True, force_add=True)
-    cfg.only_stage = None
-    return run_of(cfg, [*asked, *said])
 
 
 def _said(words: Sequence[re.Match[str]]) -> Iterator[tuple[str, Any]]:
