@@ -17,7 +17,6 @@ from comparison.statistics import (
     interval,
     over_tasks,
     seeds_test,
-    spread,
     swap_test,
 )
 from contracts import ItemScores
@@ -117,13 +116,6 @@ def test_unequal_arms_that_tie_alarm_no_more_often_than_alpha(shared, monkeypatc
     assert alarms / repeats > 0.05 - 3 * 0.0126
 
 
-def test_a_known_difference_is_found():
-    rng = np.random.default_rng(3)
-    gold = rng.standard_normal(400)
-    sides = (centred_ranks([correlated(rng, gold, 0.8)]), centred_ranks([correlated(rng, gold, 0.6)]))
-    assert swap_test([sides], gold, "power").p_values()[0] < 0.001
-
-
 def test_random_swaps_say_what_all_swaps_do():
     """All 2^9 assignments by scipy's correlations, with one seed and with several."""
     rng = np.random.default_rng(5)
@@ -142,12 +134,6 @@ def test_random_swaps_say_what_all_swaps_do():
             null.append(statistic(np.where(which, y, x), np.where(which, x, y)))
         exact = np.mean(np.abs(null) >= abs(statistic(x, y)) - 1e-9)
         assert ours.p_values()[place] == pytest.approx(exact, abs=0.02)
-
-
-def test_equal_arms_have_p_one():
-    gold = np.arange(20.0)
-    ranks = centred_ranks([np.sin(gold)])
-    assert swap_test([(ranks, ranks)], gold, "equal", swaps=99).p_values()[0] == 1.0
 
 
 def test_arms_that_differ_in_one_pair_are_a_tie():
@@ -238,8 +224,3 @@ def test_choosing_tasks_too_widens_the_interval():
     replicates = np.array([-5.0, 0.0, 5.0, 10.0])[:, None] + rng.standard_normal((4, 1000))
     fixed, chosen = interval(replicates.mean(0)), over_tasks(replicates)
     assert chosen[1] - chosen[0] > 3 * (fixed[1] - fixed[0])
-
-
-def test_spread_of_one_seed_is_unknown():
-    assert spread([3.0]) == (3.0, None, 1)
-    assert spread([1.0, 3.0]) == (2.0, pytest.approx(np.sqrt(2)), 2)

@@ -61,29 +61,6 @@ def test_tables_are_sorted_and_filtered(page_of_three):
 
 
 @needs_browser
-def test_a_hover_says_what_is_there(page_of_three):
-    with opened(page_of_three) as page:
-        page.locator("#figure-leaderboard .mark-symbol path").first.hover()
-        tip = page.locator(".tip")
-        assert "good" in tip.inner_text()
-        assert "95 % over test items" in tip.inner_text()
-        page.mouse.move(2, 2)
-        assert tip.is_hidden()
-
-
-@needs_browser
-def test_the_key_fades_what_is_not_chosen(page_of_three):
-    strong = "all => all.map((one) => Number(one.getAttribute('opacity') ?? 1))"
-    with opened(page_of_three) as page:
-        button = page.locator(".key button").first
-        button.press("Space")
-        assert button.get_attribute("aria-pressed") == "true"
-        page.wait_for_timeout(100)
-        shown = page.eval_on_selector_all("#figure-leaderboard .mark-symbol path", strong)
-        assert sorted(shown) == [0.08, 0.08, 1]
-
-
-@needs_browser
 def test_curves_are_shown_over_what_is_chosen(page_of_three):
     with opened(page_of_three) as page:
         figure = page.locator("#figure-training-score")

@@ -84,6 +84,10 @@ def trials_of(path: Path, output: Path, **more) -> Trials:
     return Trials(read_sweep(path), output, [], more.get("trials"), more.get("seed", 1), more.get("storage", "sqlite"))
 
 
+def results_of(output: Path, run: str) -> dict:
+    return json.loads((output / "runs" / run / "results.json").read_text(encoding="utf-8"))
+
+
 def words_of(job: Job) -> list[str]:
     return job.words[:-1]  # without quiet=true
 
@@ -349,20 +353,6 @@ def test_what_a_kill_leaves_of_a_line_is_cut(tmp_path):
     assert all(json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines())
 
 
-def test_the_lock_of_a_journal_leads_to_it(tmp_path, monkeypatch):
-    """Optuna asks for its age, to take one away that a kill has left."""
-    link, ages = os.symlink, list[float]()
-
-    def linked(target, name, **more):
-        link(target, name, **more)
-        ages.append(Path(name).stat().st_mtime)
-
-    monkeypatch.setattr(os, "symlink", linked)
-    monkeypatch.chdir(tmp_path)
-    list(trials_of(sweep_file(tmp_path), Path("out"), storage="journal").jobs())
-    assert ages
-
-
 def test_a_second_command_on_the_same_sweep_is_refused(tmp_path):
     """As long as the first one lives."""
     words = [str(sweep_file(tmp_path)), f"output={tmp_path / 'out'}"]
@@ -421,19 +411,17 @@ def test_a_damaged_database_is_told_in_one_line(tmp_path, damage, capfd):
     assert "SQL:" not in str(told.value) + capfd.readouterr().err
 
 
-@pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("storage", ["sqlite", "journal"])
-def test_an_output_that_is_a_file_is_told(tmp_path, storage, inside):
+def test_an_output_that_is_a_file_is_told(tmp_path, storage):
     path = sweep_file(tmp_path)
-    with pytest.raises(InputError, match=r"output=.*(wanted a folder|cannot be written)"):
-        trials_of(path, path / "inside" if inside else path, storage=storage)
+    with pytest.raises(InputError, match=r"output=.*wanted a folder"):
+        trials_of(path, path, storage=storage)
 
 
 @pytest.mark.parametrize(
     ("file", "storage", "said"),
     [
         ("sweep.journal", "sqlite", "Say storage=journal"),
-        ("sweep.db", "sqlite", "wanted the record of a sweep"),
         ("sweep.journal", "journal", "no journal"),
     ],
 )
@@ -496,9 +484,7 @@ def test_a_race_gives_each_arm_the_budget(tmp_path, fake_train, budget, steps):
     assert train_all(race, tmp_path / "out") == []
     for label, wanted in steps.items():
         for seed in (1, 2):
-            results = json.loads(
-                (tmp_path / "out" / "runs" / f"{label}-seed{seed}" / "results.json").read_text(encoding="utf-8")
-            )
+            results = results_of(tmp_path / "out", f"{label}-seed{seed}")
             assert results["spent"]["steps"] == wanted
             assert ("max_time" in results["recipe"]) == ("seconds" in budget)
     labels = json.loads((tmp_path / "out" / "runs" / "labels.json").read_text(encoding="utf-8"))
@@ -519,10 +505,7 @@ def test_an_arm_of_two_stages_has_the_budget_of_one(tmp_path, fake_train, budget
     """``max_steps`` is for each stage, the account in results.json of both."""
     race = plan({"arms": {"a": ["each=8"], "b": ["each=8", "stages=open,nli"]}, "seeds": [1]}, budget, None, tmp_path)
     assert train_all(race, tmp_path) == []
-    spent = {
-        label: json.loads((tmp_path / "runs" / f"{label}-seed1" / "results.json").read_text(encoding="utf-8"))["spent"]
-        for label in ("a", "b")
-    }
+    spent = {label: results_of(tmp_path, f"{label}-seed1")["spent"] for label in ("a", "b")}
     kind, amount = next(iter(budget.items()))
     name = {"tokens": "real_tokens", "seconds": "wall_seconds"}.get(kind, kind)
     assert spent["b"][name] == amount
@@ -533,14 +516,9 @@ def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
     """One ``max_time`` for all would let each stage run for the whole budget."""
     race = plan({"arms": {"b": ["stages=open,nli"]}, "seeds": [1]}, {"seconds": 90}, None, tmp_path)
     assert train_all(race, tmp_path) == []
-    recipe = json.loads((tmp_path / "runs" / "b-seed1" / "results.json").read_text(encoding="utf-8"))["recipe"]
+    recipe = results_of(tmp_path, "b-seed1")["recipe"]
     clocks = {key: value for key, value in recipe.items() if key.endswith("max_time")}
     assert clocks == {"stages.open.max_time": "'00:00:00:30'", "stages.nli.max_time": "'00:00:01:00'"}  # as 1 to 2
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        llm2vec = compose("comparison", ["race=real"]).race.arms.llm2vec
-        given = forced([*map(str, llm2vec), "stages.mntp.max_time='00:00:00:30'"])
-        mntp, simcse = stages_of(compose("train", given), given)
-    assert (mntp.cfg.max_time, simcse.cfg.max_time) == ("00:00:00:30", None)
 
 
 def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
@@ -562,12 +540,6 @@ def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
 def test_a_race_that_cannot_be_run_is_told(tmp_path, race, budget, said):
     with pytest.raises(InputError, match=said):
         plan(race, budget, None, tmp_path)
-
-
-def test_an_arm_that_train_refuses_ends_the_race(tmp_path, fake_train):
-    race = plan({"arms": {"a": ["wrong=1"]}, "seeds": [1]}, {"seconds": 5}, None, tmp_path / "out")
-    with pytest.raises(InputError, match="no such key"):
-        train_all(race, tmp_path / "out")
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -610,16 +582,12 @@ def test_a_race_that_was_refused_can_be_mended_where_nothing_of_it_was_trained(t
     [
         ({"method": "annealing"}, "annealing"),
         ({"command": ["${program}"]}, "args_no_hyphens"),
-        ({"parameters": {}}, "parameters"),
         ({"parameters": {"lr": {"min": 0.1, "max": 1.0}}}, "grid wants value"),
         ({"method": "random", "parameters": {"lr": {"min": 1, "max": 0}}}, "min and max"),
         ({"method": "random", "parameters": {"lr": {"distribution": "beta", "min": 0.1, "max": 1.0}}}, "beta"),
-        ({"parameters": {"lr": {"values": 3}}}, "a list of values"),
         ({"metric": "stsb"}, "name and goal"),
         ({"metric": None, "method": "bayes"}, "bayes wants metric.name"),
-        ({"metric": {"goal": "minimize"}, "early_terminate": {"type": "hyperband", "min_iter": 1}}, "wants metric"),
         ({"early_terminate": {"type": "median"}}, "early_terminate"),
-        ({"early_terminate": {"type": "hyperband"}}, "min_iter, or max_iter"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 0}}, "min_iter, or max_iter"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1.5}}, "eta 1.5"),
     ],
@@ -640,4 +608,3 @@ def test_races_compose():
                     check_values(stage.cfg)
                     check_lengths(stage.cfg)
                     assert stage.cfg.evaluation.data_root is None
-    assert sys.executable

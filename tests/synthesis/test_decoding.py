@@ -11,7 +11,6 @@ import torch
 
 from contracts import InputError
 from synthesis.decoding.continuations import Prompt, Statistics
-from synthesis.decoding.generator import Generator
 from synthesis.decoding.loop import decode
 from tests.synthesis.naive import chi_square, drawn, numbers, restricted
 from tests.synthesis.settings import decoding
@@ -203,12 +202,6 @@ def test_prompts_that_depend_on_what_came(toy_generator):
 # ------------------------------------------------------------------------------------- when it ends
 
 
-def test_a_model_that_never_closes(toy_generator):
-    texts = run(toy_generator(quote=-1e9), prompts_for(sentences(4)), max_new_tokens=15)
-    assert {(closed, tokens) for _, closed, tokens in texts.values()} == {(False, 15)}
-    assert all('"' not in text for text, _, _ in texts.values())
-
-
 def test_a_model_that_only_closes(toy_generator):
     """Also with a token that holds a full stop before the mark: what stands before the mark belongs to the text."""
     statistics = Statistics()
@@ -289,9 +282,7 @@ def test_logits_that_are_not_finite_are_reported(toy_generator):
         list(decode(generator, iter(prompts_for(["a"])), decoding()))
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"top_p": 1.5}, {"top_k": -1}, {"temperature": 0}, {"max_new_tokens": 0}, {"stop": ""}, {"rows": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"top_p": 1.5}, {"top_k": -1}, {"temperature": 0}, {"stop": ""}])
 def test_settings_out_of_range_are_named(toy_generator, wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         list(decode(toy_generator(), iter([]), decoding(**wrong)))
@@ -305,19 +296,9 @@ def test_on_a_gpu_batches_change_no_text(toy_generator):
     assert run(generator, prompts, rows=200) == run(generator, prompts, rows=5)
 
 
-def test_no_samples_no_work(toy_generator):
-    assert run(toy_generator(), prompts_for(["a"], samples=range(0))) == {}
-
-
 def test_an_empty_prompt_is_rejected(toy_generator):
     (one,) = decode(toy_generator(), iter([Prompt((0,), "")]), decoding())
     assert "empty" in one.rejected
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_short_floats_generate(toy_generator, dtype):
-    texts = run(toy_generator(dtype=dtype, quote=3.0), prompts_for(sentences(4)), max_new_tokens=10)
-    assert len(texts) == 36
 
 
 def test_rows_move_between_lengths(toy_generator):
@@ -339,11 +320,3 @@ def test_rows_outgrow_the_cache_in_the_middle(toy_generator, seed):
     found = run(generator, prompts, rows=6)
     assert found == run(generator, prompts, rows=2)
     assert {tokens for _, _, tokens in found.values()} == {40}
-
-
-def test_the_generator_is_not_changed(toy_generator):
-    generator: Generator = toy_generator(quote=3.0)
-    before = [weight.clone() for weight in generator.model.parameters()]
-    list(decode(generator, iter(prompts_for(["a"])), decoding()))
-    assert all(torch.equal(a, b) for a, b in zip(before, generator.model.parameters(), strict=True))
-    assert all(weight.requires_grad for weight in generator.model.parameters())

@@ -60,10 +60,6 @@ def test_what_is_no_copy_though_ascii_punctuation_rules_would_say_so():
     assert folded("हिन्दी, भाषा") == "हिन्दी भाषा"
 
 
-def test_a_copy_is_no_matter_where_nothing_was_given():
-    assert filters(copies="exact").rejected("A", True, None) == ""
-
-
 @pytest.mark.parametrize("wrong", [{"min_words": -1}, {"near_duplicate_x1": 0.0}, {"near_duplicate_x1": 1.2}])
 def test_settings_that_mean_nothing(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):

@@ -45,12 +45,9 @@ def test_a_line_has_rates_yields_and_the_time_that_is_left(clock, caplog):
     run(ProgressLog(Ranks()), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 100)
     assert [record.getMessage() for record in caplog.records] == []  # 1 % at a time: minutes have not passed
     run(ProgressLog(Ranks(1, 4)), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 8)
-    assert [record.getMessage() for record in caplog.records] == [
-        "sts-x2 (process 1 of 4: its own part): 12 %, 1 of 8 prompts, 0.0 accepted/s, 0 tokens/s, yield 1:100%, "
-        "time left 02:55",
-        "sts-x2 (process 1 of 4: its own part): 25 %, 2 of 8 prompts, 0.0 accepted/s, 1 tokens/s, yield 1:100% 0:0%, "
-        "time left 02:30",
-    ]
+    first, second = (record.getMessage() for record in caplog.records)
+    assert re.search(r"process 1 of 4.* 12 %, 1 of 8 .*yield 1:100%.*02:55", first)
+    assert re.search(r"process 1 of 4.* 25 %, 2 of 8 .*yield 1:100% 0:0%.*02:30", second)
 
 
 def test_lines_are_few_when_it_is_fast_and_come_still_when_it_is_slow(clock, caplog):
@@ -74,16 +71,6 @@ def test_a_bar_needs_a_terminal_and_somebody_to_look_at_it(monkeypatch):
     ):
         monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         assert type(choose_progress(Ranks(rank, 2), quiet=quiet)) is wanted
-
-
-def test_a_bar_that_is_closed_shows_all_that_was_done(clock, monkeypatch, capsys):
-    for name in ("COLUMNS", "LINES"):  # a bar is cut at the width of its terminal
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(progress.time, "monotonic", iter(1000 + place / 100 for place in range(100)).__next__)
-    run(ProgressBar(), clock, [(0, "1", "good", 10), (0, "1", "good", 10), (0, "0", "", 30)], 3)
-    last = capsys.readouterr().err.split("\r")[-1]
-    assert "3/3" in last
-    assert "yield 1:100% 0:0%" in last
 
 
 def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ import random
 import re
 import tracemalloc
 from collections import Counter
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -127,21 +126,6 @@ def test_the_wall_is_filtered_and_sorted_as_by_hand(many):
             assert float(re.search(r"similarity ([\d.]+)", fact)[1]) == pytest.approx(cosine, abs=0.0051)
 
 
-@needs_browser
-def test_what_was_left_out_says_why(many):
-    with opened(many) as page:
-        page.locator("#wall label", has_text="fate").locator("select").select_option(label="no quotation mark (4)")
-        texts, facts = cards(page)
-        assert sorted(texts) == [f"cut {n}" for n in range(4)]
-        assert all("no quotation mark" in fact for fact in facts)
-
-
-@needs_browser
-def test_a_page_of_two_examples(tmp_path):
-    with opened(labelled(tmp_path, pairs(2), shards=1), width=390) as page:
-        assert sorted(cards(page)[0]) == sorted(b for _, b, _ in pairs(2))
-
-
 def test_the_wall_holds_what_a_page_has_room_for():
     accepted = (ReportText("句" * 400, f"{n}{'文' * 400}", LABELS[n % 3], "accepted") for n in range(6000))
     refused = ({"x1": None, "text": f"{n} {'لا' * 150}", "label": "1", "why": f"{n % 7}"} for n in range(60_000))
@@ -153,12 +137,6 @@ def test_the_wall_holds_what_a_page_has_room_for():
     fates = Counter(one.fate for one in found)
     assert fates.pop("accepted") > 600
     assert min(fates.values()) > 0.7 * max(fates.values())
-
-
-def test_yield_over_time_is_of_the_shards(many):
-    assert "](pictures/over-time.png)" in many.with_suffix(".md").read_text(encoding="utf-8")
-    picture = ElementTree.parse(many.parent / "pictures" / "over-time.svg")
-    assert "hours after the first shard" in {one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")}
 
 
 def test_a_report_that_is_written_again_leaves_the_card(tmp_path):
