@@ -93,21 +93,6 @@ def test_an_embedding_gets_the_same_gradient_from_two_chunks(padding_idx):
     assert "forward" not in vars(shared)
 
 
-def test_an_id_of_another_batch_fails():
-    embedding = nn.Embedding(9, 4)
-    with shared_between_chunks(embedding, torch.tensor([2, 3]), pad=1), pytest.raises(IndexError):
-        embedding(torch.tensor([4]))
-
-
-def test_what_autocast_keeps_is_as_before_afterwards():
-    embedding = nn.Embedding(9, 4)
-    for before in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, cache_enabled=before):
-            with shared_between_chunks(embedding, torch.tensor([2]), pad=1):
-                assert torch.is_autocast_cache_enabled()
-            assert torch.is_autocast_cache_enabled() is before
-
-
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("recompute", ["off", "on"])
 def test_a_step_of_several_chunks_has_the_gradient_of_plain_layers(tiny_mlm, monkeypatch, recompute, bf16):

@@ -171,17 +171,6 @@ def test_what_is_not_quite_ours_goes_to_the_library(tiny_bert, change, tmp_path)
     assert found.description["kind"] == "sentence-transformers library"
 
 
-@pytest.mark.parametrize("square", [True, False])
-def test_an_activation_that_is_not_torchs_is_refused(tiny_bert, square, tmp_path):
-    """sentence-transformers would run Tanh in its place, with a warning."""
-    model = built("simcse", tiny_bert, pooling="mean", mlp_only_train=False)
-    path = export(model.encoder, tmp_path / "encoder") / "2_Dense" / "config.json"
-    options = {**json.loads(path.read_text()), "activation_function": "theirs.Swish", "use_residual": not square}
-    path.write_text(json.dumps(options))
-    with pytest.raises(InputError, match=r"2_Dense has the activation theirs\.Swish"):
-        load_encoder(tmp_path / "encoder")
-
-
 @pytest.mark.parametrize("pooling", ["cls_before_pooler", "pooler_output"])
 def test_a_pooling_without_the_mlp_cannot_keep_it(tiny_bert, pooling):
     with pytest.raises(InputError, match=rf"{pooling} .*and model.mlp_only_train=false.*mlp_only_train=true"):
