@@ -196,14 +196,6 @@ def test_export_keeps_them_in_every_format_that_can(folder, tmp_path):
         run_here("export", run, Keys, (f"run={folder}", f"output={tmp_path / 'plain'}", "format=transformers"))
 
 
-def test_an_encoder_of_before_is_normalised_by_its_export(tiny_bert, tmp_path):
-    old = exported(built("sroberta", tiny_bert), tmp_path / "old")
-    run_here("export", run, Keys, (f"run={old}", f"output={tmp_path / 'new'}", "normalize=true"))
-    same(by_the_library(tmp_path / "new"), torch.nn.functional.normalize(by_the_library(old)))
-    run_here("export", run, Keys, (f"run={tmp_path / 'new'}", f"output={tmp_path / 'back'}", "normalize=false"))
-    same(by_the_library(tmp_path / "back"), by_the_library(old))
-
-
 def changed(folder, path, **entries):
     settings = json.loads((folder / path).read_text())
     (folder / path).write_text(json.dumps(settings | entries))

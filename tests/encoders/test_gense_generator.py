@@ -1,6 +1,5 @@
 """The generator's loss, gradient, answers and held-out scores against transformers' own forward."""
 
-import json
 import math
 from types import SimpleNamespace
 
@@ -19,7 +18,7 @@ from transformers import (
 from contracts import InputError
 from encoders.optim import linear_constant
 from evaluation.generator_dev import GeneratorDev
-from tests.data import data_module
+from tests.data import data_module, write_rows
 from tests.objectives import built
 
 ROWS = [
@@ -36,8 +35,7 @@ ROWS = [
 def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     names = ("premise", "entailment", "contradiction")
-    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in ROWS))
-    return path
+    return write_rows(path, (dict(zip(names, row, strict=True)) for row in ROWS))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -67,15 +66,6 @@ def test_the_packaged_minilm_gives_the_librarys_vectors(minilm_path):
     assert (encoder.description["pooling"], encoder.description["max_length"]) == ("mean", "256")
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-@pytest.mark.parametrize("normalize", [False, True])
-def test_what_we_export_comes_back(tmp_path, tiny_mlm, pooling, normalize):
-    folder = export(tmp_path / "e", tiny_mlm, pooling=pooling, normalize=normalize)
-    encoder = load_encoder(folder)
-    assert (encoder.description["pooling"], encoder.description["max_length"]) == (pooling, "40")
-    same(encoder.embed(TEXTS), by_the_library(folder))
-
-
 @pytest.mark.parametrize("backbone", ["tiny_mlm", "tiny_bert"])
 def test_folders_that_version_6_writes(tmp_path, request, backbone):
     from sentence_transformers import SentenceTransformer
@@ -137,13 +127,6 @@ def test_prompts(tmp_path, tiny_mlm):
     same(load_encoder(plain, prompt="x: ").embed(TEXTS), by_the_library(plain, prompt="x: "))
     prints = {load_encoder(plain, prompt=prompt).fingerprint for prompt in (None, "", "x: ", "x:")}
     assert len(prints) == 3
-
-
-def test_a_default_prompt_that_is_not_there(tmp_path, tiny_mlm):
-    folder = export(tmp_path / "e", tiny_mlm)
-    change(folder / "config_sentence_transformers.json", default_prompt_name="passage")
-    with pytest.raises(InputError, match=r"default_prompt_name='passage'.*prompt="):
-        load_encoder(folder)
 
 
 def with_norm_of_layers(folder):
@@ -454,18 +437,6 @@ def test_what_cannot_be_loaded_says_what_could(tmp_path, tiny_mlm, make, message
         load_encoder(make(tmp_path / "e"))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pooling": "sum"}, "pooling='sum' is unknown; choose one of .*mean"),
-        ({"attention": "bidirectional"}, "^attention=bidirectional: encoder=.* both ways by itself"),
-    ],
-)
-def test_bad_options_name_the_good_ones(tiny_mlm, options, message):
-    with pytest.raises(InputError, match=message):
-        load_encoder(tiny_mlm, **options)
-
-
 @pytest.mark.parametrize("of_a_run", [False, True])
 def test_a_decoder_is_read_as_it_is_asked_to_be(tmp_path, of_a_run):
     folder = save_decoder("llama", tmp_path / "m")
@@ -492,13 +463,6 @@ def checkpoint_of(folder, run):
         state = {f"encoder.{name}": value for name, value in weights.items()}
         torch.save(saved_by_a_run(state, settings), run / "checkpoints" / "last.ckpt")
     return run
-
-
-def test_a_first_token_that_sees_no_other_is_refused_where_it_is_asked_for(tmp_path):
-    folder = save_decoder("llama", tmp_path)
-    with pytest.raises(InputError, match=r"^pooling=cls reads the first token.* or attention=bidirectional\."):
-        load_encoder(folder, attention="causal", pooling="cls")
-    load_encoder(folder, attention="bidirectional", pooling="cls")
 
 
 def test_products_in_16_bits_leave_weights_and_vectors_in_32(minilm_path):
@@ -535,17 +499,6 @@ def test_the_fingerprint_changes_with_whatever_changes_a_vector(tmp_path, tiny_m
     assert load_encoder(folder).fingerprint != original
 
 
-def test_the_fingerprint_is_the_same_in_another_process_and_after_use(tiny_mlm):
-    encoder = load_encoder(tiny_mlm)
-    before = encoder.fingerprint
-    encoder.embed(TEXTS)
-    assert encoder.fingerprint == before
-    code = f"from encoders import load_encoder; print(load_encoder({str(tiny_mlm)!r}).fingerprint)"
-    root = Path(__file__).resolve().parents[2]
-    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == before
-
-
 def test_texts_with_the_same_tokens_are_encoded_once(tiny_bert, monkeypatch):
     encoder = load_encoder(tiny_bert)
     rows = []
@@ -556,13 +509,6 @@ def test_texts_with_the_same_tokens_are_encoded_once(tiny_bert, monkeypatch):
     assert torch.equal(found[0], found[2])
     assert torch.equal(found[0], found[3])
     assert torch.equal(found[1], found[4])
-
-
-def test_importing_the_package_is_light():
-    code = "import sys, encoders; print([n for n in ('torch', 'transformers') if n in sys.modules])"
-    root = Path(__file__).resolve().parents[2]
-    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
 
 
 # --------------------------------------------------------------------------------------- as it is called

@@ -93,17 +93,6 @@ def test_an_exported_encoder_is_read_back_by_ourselves(tiny_bert, pooling, tmp_p
     torch.testing.assert_close(again.embed(TEXTS), encoder.embed(TEXTS), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("pooling", OF_THE_TRUNK)
-def test_a_folder_knows_layers_and_not_names(layers, pooling, tiny_bert, tmp_path):
-    """Of two layers the first and the last are the top two."""
-    model = transformers.BertModel(transformers.BertConfig(**SMALL | {"num_hidden_layers": layers, "vocab_size": 400}))
-    encoder = SentenceEncoder(model.eval(), load_tokenizer(str(tiny_bert)), pooling=pooling)
-    found = load_encoder(export(encoder, tmp_path / "encoder")).description["pooling"]
-    same = {"cls_before_pooler": "cls", **({"avg_first_last": "avg_top2"} if layers == 2 else {})}
-    assert found == same.get(pooling, pooling)
-
-
 @pytest.fixture
 def supervised(tiny_bert):
     return built("simcse", tiny_bert, mlp_only_train=False, seed=3)

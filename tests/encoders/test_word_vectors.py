@@ -1,8 +1,6 @@
 """Truth: averages taken by hand and by NumPy."""
 
 import gzip
-import logging
-import re
 
 import numpy as np
 import pytest
@@ -77,16 +75,6 @@ def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
     assert WordVectors(path).embed(["a"]).tolist() == [[1, 1]]
 
 
-def test_a_large_table_agrees_with_numpy(tmp_path):
-    rng = np.random.default_rng(0)
-    table = rng.normal(size=(500, 20)).astype(np.float32)
-    path = tmp_path / "v.txt"
-    path.write_text("".join(f"w{i} {' '.join(map(str, row))}\n" for i, row in enumerate(table)))
-    picks = [rng.integers(0, 500, rng.integers(1, 30)) for _ in range(50)]
-    found = WordVectors(path).embed([" ".join(f"w{i}" for i in pick) for pick in picks])
-    np.testing.assert_allclose(found.numpy(), [table[pick].mean(0) for pick in picks], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -122,16 +110,6 @@ def test_a_packed_file_that_was_cut_short(tmp_path):
 def test_options_that_word_vectors_do_not_know_are_refused(path, option, named):
     with pytest.raises(InputError, match=f"know no {named}.*leave it out"):
         load_encoder(path, **option)
-
-
-def test_the_share_of_known_words_is_logged(path, caplog):
-    encoder = load_encoder(path)
-    with caplog.at_level(logging.INFO, logger="encoders.loading.word_vectors"):
-        encoder.embed(["the ferry zzz", "zzz"])
-    assert re.search("2 of 4 words .*50", caplog.text)
-    caplog.clear()
-    encoder.embed(["zzz"])
-    assert caplog.records[0].levelno == logging.WARNING
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path):
