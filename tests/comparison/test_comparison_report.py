@@ -12,8 +12,7 @@ from comparison.collect import collect
 from comparison.contrasts import choose_headline
 from comparison.report import compare, sections, write_report
 from comparison.upload import upload
-from contracts import InputError, Verdict
-from storage.results import read_results, write_results
+from contracts import InputError
 from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
 
@@ -51,38 +50,6 @@ def test_the_ranking_tells_ties(written):
     assert "3 of 50" in text  # test sentences of the leaky arm's data
     numbers = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     assert numbers["ranking"][0]["arm"] == "good"
-
-
-def test_pictures_are_there(written):
-    _, output, paths = written
-    names = {path.stem for path in (output / "pictures").glob("*.png")}
-    assert {"leaderboard", "differences", "similarities", "training-score", "training-loss"} <= names
-    assert names == {path.stem for path in (output / "pictures").glob("*.svg")}
-    assert names == {path.stem for path in (output / "pictures").glob("*.pdf")}
-    assert all(path.stat().st_size > 1000 for name, path in paths.items() if not name.startswith("table"))
-
-
-def test_what_runs_say_of_what_they_began_from_is_a_table(run_folder, tmp_path):
-    verdict = Verdict(
-        headline="Spearman of stsb",
-        scores=["stsb/cosine/spearman"],
-        outcome="worse",
-        before=70.0,
-        after=62.5,
-        interval=[-9.0, -6.0],
-        p=None,
-        items=150,
-        tfidf=None,
-        sentence="Worse: ...",
-        to_try=[],
-    )
-    for name in ("one", "two"):
-        results = run_folder(tmp_path / name, name, 1, 0.2) / "results.json"
-        write_results(results, read_results(results) | ({"verdict": verdict} if name == "two" else {}))
-    arms = arms_of(collect([str(tmp_path / "*")])[0])
-    written = write_report(compare(arms, choose_headline(arms, None), []), tmp_path / "report")
-    numbers = json.loads(written["comparison.json"].read_text(encoding="utf-8"))["tables"]["before-after"]
-    assert numbers["rows"] == [["two", "1", "Spearman of stsb", 70.0, 62.5, -7.5, -9.0, None, "worse"]]
 
 
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):

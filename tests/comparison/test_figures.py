@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from comparison import ranking
-from comparison import vector_figures as space
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
@@ -14,7 +13,6 @@ from comparison.probe_sentences import explorer, probe, turned
 from comparison.report import compare
 from comparison.setting_figures import settings_figures
 from comparison.training_curves import curves_of, training
-from reports.figure import draw
 
 SETTING = "a_setting_with_a_long_name"
 
@@ -96,19 +94,6 @@ def test_a_mean_over_seeds_is_never_of_some_of_them(three):
         assert [curve.lines["a/b/c"][0] for curve in curves_of([three.arms[0]._replace(runs=runs)])] == [steps] * 2
 
 
-def test_panels_are_of_the_best_arms_with_the_spread_of_their_cosines(many):
-    arms, headline = many
-    shown = space.best(arms, headline)
-    assert [arm.label for arm in shown] == [arm.label for arm in arms[:8]]  # noise grows with the place
-    figure = space.similarities(arms, headline)
-    assert "best 8 of 10" in figure.caption
-    items = arms[0].runs[0].items
-    inside = items.cosines["stsb"][(items.gold["stsb"] >= 2) & (items.gold["stsb"] < 3)]
-    box = next(row for row in rows_of(figure.panels[0]) if row["rating"] == "2 to 3")
-    assert box["pairs"] == len(inside)
-    assert box["median"] == pytest.approx(np.median(inside))
-
-
 def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
     """A map that is another one turned and mirrored ends where that one lies."""
     arms, _ = many
@@ -126,19 +111,6 @@ def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
     wanted = sorted(range(1, 30), key=lambda row: -cosines[row])[:6]
     assert held["near"][0] == wanted
     assert held["cosines"][0] == [round(100 * cosines[row]) for row in wanted]
-
-
-def test_settings_drawn_at_random_are_points_not_an_empty_map(run_folder, tmp_path):
-    taus = [0.0123, 0.2, 0.034, 0.05, 0.0071, 0.1]
-    for place, tau in enumerate(taus):
-        model = {"temperature": tau, "hard_negative_weight": place % 2}
-        run_folder(tmp_path / f"{place}", "gense", 1, 0.2, model=model)
-    arms = arms_of(collect([str(tmp_path / "*")])[0])
-    figure = settings_figures(arms, choose_headline(arms, None))[0]
-    assert figure.panels[0]["mark"]["type"] == "point"
-    assert sorted(row["x"] for row in rows_of(figure.panels[0])) == sorted(taus)
-    assert figure.panels[0]["encoding"]["x"]["scale"]["type"] == "log"
-    assert draw([figure]) == draw([figure])  # the same bytes
 
 
 def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):

@@ -83,13 +83,6 @@ def test_neighbours_are_those_of_the_formula(place):
         assert [scores[corpus.index(one)] for one in found] == pytest.approx(best, rel=1e-5)
 
 
-def test_neighbours_share_a_word():
-    found = Neighbours(["A cat sat.", "The CAT ran!", "Dogs bark."], Bm25(top=20, k1=1.5, b=0.75)).of([0, 2])
-    assert found == [["The CAT ran!"], []]
-    with pytest.raises(InputError, match="at least two sentences"):
-        Neighbours(["alone"], Bm25(top=20, k1=1.5, b=0.75))
-
-
 def p_true(place, premise, hypothesis):
     """By a plain forward pass."""
     tokenizer = AutoTokenizer.from_pretrained(place / "t5")
@@ -182,14 +175,6 @@ def test_back_translation_gives_pairs(place, tmp_path):
     assert records[0].texts[:2] == (rows[0]["premise"], rows[0]["entailment"])
     with pytest.raises(InputError, match="nothing was judged"):
         here("recipe=gense_filter", f"input={tmp_path / 'out'}", f"output={tmp_path / 'again'}")
-
-
-def test_back_translation_may_be_judged(place, tmp_path):
-    words = words_for("gense_back_translation", place, tmp_path / "out", f"generator={place / 't5'}")
-    here(*words)
-    row = rows_of(tmp_path / "out" / "scored")[0]
-    [one] = row["entailment"]
-    assert one["p_true"] == pytest.approx(p_true(place, row["premise"], one["text"]), abs=1e-5)
 
 
 def test_a_language_begins_the_translation(place):

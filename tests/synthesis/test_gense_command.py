@@ -74,16 +74,6 @@ def test_the_folder_trains_as_it_is(whole, place):
         assert (row["contradiction"], row["p_contradiction"]) == (one["text"], round(1 - one["p_true"], 6))
 
 
-def test_it_is_finished_and_other_settings_are_told(whole, place):
-    before = {path: path.stat().st_mtime_ns for path in whole.rglob("shard-*")}
-    here(*words_for(place, whole))
-    assert before == {path: path.stat().st_mtime_ns for path in whole.rglob("shard-*")}
-    with pytest.raises(InputError, match=r"decoding\.seed is 1, there it was 42"):
-        here(*words_for(place, whole, "seed=1"))
-    with pytest.raises(InputError, match=r"by other rules.*recipe=gense_filter"):
-        here(*words_for(place, whole, "rules.threshold=0.3"))
-
-
 def test_other_rules_without_writing_anew(whole, place, tmp_path):
     threshold = sorted(min(row["p_entailment"], row["p_contradiction"]) for row in rows_of(whole))[-10]
     again = ["recipe=gense_filter", f"input={whole}", f"output={tmp_path / 'again'}", "workers=2"]

@@ -73,38 +73,6 @@ def test_a_folder_and_several_files_are_read_one_after_the_other(place, whole, s
         here(*words_for(place, shards / "out", f"input={shards}"))
 
 
-def test_every_rule_that_is_on_has_its_count(place, tmp_path):
-    """Those that nothing breaks, too; those that are off have none."""
-    here(*words_for(place, tmp_path / "out", "rules.drop_cut=true", "rules.min_premise_words=9"))
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    premises = (place / "in.txt").read_text().splitlines()
-    rows = rows_of(tmp_path / "out" / "scored")
-    wanted = {
-        "premise too short": sum(len(premise.split()) < 9 for premise in premises),
-        "cut off": sum(not (row["entailment"][0]["closed"] and row["contradiction"][0]["closed"]) for row in rows),
-        "empty": sum(not (row["entailment"][0]["text"] and row["contradiction"][0]["text"]) for row in rows),
-    }
-    assert manifest["broken"] == wanted
-
-
-@pytest.mark.parametrize(
-    ("table", "says"),
-    [
-        ({"body": ["a b c"]}, r"in\.parquet:1: text is missing; the columns are 'body'.*input_column="),
-        ({"text": [1, 2]}, r"in\.parquet:1: text is 1\. Wanted a text"),
-        (None, r"in\.parquet:1: not a sound parquet file"),
-    ],
-)
-def test_a_parquet_file_that_holds_no_texts_is_named(place, tmp_path, table, says):
-    path = tmp_path / "in.parquet"
-    if table is None:
-        path.write_bytes(b"PAR1 cut short")
-    else:
-        pyarrow.parquet.write_table(pyarrow.table(table), path)
-    with pytest.raises(InputError, match=says):
-        here(*words_for(place, tmp_path / "out", f"input={path}"))
-
-
 def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path):
     T5EncoderModel(config_of("t5", len(tokenizer()))[1]).save_pretrained(tmp_path / "encoder")
     tokenizer().save_pretrained(tmp_path / "encoder")

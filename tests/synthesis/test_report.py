@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import pytest
 
 from contracts import InputError
-from reports import figure
 from synthesis.__main__ import as_trained
 from synthesis.report.annotate import KEY, Item, draw_items, read_agreement, write_sheet
 from synthesis.report.cards import write_label_card
@@ -200,18 +199,3 @@ def test_a_sheet_that_is_not_ours(tmp_path, old, new, words):
     sheet.write_bytes(text.replace(old, new).encode())
     with pytest.raises(InputError, match=re.escape(words)):
         read_agreement(tmp_path, sheet)
-
-
-def test_a_sheet_needs_enough_texts(tmp_path):
-    data_set(tmp_path, PAIRS)
-    with pytest.raises(InputError, match="only 7 texts"):  # a copy goes, two for each of two sentences come
-        write_sheet(tmp_path, 8, LABELS, 42, as_trained)
-
-
-def test_a_report_that_cannot_be_drawn_is_one_without_figures(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(figure, "SECONDS", 0.01)
-    monkeypatch.setattr(figure, "SECONDS_EACH", 0)
-    write_report(tmp_path, data_set(tmp_path, PAIRS))
-    assert re.search(r"report\.html has no figures: .*0\.01 seconds", caplog.text)
-    assert "A cat | sleeps \\u003cb\\u003elong" in (tmp_path / "report.html").read_text()
-    assert "pictures/" not in (tmp_path / "report.md").read_text()

@@ -4,7 +4,6 @@ import functools
 import json
 import math
 import signal
-import threading
 from collections import Counter
 
 import pytest
@@ -236,17 +235,6 @@ def test_a_server_that_is_gone_ends_the_command_which_goes_on_later(stand, texts
     assert asked_twice([*stand.answered, *other.answered]) == []
     assert shards(tmp_path / "out") == good(dino)
     other.close()
-
-
-def test_a_server_that_comes_back_has_lost_nothing(stand, texts, tmp_path, good):
-    """It is away for longer than a prompt that it does not bear is tried, while requests are under way."""
-    stand.delay = 0.02
-    stand.most_answered = 30
-    back = threading.Timer(3, lambda: setattr(stand, "most_answered", None))
-    back.start()
-    here(*dino(stand, texts, tmp_path / "out", "requests.patience=30"))
-    back.join()
-    assert shards(tmp_path / "out") == good(dino)
 
 
 def test_a_key_that_is_cut_is_not_shown(stand, texts, tmp_path):

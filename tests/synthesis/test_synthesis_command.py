@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from cli import process_group as processes
 from contracts import InputError
 from synthesis.shards import heartbeat
-from tests.forks import TRAIN, run_command
+from tests.forks import run_command
 from tests.guide import GUIDE, commands_of
 from tests.synthesis.commands import by_two, here, rows_of, start
 
@@ -168,13 +168,6 @@ def test_interrupted_it_leaves_what_is_whole(place, tmp_path):
     assert "not finished" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_overwrite_takes_nothing_away_from_a_folder_of_others(place, tmp_path):
-    (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(InputError, match=r"README\.md.* no command of this project made it"):
-        here(*x2(place, tmp_path), "overwrite=true")
-    assert (tmp_path / "README.md").read_text() == "mine"
-
-
 def by_srun(rank, *words):
     """One of two tasks, which meet on this machine."""
     slurm = {"SLURM_NTASKS": "2", "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_JOB_NAME": "job"}
@@ -194,18 +187,6 @@ def test_a_process_whose_partner_was_not_started_says_so_and_hears_signals(
     assert left == status
     assert f"SLURM_PROCID={1 - rank} in front of the same command" in said
     assert "Traceback" not in said
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_whose_partner_was_not_started_gives_up(rank, place, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "TO_MEET", 0.5)
-    status, _, said = by_srun(rank, *x2(place, tmp_path / "out")).finish(60)
-    assert status == 2
-    (line,) = [line for line in said.splitlines() if line.startswith("synthesis: ")]
-    assert f"process {rank} of 2 waits for process {1 - rank}" in line
-    assert line.endswith("seconds were in vain.")
-    assert "Traceback" not in said
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_process_that_outlives_its_partner_names_the_missing_shards_and_the_command_that_goes_on(
@@ -327,12 +308,3 @@ def test_the_commands_of_the_guide(place, tmp_path, minilm_path):
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "dino-x2" / "annotation.csv").is_file()
     assert (tmp_path / "dino-x2-parquet" / "shard-00000.parquet").is_file()
-
-
-@pytest.mark.slow
-def test_training_reads_the_folder_as_it_is(straight, tmp_path):
-    words = ["model=sroberta", "data=dino", f"data.path={straight}", "backbone=tiny", "max_steps=2", "batch_size=8"]
-    more = [f"output_dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path / 'cache'}"]
-    done = run_command([TRAIN, *words, *more])
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / "results.json").is_file()
