@@ -10,7 +10,6 @@ import pytest
 from transformers import T5EncoderModel
 
 from contracts import InputError
-from synthesis.triplet_recipe import free_again
 from tests.synthesis.commands import here, rows_of
 from tests.synthesis.toy_t5 import WORDS, config_of, save, tokenizer
 
@@ -92,15 +91,6 @@ def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path)
         here(*words_for(place, output, "sentences.min_words=99"))
 
 
-def test_a_folder_that_holds_something_stays_somebodys(whole):
-    before = (whole / "manifest.json").read_bytes()
-    with pytest.raises(InputError), free_again(whole, overwrite=False, alone=True):
-        raise InputError("wrong")
-    with pytest.raises(InputError), free_again(whole, overwrite=True, alone=True):  # shards are there
-        raise InputError("wrong")
-    assert (whole / "manifest.json").read_bytes() == before
-
-
 def test_a_scored_shard_that_is_lost_is_told_and_written_again(place, tmp_path):
     words = words_for(place, tmp_path / "out")
     here(*words)
@@ -125,20 +115,14 @@ def test_a_scored_shard_that_is_lost_is_told_and_written_again(place, tmp_path):
         (["generator={empty}"], "neither config.json nor"),
         (["input={empty}"], "no file to read. Wanted .txt"),
         (["input=3"], "wanted a text or a list"),
-        (["recipe=gense_filter", "input={file}"], "wanted the output folder of recipe=gense, got a file"),
     ],
 )
 def test_bad_input_is_one_sentence_and_claims_no_folder(place, tmp_path, words, says):
-    for name in ("run/checkpoints", "encoder/encoder", "empty"):
+    for name in ("run/checkpoints", "empty"):
         (tmp_path / name).mkdir(parents=True)
-    files = {name: tmp_path / name for name in ("run", "encoder", "empty")} | {"file": place / "in.txt"}
-    given = words_for(place, tmp_path / "out", *(word.format(**files) for word in words))
-    if any(word.startswith("recipe=") for word in words):
-        given = [word for word in given if not word.startswith("max_new_tokens")]
-    if words[0] == "recipe=gense_filter":
-        given = [word for word in given if not word.startswith(("generator", "shard_size"))]
+    files = {name: tmp_path / name for name in ("run", "empty")}
     with pytest.raises(InputError, match=says):
-        here(*given)
+        here(*words_for(place, tmp_path / "out", *(word.format(**files) for word in words)))
     assert not (tmp_path / "out").exists()
 
 
