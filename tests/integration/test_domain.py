@@ -1,13 +1,15 @@
 """One command from the raw sentences of a domain to a trained encoder: synthesis, three stages, scores of each."""
 
-import os
-import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from cli.child_processes import lone_environment, run_child
-from cli.process_group import find_ranks
+from contracts import PairTask
+from evaluation.tasks.sts import Similarity
 from storage.results import read_results
+from training import domain
+from training.settings import Evaluation, Run
 
 
 @pytest.fixture(scope="module")
@@ -63,39 +65,15 @@ def test_a_wrong_word_is_told_before_anything_is_trained(word, message, domain_w
     assert not list(tmp_path.glob("made/**/shard-*")), "nor are triplets written for a run that cannot be"
 
 
-def test_who_asks_a_run_to_end_asks_its_synthesis_too(tmp_path):
-    """The process that is waited for has SIGTERM sent to the one that waits."""
-    left = tmp_path / "left"
-    script = f"""if True:
-        import os, pathlib, signal, sys
-        def leave(*_):
-            pathlib.Path({str(left)!r}).write_text("whole")
-            sys.exit(3)
-        signal.signal(signal.SIGTERM, leave)
-        os.kill(os.getppid(), signal.SIGTERM)
-        while True:
-            signal.pause()
-    """
-    assert run_child([sys.executable, "-c", script]) == 143
-    assert left.read_text() == "whole"
-    assert run_child([sys.executable, "-c", "raise SystemExit(2)"]) == 2
-
-
-@pytest.mark.parametrize(
-    "launched",
-    [
-        {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "none"},
-        {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_LOCALID": "0", "SLURM_JOB_NAME": "train"},
-    ],
-)
-def test_synthesis_is_not_taken_for_one_of_the_processes_that_train(launched, monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in launched.items():
-        monkeypatch.setenv(name, value)
-    assert find_ranks().world == 8
-    kept = lone_environment()
-    for name in launched.keys() - kept.keys():
-        monkeypatch.delenv(name)
-    assert find_ranks() == (0, 1)
-    assert kept["PATH"] == os.environ["PATH"]
+def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monkeypatch):
+    """Documents are split at newlines, so its lines would not be known again by the whole."""
+    task = PairTask("one", ["A title\nIts  body. More of it."], ["short"], np.zeros(1), ["all"])
+    monkeypatch.setattr("training.domain.load_tasks", lambda *_, **__: SimpleNamespace(tasks=[Similarity(task)]))
+    run = Run(evaluation=Evaluation(data_root="somewhere", suite=["one"], during=[]))
+    assert domain.write_held_out(run, tmp_path / "held.txt") == 4
+    assert (tmp_path / "held.txt").read_text().splitlines() == [
+        "A title",
+        "A title Its body. More of it.",
+        "Its body. More of it.",
+        "short",
+    ]

@@ -134,7 +134,7 @@ def test_one_part_trains_as_plain_data(tables, command, tmp_path):
 
 BAD = [
     (["data.parts.qa.data=qa", "data.max_length=9"], "Each part of a mixture has its own, data.parts.qa.max_length"),
-    (["data.parts.nli.path=x"], "Nobody says what data.parts.nli is. Say data.parts.nli.data=NAME"),
+    (["data.parts.nli.path=x"], "data.parts.nli: nobody says what it is. Say data.parts.nli.data="),
     (["data.parts.nli.data=triplets"], "data.parts.nli.path has no value"),
     (["data.parts.nli.data=triplets", "data.parts.nli.pth=x"], "The nearest is data.parts.nli.path"),
     (["data.parts.nli.data=mixture"], "data.parts.nli: a mixture is no part of another"),
