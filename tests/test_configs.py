@@ -43,30 +43,6 @@ def targets(node, where=""):
                 yield from targets(node[key], f"{where}.{key}".strip("."))
 
 
-def test_the_files_are_found():
-    assert len(FILES) >= 14
-    assert {path.parts[0] for path in FILES if len(path.parts) > 1} <= {
-        *GROUPS,
-        "hydra",
-        "callbacks",
-        "instructions",
-        "prompts",
-        "race",
-        "recipe",
-        "recipe_keys",
-        "sweeps",
-        "task",
-    }
-    assert len(choices("experiment")) >= 3
-
-
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_a_file_is_yaml_with_a_comment_that_says_what_it_is(path):
-    text = (CONFIGS / path).read_text(encoding="utf-8")
-    assert OmegaConf.create(text) is not None
-    assert "#" in text or path.parts[0] == "trainer"
-
-
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group in GROUPS for name in choices(group)])
 def test_a_choice_composes_and_its_targets_take_its_keys(group, name):
     cfg = composed(f"{group}={name}", *(["data.path=x"] if (group, name) == ("data", "text") else []))

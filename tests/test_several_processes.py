@@ -21,7 +21,6 @@ from cli.exit_status import exit_statuses
 from cli.names import COMMANDS
 from contracts import InputError
 from tests.forks import TRAIN, Started, run_command
-from tests.processes import Child, statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,38 +43,6 @@ def test_what_is_wrong_on_every_process_is_told_by_one(launched, words, said, tm
     lines = [line for line in done.stderr.splitlines() if line.startswith("train.py: ")]
     assert len(lines) == 1, done.stderr
     assert said in lines[0]
-
-
-@pytest.mark.parametrize("kind", ["command", "fork"])
-def test_one_that_failed_takes_those_that_wait_for_it_along(kind):
-    """They would wait for ever: each reads from a pipe that stays open."""
-    reading, writing = os.pipe()
-    children: list[Child] = []
-    for place in range(3):
-        status = 3 if place == 1 else 0
-        if kind == "command":
-            code = f"import os, sys; {status} or os.read(0, 1); sys.exit({status})"
-            children.append(subprocess.Popen([sys.executable, "-S", "-c", code], stdin=reading))
-        else:
-            children.append(multiprocessing.get_context("fork").Process(target=read_or_leave, args=(reading, status)))
-            children[-1].start()
-    assert statuses(children) == [-signal.SIGKILL, 3, -signal.SIGKILL]
-    os.close(reading)
-    os.close(writing)
-
-
-def read_or_leave(pipe: int, status: int) -> None:
-    sys.exit(status or len(os.read(pipe, 1)))
-
-
-def test_all_that_ends_well_is_waited_for():
-    """The first ends when the others have: it reads until they have closed their ends of the pipe."""
-    reading, writing = os.pipe()
-    first = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=reading)
-    rest = [subprocess.Popen([sys.executable, "-S", "-c", ""], stdout=writing) for _ in range(2)]
-    os.close(reading)
-    os.close(writing)
-    assert statuses([first, *rest]) == [0, 0, 0]
 
 
 def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsys):
@@ -221,20 +188,6 @@ def test_what_launchers_say_is_understood_as_lightning_does(variables, ranks, ot
     environment = TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in variables else SLURMEnvironment()
     assert (environment.global_rank(), environment.world_size()) == ranks
     assert (environment.main_address, environment.main_port) == address
-
-
-@pytest.mark.parametrize(
-    ("numbers", "step", "shown"),
-    [
-        ([], 1, ""),
-        ([4], 1, "4"),
-        ([1, 2], 1, "1, 2"),
-        ([0, 1, 2, 5, 7, 8, 9], 1, "0 to 2, 5, 7 to 9"),
-        ([1, 3, 5, 9, 13, 15], 2, "1 to 5 in steps of 2, 9, 13, 15"),
-    ],
-)
-def test_numbers_are_shown_in_short(numbers, step, shown):
-    assert processes.spans(numbers, step) == shown
 
 
 def as_task(rank, **more):

@@ -66,29 +66,10 @@ def test_many_rows_counts_its_rows_alone_and_in_a_run():
         assert [line.split(",")[0] for line in printed if kind in line] == ["1", "20"]  # thousands
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.slow
-def test_gpu_step_without_a_gpu_says_so():
-    assert "no CUDA device" in run("gpu_step", "--quick")
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_gpu_step_on_a_gpu(tmp_path):
     assert run("gpu_step", "--quick").count("P13") == 2
-
-
-def test_report_aligns_its_columns_and_appends_to_what_is_there(tmp_path, capsys):
-    from benchmarks.sides import Line, report
-
-    output = tmp_path / "figures.jsonl"
-    lines = [Line("P0", "a", "s", 1.0, 2.0, 0.5, "<= 1x"), Line("P0", "longer", "s", 10.0, None, None, "")]
-    report("title", lines, output)
-    report("title", lines, output)
-    _, header, first, second = capsys.readouterr().out.splitlines()[:4]
-    assert header.index("ours") == first.index("1") == second.index("10")
-    assert "0.50x" in first
-    assert [record["lines"][0]["ratio"] for record in records(output)] == [0.5, 0.5]
 
 
 def test_sides_take_turns_and_the_ratio_is_of_the_rounds():

@@ -1,8 +1,6 @@
 """What is measured on a GPU: the same code on a CPU in tiny sizes; a cut run keeps what it had."""
 
-import contextlib
 import json
-import time
 
 import pytest
 import torch
@@ -17,12 +15,6 @@ def test_without_a_gpu_it_ends_with_2_and_a_sentence(tmp_path, capsys):
     assert gpu.main([f"output={tmp_path / 'none'}"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "none").exists()
-
-
-@pytest.mark.parametrize("word", ["part=speed", "size=huge", "device", "colour=red", "minutes=soon", "minutes=nan"])
-def test_a_wrong_word_is_refused(word, tmp_path, capsys):
-    assert gpu.main([*CPU, f"output={tmp_path}", word]) == 2
-    assert word.partition("=")[0] in capsys.readouterr().err
 
 
 def test_what_failed_is_tried_again_and_what_is_done_is_passed_over(tmp_path, capsys, monkeypatch):
@@ -44,26 +36,6 @@ def test_what_failed_is_tried_again_and_what_is_done_is_passed_over(tmp_path, ca
     assert gpu.main(words) == 0
     assert gpu.main([*CPU[:1], *words[2:]]) == 2  # full sizes are another machine's, so to speak
     assert "say another output" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_part_ends_with_its_minutes_also_inside_a_job_and_keeps_what_was_done(tmp_path, monkeypatch):
-    def measure(job, command):
-        for _ in range(3 if job == "slow" else 0):
-            with contextlib.suppress(Exception):
-                time.sleep(20)
-        return [["P7", job, "s", 1.0, 4.0, 4.0, ""]]
-
-    monkeypatch.setattr(gpu, "measure", measure)
-    for part, jobs in {"step": ["quick", "slow", "later"], "embed": ["other"]}.items():
-        monkeypatch.setitem(gpu.JOBS, part, jobs)
-    monkeypatch.setattr(gpu, "PARTS", ("step", "embed"))
-    start = time.monotonic()
-    assert gpu.main([*CPU, f"output={tmp_path}", "minutes=0.1"]) == 1
-    assert time.monotonic() - start < 40
-    found = json.loads((tmp_path / "gpu.json").read_text())["jobs"]
-    assert {job: "lines" in one for job, one in found.items()} == {"quick": True, "slow": False, "other": True}
-    assert "0.1 minutes" in found["slow"]["error"]
 
 
 @pytest.mark.slow

@@ -1,8 +1,7 @@
 """Folders in, a report out: who is ranked where, what is left out, and what is said of it."""
 
 import json
-from html.parser import HTMLParser
-from pathlib import Path
+import re
 
 import pytest
 from omegaconf import OmegaConf
@@ -13,13 +12,9 @@ from comparison.collect import collect
 from comparison.contrasts import choose_headline
 from comparison.report import compare, sections, write_report
 from comparison.upload import upload
-from contracts import InputError, Verdict
-from storage.results import read_results, write_results
+from contracts import InputError
 from tests.forks import run_command
 from tests.wandb_records import read_records, values_of
-
-ROOT = Path(__file__).resolve().parents[2]
-VOID = {"meta", "link", "input", "br", "img", "wbr"}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +36,7 @@ def test_what_cannot_be_read_is_named_with_its_reason(written):
     found, output, _ = written
     reasons = {one.path.name: one.reason for one in found.left_out}
     assert set(reasons) == {"damaged", "other-release", "unfinished"}
-    assert "not finished" in reasons["unfinished"]
-    assert "version" in reasons["other-release"]
-    assert "99" in reasons["other-release"]
+    assert re.search("version.*99", reasons["other-release"])
     assert "other-release" in (output / "report.md").read_text(encoding="utf-8")
 
 
@@ -54,107 +47,9 @@ def test_the_ranking_tells_ties(written):
     assert {(one.best_rank, one.worst_rank) for one in found.standings[1:]} == {(2, 3)}
     text = (output / "report.md").read_text(encoding="utf-8")
     assert "not distinguishable" in text
-    assert "Too few seeds" in text
+    assert "3 of 50" in text  # test sentences of the leaky arm's data
     numbers = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     assert numbers["ranking"][0]["arm"] == "good"
-
-
-def test_leaks_and_differences_are_marked(written):
-    _, output, _ = written
-    assert "3 of 50" in (output / "report.md").read_text(encoding="utf-8")
-
-
-class Page(HTMLParser):
-    """Tags that close, ids that are one of a kind, tables that can be read aloud."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.tables: list[set[str]] = []
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        self.links += [value for name, value in attrs if name in ("href", "src", "xlink:href") and value]
-        if tag == "table":
-            self.tables.append(set())
-        elif self.tables and "table" in self.open:
-            self.tables[-1].add(f"{tag}:{attributes.get('scope', '')}")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def test_the_page_is_whole_and_needs_no_network(written, race_folder):
-    _, output, _ = written
-    page = Page()
-    page.feed((output / "report.html").read_text(encoding="utf-8"))
-    assert not page.open
-    assert len(page.ids) == len(set(page.ids))
-    assert not [link for link in page.links if link.startswith(("http:", "https:", "//"))]
-    targets = [link[1:] for link in page.links if link.startswith("#")]
-    assert set(targets) <= set(page.ids)
-    files = [link for link in page.links if not link.startswith(("#", "data:"))]
-    assert files
-    assert all((output / link).is_dir() for link in files)
-    assert len(page.tables) >= 5
-    assert all({"caption:", "th:col", "th:row"} <= table for table in page.tables)
-
-
-def test_pictures_are_there(written):
-    _, output, paths = written
-    names = {path.stem for path in (output / "pictures").glob("*.png")}
-    assert {"leaderboard", "differences", "similarities", "training-score", "training-loss"} <= names
-    assert names == {path.stem for path in (output / "pictures").glob("*.svg")}
-    assert names == {path.stem for path in (output / "pictures").glob("*.pdf")}
-    assert all(path.stat().st_size > 1000 for name, path in paths.items() if not name.startswith("table"))
-
-
-def test_a_sweep_gets_its_map(run_folder, tmp_path):
-    for anchors in (1, 2):
-        for tau in (0.01, 0.05):
-            data = {"anchors_per_document": anchors, "positives_per_anchor": 2}
-            run_folder(tmp_path / f"{anchors}-{tau}", "declutr", 1, 0.2 + tau, model={"temperature": tau}, data=data)
-    runs, left_out = collect([str(tmp_path / "*")])
-    arms = arms_of(runs)
-    write_report(compare(arms, choose_headline(arms, None), left_out), tmp_path / "report")
-    assert {"sweep", "parallel"} <= {path.stem for path in (tmp_path / "report" / "pictures").glob("*.png")}
-    assert "A=2 tau=0.05" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
-
-
-def test_what_runs_say_of_what_they_began_from_is_a_table(run_folder, tmp_path):
-    verdict = Verdict(
-        headline="Spearman of stsb",
-        scores=["stsb/cosine/spearman"],
-        outcome="worse",
-        before=70.0,
-        after=62.5,
-        interval=[-9.0, -6.0],
-        p=None,
-        items=150,
-        tfidf=None,
-        sentence="Worse: ...",
-        to_try=[],
-    )
-    for name in ("one", "two"):
-        results = run_folder(tmp_path / name, name, 1, 0.2) / "results.json"
-        write_results(results, read_results(results) | ({"verdict": verdict} if name == "two" else {}))
-    arms = arms_of(collect([str(tmp_path / "*")])[0])
-    written = write_report(compare(arms, choose_headline(arms, None), []), tmp_path / "report")
-    numbers = json.loads(written["comparison.json"].read_text(encoding="utf-8"))["tables"]["before-after"]
-    assert numbers["rows"] == [["two", "1", "Spearman of stsb", 70.0, 62.5, -7.5, -9.0, None, "worse"]]
-    assert "| two | 1 | Spearman of stsb | 70.00 | 62.50 | -7.50 | -9.00 to -6.00 |  | worse |" in (
-        written["report.md"].read_text(encoding="utf-8")
-    )
 
 
 def test_test_pairs_that_differ_are_not_paired(run_folder, tmp_path):
@@ -231,15 +126,6 @@ def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
         assert any(key.startswith(f"comparison/{name}/") for key in logged)
     assert summary["comparison/good/rank"] == 1
     assert summary["comparison/good/mean"] > summary["comparison/even/mean"]
-
-
-def test_a_folder_of_wandb_is_told(tmp_path):
-    folder = tmp_path / "wandb" / "offline-run-1"
-    folder.mkdir(parents=True)
-    (folder / "run-1.wandb").touch()
-    for pattern in (folder, tmp_path / "wandb"):
-        with pytest.raises(InputError, match=r"W&B are no longer read.*results\.json"):
-            collect([str(pattern)])
 
 
 def _command(words, cwd):

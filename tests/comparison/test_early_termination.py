@@ -17,7 +17,6 @@ from comparison.collect import STOPPED, collect
 from comparison.study import Trials
 from comparison.sweep import run
 from comparison.sweep_file import read_sweep, rungs_of
-from comparison.train_processes import Job
 
 ROOT = Path(__file__).resolve().parents[2]
 METRIC = "stsb-dev/cosine/spearman"
@@ -171,26 +170,6 @@ def started(folder: Path) -> subprocess.Popen:
     while not (folder / "a" / "metrics.csv").exists():
         assert sweeper.poll() is None
     return sweeper
-
-
-def test_a_failure_while_all_is_ended_is_not_begun_again(tmp_path, monkeypatch):
-    failing = tmp_path / "failing.py"
-    failing.write_text("import pathlib, sys\nopen(sys.argv[-1].partition('=')[2], 'a').write('x')\nsys.exit(1)\n")
-    monkeypatch.setattr(processes, "TRAIN", failing)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    ended = processes.Running()
-    start = ended.start
-
-    def start_and_end(job, place):
-        process = start(job, place)
-        ended.end(130)
-        return process
-
-    monkeypatch.setattr(processes.Running, "start", lambda self, job, place: start_and_end(job, place))
-    job = Job("a", [], tmp_path / "attempts")
-    done = processes._attempts(job, {}, ended, None)
-    assert done is not None
-    assert done.attempts == 1
 
 
 def test_sigterm_ends_a_sweep_with_143(words, tmp_path):

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 
 from comparison import ranking
-from comparison import vector_figures as space
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
-from comparison.probe_sentences import explorer, neighbours, probe, turned
-from comparison.report import compare, sections
+from comparison.probe_sentences import explorer, probe, turned
+from comparison.report import compare
 from comparison.setting_figures import settings_figures
-from comparison.tables import conclusions, configs, duration, leaks, short_number, task_scores
 from comparison.training_curves import curves_of, training
-from reports.figure import COLOURS, draw, shape_of
 
 SETTING = "a_setting_with_a_long_name"
 
@@ -63,30 +60,6 @@ def test_the_matrix_has_each_two_arms_from_both_sides(three):
     assert {cell["row"] for (arm, _), cell in cells.items() if arm == "good"} == {1}
 
 
-def test_a_sentence_an_arm_says_who_is_above_and_who_cannot_be_told_apart(three):
-    first, *others = conclusions(three.arms, three.headline, three.standings, three.contrasts)
-    assert "above every other arm" in first
-    labels = [three.arms[one.arm].label for one in three.standings]
-    for place, said in enumerate(others):
-        assert "below good" in said
-        assert said.endswith(f"not distinguishable from {labels[2 - place]}.")
-
-
-def test_many_arms_get_a_row_each(many):
-    arms, _ = many
-    assert [column.heading for column in leaks(arms).columns] == ["arm", "sts12"]
-    shown = configs(arms)[0]
-    place = [column.heading for column in shown.columns].index(f"data.{SETTING}")
-    assert [row[place].text for row in shown.rows] == [str(arm.settings[f"data.{SETTING}"]) for arm in arms]
-
-
-def test_tasks_are_shaded_from_the_lowest_to_the_highest_of_a_column(three):
-    table = task_scores(three.arms, three.headline, three.standings)
-    for column in range(1, len(table.columns)):
-        cells = sorted((row[column] for row in table.rows), key=lambda cell: cell.sort)
-        assert (cells[0].shade, cells[-1].shade, cells[-1].mark) == (0, 1, "best")
-
-
 def test_curves_begin_with_the_score_and_are_means_over_seeds(three):
     shown, lost = training(three.arms)
     assert shown.controls[0].options[0] == "stsb-dev/cosine/spearman"
@@ -121,23 +94,6 @@ def test_a_mean_over_seeds_is_never_of_some_of_them(three):
         assert [curve.lines["a/b/c"][0] for curve in curves_of([three.arms[0]._replace(runs=runs)])] == [steps] * 2
 
 
-def test_no_two_arms_look_alike():
-    assert len({(COLOURS[place % len(COLOURS)], shape_of(place)) for place in range(64)}) == 64
-
-
-def test_panels_are_of_the_best_arms_with_the_spread_of_their_cosines(many):
-    arms, headline = many
-    shown = space.best(arms, headline)
-    assert [arm.label for arm in shown] == [arm.label for arm in arms[:8]]  # noise grows with the place
-    figure = space.similarities(arms, headline)
-    assert "best 8 of 10" in figure.caption
-    items = arms[0].runs[0].items
-    inside = items.cosines["stsb"][(items.gold["stsb"] >= 2) & (items.gold["stsb"] < 3)]
-    box = next(row for row in rows_of(figure.panels[0]) if row["rating"] == "2 to 3")
-    assert box["pairs"] == len(inside)
-    assert box["median"] == pytest.approx(np.median(inside))
-
-
 def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
     """A map that is another one turned and mirrored ends where that one lies."""
     arms, _ = many
@@ -157,26 +113,6 @@ def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
     assert held["cosines"][0] == [round(100 * cosines[row]) for row in wanted]
 
 
-def test_of_a_long_text_a_page_has_the_beginning(many):
-    texts = ["a" * 10**6, "b" * 300, "c"]
-    one = probe(many[0][0], texts, np.eye(3), "pca")
-    assert explorer([one], range(3))["sentences"] == ["a" * 300 + " ...", "b" * 300, "c"]
-    assert max(len(cell.text) for row in neighbours([one], 3).cells() for cell in row) < 330
-
-
-def test_settings_drawn_at_random_are_points_not_an_empty_map(run_folder, tmp_path):
-    taus = [0.0123, 0.2, 0.034, 0.05, 0.0071, 0.1]
-    for place, tau in enumerate(taus):
-        model = {"temperature": tau, "hard_negative_weight": place % 2}
-        run_folder(tmp_path / f"{place}", "gense", 1, 0.2, model=model)
-    arms = arms_of(collect([str(tmp_path / "*")])[0])
-    figure = settings_figures(arms, choose_headline(arms, None))[0]
-    assert figure.panels[0]["mark"]["type"] == "point"
-    assert sorted(row["x"] for row in rows_of(figure.panels[0])) == sorted(taus)
-    assert figure.panels[0]["encoding"]["x"]["scale"]["type"] == "log"
-    assert draw([figure]) == draw([figure])  # the same bytes
-
-
 def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
     """Two settings would tell three arms apart; the rate, which follows the data, is said nevertheless."""
     for name, rate, tau in (("a", 0.1, 0.05), ("b", 0.2, 0.05), ("b", 0.2, 0.5)):
@@ -191,35 +127,3 @@ def test_a_name_says_all_in_which_the_arms_differ(run_folder, tmp_path):
     assert [figure.name for figure in settings_figures(arms, choose_headline(arms, None))] == [
         "parallel"
     ]  # they were not crossed
-
-
-def test_every_run_is_linked(run_folder, tmp_path):
-    for seed in (1, 2, 3):
-        run_folder(tmp_path / f"seed-{seed}", "one", seed, 0.2)
-    arms = arms_of(collect([str(tmp_path / "*")])[0])
-    one = compare(arms, choose_headline(arms, None), [])
-    (board,) = [
-        table for section in sections(one, tmp_path / "out") for table in section.tables if table.name == "leaderboard"
-    ]
-    targets = [target for _, target in board.rows[0][-1].links]
-    assert len(targets) == 3
-    assert all(((tmp_path / "out") / target).resolve().is_dir() for target in targets)
-
-
-def test_an_encoder_that_is_missing_leaves_the_others_on_the_map(many):
-    arms, headline = many
-    rng = np.random.default_rng(0)
-    probes = [probe(arm, ["a", "b", "c"], rng.standard_normal((3, 4)), "pca") for arm in arms[2:4]]
-    found = compare(arms, headline, [], probes)
-    assert len(space.plane(arms, headline, probes).table.rows) == 2
-    assert len(space.sentence_map(probes, "pca", [0, 1, 2]).panels) == 2
-    assert found.probes[0].arm.label == arms[2].label
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(4, "4.0 s"), (123, "2 min 03 s"), (3900, "1 h 05 min"), (59.96, "60.0 s"), (7199, "1 h 59 min")],
-)
-def test_costs_are_short(seconds, said):
-    assert duration(seconds) == said
-    assert [short_number(number) for number in (12, 3000, 2_100_000, 3e9)] == ["12", "3 k", "2.1 M", "3 G"]

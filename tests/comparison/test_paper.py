@@ -26,16 +26,6 @@ from storage.results import read_results, write_results
 from tests.embedders import OnTheCPU
 
 
-def test_a_label_names_all_that_differs(run_folder, tmp_path):
-    run_folder(tmp_path / "a", "m", 1, 0.2, precision="bf16", data={"max_length": 32})
-    run_folder(tmp_path / "b", "m", 1, 0.3, precision="fp32", data={"max_length": 64})
-    arms = arms_of(collect([str(tmp_path / "*")])[0])
-    assert [set(arm.label.split()) for arm in arms] == [
-        {"m", "precision=bf16", "max_length=32"},
-        {"m", "precision=fp32", "max_length=64"},
-    ]
-
-
 def test_tables_hold_the_scores_of_the_runs(run_folder, tmp_path):
     for seed in (1, 2):
         run_folder(tmp_path / f"a{seed}", "50% & a_b", seed, 0.2)

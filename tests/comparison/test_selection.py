@@ -10,9 +10,8 @@ import pytest
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
-from comparison.report import compare, write_report
 from comparison.selection import select
-from contracts import InputError
+from contracts import InputError, Spent
 from storage.items import read_items
 from storage.manifest import read_record, write_record
 
@@ -70,19 +69,11 @@ def test_who_lacks_the_headline_is_left_out(run_folder, tmp_path):
         choose_headline(arms_of(collect([str(tmp_path / "*")])[0]), None)
 
 
-def test_an_earlier_report_among_the_runs_is_passed_over(run_folder, tmp_path):
-    run_folder(tmp_path / "a", "one", 1, 0.2)
-    runs, left_out = collect([str(tmp_path / "*")])
-    arms = arms_of(runs)
-    write_report(compare(arms, choose_headline(arms, None), left_out), tmp_path / "report")
-    runs, left_out = collect([str(tmp_path / "*")])
-    assert (len(runs), left_out) == (1, [])
-
-
 @pytest.mark.parametrize(
     ("entry", "value"),
     [
         ("overlap", {"sts12": 1}),
+        ("spent", dict.fromkeys(Spent.__annotations__, "many")),
         ("averages", {"a": 3}),
         ("averages", [1]),
         ("seeds", ["x"]),
@@ -99,21 +90,6 @@ def test_an_entry_of_the_wrong_kind_is_named(run_folder, tmp_path, entry, value)
     assert entry in left_out[0].reason
 
 
-def test_scores_of_a_file_beside_a_run_have_no_curve(run_folder, tmp_path):
-    folder = run_folder(tmp_path / "a", "one", 1, 0.2)
-    write_record(folder / "scored.json", read_record(folder / "results.json") | {"objective": "of another suite"})
-    runs, _ = collect([str(folder), str(folder / "scored.json")])
-    assert [len(run.rows) for run in runs] == [3, 0]
-
-
-def test_a_cost_that_is_no_number_is_named(run_folder, tmp_path):
-    folder = run_folder(tmp_path / "a", "one", 1, 0.2)
-    spent = json.loads((folder / "results.json").read_text(encoding="utf-8"))["spent"]
-    change(folder, spent={**spent, "steps": "many"})
-    with pytest.raises(InputError, match="spent"):
-        collect([str(folder)])
-
-
 def test_test_items_with_any_bytes_changed_are_told(run_folder, tmp_path):
     path = run_folder(tmp_path / "a", "one", 1, 0.2) / "items.npz"
     whole, rng, told = path.read_bytes(), random.Random(1), 0
@@ -127,19 +103,3 @@ def test_test_items_with_any_bytes_changed_are_told(run_folder, tmp_path):
         except InputError:
             told += 1
     assert told > 40  # some bytes of a zip archive say nothing
-
-
-def test_settings_that_are_lists_are_drawn(run_folder, tmp_path):
-    for place, paths in enumerate((["a", "b"], ["a", "b"], ["c"], ["c"])):
-        model = {"lr": 0.1 * (place % 2)}
-        run_folder(tmp_path / f"{place}", "one", 1, 0.2, data={"path": paths}, model=model)
-    arms = arms_of(collect([str(tmp_path / "*")])[0])
-    written = write_report(compare(arms, choose_headline(arms, None), []), tmp_path / "report")
-    assert {"sweep", "parallel"} <= set(written)
-
-
-def test_what_wandb_adds_to_a_config_is_no_setting(run_folder, tmp_path):
-    run_folder(tmp_path / "a", "one", 1, 0.2)
-    run_folder(tmp_path / "b", "one", 2, 0.2, _wandb={})
-    (arm,) = arms_of(collect([str(tmp_path / "*")])[0])
-    assert len(arm.runs) == 2

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from transformers import AutoTokenizer
 
@@ -105,13 +104,6 @@ def test_an_epoch_draws_new_spans_and_a_repetition_the_same(documents):
     assert list(spans) != list(spans_later)
 
 
-def test_spans_do_not_depend_on_masks(documents):
-    [with_masks], [without] = (batches(documents(mlm_probability=share), 1) for share in (0.15, 0.0))
-    assert torch.equal(with_masks.anchors.ids, without.anchors.ids)
-    assert torch.equal(without.masked_ids, without.anchors.ids)
-    assert (without.labels == IGNORED_LABEL).all()
-
-
 def test_equalised_epochs_go_over_the_documents_twice_with_new_spans(documents):
     two = ready(documents())
     one = ready(documents(anchors_per_document=1, equalise_spans_to=2))
@@ -147,15 +139,6 @@ def test_equalised_runs_draw_from_the_same_documents(max_span, window, documents
         assert ready(documents(anchors_per_document=1, **settings)).num_examples > two.num_examples  # ... not for one
 
 
-def test_a_fraction_takes_nested_documents(documents):
-    rows = [
-        {row for batch in batches(documents(fraction=fraction, batch_size=1), 100) for row in batch.rows.tolist()}
-        for fraction in (0.25, 0.5, 1.0)
-    ]
-    assert [len(some) for some in rows] == [10, 20, 40]
-    assert rows[0] < rows[1] < rows[2]
-
-
 def test_auto_takes_the_largest_span_that_leaves_nine_of_ten(documents):
     rule = RULE
     assert choose_max_span(np.array([64] * 5 + [400] * 95), rule) == 100
@@ -169,19 +152,6 @@ def test_auto_takes_the_largest_span_that_leaves_nine_of_ten(documents):
     assert len(batches(data, 2)) == 2
 
 
-def test_longer_spans_are_cut_and_that_is_said(documents, caplog):
-    data = ready(documents(max_length=12))
-    assert max(batches(data, 1)[0].anchors.lengths) == 12
-    assert "spans of up to 16 tokens are cut to the 12" in caplog.text
-
-
-def test_auto_spans_fit_into_a_sequence_and_are_not_cut(documents, caplog):
-    data = ready(documents(max_span="auto", max_length=40))
-    assert data.rule.max_span == 38  # beside two special tokens
-    assert "are cut" not in caplog.text
-    assert max(max(batch.anchors.lengths) for batch in batches(data, 4)) < 40
-
-
 def test_a_tokenizer_with_code_of_its_own_is_refused_without_asking(documents, tiny_mlm, tmp_path, monkeypatch):
     folder = shutil.copytree(tiny_mlm, tmp_path / "foreign")
     path = folder / "tokenizer_config.json"
@@ -193,14 +163,6 @@ def test_a_tokenizer_with_code_of_its_own_is_refused_without_asking(documents, t
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked at a prompt"))
     with pytest.raises(InputError, match="no tokenizer could be loaded"):
         ready(documents(tokenizer=folder))
-
-
-def test_aligned_spans_hold_whole_words(documents, corpus_file, tiny_mlm):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
-    words = set(corpus_file.read_text().split())
-    for batch in batches(documents(align_to_words=True, max_span=40), 2):
-        for sequence in sequences_of(batch.anchors) + sequences_of(batch.positives):
-            assert set(tokenizer.decode(sequence[1:-1]).split()) <= words
 
 
 def test_short_documents_are_counted_with_advice(documents, caplog):
@@ -218,13 +180,9 @@ def test_short_documents_are_counted_with_advice(documents, caplog):
     [
         ({"min_span": 32}, "1 <= min_span <= max_span, got 32, 16"),
         ({"min_document_length": 63}, "63 tokens are too few for 2 anchors of up to 16 tokens, which want 64"),
-        ({"fraction": 0}, "data.fraction=0: wanted"),
-        ({"mlm_probability": 15}, r"data.mlm_probability: wanted a share.*\[0, 1\)"),
-        ({"length_unit": "letters"}, "data.length_unit='letters': wanted tokens, words"),
         ({"window": "windows"}, "data.window='windows': wanted grid, uniform"),
         ({"max_length": 5}, "data.max_length: 5 tokens leave 3 for a span"),
         ({"batch_size": 41}, "batch of 41 examples is larger than the data, which has 40"),
-        ({"tokenizer": "/nowhere/model"}, "backbone=/nowhere/model: no tokenizer could be loaded"),
     ],
 )
 def test_bad_settings_are_refused_with_advice(settings, advice, documents):
@@ -267,70 +225,3 @@ def special_tokens_of_a_causal_model():
             return {"input_ids": [7]}
 
     return special_tokens(Causal())
-
-
-def test_preparing_twice_and_stopping_in_between_builds_once(documents):
-    data = documents()
-    data.prepare_data()
-    store = next(data.cache.glob("tokens-*/ids.bin"))
-    written = store.stat().st_mtime_ns
-    data.prepare_data()
-    ready(documents())
-    assert store.stat().st_mtime_ns == written
-
-
-def test_texts_come_without_a_tokenizer(documents):
-    data = documents(tokenizer="/nowhere/model", lowercase=True)
-    texts = list(data.texts())
-    assert len(texts) == 40
-    assert all(text == text.lower() for text in texts)
-
-
-class Reader(pl.LightningModule):
-    """Learns nothing and keeps the batches it is given."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight, self.seen = torch.nn.Parameter(torch.zeros(1)), []
-
-    def training_step(self, batch, batch_idx):
-        assert isinstance(batch, SpanBatch)
-        assert isinstance(batch.anchors.lengths, np.ndarray)  # it stays on the host
-        self.seen.append(by_document(batch))
-        return self.weight.sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-def test_lightning_trains_on_it_and_resumes_in_the_middle_of_an_epoch(documents, tmp_path):
-    def fit(steps, data, **kwargs):
-        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "default_root_dir": tmp_path}
-        trainer = pl.Trainer(max_steps=steps, accelerator="cpu", logger=False, enable_checkpointing=False, **quiet)
-        reader = Reader()
-        trainer.fit(reader, datamodule=data, weights_only=True, **kwargs)
-        return trainer, reader.seen
-
-    _, whole = fit(9, documents())  # 6 batches an epoch
-    trainer, start = fit(4, documents())
-    trainer.save_checkpoint(tmp_path / "four.ckpt")
-    _, rest = fit(9, documents(num_workers=1), ckpt_path=tmp_path / "four.ckpt")
-    assert start + rest == whole
-    assert whole == [by_document(batch) for batch in batches(documents(), 6) + batches(documents(), 3, epoch=1)]
-    with pytest.raises(InputError, match=r"resume: .*batch_size was 6 and is 8"):
-        fit(9, documents(batch_size=8), ckpt_path=tmp_path / "four.ckpt")
-
-
-def test_a_changed_corpus_is_not_mixed_into_a_resumed_run(documents, corpus_file, tmp_path):
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text(corpus_file.read_text())
-
-    def loader():
-        return ready(documents(path=corpus)).train_dataloader()
-
-    state = loader().state_dict()
-    loader().load_state_dict(state)
-    first, *others = corpus.read_text().splitlines()
-    corpus.write_text("\n".join([" ".join(reversed(first.split())), *others]) + "\n")
-    with pytest.raises(InputError, match="the data are not those of the checkpoint"):
-        loader().load_state_dict(state)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from datamodules.sampling.held_out import MOST_QUERIES, AllButHeldOut
+from datamodules.sampling.held_out import AllButHeldOut
 from datamodules.sources.records import Record
 from training.data_summary import account_of
 
@@ -123,12 +123,6 @@ def test_answers_that_many_questions_share_are_in_the_task_and_in_training(tmp_p
     assert not set(task.queries) & {question for question, _ in trained}
     assert set(task.documents) == set(answers)
     assert source.manifest()["held_out"]["kept_apart_by"] == "anchors"
-
-
-def test_a_task_has_so_many_rows_and_no_more(tmp_path):
-    rng = random.Random(5)
-    rows = [(text(rng, 5), text(rng, 10)) for _ in range(11 * MOST_QUERIES)]
-    assert len(AllButHeldOut(Rows(rows), 0.1, tmp_path).tasks(["", ""])[0].queries) == MOST_QUERIES
 
 
 def test_hard_negatives_of_the_task_are_documents_that_belong_to_nothing(tmp_path):

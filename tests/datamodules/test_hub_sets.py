@@ -118,22 +118,6 @@ def test_columns_inside_of_others_documents_and_relations_by_their_names(read):
     assert "answer.text is ['t 0', 'x']. Wanted a text" in wrong
 
 
-def test_a_split_that_a_data_set_lacks_is_held_out_of_the_other(hub, tmp_path):
-    """Of triplets to write; the data set has no split "valid"."""
-    words = [
-        "data=nli_generation",
-        "data.path=owner/set",
-        "data.name=triplet",
-        "data.columns=[anchor,positive,negative]",
-    ]
-    words += ["data.dev_fraction=0.4", "batches=1", "examples=1", "batch_size=1"]
-    env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "preview", *words]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "Seq2SeqBatch" in done.stdout
-
-
 WRONG = [
     ({}, ["several configs", "data.name=NAME with one of triplet, nested, nli"]),
     ({"name": "trplet"}, ["data.name=trplet", "one of triplet, nested, nli"]),

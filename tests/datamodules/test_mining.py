@@ -2,9 +2,7 @@
 
 import itertools
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,21 +133,6 @@ def test_an_index_of_faiss_that_looks_everywhere_finds_what_the_comparison_of_al
         np.testing.assert_allclose(ours.negative_scores, exact.negative_scores, atol=1e-6)
 
 
-def test_an_index_that_looks_at_one_cell_gives_what_is_there_and_no_empty_places(encoder):
-    pairs = pairs_of(PAIRS, SENTENCES)
-    vectors = vectors_of(encoder, pairs)
-    search = IndexSearch(vectors[1], "IVF8", 1, seed=1)
-    for one in mined(pairs, *vectors, MiningRules(negatives=30, **RULES), search):
-        assert min(one.negatives, default=0) >= 0
-        assert not {*one.negatives} & {*pairs.positives[one.anchor], *pairs.own[one.anchor]}
-
-
-def test_an_anchor_is_no_negative_of_itself(encoder):
-    pairs = pairs_of([("bread rises", "dough rises"), ("fog", "rain")], ["bread rises", "fog"])
-    for one in mined(pairs, *vectors_of(encoder, pairs), MiningRules(negatives=3, **RULES)):
-        assert pairs.anchors[one.anchor] not in [pairs.corpus[place] for place in one.negatives]
-
-
 def killed_before(name, replace):
     def replaced(self, target):
         if Path(target).name == name:
@@ -205,21 +188,6 @@ def test_a_job_that_was_cut_short_goes_on_and_a_finished_one_is_left_alone(encod
     assert command(*words, f"output={tmp_path / 'cut.jsonl'}", "negatives=2", "overwrite=true") == 0
 
 
-def test_who_waits_for_the_search_finds_it_done(encoder, tmp_path):
-    pairs, folder = pairs_of(PAIRS, SENTENCES), tmp_path / "out.jsonl.vectors"
-    folder.mkdir()
-    files = {side: SimpleNamespace(output=folder / f"{side}.npy") for side in ("anchors", "corpus")}
-    for file, vectors in zip(files.values(), vectors_of(encoder, pairs), strict=True):
-        np.save(file.output, vectors)
-    for number in range(4000):
-        (folder / str(number)).touch()  # it takes a moment to remove them, as it does with gigabytes
-    cfg, rules = SimpleNamespace(device="cpu", index=None, seed=1), MiningRules(negatives=2, **RULES)
-    with ThreadPoolExecutor(3) as pool:
-        for one in [pool.submit(mine.search, cfg, tmp_path / "out.jsonl", {}, pairs, rules, files) for _ in range(3)]:
-            one.result()
-    assert not folder.exists()
-
-
 @pytest.mark.slow
 def test_several_processes_write_the_rows_of_one(encoder, tmp_path):
     path = write_rows(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": b} for a, b in PAIRS])
@@ -242,20 +210,13 @@ def test_several_processes_write_the_rows_of_one(encoder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["output=null"], "output is not set"),
         (["output={tmp}/x.csv"], "ends in .jsonl"),
         (["output={tmp}/theirs.jsonl"], "does not say that it was mined"),
-        (["output={tmp}/pairs.jsonl"], "pairs.jsonl"),
         (["negatives=0"], "at least 1 negative"),
         (["range_min=5", "range_max=6"], "no room for 3 negatives"),
-        (["relative_margin=1.5"], "wanted 0 to 1"),
-        (["negatives=40"], "no anchor got 40 negatives"),
-        (["columns=[anchor]"], "wanted 2 different names"),
         (["column=text"], "is of the corpus, and there is none"),
         (["index_effort=3"], "beside index="),
         (["index=Nonsense"], "faiss refuses it for .* texts"),
-        (["index=IVF900"], "faiss refuses it for .* texts"),
-        (["index=Flat", "index_effort=3"], "index_effort=3: faiss refuses it"),
     ],
 )
 def test_wrong_input_is_told_in_one_message_and_writes_nothing(encoder, tmp_path, words, message):

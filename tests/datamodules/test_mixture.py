@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer
 
 from contracts import InputError, Ragged, SentenceBatch, TripletBatch
-from datamodules.sampling.interleaving import Interleaving, quotas, shares
+from datamodules.sampling.interleaving import Interleaving
 from tests.conftest import SENTENCES
 from tests.data import as_rank, batches, data_module, sequences_of, write_rows
 
@@ -137,27 +137,6 @@ def test_at_every_place_each_part_has_had_its_share(numbers):
             assert abs(have - Fraction(place * number, sum(numbers))) < len(numbers)
 
 
-def test_shares_are_by_weight_or_by_a_root_of_the_size():
-    assert shares({"a": 1, "b": 9}, {"a": 1, "b": 3}, 1.0) == {"a": 0.25, "b": 0.75}
-    assert shares({"a": 1, "b": 9}, None, 2.0) == pytest.approx({"a": 1 / 4, "b": 3 / 4})
-    assert shares({"a": 1, "b": 9}, None, 1e9) == pytest.approx({"a": 1 / 2, "b": 1 / 2})
-    assert quotas([0.5, 0.3, 0.2], 9) == [4, 3, 2]
-
-
-@pytest.mark.parametrize("homogeneous", [True, False])
-def test_by_size_no_part_is_too_small(homogeneous, part, tmp_path):
-    rows = {"one": 4, "other": 4 * 35, "third": 4 * 53}  # a share of one of 89, which is less than one in floats
-    paths = {
-        name: write_rows(tmp_path / f"{name}.jsonl", [{"anchor": "a b", "positive": f"b {i}"} for i in range(n)])
-        for name, n in rows.items()
-    }
-    parts = {name: part(path) for name, path in paths.items()}
-    data = as_rank(data_module("mixture", parts=parts, batch_size=4, homogeneous=homogeneous), 0, 1)
-    assert list(data.drawn.drawn.values()) == [n // (4 if homogeneous else 1) for n in rows.values()]
-    whole = data_module("mixture", parts={"it": part(paths["one"])}, batch_size=4, homogeneous=homogeneous)
-    assert [len(batch.rows) for batch in batches(whole)] == [4]
-
-
 def test_parts_of_several_kinds_keep_to_themselves(mixture, files, part, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(SENTENCES))
@@ -192,20 +171,13 @@ def test_a_prompt_gives_the_ids_of_the_joined_string(given, wanted, tiny_mlm, ti
 BAD = [
     ({"names": ()}, r"there are no parts.*data\.parts\.NAME\.data=triplets"),
     ({"weights": {"few": 1}}, r"data\.weights: many has none"),
-    ({"weights": {"few": 1, "many": 1, "none": 1}}, r"data\.weights\.none: there is no such part; .* few, many"),
-    ({"weights": {"few": -1, "many": 1}}, r"data\.weights\.few=-1: wanted a number, 0 or more"),
     ({"weights": {"few": float("nan"), "many": 1}}, r"data\.weights\.few=nan: wanted a number"),
-    ({"weights": {"few": 0, "many": 0}}, r"data\.weights: they sum to 0"),
     ({"weights": {"few": 1, "many": 10_000}}, r"part few has a share of 0.0001 of the 12 batches"),
-    ({"weights": {"few": 1, "many": 1}, "temperature": 2}, r"data\.temperature=2: the weights are given"),
     ({"temperature": 0}, r"data\.temperature=0: wanted a number above 0"),
     ({"batch_size": 10}, r"data\.parts\.few, where data\.KEY is .*a batch of 10 examples is larger than the data"),
     ({"homogeneous": False, "weights": {"few": 9, "many": 1}, "batch_size": 20}, r"18 rows of part few, which has 8"),
-    ({"of_parts": {"fraction": 2}}, r"data\.fraction"),
     ({"of_parts": {"num_workers": 2}}, r"data\.parts\.few\.num_workers: all parts share it"),
     ({"of_parts": {"prompts": {"negative": "x"}}}, r"data\.parts\.few.*no column 'negative'.*question, answer"),
-    ({"of_parts": {"prompts": ["a", "b", "c"]}}, r"data\.prompts=\['a', 'b', 'c'\]: wanted 2"),
-    ({"of_parts": {"prompts": 5}}, r"data\.prompts=5: wanted"),
 ]
 
 
@@ -213,18 +185,3 @@ BAD = [
 def test_what_is_no_mixture_is_refused(keys, said, mixture):
     with pytest.raises(InputError, match=said):
         as_rank(mixture(**{"names": ("few", "many"), **keys}), 0, 1).train_dataloader()
-
-
-def test_it_says_what_its_parts_say(mixture, tmp_path, part, files):
-    data = as_rank(mixture(("few", "many"), weights={"few": 1, "many": 2}), 0, 1)
-    told = data.manifest()["parts"]
-    assert {name: (one["used"], one["batches_per_epoch"]) for name, one in told.items()} == {
-        "few": (8, 4),
-        "many": (40, 8),
-    }
-    sentences = [f"a {name} {number} of a text that is long enough" for name in ("few", "other") for number in (1, 2)]
-    path = write_rows(tmp_path / "long.jsonl", [{"anchor": sentences[0], "positive": sentences[1]}] * 4)
-    both = {"one": part(path, max_length=40), "two": part(files["few"]), "three": part(path, max_length=40)}
-    found = as_rank(data_module("mixture", parts=both, batch_size=4), 0, 1)
-    assert found.count_overlap(sentences) == {"checked": 4, "found": 2}
-    assert list(found.texts())[:2] == [sentences[0], sentences[0]]  # of one, three and two in turn

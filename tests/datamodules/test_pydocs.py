@@ -1,26 +1,21 @@
 """The documentation corpus: read from source files without importing them, held-out modules kept apart."""
 
 import inspect
-import json
 import sys
 
 import pytest
 from transformers import AutoTokenizer
 
 from contracts import InputError
-from datamodules import prepare
 from datamodules.sources import docstrings, pydocs
 from datamodules.sources.docstrings import Module, docstrings_of
 from datamodules.sources.pydocs import (
     PydocsSource,
     is_held_out,
     split_summary,
-    summary_pairs,
-    without_repeats,
     without_task,
 )
-from datamodules.sources.record_kinds import QA
-from tests.data import RecordSource, batches, data_module, sequences_of
+from tests.data import batches, data_module, sequences_of
 from training.data_summary import account_of
 
 SOURCE = '''
@@ -135,22 +130,6 @@ def test_held_out_task_is_of_other_modules(site, tmp_path):
         make(tmp_path, held_out_part=5)
 
 
-def test_another_package_leaves_the_task_as_it_is(site, tmp_path):
-    """It may quote what is asked for: that is not trained on."""
-    (before,) = make(tmp_path).held_out()
-    quoted, quoting = f"{before.queries[0]}\n\n{before.documents[0]}", site / "other" / "quoting.py"
-    quoting.parent.mkdir()
-    texts = [quoted, *(_docstring(77, j) for j in range(4))]
-    quoting.write_text("\n".join(f'def f{i}():\n    """{text}"""' for i, text in enumerate(texts)))
-    (site / "other-2.0.dist-info").mkdir()
-    source = make(tmp_path)
-    (after,) = source.held_out()
-    assert after == before
-    assert any("number77" in text for text in source.texts())
-    assert not any(before.documents[0] in " ".join(text.split()) for text in source.texts())
-    assert not set(before.queries) & {summary for summary, _ in source.pairs()}
-
-
 @pytest.mark.parametrize(
     ("text", "taken"),
     [
@@ -158,7 +137,6 @@ def test_another_package_leaves_the_task_as_it_is(site, tmp_path):
         ("QUITE ANOTHER SUMMARY.\n\n  {upper}", False),  # white space and case
         ("{query}\n\nOther words than those of what is asked for stand below this very same summary.", False),
         ("Quite another summary.\n\n{start8} {other}", True),  # one run of words in common
-        ("Quite another summary.\n\n{other}", True),
     ],
 )
 def test_near_copies_of_the_task_are_not_trained_on(text, taken):
@@ -188,40 +166,9 @@ def test_pairs_are_summaries_and_what_follows_them(site, tmp_path, tiny_bert):
     assert [name for name, _ in account_of(data.manifest())] == ["length"]
 
 
-def test_as_files_they_are_what_the_data_module_has(site, tmp_path, monkeypatch):
-    for name in ("pydocs_pairs", "pydocs"):
-        (tmp_path / "data").mkdir(exist_ok=True)
-        keys = {"held_out_every": 5, "held_out_part": 0, "min_words": 150}
-        (tmp_path / "data" / f"{name}.yaml").write_text(json.dumps(keys))
-    monkeypatch.setattr(prepare, "CONFIGS", tmp_path)
-    assert prepare.prepare(prepare.read_words(["pydocs", f"output={tmp_path / 'corpora'}"])) == 0
-    folder, source = tmp_path / "corpora" / "pydocs", make(tmp_path)
-    assert [one.texts for one in RecordSource(str(folder / "pairs.jsonl"), QA)] == list(source.pairs())
-    (task,) = source.held_out()
-    rows = [line.split("\t") for line in (folder / "test.tsv").read_text().splitlines()]
-    assert rows == [["query", "document"], *map(list, zip(task.queries, task.documents, strict=True))]
-
-
 def split(document):
     """Docstrings of a document that `_docstring` has written."""
     return [f"Return{part}" for part in document.split("Return")[1:]]
-
-
-def test_second_start_reads_no_package(site, tmp_path, monkeypatch):
-    first = list(make(tmp_path).documents())
-    monkeypatch.setattr(pydocs, "documented_modules", lambda *_: pytest.fail("the packages were read again"))
-    assert list(make(tmp_path).documents()) == first
-
-
-def test_the_fingerprint_follows_the_packages(site, tmp_path):
-    source = make(tmp_path)
-    before = source.fingerprint()
-    assert "pack-1.0" in before["packages"]
-    assert json.loads(json.dumps(before)) == before
-    (site / "other-2.0.dist-info").mkdir()
-    assert make(tmp_path).fingerprint() != before
-    assert make(tmp_path).directory != source.directory
-    assert source.manifest()["documents"] == len(list(source.documents()))
 
 
 def test_too_little_documentation_says_so(site, tmp_path):
@@ -236,60 +183,3 @@ def test_neighbours_are_held_out_together_and_about_one_in_ten(monkeypatch):
     assert {is_held_out(f"scipy.stats._x{i}", 10) for i in range(50)} == {is_held_out("scipy.stats", 10)}
     share = sum(is_held_out(f"package{i}.part", 10) for i in range(5000)) / 5000
     assert 0.08 < share < 0.12
-
-
-def test_repeats_are_left_out_before_the_length_counts():
-    a, b = Module("a", ["one two", "three"]), Module("b", ["one two", "four five six", "four five six"])
-    assert without_repeats([a, b], 3) == [a, Module("b", ["four five six"])]
-    assert without_repeats([a, b], 4) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "summary", "rest"),
-    [
-        ("Return it. Then more\nof it.\n\nBelow.", "Return it.", "Then more of it.\n\nBelow."),
-        ("No full stop\nover two lines\n\nBelow.", "No full stop over two lines", "Below."),
-        ("Only this.", "Only this.", ""),
-        ("Take 0.5 of it! Or not.", "Take 0.5 of it!", "Or not."),
-    ],
-)
-def test_the_summary_is_the_first_sentence(text, summary, rest):
-    assert split_summary(text) == (summary, rest)
-
-
-LONG = (
-    "It goes on for more than twenty words so that there is enough to find it by, which is what the task wants of it."
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "fits"),
-    [
-        (f"Compute the mean of rows. {LONG}", True),
-        (f"Compute mean. {LONG}", False),  # too short a query
-        (f"{'very ' * 40}long. {LONG}", False),
-        ("Compute the mean of rows. Too little.", False),
-        (f"Compute the mean of rows. Here: compute the  mean\nof rows. {LONG}", False),  # gives the answer away
-        (f">>> f(1, 2) == [3, 4] * 5. {LONG}", False),  # no prose
-        (f"Mean of the rows ======== it is. {LONG}", False),
-    ],
-)
-def test_which_pairs_are_a_question(text, fits):
-    assert bool(summary_pairs([Module("m", [text])], [])) is fits
-
-
-def test_no_side_twice_and_nothing_that_the_training_text_says():
-    first, other = f"Compute the mean of rows. {LONG}", f"Compute the sum of rows. {LONG}"
-    assert len(summary_pairs([Module("m", [first, first])], [])) == 1
-    assert len(summary_pairs([Module("m", [first, other])], [])) == 1  # the same rest
-    assert summary_pairs([Module("m", [first])], [Module("t", [other])]) == []
-
-
-@pytest.mark.slow
-def test_this_environment_has_a_corpus(tmp_path):
-    source = PydocsSource(tmp_path, held_out_every=10, held_out_part=0, min_words=1024)
-    documents = list(source.documents())
-    assert all(len(document.text.split()) >= 1024 for document in documents)
-    assert len(documents) >= 500
-    (task,) = source.held_out()
-    assert 300 <= len(task.queries) <= 1000

@@ -5,8 +5,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from datamodules.sources.record_kinds import QA
-from datamodules.sources.records import Record
-from datamodules.store.row_counts import LONGEST_COUNTED, Repeats, TextLengths
+from datamodules.store.row_counts import LONGEST_COUNTED, TextLengths
 from datamodules.store.token_store import LENGTHS, build_or_open
 from datamodules.store.tokenisation import WholeRows
 from tests.data import RecordSource, data_module, write_rows
@@ -47,19 +46,6 @@ def test_the_length_that_covers_is_the_least(share, counted, lengths_RC):
     found = counted.covering(share)
     assert (lengths_RC <= found).mean() >= share
     assert (lengths_RC <= found - 1).mean() < share
-
-
-def test_where_texts_beyond_would_be_needed_it_is_beyond(counted):
-    assert counted.covering(1.0) == LONGEST_COUNTED + 1
-
-
-def test_repeated_rows_have_all_texts_in_their_places():
-    rows = [("a", "bc"), ("ab", "c"), ("a", "bc"), ("bc", "a"), ("a", "bc "), ("A", "bc"), ("é", ""), ("", "é")]
-    rows += [("a", "bc"), ("\ud800", "x"), ("\ud800", "x")]
-    repeats = Repeats()
-    for some in (rows[:4], rows[4:]):
-        repeats.add(Record(texts, None, "") for texts in some)
-    assert repeats.count() == len(rows) - len(set(rows)) == 3
 
 
 def test_a_store_that_is_there_says_what_was_counted(tmp_path, tiny_bert):

@@ -44,17 +44,6 @@ More.
     ]
 
 
-def test_a_heading_ends_those_of_its_level_and_below():
-    text = "### c\n1\n# a\n2\n## b\n3\n#### d\n4\n## b\n5\n"
-    assert sections(text) == [
-        Section(("c",), "1"),
-        Section(("a",), "2"),
-        Section(("a", "b"), "3"),
-        Section(("a", "b", "d"), "4"),
-        Section(("a", "b"), "5"),
-    ]
-
-
 def test_a_plain_text_is_its_paragraphs_and_nothing_in_it_is_a_mark():
     text = "# no *heading*\r\nsame paragraph\r\n\r\n   \n    indented\n\n\n---\n"
     assert sections(text, markdown=False) == [

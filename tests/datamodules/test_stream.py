@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -27,14 +26,6 @@ def take(batches, count):
     while len(taken) < count:
         taken += itertools.islice(iter(batches), min(len(batches), count - len(taken)))
     return taken
-
-
-def test_epochs_follow_each_other_with_new_orders():
-    batches = take(stream(), 10)
-    assert [pass_index for pass_index, _ in batches] == [0] * 5 + [1] * 5
-    for epoch in (batches[:5], batches[5:]):
-        assert len({example for _, examples in epoch for example in examples}) == 20
-    assert batches[0][1] != batches[5][1]
 
 
 def test_iterators_that_nobody_reads_do_not_count():
@@ -63,12 +54,6 @@ def test_a_resumed_stream_goes_on_as_the_uninterrupted_one(at, workers, passes):
         *take(second, len(second)),
     ]
     assert rest == uninterrupted[at : at + len(rest)]
-
-
-def test_an_epoch_of_two_passes_takes_every_example_twice():
-    batches = take(stream(examples=20, passes=2), 10)
-    assert [pass_index for pass_index, _ in batches] == [0] * 5 + [1] * 5
-    assert sorted(example for _, examples in batches for example in examples) == sorted([*range(20), *range(20)])
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -133,10 +118,3 @@ def test_lightning_resumes_at_the_batch_where_it_stopped(at, limit, tmp_path):
     again = Recorder()
     pl.Trainer(**quiet).fit(again, stream(), ckpt_path=tmp_path / "at.ckpt")
     assert again.seen == whole.seen[at:]
-
-
-def test_batches_with_arrays_stay_as_they_are():
-    batches = stream(8, make=lambda _, examples: (examples, torch.from_numpy(examples)))
-    array, tensor = next(iter(batches))
-    assert isinstance(array, np.ndarray)
-    assert isinstance(tensor, torch.Tensor)

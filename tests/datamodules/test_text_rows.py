@@ -1,7 +1,5 @@
 """Batches hold the rows that their order names, on any number of processes, and the rows' own texts and labels."""
 
-import gzip
-import itertools
 import json
 
 import pytest
@@ -10,7 +8,7 @@ from transformers import AutoTokenizer
 
 from contracts import InputError, NLIBatch, SentenceBatch, TripletBatch
 from datamodules.sources.record_kinds import RELATIONS
-from tests.data import as_rank, data_module, sequences_of, write_rows
+from tests.data import data_module, sequences_of, write_rows
 
 WORDS = "ferry harbour clock rain string choir fog glass comet bread".split()
 
@@ -84,72 +82,6 @@ def test_pairs_that_get_hard_negatives_are_read_anew(tmp_path, tiny_bert):
         make("triplets", path, tiny_bert, tmp_path, columns=["anchor"])
 
 
-def test_questions_and_answers_are_triplets_without_negatives(tmp_path, tiny_bert):
-    records = [{"question": sentence(i), "answer": sentence(i + 1)} for i in range(4)]
-    data = make("qa", write_rows(tmp_path / "q.jsonl", records), tiny_bert, tmp_path)
-    (batch,) = data.train_dataloader()
-    assert isinstance(batch, TripletBatch)
-    assert batch.negatives is None
-
-
-def test_the_processes_share_a_global_batch(tmp_path, tiny_bert):
-    records = [{"question": sentence(i), "answer": sentence(i + 1)} for i in range(30)]
-    path = write_rows(tmp_path / "q.jsonl", records)
-    alone = [batch.rows.tolist() for batch in make("qa", path, tiny_bert, tmp_path).train_dataloader()]
-    ranks = [as_rank(make("qa", path, tiny_bert, tmp_path), rank, 2).train_dataloader() for rank in (0, 1)]
-    together = [[batch.rows.tolist() for batch in stream] for stream in ranks]
-    assert len(alone) == 7
-    assert [sorted(one + other) for one, other in zip(*together, strict=True)] == [sorted(rows) for rows in alone]
-    groups = [next(iter(stream)).groups for stream in ranks]
-    assert all(part.dtype == torch.int64 for part in groups)
-    with pytest.raises(InputError, match="do not split evenly over 3 processes"):
-        as_rank(make("qa", path, tiny_bert, tmp_path), 0, 3).train_dataloader()
-
-
-def test_a_stream_goes_on_where_it_stopped_and_refuses_other_data(tmp_path, tiny_bert):
-    records = [{"question": sentence(i), "answer": sentence(i + 1)} for i in range(20)]
-    path = write_rows(tmp_path / "q.jsonl", records)
-    stream = make("qa", path, tiny_bert, tmp_path, seed=5).train_dataloader()
-    whole = [batch.rows.tolist() for _ in range(2) for batch in stream]
-    assert whole[:5] != whole[5:]
-    first = make("qa", path, tiny_bert, tmp_path, seed=5).train_dataloader()
-    batches = iter(first)
-    assert [next(batches).rows.tolist() for _ in range(3)] == whole[:3]
-    resumed = make("qa", path, tiny_bert, tmp_path, seed=5).train_dataloader()
-    resumed.load_state_dict(first.state_dict())
-    assert [batch.rows.tolist() for batch in resumed] == whole[3:5]
-    other = write_rows(tmp_path / "other.jsonl", [dict(record, answer="fog") for record in records])
-    with pytest.raises(InputError, match="content has changed"):
-        make("qa", other, tiny_bert, tmp_path, seed=5).train_dataloader().load_state_dict(first.state_dict())
-
-
-def test_a_fraction_lies_inside_a_larger_one(tmp_path, tiny_bert):
-    path = write_rows(tmp_path / "q.jsonl", [{"question": sentence(i), "answer": "fog"} for i in range(40)])
-
-    def rows(fraction):
-        data = make("qa", path, tiny_bert, tmp_path, fraction=fraction, batch_size=2)
-        return {row for batch in data.train_dataloader() for row in batch.rows.tolist()}, data.manifest()["used"]
-
-    (few, five), (more, ten) = rows(0.125), rows(0.25)
-    assert (five, ten) == (5, 10)
-    assert len(more) == 10
-    assert len(few) == 4
-    assert few < more
-    with pytest.raises(InputError, match=r"data\.fraction"):
-        rows(1.5)
-
-
-def test_the_manifest_says_where_the_rows_came_from(tmp_path, tiny_bert):
-    records = [{"question": sentence(i), "answer": "fog", "split": "valid" if i > 5 else "train"} for i in range(8)]
-    data = make("qa", write_rows(tmp_path / "q.jsonl", records), tiny_bert, tmp_path, max_length=9999)
-    manifest = data.manifest()
-    json.dumps(manifest)
-    assert (manifest["kept"], manifest["used"], manifest["max_length"]) == (6, 6, 9999)
-    assert manifest["source"]["other_splits"] == {"valid": 2}
-    assert len(manifest["source"]["sha256"]) == 64
-    assert data.held_out() == []
-
-
 @pytest.mark.parametrize("backbone", ["tiny_bert", "tiny_mlm"])
 def test_overlap_finds_a_sentence_that_is_a_row_and_one_inside_a_row(tmp_path, request, backbone):
     path = tmp_path / "s.txt"
@@ -165,26 +97,3 @@ def test_overlap_finds_a_sentence_that_is_a_row_and_one_inside_a_row(tmp_path, r
     assert found == {"checked": 4, "found": 2}
     assert data.count_overlap([]) == {"checked": 0, "found": 0}
     assert data.count_overlap(["Rain"]) == {"checked": 0, "found": 0}
-
-
-def test_a_batch_larger_than_the_data_is_refused(tmp_path, tiny_bert):
-    path = write_rows(tmp_path / "q.jsonl", [{"question": "rain", "answer": "fog"}])
-    with pytest.raises(InputError, match="larger than the data, which has 1"):
-        make("qa", path, tiny_bert, tmp_path).train_dataloader()
-    with pytest.raises(InputError, match="no tokenizer could be loaded"):
-        make("qa", path, tmp_path / "nothing", tmp_path).prepare_data()
-
-
-def test_real_texts(tmp_path, shared_data, minilm_path):
-    whole = shared_data / "train" / "triplets.jsonl.gz"
-    part = tmp_path / "triplets.jsonl.gz"
-    with gzip.open(whole) as source, gzip.open(part, "wb") as target:
-        target.writelines(itertools.islice(source, 2_000))
-    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    data = make("triplets", part, minilm_path, tmp_path, batch_size=256, max_length=32)
-    batch = next(iter(data.train_dataloader()))
-    records = list(data.records)
-    for column, sequences in enumerate([batch.anchors, batch.positives, batch.negatives]):
-        texts = [records[row].texts[column] for row in batch.rows]
-        assert sequences_of(sequences) == tokenizer(texts, truncation=True, max_length=32)["input_ids"]
-    assert sum(1 for _ in make("triplets", whole, minilm_path, tmp_path).records) == 29_740

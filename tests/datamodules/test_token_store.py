@@ -133,12 +133,6 @@ def test_a_large_vocabulary_takes_four_bytes(corpus, tmp_path):
     assert store.text(0)[1] == 70_000
 
 
-def test_lower_case_only_if_asked(corpus, bpe, tmp_path):
-    store = documents(corpus, bpe, tmp_path / "cache", lowercase=True)
-    assert store.text(3).tolist() == read_as_document(bpe, LINES[3].lower()) != read_as_document(bpe, LINES[3])
-    assert store.manifest["lowercase"] is True
-
-
 @EITHER
 def test_truncation_and_padding_of_the_tokenizer_do_not_matter(build, minilm_path, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)  # its tokenizer.json pads and cuts at 128
@@ -167,18 +161,6 @@ def test_the_two_rules_of_length(corpus, bpe, tmp_path):
     lengths, manifest = kept(min_length=words[1], unit="words", min_tokens=tokens[0] + 1)
     assert lengths == [tokens[3]]
     assert (manifest["too_short"], manifest["too_few_tokens"]) == (2, 1)
-
-
-def test_nothing_long_enough_says_how_long_the_longest_is(corpus, bpe, tmp_path):
-    longest = max(len(read_as_document(bpe, line)) for line in LINES)
-    message = (
-        rf"none of the 4 documents.*at least 2048 tokens.*longest has {longest} tokens.*corpus\.txt:5.*max_span=auto"
-    )
-    with pytest.raises(InputError, match=message):
-        documents(corpus, bpe, tmp_path / "cache", min_length=2048)
-    with pytest.raises(InputError, match=r"more than 2048 words and at least 99 tokens; the longest has 18 words"):
-        documents(corpus, bpe, tmp_path / "cache", min_length=2048, unit="words", min_tokens=99)
-    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
 
 
 def test_rows_without_a_token_are_left_out_with_their_labels(tmp_path, tiny_bert):
@@ -249,14 +231,6 @@ def test_a_changed_byte_is_found_by_verify(build, corpus, bpe, tmp_path, name):
         TokenStore(path.parent, verify=True)
     path.write_bytes(whole)
     TokenStore(path.parent, verify=True)
-
-
-def test_verify_builds_a_changed_store_anew(corpus, bpe, tmp_path):
-    path = rows(corpus, bpe, tmp_path / "cache").directory / "ids.bin"
-    whole = path.read_bytes()
-    flip(path, at=1.0)
-    build_or_open(RecordSource(corpus, SENTENCES), WholeRows(bpe, labelled=False), tmp_path / "cache", verify=True)
-    assert path.read_bytes() == whole
 
 
 def test_leftovers_of_a_killed_build_do_no_harm(corpus, bpe, tmp_path):
@@ -343,12 +317,6 @@ def test_groups_are_equal_where_the_texts_are(tmp_path, bpe):
     assert text_groups(store, np.arange(0), 0).shape == (0,)
 
 
-def test_no_room_for_text_is_refused(tiny_bert, unigram):
-    with pytest.raises(InputError, match=r"data\.max_length=2: 2 special tokens"):
-        Sequences(AutoTokenizer.from_pretrained(tiny_bert), 2)
-    assert Sequences(unigram, 2).room == 1
-
-
 def test_opening_millions_of_rows_takes_no_time_and_no_memory_for_each(tmp_path, unigram):
     count, block = 2_000_000, 100_000
     with StoreWriter(tmp_path, 3, np.dtype("<u2"), labelled=False) as writer:
@@ -367,18 +335,6 @@ def test_opening_millions_of_rows_takes_no_time_and_no_memory_for_each(tmp_path,
     assert seconds < 5
 
 
-@pytest.mark.parametrize(
-    ("ids", "lengths", "labels"),
-    [([1, 2, 3], [1, 1, 1], [0]), ([1], [1, 1], [0]), ([1, 2], [1, 1], None), ([1, 2], [1, 1], [])],
-)
-def test_a_writer_refuses_parts_of_rows(tmp_path, ids, lengths, labels):
-    with (
-        StoreWriter(tmp_path, 2, np.dtype("<u2"), labelled=True) as writer,
-        pytest.raises(ValueError, match="whole rows"),
-    ):
-        writer.write(np.array(ids), np.array(lengths), None if labels is None else np.array(labels))
-
-
 def test_word_starts_agree_with_the_offsets_of_the_tokenizer(tokenizer):
     table = word_start_table(tokenizer)
     assert table.shape == (len(tokenizer),)
@@ -389,9 +345,3 @@ def test_word_starts_agree_with_the_offsets_of_the_tokenizer(tokenizer):
     pieces = [tokenizer.decode(part.tolist()).strip() for part in np.split(np.array(ids), starts[1:])]
     assert [piece.lower() for piece in pieces] == [word.lower() for word in text.split()]
     assert len(starts) < len(ids)  # the vocabulary is so small that some word has several pieces
-
-
-def test_word_starts_of_an_unknown_kind_are_refused():
-    plain = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
-    with pytest.raises(InputError, match=r"cannot tell where its words begin.*WordLevel"):
-        word_start_table(plain)

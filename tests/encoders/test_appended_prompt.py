@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, T5Tokenizer
 
 from contracts import InputError, Ragged
@@ -178,12 +177,3 @@ def test_a_prompt_that_leaves_no_room_is_refused(tokenizers):
     with pytest.raises(InputError, match=rf"max_length={length}.*leave no room for a text.*Wanted {length + 1}"):
         AppendedPrompt(tokenizers["t5"], PROMPT, length)
     assert AppendedPrompt(tokenizers["t5"], PROMPT, length + 1).room == 1
-
-
-def test_a_tokenizer_without_unknown_token_cannot_escape():
-    from transformers import PreTrainedTokenizerFast
-
-    plain = Tokenizer(models.WordLevel({"a": 0, "</s>": 1, "<pad>": 2}))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="</s>", pad_token="<pad>")
-    with pytest.raises(InputError, match="no unknown token"):
-        AppendedPrompt(tokenizer, "", 8, escape_end=True)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import Ragged
-from encoders.kernels.chunks import concatenate, distinct, padded, plan_chunks
+from encoders.kernels.chunks import distinct, padded, plan_chunks
 
 LENGTHS = st.lists(st.integers(1, 600), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
 
@@ -19,15 +19,6 @@ def test_every_sequence_lies_in_one_chunk_within_the_budget(lengths, budget, chu
         assert chunk.padded_tokens - lengths[chunk.rows].sum() <= chunk_cost
 
 
-def test_a_batch_that_fits_and_pads_little_is_one_chunk():
-    assert len(plan_chunks(np.array([30, 31, 32, 29]), 1000, 64)) == 1
-
-
-def test_one_long_sequence_does_not_pad_the_others():
-    chunks = plan_chunks(np.array([10] * 50 + [500]), 100_000, 64)
-    assert sum(chunk.padded_tokens for chunk in chunks) == 50 * 10 + 500
-
-
 @given(LENGTHS.filter(len), st.integers(1, 4000))
 def test_padding_and_mask_are_those_of_each_sequence_alone(lengths, budget):
     flat = torch.arange(1, int(lengths.sum()) + 1)
@@ -38,12 +29,6 @@ def test_padding_and_mask_are_those_of_each_sequence_alone(lengths, budget):
         for row, values, mask in zip(chunk.rows, values_BT, mask_BT, strict=True):
             assert values[mask].tolist() == alone[row].tolist()
             assert not values[~mask].any()
-
-
-def test_concatenate_keeps_order():
-    both = concatenate([Ragged(torch.tensor([1, 2, 3]), np.array([2, 1])), Ragged(torch.tensor([4]), np.array([1]))])
-    assert both.ids.tolist() == [1, 2, 3, 4]
-    assert both.lengths.tolist() == [2, 1, 1]
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=4), min_size=1, max_size=30))

@@ -65,17 +65,6 @@ def test_values_and_gradients_of_layers_with_an_adapter(autocast, dropout, held)
         assert (ours - theirs).norm() <= (2e-2 if autocast else 1e-5) * theirs.norm()
 
 
-@pytest.mark.parametrize("case", ["no gradient", "autocast", "float64"])
-def test_linear_layers_stay_as_they_are(case):
-    module = layers().to(torch.float64 if case == "float64" else torch.float32)
-    with (
-        torch.set_grad_enabled(case != "no gradient"),
-        torch.autocast("cpu", torch.bfloat16, enabled=case == "autocast"),
-        fast_linears(module),
-    ):
-        assert not any("forward" in vars(layer) for layer in module)
-
-
 @pytest.mark.parametrize("padding_idx", [None, 1])
 def test_an_embedding_gets_the_same_gradient_from_two_chunks(padding_idx):
     plain, shared = (nn.Embedding(9, 4, padding_idx=padding_idx) for _ in range(2))
@@ -91,21 +80,6 @@ def test_an_embedding_gets_the_same_gradient_from_two_chunks(padding_idx):
         sum(one.square().sum() for one in out).backward()
     assert torch.equal(shared.weight.grad, plain.weight.grad)
     assert "forward" not in vars(shared)
-
-
-def test_an_id_of_another_batch_fails():
-    embedding = nn.Embedding(9, 4)
-    with shared_between_chunks(embedding, torch.tensor([2, 3]), pad=1), pytest.raises(IndexError):
-        embedding(torch.tensor([4]))
-
-
-def test_what_autocast_keeps_is_as_before_afterwards():
-    embedding = nn.Embedding(9, 4)
-    for before in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, cache_enabled=before):
-            with shared_between_chunks(embedding, torch.tensor([2]), pad=1):
-                assert torch.is_autocast_cache_enabled()
-            assert torch.is_autocast_cache_enabled() is before
 
 
 @pytest.mark.parametrize("bf16", [False, True])

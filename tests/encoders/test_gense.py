@@ -12,7 +12,7 @@ from contracts import InputError, TripletBatch
 from encoders import load_encoder
 from encoders.loading.tiny import write_tiny_t5
 from encoders.objectives.gense import masked_duplicates
-from encoders.optim import adafactor, make_schedule
+from encoders.optim import adafactor
 from tests.data import data_module
 from tests.decoders import save_decoder, sentencepiece
 from tests.objectives import SIZES, built
@@ -166,18 +166,6 @@ def test_every_weight_gets_a_gradient(t5, pooling):
     assert not any("lm_head" in name or "classification" in name for name in names)
 
 
-@pytest.mark.parametrize("backbone", ["tiny_bert", "tiny_mlm"])
-def test_any_encoder_learns_from_the_same_data_with_the_prompt(backbone, request):
-    folder = request.getfixturevalue(backbone)
-    model = model_of(folder, pooling="mean")
-    found = model.training_step(batch_of(model, [LEFT, RIGHT, THIRD]), 0)
-    other = model_of(folder, pooling="mean", prompt=None)
-    without = other.training_step(batch_of(other, [LEFT, RIGHT, THIRD]), 0)
-    assert found["loss"].isfinite()
-    assert (found["loss"] - without["loss"]).abs() > 1e-4
-    assert found["spent"]["real_tokens"] > without["spent"]["real_tokens"]
-
-
 def test_what_cannot_be_trained_is_refused(t5, tiny_bert, tmp_path):
     with pytest.raises(InputError, match=r"pooling=first_decoder reads the decoder of a T5.*this bert has none"):
         model_of(tiny_bert)
@@ -213,16 +201,6 @@ def test_a_published_folder_is_read_when_the_prompt_is_said(t5, tmp_path):
     assert other.fingerprint != found.fingerprint
     encoder_alone = load_encoder(tmp_path).embed(TEXTS[:1])
     assert (encoder_alone - other.embed(TEXTS[:1])).abs().max() > 1e-3
-
-
-def test_the_rate_is_constant_for_a_tenth_and_then_falls_to_nothing():
-    schedule = make_schedule(
-        "linear_constant", total_steps=1617, steps_per_epoch=539, epochs=3, instances=1, cut_fraction=0.1, ratio=32
-    )
-    assert [schedule(step) for step in (0, 100, 160, 161)] == [1, 1, 1, 1]
-    assert schedule(162) == pytest.approx(1455 / 1456)
-    assert schedule(889) == pytest.approx(0.5)
-    assert (schedule(1617), schedule(2000)) == (0, 0)
 
 
 @pytest.mark.parametrize("scaled", [False, True])

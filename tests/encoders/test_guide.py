@@ -118,7 +118,6 @@ def test_the_guide_is_not_trained_and_in_no_checkpoint(tiny_bert, guide):
 @pytest.mark.parametrize(
     ("name", "keys", "message"),
     [
-        ("simcse", {"guide": "no/such/folder/here"}, "model.guide: .*no such file or folder"),
         ("simcse", {"guide_relative_margin": 0.1}, "there is no guide to hold it"),
         ("declutr", {"guide": "x", "metric_loss": "SupConLoss"}, "metric_loss=SupConLoss takes"),
         ("declutr", {"guide": "x", "contrastive_weight": 0.0}, "contrastive_weight=0"),

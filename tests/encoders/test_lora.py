@@ -4,9 +4,7 @@ h = W x + (alpha / r) B A x (Hu et al. 2021, eq. 3), so with M = W + (alpha / r)
 dB = (alpha / r) dM A^T and dA = (alpha / r) B^T dM.
 """
 
-import gc
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,19 +114,6 @@ def test_weights_held_in_16_bits_are_rounded_and_no_more(folders, family):
             torch.testing.assert_close(weight.grad, wanted[name].grad, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="asks Linux which files are mapped")
-def test_weights_held_in_16_bits_leave_their_file(tmp_path):
-    """The 32-bit file would stay in memory beside them for the sake of its norms."""
-    weights = save_decoder("llama", tmp_path / "llama") / "model.safetensors"
-    kept = adapted(weights.parent)
-    assert str(weights) in Path("/proc/self/maps").read_text()
-    del kept
-    gc.collect()
-    held = adapted(weights.parent, frozen_weights="bf16")
-    assert any(weight.dtype == torch.bfloat16 for weight in held.parameters())
-    assert str(weights) not in Path("/proc/self/maps").read_text()
-
-
 @pytest.mark.parametrize("frozen_weights", ["fp32", "bf16"])
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "t5"])
 def test_the_export_has_the_adapter_in_its_weights(folders, tmp_path, family, frozen_weights):
@@ -199,10 +184,7 @@ def test_a_new_adapter_upon_another_changes_nothing_at_first(tiny_bert, tmp_path
     ("keys", "message"),
     [
         ({"lora": LORA | {"targets": ["q_proj", "query"]}}, "no linear layer is called query.*q_proj.*auto takes all"),
-        ({"lora": LORA | {"targets": "embed_tokens"}}, "no linear layer is called embed_tokens"),
-        ({"lora": LORA | {"rank": None, "alpha": None, "dropout": 0.1}}, "model.lora.dropout=0.1: there is no adapter"),
         ({"lora": LORA | {"rank": None}}, "model.lora.alpha=12.0: there is no adapter without model.lora.rank"),
-        ({"lora": LORA | {"alpha": 0}}, "model.lora.alpha=0 .*nothing of the adapter"),
         ({"frozen_weights": "bf16"}, "nothing is frozen without model.lora.rank"),
     ],
 )

@@ -4,14 +4,12 @@ import json
 import shutil
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import transformers
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTextEncoding
 
 from contracts import IGNORED_LABEL, InputError
-from datamodules.sampling.span_batches import mask_tokens
 from datamodules.store.tokenizer import load_tokenizer
 from encoders.attention import has_dropout, set_dropout
 from tests.data import batches, data_module
@@ -68,20 +66,6 @@ def test_the_mask_is_named_or_the_blank(decoder, corpus_file):
         batches(documents(corpus_file, decoder, mask_token="<gap>"), 1)
 
 
-@pytest.mark.parametrize(("how", "shares"), [("bert", (0.8, 0.1)), ("all", (1.0, 0.0))])
-def test_shares_of_what_masked_tokens_become(how, shares):
-    ids = np.full(40_000, 7)
-    flags = np.zeros(len(ids), dtype=bool)
-    masked, labels = mask_tokens(
-        ids, flags, np.random.default_rng(1), mask_id=3, vocab_size=10_000, probability=0.5, how=how
-    )
-    chosen = labels != IGNORED_LABEL
-    assert abs(chosen.mean() - 0.5) < 0.01
-    assert (masked[~chosen] == 7).all()
-    assert abs((masked[chosen] == 3).mean() - shares[0]) < 0.01
-    assert abs((masked[chosen] == 7).mean() - shares[1]) < 0.01
-
-
 def test_a_model_that_reads_one_way_fills_no_gaps(decoder):
     with pytest.raises(InputError, match=r"fills gaps from both sides.*attention=bidirectional"):
         built("declutr", decoder, mlm_weight=1.0)
@@ -117,16 +101,6 @@ def test_one_key_sets_the_dropout_of_every_family(family):
         once, again = (model.train()(input_ids=ids).last_hidden_state for _ in range(2))
         assert torch.equal(once, again) == (probability == 0)
         assert has_dropout(model) == (probability > 0)
-
-
-def test_dropout_of_attention_makes_two_views(decoder):
-    keys = {"pooling": "mean", "mlp": False}
-    objective = built("simcse", decoder, attention_dropout=0.3, **keys)
-    assert has_dropout(objective.encoder)
-    assert not has_dropout(built("simcse", decoder, attention_dropout=0.0, **keys).encoder)
-    assert has_dropout(built("simcse", decoder, dropout=0.1, **keys).encoder)
-    with pytest.raises(InputError, match=r"attention_dropout=1\.5"):
-        built("simcse", decoder, attention_dropout=1.5, **keys)
 
 
 def test_where_nothing_is_predicted_no_mask_and_no_head_are_wanted(decoder, tmp_path):

@@ -93,17 +93,6 @@ def test_an_exported_encoder_is_read_back_by_ourselves(tiny_bert, pooling, tmp_p
     torch.testing.assert_close(again.embed(TEXTS), encoder.embed(TEXTS), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("pooling", OF_THE_TRUNK)
-def test_a_folder_knows_layers_and_not_names(layers, pooling, tiny_bert, tmp_path):
-    """Of two layers the first and the last are the top two."""
-    model = transformers.BertModel(transformers.BertConfig(**SMALL | {"num_hidden_layers": layers, "vocab_size": 400}))
-    encoder = SentenceEncoder(model.eval(), load_tokenizer(str(tiny_bert)), pooling=pooling)
-    found = load_encoder(export(encoder, tmp_path / "encoder")).description["pooling"]
-    same = {"cls_before_pooler": "cls", **({"avg_first_last": "avg_top2"} if layers == 2 else {})}
-    assert found == same.get(pooling, pooling)
-
-
 @pytest.fixture
 def supervised(tiny_bert):
     return built("simcse", tiny_bert, mlp_only_train=False, seed=3)
@@ -169,17 +158,6 @@ def test_what_is_not_quite_ours_goes_to_the_library(tiny_bert, change, tmp_path)
     found = load_encoder(folder)
     torch.testing.assert_close(found.embed(TEXTS), expected, atol=1e-5, rtol=0)
     assert found.description["kind"] == "sentence-transformers library"
-
-
-@pytest.mark.parametrize("square", [True, False])
-def test_an_activation_that_is_not_torchs_is_refused(tiny_bert, square, tmp_path):
-    """sentence-transformers would run Tanh in its place, with a warning."""
-    model = built("simcse", tiny_bert, pooling="mean", mlp_only_train=False)
-    path = export(model.encoder, tmp_path / "encoder") / "2_Dense" / "config.json"
-    options = {**json.loads(path.read_text()), "activation_function": "theirs.Swish", "use_residual": not square}
-    path.write_text(json.dumps(options))
-    with pytest.raises(InputError, match=r"2_Dense has the activation theirs\.Swish"):
-        load_encoder(tmp_path / "encoder")
 
 
 @pytest.mark.parametrize("pooling", ["cls_before_pooler", "pooler_output"])

@@ -9,19 +9,7 @@ from torch.nn.functional import cross_entropy
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.loading.backbones import load_masked_lm, load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
-
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 60}
-FAMILIES = {
-    "roberta": lambda: transformers.RobertaConfig(**SMALL, max_position_embeddings=64),
-    "bert": lambda: transformers.BertConfig(**SMALL),
-    "mpnet": lambda: transformers.MPNetConfig(**SMALL),
-    "electra": lambda: transformers.ElectraConfig(**SMALL, embedding_size=16),
-    "albert": lambda: transformers.AlbertConfig(**SMALL, embedding_size=16),
-    "distilbert": lambda: transformers.DistilBertConfig(vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=24),
-    "modernbert": lambda: transformers.ModernBertConfig(
-        **SMALL, pad_token_id=1, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3, reference_compile=False
-    ),
-}
+from tests.encoders.test_poolers import FAMILIES
 
 
 def make(path, **options):
@@ -65,18 +53,6 @@ def test_states_and_mlm_loss_are_those_of_the_whole_model(family):
         loss = loss + cross_entropy(logits[0], targets, reduction="sum")
         torch.testing.assert_close(encoded.vectors[i], states[0].mean(0), atol=2e-6, rtol=1e-5)
     torch.testing.assert_close(encoded.mlm_sum, loss, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("recompute", ["on", "off"])
-def test_chunks_have_the_gradient_of_the_whole_batch(tiny_mlm, recompute):
-    whole, chunked = (
-        make(tiny_mlm, token_budget=10**6, recompute="off"),
-        make(tiny_mlm, token_budget=60, recompute=recompute),
-    )
-    sequences, labels = ragged(LENGTHS, 300)
-    expected, _ = gradients(whole, sequences, labels)
-    found, _ = gradients(chunked, sequences, labels)
-    assert (found - expected).norm() <= 1e-5 * expected.norm()
 
 
 def test_recomputed_chunks_repeat_their_own_dropout(tiny_mlm_with_dropout):
@@ -133,32 +109,9 @@ def test_embed_is_each_text_alone_and_leaves_the_mode(tiny_mlm_with_dropout):
     assert encoder.embed([]).shape == (0, 32)
 
 
-@pytest.mark.parametrize(("pooling", "slow"), [("cls", lambda s: s[0]), ("max", lambda s: s.amax(0))])
-def test_poolers_ignore_padding(tiny_mlm, pooling, slow):
-    encoder = make(tiny_mlm, pooling=pooling, token_budget=10**6)
-    sequences, _ = ragged(LENGTHS, 300)
-    found = encoder.encode(sequences).vectors
-    for ids, vector in zip(sequences.ids.split(LENGTHS), found, strict=True):
-        states = encoder.trunk(input_ids=ids[None]).last_hidden_state[0]
-        torch.testing.assert_close(vector, slow(states), atol=1e-5, rtol=1e-5)
-
-
 def test_max_length_stays_below_the_position_table(tiny_mlm, tiny_bert):
     assert make(tiny_mlm, max_length=10_000).max_length == 512  # 514 positions, two of them below the first token's
     assert make(tiny_bert, max_length=128).max_length == 128
-
-
-@pytest.mark.parametrize(
-    ("options", "advice"),
-    [
-        ({"pooling": "sum"}, "choose one of .*, cls, .*, max, mean"),
-        ({"recompute": "yes"}, "auto, on or off"),
-        ({"token_budget": 0}, "2048"),
-    ],
-)
-def test_bad_options_name_the_good_ones(tiny_mlm, options, advice):
-    with pytest.raises(InputError, match=advice):
-        make(tiny_mlm, **options)
 
 
 def test_a_sequence_beyond_the_position_table_is_refused(tiny_mlm):

@@ -12,7 +12,7 @@ from transformers.integrations import flex_attention as of_transformers
 
 from contracts import IGNORED_LABEL, InputError, Ragged
 from encoders.kernels.compiled_layers import compile_layers
-from encoders.kernels.unpadded import BLOCK, BY_RUNS, by_blocks, plan_rows, set_attn_implementation, takes_blocks
+from encoders.kernels.unpadded import BLOCK, BY_RUNS, by_blocks, set_attn_implementation, takes_blocks
 from encoders.sentence_encoder import SentenceEncoder
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 60}
@@ -145,10 +145,7 @@ def test_a_step_by_flex_attention_is_the_padded_one(family, backend, monkeypatch
     [
         ("kernels-community/flash-attn", "never loaded"),
         ("fast", "refuses it"),
-        ("sdpa_by_runs", "no attention that"),
         ("paged|eager", "no attention that"),
-        (None, "no attention that"),
-        (2, "no attention that"),
     ],
 )
 def test_an_attention_that_is_none_is_refused(asked, why):
@@ -169,11 +166,3 @@ def test_no_code_of_a_hub_stands_in_for_a_package_that_is_missing(monkeypatch):
 def test_an_attention_without_a_backward_pass_is_refused_before_the_first_step():
     with pytest.raises(InputError, match="no backward pass"):
         make(CONFIGS["bert"](), "flex_attention").way(torch.device("cpu"))
-
-
-def test_rows_keep_to_the_budget():
-    lengths = np.array(LENGTHS)
-    rows = plan_rows(lengths, 40)
-    assert sorted(place for row in rows for place in row.rows) == list(range(len(LENGTHS)))
-    assert all(lengths[row.rows].sum() <= 40 for row in rows)
-    assert [len(row.rows) for row in plan_rows(np.array([50, 50, 3]), 40)] == [1, 1, 1]

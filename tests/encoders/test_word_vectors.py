@@ -1,7 +1,6 @@
 """Truth: averages taken by hand and by NumPy."""
 
 import gzip
-import logging
 
 import numpy as np
 import pytest
@@ -52,12 +51,6 @@ def test_a_text_is_the_average_of_its_words(path, pooling):
     assert (encoder.fingerprint == load_encoder(path).fingerprint) == (pooling is None)
 
 
-def test_texts_without_a_known_word_and_no_texts(path):
-    encoder = load_encoder(path)
-    assert torch.equal(encoder.embed(["zzz", ""]), torch.zeros(2, 3))
-    assert encoder.embed([]).shape == (0, 3)
-
-
 def test_words_that_come_later_are_looked_up_then(path):
     encoder = load_encoder(path)
     first = encoder.embed(["the"])
@@ -82,25 +75,12 @@ def test_of_a_word_that_stands_twice_the_first_counts(tmp_path):
     assert WordVectors(path).embed(["a"]).tolist() == [[1, 1]]
 
 
-def test_a_large_table_agrees_with_numpy(tmp_path):
-    rng = np.random.default_rng(0)
-    table = rng.normal(size=(500, 20)).astype(np.float32)
-    path = tmp_path / "v.txt"
-    path.write_text("".join(f"w{i} {' '.join(map(str, row))}\n" for i, row in enumerate(table)))
-    picks = [rng.integers(0, 500, rng.integers(1, 30)) for _ in range(50)]
-    found = WordVectors(path).embed([" ".join(f"w{i}" for i in pick) for pick in picks])
-    np.testing.assert_allclose(found.numpy(), [table[pick].mean(0) for pick in picks], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("a 1 2 3\nb 1 2\n", r"v\.txt:2: wanted a word and 3 numbers"),
-        ("a 1 2 3\nb 1 x 3\n", r"v\.txt:2: wanted a word and 3 numbers.*'x'"),
         ("a 1 2 3\nb 1 nan 3\n", r"v\.txt:2: .*not finite"),
         ("3 3\na 1 2 3\nb 1 2 3\n", r"promises 3 words, and 2 are there.*cut short"),
-        ("2 3\na 1 2 3\nb 1 2\n", r"v\.txt:3: wanted a word and 3 numbers.*got 3 columns"),
-        ("", r"v\.txt is empty"),
         ("The ferry.\nOr not\n", r"v\.txt:1: wanted word vectors as text.*\.vec"),
     ],
 )
@@ -123,26 +103,13 @@ def test_a_packed_file_that_was_cut_short(tmp_path):
 @pytest.mark.parametrize(
     ("option", "named"),
     [
-        ({"prompt": "query: "}, "prompt=query"),
-        ({"max_length": 5}, "max_length=5"),
         ({"pooling": "cls"}, "pooling=cls"),
         ({"precision": "bf16"}, "precision=bf16"),
-        ({"attention": "causal"}, "attention=causal"),
     ],
 )
 def test_options_that_word_vectors_do_not_know_are_refused(path, option, named):
     with pytest.raises(InputError, match=f"know no {named}.*leave it out"):
         load_encoder(path, **option)
-
-
-def test_the_share_of_known_words_is_logged(path, caplog):
-    encoder = load_encoder(path)
-    with caplog.at_level(logging.INFO, logger="encoders.loading.word_vectors"):
-        encoder.embed(["the ferry zzz", "zzz"])
-    assert "2 of 4 words of 2 texts have a vector (50.0 %)" in caplog.text
-    caplog.clear()
-    encoder.embed(["zzz"])
-    assert caplog.records[0].levelno == logging.WARNING
 
 
 def test_the_fingerprint_is_of_the_content(tmp_path):

@@ -11,9 +11,8 @@ from scipy.stats import entropy
 from contracts import InputError, PairTask
 from evaluation.task import How
 from evaluation.tasks import geometry
-from evaluation.tasks.geometry import ENTRIES, Geometry, effective_rank, kernel_sums, uniformities
+from evaluation.tasks.geometry import Geometry, uniformities
 from evaluation.vectors import Pool
-from tests.data import Options
 
 NO_INTERVALS = How(intervals=False)
 
@@ -114,14 +113,6 @@ def test_definitions_written_out(random_rows, monkeypatch):
     assert found == pytest.approx(wanted, abs=1e-7)
 
 
-def test_blocks_do_not_change_the_kernel(monkeypatch):
-    units = torch.nn.functional.normalize(torch.randn(50, 5, generator=torch.Generator().manual_seed(1)).double())
-    weights = torch.rand(50, 2, generator=torch.Generator().manual_seed(2)).double()
-    whole = kernel_sums(units, weights)
-    monkeypatch.setattr(geometry, "BLOCK", 8)
-    torch.testing.assert_close(kernel_sums(units, weights), whole, rtol=1e-12, atol=0)
-
-
 def test_uniformity_s_interval_is_that_of_the_full_bootstrap_over_rows():
     """Rows are drawn again and the whole statistic computed, pairs of one row within one draw of it alone."""
     rng = np.random.default_rng(3)
@@ -140,47 +131,6 @@ def test_uniformity_s_interval_is_that_of_the_full_bootstrap_over_rows():
     assert estimate.interval() == pytest.approx([low, high], abs=0.1 * (high - low))
 
 
-def test_which_scores_have_intervals(random_rows):
-    task, vectors = random_rows
-    pool = Pool({text: row for row, text in enumerate(vectors)}, torch.tensor(list(vectors.values())).float())
-    found = task.score(pool, How())
-    assert list(found) == task.score_names()
-    without = {name.removeprefix("stsb/geometry/") for name, one in found.items() if one.interval() is None}
-    assert without == {"effective-rank", "effective-rank-centred", "norm-std"}
-    for one in found.values():
-        low, high = one.interval() or (one.value - 1, one.value + 1)
-        assert low < one.value < high
-
-
-def test_effective_rank_does_not_depend_on_scale():
-    matrix = torch.randn(20, 6, generator=torch.Generator().manual_seed(4)).double()
-    assert effective_rank(1000 * matrix) == pytest.approx(effective_rank(matrix))
-    assert 1 < effective_rank(matrix) < 6
-
-
-def test_vectors_that_are_not_finite_are_named_and_zero(caplog):
-    found = values(task_of([("a", "b", 5)]), {"a": [float("nan"), 0.0], "b": [0.0, 2.0]})
-    assert "1 of 2 vectors are not finite" in caplog.text
-    assert all(math.isfinite(value) for value in found.values())
-    assert found["norm"] == pytest.approx(1)
-
-
 def test_no_pair_above_the_threshold_is_an_error():
     with pytest.raises(InputError, match="no pair of stsb is rated above 4"):
         task_of([("a", "b", 3.0)])
-
-
-def test_splits_and_text_forms(tsv, tmp_path):
-    for split, rows in (("train", 31), ("dev", 30), ("test", 41)):
-        for ending in ("", ".senteval"):
-            tsv(tmp_path / "STSBenchmark" / f"{split}{ending}.tsv", rows, rows)
-    sizes = {"stsb-geometry": 41, "stsb-dev-geometry": 30, "stsb-all-geometry": 102}
-    assert list(ENTRIES) == list(sizes)
-    for name, rows in sizes.items():
-        for ending in ("", "@senteval"):
-            task = ENTRIES[name].read(tmp_path, name + ending, Options())
-            assert task.name == name + ending
-            assert len(task.pairs.gold) == rows
-            stem = name.removesuffix("-geometry") + ending
-            assert task.score_names()[0] == f"{stem}/geometry/alignment"
-    assert ENTRIES["stsb-geometry"].read(tmp_path, "stsb-geometry", Options(alignment_above=3)).threshold == 3

@@ -55,19 +55,6 @@ def test_every_member_decides_as_if_it_were_trained_alone(classes, settings):
     assert len(stops) > 1, "members must stop at different looks for this to say anything"
 
 
-def test_members_of_a_split_may_each_have_a_weight_decay_of_their_own_and_splits_theirs():
-    x, y = problem(2, seed=11)
-    splits = random_splits(len(x), 3, sizes=(100, 140))
-    fits = fit(Dense(x), y, 2, splits, torch.tensor([[1e-2], [0.3]], dtype=torch.float64), DEFAULT)
-    for place, l2 in enumerate([1e-2, 0.3]):
-        best, model, _ = reference(x, y, 2, splits[place], l2, DEFAULT)
-        assert fits.accuracy_FR[place, 0] == best
-        with torch.no_grad():
-            expected = model[0].weight, model[0].bias
-        torch.testing.assert_close(fits.weights[0][place, 0, :, :-1], expected[0], rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(fits.weights[0][place, 0, :, -1], expected[1], rtol=1e-9, atol=1e-12)
-
-
 def test_training_ends_after_the_look_that_follows_the_last_allowed_pass():
     x, y = problem(2, items=600, noise=2.5, seed=5)
     splits = random_splits(len(x), 1, sizes=(150,))
@@ -101,12 +88,3 @@ def test_autocast_around_it_changes_nothing():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = fit(Dense(x.float()), y, 2, splits, l2, FAST)
     assert torch.equal(outside.weights[0], inside.weights[0])
-
-
-def test_float32_stays_near_float64():
-    x, y = problem(2, items=400, seed=8)
-    splits = random_splits(len(x), 4, sizes=(300, 300))
-    l2 = torch.tensor([L2] * 2, dtype=torch.float64)
-    wide = fit(Dense(x), y, 2, splits, l2, DEFAULT)
-    narrow = fit(Dense(x.float()), y, 2, splits, l2, DEFAULT)
-    assert np.abs(wide.accuracy_FR - narrow.accuracy_FR).max() <= 0.011

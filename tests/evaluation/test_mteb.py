@@ -1,11 +1,9 @@
 """``suite=mteb``: the official library's figures on our encoder are ours, where both know the protocol."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from contracts import InputError, PairTask
 from encoders import load_encoder
 from evaluation.__main__ import run
-from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
+from evaluation.mteb_suite import choose_tasks, run_tasks
 from evaluation.suite import Suite
 from evaluation.tasks.sts import LAYOUTS, read_pairs
 from export.sentence_transformers import export_encoder
@@ -149,24 +147,8 @@ def test_tasks_that_cannot_be_scored(names, expected):
         choose_tasks(names)
 
 
-def test_the_data_of_all_tasks_is_there_before_the_first_is_scored():
-    """The second's is a script, which the library of data sets refuses with a RuntimeError."""
-    first, second = local_task(invented()), local_task(invented(), "ByScript")
-
-    def load_data(*_: object, **__: object) -> None:
-        raise RuntimeError("Dataset scripts are no longer supported, but found pairs.py")
-
-    second.load_data = load_data
-    with pytest.raises(InputError, match=r"task ByScript: its data .* scripts are no longer supported"):
-        check_data([first, second])
-    assert not first.data_loaded, "it is loaded again when it is scored"
-
-
 WRONG_WITHOUT_THE_LIBRARY = [
     (["tasks=[]", "encoder=x"], "suite=mteb: tasks is not set"),
-    (["tasks=[5]", "encoder=x"], "tasks: wanted names of mteb's tasks, got 5"),
-    (["tasks=[STS12]"], "encoder is not set"),
-    (["tasks=[STS12]", "encoder=x", "output=scores.txt"], "ends in .json"),
     (["tasks=[STS12]", "encoder=x", "suite=[mteb,sts]"], "suite=[mteb,sts]: mteb stands alone"),
     (["tasks=[STS12]", "action=check", "data_root=."], "action=check: looks after the tables of our suites"),
 ]
@@ -191,35 +173,3 @@ def test_what_is_wrong_is_told_before_the_library_is_imported(words, expected, t
 def test_several_processes_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "one process, got 2" in why_not("tasks=[STS12]", "encoder=x")
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        ("taken.json", "goes to the folder taken.mteb beside it, which cannot be written (it is a file)"),
-        ("taken.mteb/scores.json", "cannot be written (taken.mteb is a file or lies in one)"),
-    ],
-)
-def test_where_it_cannot_write_is_told_before_it_scores(output, expected, small_word_vectors, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "mteb", SimpleNamespace(get_tasks=lambda **_: []))  # not asked to score
-    (tmp_path / "taken.mteb").write_text("here first")
-    assert expected in why_not(f"encoder={small_word_vectors}", "tasks=[STS12]", f"output={output}")
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["here first"]
-
-
-def test_without_the_library_the_command_says_how_to_install_it(tmp_path):
-    code = (
-        "import runpy, sys\n"
-        "class Absent:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] == 'mteb': raise ModuleNotFoundError(name=name)\n"
-        "sys.meta_path.insert(0, Absent())\n"
-        "sys.argv = ['evaluation', 'suite=mteb', 'tasks=[STS12]', 'encoder=x']\n"
-        "runpy.run_module('evaluation', run_name='__main__', alter_sys=True)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert "Install it: pip install 'contrastive-encoders[mteb]'" in refused(done)

@@ -9,16 +9,14 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 from torch import Tensor, nn
 
-from contracts import InputError, PairTask
+from contracts import PairTask
 from evaluation.task import How
-from evaluation.tasks.probe_steps import initial_layer
 from evaluation.tasks.relatedness import (
     ENTRIES,
     Relatedness,
     batch_order,
     features,
     fit,
-    gradient_of_logits,
     predict,
     tai_encoding,
 )
@@ -166,70 +164,6 @@ def test_stops_at_the_fourth_failure_and_keeps_the_best():
     assert not torch.equal(fitted.weight_5F, seen[6])
 
 
-def test_trains_1050_epochs_at_most():
-    rising = iter(range(100))
-    fitted = fit(torch.randn(3, 2), np.zeros((3, 5)), lambda weight: next(rising), seed=0)
-    assert (fitted.epochs, fitted.best_epoch) == (1050, 1050)
-
-
-@pytest.mark.parametrize("batch", [1, 53, 64])
-def test_gradient_is_what_autograd_finds(batch):
-    rng = np.random.default_rng(batch)
-    logits, target = rng.normal(0, 3, (5, batch)), tai_encoding(rng.uniform(0, 5, batch)).T
-    leaf = torch.tensor(logits, requires_grad=True)
-    nn.functional.mse_loss(torch.softmax(leaf, 0), torch.from_numpy(target)).backward()
-    np.testing.assert_allclose(gradient_of_logits(logits, target), leaf.grad.numpy(), rtol=1e-12, atol=1e-15)
-
-
-def test_threads_are_given_back():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    seen = []
-    fit(torch.randn(3, 2), np.zeros((3, 5)), lambda weight: seen.append(torch.get_num_threads()) or 0.0, seed=0)
-    after = torch.get_num_threads()
-    torch.set_num_threads(before)
-    assert after == 2
-    assert set(seen) == {2}
-
-
-def test_initial_weights_are_those_of_a_seeded_linear_layer():
-    before = torch.random.get_rng_state()
-    weight = initial_layer(24, 5, torch.Generator().manual_seed(1111))
-    assert torch.equal(torch.random.get_rng_state(), before)
-    torch.manual_seed(1111)
-    layer = nn.Linear(24, 5)
-    torch.random.set_rng_state(before)
-    assert torch.equal(weight, torch.cat([layer.weight, layer.bias[:, None]], 1))
-
-
-def test_encoding_of_ratings():
-    gold = np.array([0.0, 0.25, 1.0, 1.2, 2.5, 3.8, 4.999, 5.0])
-    np.testing.assert_allclose(tai_encoding(gold), [slow_encoding(y) for y in gold], atol=1e-15)
-    mean_rating = tai_encoding(gold) @ np.arange(1, 6)
-    np.testing.assert_allclose(mean_rating, gold)  # 0.25 too: its row sums to 0.25
-    np.testing.assert_array_equal(tai_encoding(np.array([0.25]))[0], [0.25, 0, 0, 0, 0])
-
-
-def test_vectors_that_are_not_finite_do_not_spoil_the_rest(caplog):
-    train, dev, test = pairs_of(80, 1), pairs_of(30, 2), pairs_of(30, 3)
-    pool = double_pool(Doubles(4), train, dev, test)
-    pool.vectors_UD[pool.row_of[test.left[0]]] = float("nan")
-    pool.vectors_UD[pool.row_of[train.left[0]]] = float("inf")
-    scores = Relatedness("t", train, dev, test._replace(name="test")).score(pool, How(CPU, intervals=False))
-    assert all(np.isfinite(one.value) for one in scores.values())
-    assert scores["test/regressor/spearman"].value > 10
-    assert "not finite" in caplog.text
-
-
-def test_a_collapsed_encoder_scores_zero():
-    train, dev, test = pairs_of(80, 1), pairs_of(30, 2), pairs_of(30, 3)
-    pool = double_pool(Doubles(4), train, dev, test)
-    pool.vectors_UD.fill_(0.5)
-    scores = Relatedness("t", train, dev, test).score(pool, How(CPU, intervals=True))
-    assert scores["pairs/regressor/spearman"].value == 0
-    assert scores["pairs/regressor/pearson"].value == 0
-
-
 def write(root, folder, counts, ending=".tsv", low=0.0):
     for seed, (split, count) in enumerate(counts.items()):
         pairs = pairs_of(count, seed, low)
@@ -259,21 +193,6 @@ def test_reads_both_sets_and_both_forms_of_text(tmp_path, bag_of_words):
         assert f"{begin}/spearman" in scores
         assert begin.replace("/", "-dev/", 1).replace("@senteval-dev", "-dev@senteval") + "/pearson" in scores
     assert all(entry.senteval for entry in ENTRIES.values())
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("sentence1\tsentence2\tscore\n", "no rows"),
-        ("sentence1\tsentence2\tscore\na\tb\t5.5\n", "dev.tsv:2: score is '5.5'; wanted a number from 1 to 5"),
-        ("sentence1\tsentence2\tscore\na\t\t2\n", "sentence2 is empty"),
-    ],
-)
-def test_what_is_wrong_is_said(tmp_path, content, said):
-    write(tmp_path, "SICK", {"train": 70, "dev": 20, "test": 21}, low=1.0)
-    (tmp_path / "SICK" / "dev.tsv").write_text(content)
-    with pytest.raises(InputError, match=said):
-        ENTRIES["sickr-regressor"].read(tmp_path, "sickr-regressor", Options())
 
 
 def test_official_numbers_of_rows(real_data):

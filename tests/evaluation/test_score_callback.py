@@ -1,4 +1,3 @@
-import csv
 import logging
 
 import numpy as np
@@ -6,7 +5,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
-from pytorch_lightning.loggers import CSVLogger
 from torch import nn
 
 from contracts import PairTask
@@ -100,13 +98,6 @@ def test_scores_before_during_and_at_the_end(tmp_path, caplog):
     assert not any(module.encoder.modes), "scored in evaluation mode"
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp32", None), ("bf16", torch.bfloat16)])
-def test_the_precision_is_that_of_scoring_alone(precision, dtype):
-    module = Toy()
-    ScoreCallback(FINAL, precision=precision).score(module)
-    assert set(module.encoder.types) == {dtype}
-
-
 @pytest.mark.parametrize(("every", "at_start", "steps"), [(None, True, [0]), (0, False, []), (4, False, [4])])
 def test_when_it_scores(tmp_path, every, at_start, steps):
     scorer = ScoreCallback(FINAL, every_n_steps=every, at_start=at_start)
@@ -190,35 +181,12 @@ def test_the_untrained_encoder_is_never_the_best_of_a_continued_run(tmp_path):
     assert checkpoints.best_step == 4
 
 
-def test_without_tasks_nothing_is_scored(tmp_path):
-    scorer = ScoreCallback([], every_n_steps=1)
-    fit(tmp_path, [scorer], logger=CSVLogger(tmp_path))
-    assert scorer.history == {}
-
-
-def test_accumulated_batches_are_one_step(tmp_path):
-    scorer = ScoreCallback(DURING, every_n_steps=1, at_start=False)
-    _, module = fit(tmp_path, [scorer], steps=3, accumulate_grad_batches=2)
-    assert len(module.encoder.modes) == 3
-
-
 def test_scoring_changes_nothing_in_training(tmp_path):
     _, with_scores = fit(tmp_path, [ScoreCallback(FINAL, every_n_steps=1)])
     _, without = fit(tmp_path, [])
     assert len(with_scores.encoder.modes) == 7
     assert with_scores.modes == without.modes == (True, True, True, False)
     assert torch.equal(with_scores.encoder.table.weight, without.encoder.table.weight)
-
-
-def test_every_logger_has_every_score_whatever_its_interval(tmp_path):
-    scorer = ScoreCallback(DURING, every_n_steps=2)
-    loggers = [CSVLogger(tmp_path, name="a", version=""), CSVLogger(tmp_path, name="b", version="")]
-    fit(tmp_path, [scorer], logger=loggers, log_every_n_steps=100)
-    for logger in loggers:
-        logger.save()
-        with (tmp_path / logger.name / "metrics.csv").open() as file:
-            rows = {int(row["step"]): float(row[NAME]) for row in csv.DictReader(file) if row[NAME]}
-        assert rows == {step: pytest.approx(scores[NAME]) for step, scores in scorer.history.items()}
 
 
 def test_monitor_picks_the_best_step_and_the_checkpoint_opens_without_code(tmp_path):

@@ -81,16 +81,6 @@ def test_names_of_the_whole_suite(data_root, bag_of_words):
     assert set(suite.score_names()) == names
 
 
-def test_the_average_is_of_seven_rounded_numbers(data_root, bag_of_words):
-    values = Suite(load_tasks(data_root, PAIRS, Options()).tasks).run(bag_of_words, intervals=True).values
-    seven = [*(f"sts{year}/all" for year in range(12, 17)), "stsb/cosine", "sickr/cosine"]
-    expected = np.mean([round(values[f"{name}/spearman"], 2) for name in seven])
-    assert values["sts-avg7/all/spearman"] == pytest.approx(expected, abs=1e-12)
-    tasks = load_tasks(data_root, "sts12,sts13,sts14,sts15,sts16,stsb", Options()).tasks
-    without = Suite(tasks).run(bag_of_words, intervals=True).values
-    assert not [name for name in without if name.startswith("sts-avg7")]
-
-
 def test_each_distinct_sentence_is_encoded_once(data_root, bag_of_words):
     tasks = load_tasks(data_root, PAIRS, Options()).tasks
     suite = Suite(tasks)
@@ -133,17 +123,3 @@ def test_one_broken_vector_counts_as_no_similarity(caplog):
 def test_a_suite_names_a_task_once(data_root):
     with pytest.raises(ValueError, match=r"stsb/cosine/spearman.* twice"):
         Suite(load_tasks(data_root, "stsb", Options()).tasks * 2)
-
-
-def test_an_embedder_of_the_wrong_shape_is_named():
-    class Flat(OnTheCPU):
-        def embed(self, texts, **_):
-            return torch.zeros(len(texts))
-
-    with pytest.raises(ValueError, match=r"wanted \(2, width\) for 2 texts, got \(2,\)"):
-        embed_pool(Flat(), [["a", "b"]])
-
-
-def test_nothing_to_score(bag_of_words):
-    assert Suite([]).run(bag_of_words, intervals=True)[:3] == ({}, {}, {})
-    assert bag_of_words.calls == []

@@ -24,11 +24,6 @@ def test_what_was_added_is_read_back_also_by_another_process(tmp_path):
         assert torch.equal(found.read(["c", "", "naïve"]), torch.stack([second[1], first[0], first[2]]))
 
 
-def test_encoders_do_not_share(tmp_path):
-    VectorStore(tmp_path, "abc").add(["a"], vectors(1, 0))
-    assert VectorStore(tmp_path, "other").knows(["a"]) == [False]
-
-
 def test_the_second_time_only_new_texts_are_encoded(tmp_path, bag_of_words):
     lists = [["tea salt", "gull"], ["tea salt", "drum"]]
     first = embed_pool(bag_of_words, lists, VectorStore(tmp_path, "abc"))

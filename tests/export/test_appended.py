@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, T5Model
 
 from encoders import load_encoder
 from encoders.loading.tiny import write_tiny_t5
@@ -108,18 +107,6 @@ def test_we_read_it_back(name, exported):
     assert ((without.embed(TEXTS[:1]) - expected[:1]).abs().max() > 1e-3) == bool(prompt)
 
 
-def test_plain_transformers_loads_the_weights(t5, tmp_path):
-    model = built("gense", t5, prompt=PROMPT, max_length=LONGEST).eval()
-    folder = export(model, tmp_path / "encoder")
-    trained = model.encoder.trunk.state_dict()
-    for kind in (T5Model, AutoModel):
-        found, info = kind.from_pretrained(folder, output_loading_info=True)
-        assert not info["missing_keys"]
-        assert not info["mismatched_keys"]
-        assert type(found) is T5Model
-        assert all(torch.equal(weight, trained[name]) for name, weight in found.state_dict().items())
-
-
 def test_the_next_stage_starts_from_it(t5, tmp_path):
     first = built("gense", t5, prompt=PROMPT, max_length=LONGEST).eval()
     folder = export(first, tmp_path / "encoder")
@@ -127,14 +114,3 @@ def test_the_next_stage_starts_from_it(t5, tmp_path):
     torch.testing.assert_close(second.encoder.embed(TEXTS), first.encoder.embed(TEXTS), atol=1e-6, rtol=0)
     alone = built("gense", folder, prompt=PROMPT, max_length=LONGEST, pooling="mean").eval()
     assert not any("decoder" in name for name, _ in alone.named_parameters())
-
-
-def test_a_prompt_before_the_text_goes_with_it(t5, tmp_path):
-    library = pytest.importorskip("sentence_transformers")
-    folder = export(
-        built("gense", t5, prompt=PROMPT, max_length=LONGEST), tmp_path / "encoder", prompts={"default": "query: "}
-    )
-    ours = load_encoder(folder)
-    assert ours.prompt == "query: "
-    theirs = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(ours.embed(TEXTS).numpy(), theirs, atol=1e-5, rtol=0)

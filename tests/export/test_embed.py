@@ -19,10 +19,8 @@ from export.embed import Keys, run
 from export.input_texts import open_texts
 from export.vector_file import VectorFile
 from tests.forks import Started, run_command
-from tests.guide import commands_of, parts_of
 from tests.in_process import run_here
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
     "tea and salt",
     "",
@@ -57,14 +55,10 @@ def parquet(path: Path, texts: list, name: str = "text") -> Path:
 
 JSON = "".join(json.dumps({"id": i, "text": text}) + ("\n\n" if i == 3 else "\n") for i, text in enumerate(TEXTS))
 WRITERS = {
-    "txt": lambda folder: lines(folder / "t.txt", TEXTS),
-    "txt with a last line end": lambda folder: lines(folder / "t.txt", [*TEXTS, ""]),
     "txt of Windows": lambda folder: lines(folder / "t.txt", ["\ufeff" + TEXTS[0], *TEXTS[1:]], "\r\n"),
     "txt.gz": lambda folder: packed(folder / "t.txt.gz", "\n".join(TEXTS).encode()),
     "jsonl": lambda folder: lines(folder / "t.jsonl", [JSON]),
-    "jsonl.gz": lambda folder: packed(folder / "t.jsonl.gz", JSON.encode()),
     "parquet": lambda folder: parquet(folder / "t.parquet", TEXTS),
-    "json": lambda folder: lines(folder / "t.json", [json.dumps([{"text": text} for text in TEXTS])]),
 }
 
 
@@ -78,13 +72,6 @@ def test_every_text_keeps_its_place(tmp_path, small_word_vectors, kind, window):
     assert {p.name for p in tmp_path.iterdir()} == {path.name, "o.npy", "o.npy.json"}
 
 
-def test_texts_of_another_length_beside_it_change_nothing(tmp_path, tiny_mlm):
-    path = lines(tmp_path / "t.txt", [*TEXTS, "long " * 300])
-    command(f"encoder={tiny_mlm}", f"input={path}", f"output={tmp_path / 'o.npy'}", "window=16")
-    expected = load_encoder(tiny_mlm).embed([*TEXTS, "long " * 300])
-    np.testing.assert_allclose(np.load(tmp_path / "o.npy"), expected, atol=1e-5)
-
-
 def test_files_of_a_folder_are_one_after_the_other(tmp_path, small_word_vectors):
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -96,14 +83,6 @@ def test_files_of_a_folder_are_one_after_the_other(tmp_path, small_word_vectors)
     )
     expected = load_encoder(small_word_vectors).embed([*TEXTS, "salt"]).numpy()
     np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), expected)
-
-
-def test_a_memory_map_can_read_it(tmp_path, small_word_vectors):
-    path = lines(tmp_path / "t.txt", TEXTS)
-    command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "dtype=float16")
-    found = np.load(tmp_path / "o.npy", mmap_mode="r")
-    assert (found.dtype, found.shape) == (np.float16, (len(TEXTS), 32))
-    np.testing.assert_array_equal(found, load_encoder(small_word_vectors).embed(TEXTS).numpy().astype(np.float16))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -144,19 +123,6 @@ def test_an_output_inside_the_input_is_refused_at_once(tmp_path):
         with pytest.raises(InputError, match=r"o\.npy lies in input=.*Choose one beside it"):
             command("encoder=nowhere", f"input={given}", f"output={tmp_path / 'o.npy'}")
     assert [one.name for one in tmp_path.iterdir()] == ["t.txt"]
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("[1]", r"^input=\[1\]: wanted a text or a list of texts or null, got list\.$"),
-        ("[a.txt,null]", r"^input=\['a.txt', None\]: wanted a text or a list of texts"),
-        ("''", r"^input is empty"),
-    ],
-)
-def test_an_input_that_names_nothing_is_refused(tmp_path, given, message):
-    with pytest.raises(InputError, match=message):
-        command("encoder=nowhere", f"input={given}", f"output={tmp_path / 'o.npy'}")
 
 
 def marks(path: Path) -> int:
@@ -244,49 +210,16 @@ def test_several_processes_make_the_same_file_and_go_on_for_one(tmp_path, tiny_m
     assert two.equals(one)
 
 
-def test_devices_starts_so_many_processes(tmp_path, small_word_vectors):
-    """The command of the page; but for its number of processes."""
-    [(_, words)] = [parts_of(line) for line in commands_of("docs/export") if " devices=" in line]
-    lines(tmp_path / "texts.txt", TEXTS)
-    mine = [f"encoder={small_word_vectors}", "precision=fp32", "devices=2", "window=8"]
-    done = run_command(
-        ["-m", "export.embed", *{word.split("=")[0]: word for word in [*words, *mine]}.values()], tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    expected = load_encoder(small_word_vectors).embed(TEXTS).numpy()
-    np.testing.assert_array_equal(np.load(tmp_path / "fast.npy"), expected)
-
-
-def test_of_several_processes_one_tells_what_is_wrong(tmp_path):
-    path = lines(tmp_path / "t.txt", TEXTS)
-    words = [f"encoder={tmp_path / 'nowhere'}", f"input={path}", f"output={tmp_path / 'o.npy'}", "devices=2"]
-    done = run_command(["-m", "export.embed", *words])
-    told = done.stderr
-    assert done.returncode == 2
-    assert told.count("no such file or folder") == 1
-    assert "Traceback" not in told
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words", "message"),
     [
         ("t.txt", b"a\nb\xff\nc", [], "t.txt:2: wanted UTF-8"),
-        ("t.txt", b"", [], "is empty"),
         ("t.txt", b"a", ["column=text"], "has lines and no columns"),
-        ("t.doc", b"a", [], "cannot tell what this file is"),
         ("t.txt.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:40], [], "the gzip stream ends early"),
         ("t.jsonl", b'{"text": "a"}\n{"txt": "b"}\n', [], "t.jsonl:2: text is missing; the columns are 'txt'"),
-        ("t.jsonl", b'{"text": 3}\n', [], "t.jsonl:1: text is 3. Wanted a text"),
-        ("t.csv", b"body,id\na,1\n", [], "t.csv:2: text is missing; the columns are 'body', 'id'"),
-        ("t.txt", b"a", ["window=0"], "window=0"),
         ("t.txt", b"a", ["output=o.csv"], "ends in .npy or .parquet"),
-        ("t.txt", b"a", ["dtype=int4"], "dtype='int4': wanted float32, float16, int8, uint8, binary, ubinary"),
         ("t.txt", b"a", ["dtype=int8"], "one text has no ranges. Say ranges=FILE"),
         ("t.txt", b"a", ["dtype=binary", "ranges=x.npy"], "dtype=binary knows none"),
-        ("t.txt", b"a", ["dtype=int8", "ranges=x.npy"], "ranges=x.npy: cannot be read"),
-        ("t.txt", b"a", ["device=cuda:77"], "device=cuda:77: not usable here"),
-        ("t.txt", b"a", ["encoder=null"], "encoder is not set"),
-        ("t.txt", b"a", ["input=nowhere.txt"], "no such file"),
     ],
 )
 def test_wrong_input_is_told_in_one_message(tmp_path, small_word_vectors, monkeypatch, name, content, words, message):
@@ -304,21 +237,6 @@ def test_a_damaged_line_late_in_the_file_loses_nothing(tmp_path, small_word_vect
     with pytest.raises(InputError, match=r"t\.txt:51"):
         command(*words)
     assert marks(tmp_path / "o.npy.progress") == 5
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (["a", None], r"t\.parquet:2: text is null"),
-        ([1, 2], r"t\.parquet:1: text is 1\. Wanted a text"),
-    ],
-)
-def test_parquet_without_texts(tmp_path, small_word_vectors, values, message):
-    path = parquet(tmp_path / "t.parquet", values)
-    with pytest.raises(InputError, match=message):
-        command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}")
-    with pytest.raises(InputError, match="body is missing; the columns are 'id', 'text'"):
-        command(f"encoder={small_word_vectors}", f"input={path}", f"output={tmp_path / 'o.npy'}", "column=body")
 
 
 def test_a_value_beyond_float16_is_told(tmp_path):

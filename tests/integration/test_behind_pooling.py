@@ -12,12 +12,13 @@ import pytest
 from encoders import load_encoder
 from export.__main__ import Keys, run
 from storage.results import read_results
+from tests.data import write_rows
 from tests.encoders.test_behind_pooling import NORMALIZE, dense, made
 from tests.forks import run_command
 from tests.in_process import run_here
+from tests.integration.conftest import NOUNS
 
 library = pytest.importorskip("sentence_transformers")
-NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 ASKED = [f"Where is the {one} of the {other}?" for one in NOUNS for other in NOUNS]
 TOLD = [
     f"The {other} has its {one} in the north, and {number} more."
@@ -30,8 +31,7 @@ RUN = ["model=simcse", "data=qa", "model.mlp=false", "model.pooling=mean", "batc
 def pairs(tmp_path_factory):
     path = tmp_path_factory.mktemp("pairs") / "faq.jsonl"
     rows = [{"question": one, "answer": other} for one, other in zip(ASKED, TOLD, strict=True)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return f"data.path={path}"
+    return f"data.path={write_rows(path, rows)}"
 
 
 def reciprocal_rank(queries, documents):
@@ -52,7 +52,6 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
     folder = tmp_path / "run"
     outcome = command(*RUN, pairs, f"backbone={minilm_path}", "max_steps=2", f"output_dir={folder}")
     assert outcome.status == 0, outcome.err
-    assert "384 numbers, pooling mean, length 1" in outcome.err
     vectors = {"stock": encoded(folder / "encoder", ASKED)}
     vectors |= {"run": load_encoder(folder).embed(ASKED).numpy()}
     vectors |= {"checkpoint": load_encoder(folder / "checkpoints" / "best.ckpt").embed(ASKED).numpy()}
@@ -68,8 +67,6 @@ def test_what_is_trained_from_minilm_serves_an_index_by_dot_product(minilm_path,
     told = encoded(folder / "encoder", TOLD)
     by_dot, by_cosine = reciprocal_rank(vectors["stock"], told), reciprocal_rank(unit(vectors["stock"]), unit(told))
     assert by_dot == pytest.approx(by_cosine, abs=1e-3)
-    card = (folder / "encoder" / "README.md").read_text()
-    assert "length 1 (`Normalize`)" in card
     assert read_results(folder / "results.json")["vectors"] == {"width": 384, "pooling": "mean", "normalize": True}
     top = json.loads((folder / "encoder" / "config_sentence_transformers.json").read_text())
     assert top["similarity_fn_name"] == "cosine"
@@ -104,11 +101,3 @@ def test_stages_on_two_processes_carry_layers_and_length_on(tiny_bert, pairs, co
     words = (f"run={folder / 'stage-second'}", f"output={tmp_path / 'adapter'}", "format=adapter")
     run_here("export", run, Keys, words)
     np.testing.assert_allclose(encoded(tmp_path / "adapter", NOUNS), found[-1], atol=1e-5, rtol=0)
-    assert "dense 32 to 12 Tanh" in (folder / "encoder" / "README.md").read_text()
-
-
-def test_a_value_that_is_none_is_refused(tiny_bert, pairs, command, tmp_path):
-    outcome = command(*RUN, pairs, f"backbone={tiny_bert}", "model.normalize=maybe", f"output_dir={tmp_path / 'run'}")
-    assert outcome.status == 2
-    assert "model.normalize='maybe'" in outcome.err
-    assert "Traceback" not in outcome.err

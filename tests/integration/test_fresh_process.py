@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from storage.metrics import read_rows
+from tests.data import write_rows
+from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import without_times
 
 STEPS, KILLED_AT, SCORED = 10, 5, [0, 4, 8, 10]  # the last checkpoint before the kill is of step 3
@@ -29,14 +31,12 @@ class Kill(pl.Callback):
 def words(tmp_path_factory, small_eval):
     folder = tmp_path_factory.mktemp("words")
     (folder / "killing.py").write_text(KILL)
-    nouns = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
-    texts = [(f"A {nouns[n % 12]} by the {nouns[n % 7]}.", f"The {nouns[n % 5]}, {n}.") for n in range(40)]
+    texts = [(f"A {NOUNS[n % 12]} by the {NOUNS[n % 7]}.", f"The {NOUNS[n % 5]}, {n}.") for n in range(40)]
     rows = [{"text_a": left, "text_b": right, "label": n % 9 / 9} for n, (left, right) in enumerate(texts)]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sizes = ["vocab_size=400", "hidden_size=32", "layers=2", "heads=2", "intermediate_size=64", "dropout=0.3"]
+    write_rows(folder / "pairs.jsonl", rows)
     return folder, [
         *("model=sroberta", "data=dino", f"data.path={folder}/pairs.jsonl", "batch_size=8", "model.lr=0.003"),
-        *("backbone=tiny", *(f"tiny.{size}" for size in sizes), f"max_steps={STEPS}", "max_epochs=null"),
+        *(*TINY, "tiny.dropout=0.3", f"max_steps={STEPS}", "max_epochs=null"),
         *("log_every_n_steps=1", "checkpoint.every_n_steps=3", f"evaluation.data_root={small_eval}"),
         *("evaluation.suite=stsb-dev", "evaluation.every_n_steps=4", "evaluation.at_start=true", f"monitor={SCORE}"),
         *("+callbacks.kill._target_=killing.Kill", "allow_targets=[killing]", "quiet=true"),

@@ -10,10 +10,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from prompts import read_generator_prompts
 from storage.metrics import read_rows
+from tests.data import write_rows
+from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import reached, without_times
 
-SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=64", "dropout=0.3"]
-NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 STEPS = 9  # 40 rows, so 160 instances, by 32: into the second epoch
 SELECTION = "generator-dev/selection"
 
@@ -21,31 +21,19 @@ SELECTION = "generator-dev/selection"
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     rng, path = random.Random(4), tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    lines = []
+    found = []
     for number in range(44):
         noun, other = rng.sample(NOUNS, 2)
         row = {"sent0": f"A {noun} by the {other}, {number}.", "sent1": f"A {noun}.", "hard_neg": f"No {noun} at all."}
-        lines.append(json.dumps(row | {"split": "valid" if number % 11 == 0 else "train"}))
-    path.write_text("\n".join(lines[::-1]) + "\n")
-    return path
+        found.append(row | {"split": "valid" if number % 11 == 0 else "train"})
+    return write_rows(path, found[::-1])
 
 
 @pytest.fixture(scope="module")
 def words(rows):
-    return [
-        "model=gense_generator",
-        "data=nli_generation",
-        f"data.path={rows}",
-        "backbone=tiny",
-        *(f"tiny.{size}" for size in SIZES),
-        "batch_size=32",
-        f"max_steps={STEPS}",
-        "max_epochs=null",
-        "model.lr=0.003",
-        "log_every_n_steps=1",
-        "checkpoint.every_n_steps=2",
-        "evaluation.every_n_steps=3",
-    ]
+    run = ["model=gense_generator", "data=nli_generation", f"data.path={rows}", *TINY, "tiny.dropout=0.3"]
+    run += ["batch_size=32", f"max_steps={STEPS}", "max_epochs=null", "model.lr=0.003"]
+    return [*run, "log_every_n_steps=1", "checkpoint.every_n_steps=2", "evaluation.every_n_steps=3"]
 
 
 def test_a_killed_and_continued_run_equals_the_whole_one(words, whole, start, command, tmp_path):
@@ -110,24 +98,14 @@ def test_another_run_starts_from_it(words, whole, command, tmp_path):
     assert json.loads((folder / "generator" / "generator.json").read_text())["prompt_assembly"] == "string"
 
 
-def test_a_finished_run_says_what_it_left(words, whole, command):
-    outcome = command(*words, f"output_dir={whole}")
-    assert outcome.status == 0
-    assert "is finished" in outcome.err
-
-
 @pytest.mark.parametrize(
     ("word", "message"),
     [
         ("monitor=stsb-dev/cosine/spearman", "generator-dev/selection"),
-        ("monitor=generator-dev/selektion", "generator-dev/selection"),
         ("evaluation.during=[stsb-dev]", "generator-dev"),
         ("prompt_assembly=glued", "prompt_assembly"),
-        ("model.perplexity=mean", "perplexity"),
-        ("data.dev_fraction=2", "dev_fraction"),
         ("data=triplets", "Seq2SeqBatch"),
         ("data.dev_path=nowhere.jsonl", "nowhere.jsonl"),
-        ("batch_size=1000", "batch_size"),
     ],
 )
 def test_a_wrong_word_is_refused_with_one_message(word, message, words, command, tmp_path):

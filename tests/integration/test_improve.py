@@ -3,22 +3,20 @@ product goes on working.
 """
 
 import csv
-import json
 import random
 
 import numpy as np
 import pytest
 
 from storage.results import read_results
+from tests.data import write_rows
+from tests.integration.conftest import NOUNS, TINY
 
-SIZES = ["vocab_size=400", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]
-RUN = ["experiment=improve", "backbone=tiny", *(f"tiny.{size}" for size in SIZES)]
-RUN += ["batch_size=8", "max_steps=2", "precision=fp32", "evaluation.precision=fp32"]
-WORDS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass stone wind paper".split()
+RUN = ["experiment=improve", *TINY, "batch_size=8", "max_steps=2", "precision=fp32", "evaluation.precision=fp32"]
 
 
 def text(rng, words):
-    return " ".join(rng.choices(WORDS, k=words)) + f" {rng.randrange(10**6)}"
+    return " ".join(rng.choices(NOUNS, k=words)) + f" {rng.randrange(10**6)}"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ def test_of_documents_pairs_are_made_and_counted(command, documents, tmp_path):
 
 def test_queries_of_ones_own_are_scored_in_the_place_of_held_out_rows(command, faq, tmp_path):
     rows = [{"question": f"what is {number}", "answer": f"it is {number}"} for number in range(20)]
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "own.jsonl", rows)
     words = [f"data.path={faq}", f"evaluation.tasks=[{tmp_path / 'own.jsonl'}]"]
     done = command(*RUN, *words, f"output_dir={tmp_path / 'run'}")
     assert done.status == 0, done.err
@@ -80,25 +78,3 @@ def test_queries_of_ones_own_are_scored_in_the_place_of_held_out_rows(command, f
     assert results["data"][0]["kept"] == 120
     assert not any(score.startswith("held_out") for score in results["scores"])
     assert "own/cosine/ndcg@10" in results["scores_before"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["data.held_out_share=0.9"], "data.held_out_share: wanted a share of the rows from 0 (none) to 0.5, got 0.9"),
-        (["data.path=nowhere.csv"], "nowhere.csv"),
-        (["data=text", "data.prompts=[a]"], "data.prompts=['a']: wanted 2 of them"),
-    ],
-)
-def test_what_is_wrong_is_said_in_a_sentence(command, faq, tmp_path, words, said):
-    done = command(*RUN, f"data.path={faq}", *words, f"output_dir={tmp_path / 'run'}")
-    assert done.status == 2
-    assert said in done.err
-    assert "Traceback" not in done.err
-
-
-def test_spans_have_neither_prompts_nor_rows_held_out(command, documents, tmp_path):
-    words = ["model=declutr", "data=text", f"data.path={documents}", "backbone=tiny", "data.held_out_share=0.1"]
-    done = command(*words, f"output_dir={tmp_path / 'run'}")
-    assert done.status == 2
-    assert "experiment=improve" in done.err

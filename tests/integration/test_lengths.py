@@ -7,9 +7,10 @@ import torch
 from transformers import AutoTokenizer
 
 from encoders import load_encoder
+from tests.data import write_rows
+from tests.integration.conftest import TINY
 from training import compose
 from training.modules import filled_in
-from training.preview.command import run as preview
 from training.stages import stages_of
 
 TEXT = "The harbour was quiet when the ferry left for the islands on the other side of the bay. " * 6
@@ -19,10 +20,9 @@ NO_LONGER = "model.max_length=24 is what the encoder reads in scores and export;
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
     path = tmp_path_factory.mktemp("qa") / "qa.jsonl"
-    path.write_text("".join(json.dumps({"question": f"{n}?", "answer": f"{n} {TEXT}"}) + "\n" for n in range(12)))
-    sizes = ["vocab_size=300", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]
+    write_rows(path, ({"question": f"{n}?", "answer": f"{n} {TEXT}"} for n in range(12)))
     run = ["model=simcse", "data=qa", "model.mlp=false", "model.pooling=mean", "batch_size=6", "max_steps=2"]
-    return [*run, f"data.path={path}", "backbone=tiny", *(f"tiny.{size}" for size in sizes)]
+    return [*run, f"data.path={path}", *TINY]
 
 
 @pytest.mark.parametrize(
@@ -54,67 +54,6 @@ def test_the_two_lengths_of_a_run(given, cut, read, said, words, command, tmp_pa
         expected = stock.encode([TEXT], convert_to_tensor=True)
         found = load_encoder(tmp_path / name, max_length=40).embed([TEXT])
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
-SHORT = [(f"{n % 9}?", f"{n % 9} {'bay ' * (n % 12)}") for n in range(150)]
-
-
-@pytest.fixture(scope="module")
-def faq(tmp_path_factory):
-    """Rows of which some repeat earlier ones, and three cannot be read; one text of 300 is long."""
-    path = tmp_path_factory.mktemp("faq") / "faq.jsonl"
-    rows = [*SHORT, ("long?", TEXT)]
-    lines = [json.dumps({"question": question, "answer": answer}) for question, answer in rows]
-    path.write_text("\n".join(["no JSON", *lines, '{"question": 3, "answer": "x"}', '{"question": "x"}']) + "\n")
-    return path
-
-
-def test_every_run_and_the_preview_say_what_is_cut_left_out_and_repeated(faq, tiny_bert, command, tmp_path, capsys):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    lengths = sorted(len(ids) for row in [*SHORT, ("long?", TEXT)] for ids in tokenizer(list(row))["input_ids"])
-    cut = lengths[-3]  # 299 of 302 are 99 %
-    behind = sum(max(0, length - cut) for length in lengths) / sum(length - 2 for length in lengths)
-    said = [
-        f"texts are cut at {cut} tokens, which holds 99% of them whole; {behind:.1%} of their tokens lie behind that",
-        f"3 unreadable; the first unreadable one is {faq}:1: broken JSON",
-        f"{len(SHORT) - len(set(SHORT))} of 151 rows have all texts of an earlier one",
-    ]
-    data = ["data=qa", f"data.path={faq}", "data.on_error=skip", f"backbone={tiny_bert}", "batch_size=10"]
-    model = ["model=simcse", "model.mlp=false", "model.pooling=mean", "max_steps=1"]
-    for name in ("built", "there"):
-        done = command(*model, *data, f"output_dir={tmp_path / name}")
-        assert done.status == 0, done.err
-        assert ("kept 151 rows" in done.err) == (name == "built")
-        for fact in said:
-            assert fact in done.err
-        (account,) = json.loads((tmp_path / name / "results.json").read_text())["data"]
-        assert account["max_length"] == cut
-        assert account["cuts"][0]["share_behind"] == pytest.approx(behind)
-        assert account["source"]["skipped"] == 3
-        assert account["repeated"] == len(SHORT) - len(set(SHORT))
-    assert preview([*data, "batches=1", f"output={tmp_path / 'page.html'}"]) == 0
-    out, page = capsys.readouterr().out, (tmp_path / "page.html").read_text()
-    for fact in said:
-        assert fact in out
-        assert fact.partition(":")[0] in page
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        (["data=sentences"], ["cut at 128 tokens", "of a training: 32 with model=simcse, 512 with model=tsdae"]),
-        (["data=sentences", "model=simcse", "batch_size=4"], ["cut at 32 tokens"]),
-        (["data=sentences", "training_length=20"], ["cut at 20 tokens"]),
-    ],
-)
-def test_the_preview_shows_the_length_of_a_training(words, shown, tiny_bert, tmp_path, capsys):
-    path = tmp_path / "sentences.txt"
-    path.write_text("".join(f"{n} {TEXT}\n" for n in range(20)))
-    assert preview([*words, f"data.path={path}", f"backbone={tiny_bert}", "batches=1", "examples=1"]) == 0
-    out = capsys.readouterr().out
-    for part in shown:
-        assert part in out
-    assert ("of a training" in out) == (len(shown) == 2)
 
 
 LENGTHS = {  # what papers published, and what nobody has: of each stage

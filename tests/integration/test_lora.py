@@ -3,7 +3,6 @@
 The weights that a run must leave are computed here from its checkpoints: W + sum of (alpha / r) B A.
 """
 
-import json
 import random
 
 import numpy as np
@@ -12,14 +11,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from contracts import InputError
 from encoders import load_encoder
 from encoders.lora import is_adapter
 from export.__main__ import Keys, run
+from tests.data import write_rows
 from tests.decoders import save_decoder
 from tests.in_process import run_here
+from tests.integration.conftest import NOUNS
 
-NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
 RANKS, ALPHA = {"first": 4, "second": 2}, 6.0
 
 
@@ -32,7 +31,7 @@ def decoder(tmp_path_factory):
 def words(decoder, tmp_path_factory):
     path, rng = tmp_path_factory.mktemp("rows") / "rows.jsonl", random.Random(2)
     rows = [{"anchor": f"A {rng.choice(NOUNS)}, {n}.", "positive": f"Some {rng.choice(NOUNS)}."} for n in range(40)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     every = ["data=triplets", f"data.path={path}", "max_steps=3", "batch_size=8"]
     model = ["model.pooling=last", "model.append_end=true", "model.mlp=false", "model.lr=0.01", "quiet=true"]
     stages = [f"+stages.{name}.{word}" for name in RANKS for word in [*every, f"model.lora.rank={RANKS[name]}"]]
@@ -94,12 +93,6 @@ def test_checkpoints_hold_the_adapter_and_its_optimiser_alone(trained):
         assert len(optimizer["state"]) == len(trained_last)
 
 
-def test_every_name_of_the_run_gives_the_same_vectors(trained):
-    _, folder = trained
-    wanted = load_encoder(folder).embed(NOUNS)
-    torch.testing.assert_close(load_encoder(folder / "checkpoints/best.ckpt").embed(NOUNS), wanted, atol=1e-5, rtol=0)
-
-
 def test_the_adapter_by_itself_is_read_by_peft_and_sentence_transformers(trained, decoder, tmp_path):
     peft = pytest.importorskip("peft")
     sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -119,30 +112,3 @@ def test_the_adapter_by_itself_is_read_by_peft_and_sentence_transformers(trained
     last = inputs["attention_mask"].sum(1) - 1
     np.testing.assert_allclose(states[torch.arange(len(NOUNS)), last], wanted, atol=1e-5)
     assert not (output / "model.safetensors").exists()
-
-
-def test_another_backbone_under_the_same_name_is_refused(words, command, start, decoder, tmp_path):
-    base, folder = save_decoder("llama", tmp_path / "base"), tmp_path / "run"
-    single = [word.removeprefix("+stages.first.") for word in words if "stages.second" not in word]
-    single = [f"backbone={base}" if word.startswith("backbone=") else word for word in single]
-    outcome = command(*single, f"output_dir={folder}", "max_steps=2")
-    assert outcome.status == 0, outcome.err
-    model = AutoModel.from_pretrained(base)
-    model.layers[1].mlp.up_proj.weight.data[0, 0] += 0.01
-    model.save_pretrained(base)
-    resume = [f"resume={folder}/checkpoints/last.ckpt", f"output_dir={tmp_path / 'more'}", "max_steps=3"]
-    outcome = command(*single, *resume)
-    assert outcome.status == 2
-    assert "trained upon other weights" in outcome.err
-    assert "Put back the backbone" in outcome.err
-    with pytest.raises(InputError, match="trained upon other weights"):
-        load_encoder(folder / "checkpoints/best.ckpt")
-
-
-def test_a_config_of_its_own_is_not_lost_in_an_adapters_folder(words, command, tmp_path):
-    folder = tmp_path / "run"
-    single = [word.removeprefix("+stages.first.") for word in words if "stages.second" not in word]
-    outcome = command(*single, "model.attention=bidirectional", f"output_dir={folder}", "max_steps=1")
-    assert outcome.status == 0, outcome.err
-    with pytest.raises(InputError, match=r"format=adapter leaves the config.*model\.attention.*sentence_transformers"):
-        run_here("export", run, Keys, (f"run={folder}", f"output={tmp_path / 'a'}", "format=adapter"))

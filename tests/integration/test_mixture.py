@@ -1,7 +1,6 @@
 """Runs on a mixture: what is logged of its parts, killed and continued, on two processes, against plain training."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -9,12 +8,22 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from storage.metrics import read_rows
-from tests.forks import ROOT, TRAIN, run_command
-from tests.integration.curves import reached, without_times
-from tests.integration.test_objectives import TINY, write_rows
+from tests.data import write_rows
+from tests.forks import TRAIN, run_command
+from tests.integration.conftest import TINY
+from tests.integration.curves import without_times
+from tests.integration.test_objectives import rows_of
 
 STEPS = 9
-BASE = ["model=simcse", *TINY, "model.mlp=false", "batch_size=8", f"max_steps={STEPS}", "model.lr=0.003"]
+BASE = [
+    "model=simcse",
+    *TINY,
+    "tiny.dropout=0.3",
+    "model.mlp=false",
+    "batch_size=8",
+    f"max_steps={STEPS}",
+    "model.lr=0.003",
+]
 COLUMNS = {"triplets": ("anchor", "positive", "negative"), "qa": ("question", "answer"), "sentences": ("text",)}
 
 
@@ -22,7 +31,7 @@ COLUMNS = {"triplets": ("anchor", "positive", "negative"), "qa": ("question", "a
 def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     for name, columns in COLUMNS.items():
-        write_rows(folder / f"{name}.jsonl", columns, lambda _: {})
+        write_rows(folder / f"{name}.jsonl", rows_of(columns))
     return folder
 
 
@@ -37,10 +46,6 @@ def words(tables):
     return [*BASE, "data=mixture", *parts, "log_every_n_steps=4", "checkpoint.every_n_steps=2"]
 
 
-def weights(folder):
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-
-
 def losses(folder):
     return [
         {name: float(cell) for name, cell in row.items() if name.startswith("train/loss") and cell}
@@ -51,9 +56,7 @@ def losses(folder):
 def test_the_loss_of_a_part_is_the_mean_of_its_steps(words, whole, command, tmp_path):
     done = command(*words, f"output_dir={tmp_path / 'each'}", "log_every_n_steps=1")
     assert done.status == 0, done.err
-    assert "mixture: an epoch is as long as those of its parts together, 15 batches of 8" in done.err
-    negatives = "negatives for each text: 7 in qa, 7 in sentences, 15 in triplets"  # each row of the last has one
-    assert f"8 examples, {negatives}\n" in done.err
+    assert "7 in qa, 7 in sentences, 15 in triplets" in done.err  # negatives: each row of the last has one
     each = losses(tmp_path / "each")
     parts = [next(name for name in row if name != "train/loss") for row in each]
     assert len(set(parts)) == 3
@@ -64,19 +67,6 @@ def test_the_loss_of_a_part_is_the_mean_of_its_steps(words, whole, command, tmp_
             assert row[name] == pytest.approx(sum(steps) / len(steps), rel=1e-6)
     [data] = json.loads((whole / "results.json").read_text())["data"]
     assert {name: part["used"] for name, part in data["parts"].items()} == dict.fromkeys(COLUMNS, 44)
-
-
-def test_killed_and_continued_it_ends_the_same(words, whole, start, command, tmp_path):
-    folder = tmp_path / "run"
-    run = start(*words, f"output_dir={folder}")
-    run.wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists() and reached(folder, 4))
-    run.kill(signal.SIGKILL)
-    run.finish()
-    again = command(*words, f"output_dir={folder}")
-    assert again.status == 0, again.err
-    assert without_times(folder) == without_times(whole)
-    ours, theirs = weights(folder), weights(whole)
-    assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
 
 
 def test_two_processes_have_the_losses_of_one(words, command, tmp_path):
@@ -143,24 +133,15 @@ def test_one_part_trains_as_plain_data(tables, command, tmp_path):
 
 
 BAD = [
-    ([], "there are no parts"),
     (["data.parts.qa.data=qa", "data.max_length=9"], "Each part of a mixture has its own, data.parts.qa.max_length"),
     (["data.parts.nli.path=x"], "data.parts.nli: nobody says what it is. Say data.parts.nli.data="),
     (["data.parts.nli.data=triplets"], "data.parts.nli.path has no value"),
-    (["data.parts.a b.data=triplets"], "data.parts.a b"),
-    (["data.parts.nli.data=triplet"], "triplet does not exist; choose dino"),
     (["data.parts.nli.data=triplets", "data.parts.nli.pth=x"], "The nearest is data.parts.nli.path"),
     (["data.parts.nli.data=mixture"], "data.parts.nli: a mixture is no part of another"),
-    (["data.parts.nli.data=dino", "data.parts.nli.path=x"], "but data.parts.nli=datamodules.scored_pairs.ScoredPairs"),
     (
         ["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.fraction=2"],
         "data.parts.nli.fraction=2: wanted more than 0 to 1",
     ),
-    (
-        ["data.parts.nli.data=triplets", "data.parts.nli.path={path}", "data.parts.nli.max_length=99"],
-        "data.parts.nli.max_length=99: training texts would be longer than",
-    ),
-    (["data.parts={{a:{{data:qa}}}}"], "data.parts.a.path has no value"),
     (["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "monitor=train/loss/aq"], "nearest is train/loss/qa"),
     (
         ["data.parts.qa.data=qa", "data.parts.qa.path={qa}", "model.hard_negative_weight=1"],
@@ -175,20 +156,3 @@ def test_what_is_wrong_is_told_before_a_step(added, said, tables, command, tmp_p
     outcome = command(*BASE, "data=mixture", *given, f"output_dir={tmp_path / 'run'}")
     assert (outcome.status, outcome.err.count("Traceback")) == (2, 0), outcome.err
     assert said in outcome.err
-
-
-def test_an_experiment_names_its_parts(tables, command, tmp_path):
-    """As the page of training shows it."""
-    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
-    [shown] = [block for block in page.split("```yaml\n")[1:] if "data.parts" in block]
-    folder = tmp_path / "conf" / "experiment"
-    folder.mkdir(parents=True)
-    config = shown.partition("```")[0].replace("nli.jsonl", str(tables / "triplets.jsonl"))
-    (folder / "mine.yaml").write_text(config.replace("faq.csv", str(tables / "qa.jsonl")))
-    words = [f"--config-dir={folder.parent}", "experiment=mine", *BASE[1:], f"output_dir={tmp_path / 'run'}"]
-    done = command(*words)
-    assert done.status == 0, done.err
-    assert "faq 8 (75.0%, 1.60 passes), nli 2 (25.0%" in done.err
-    again = command(*words, "data.parts.faq.data=triplets")
-    assert again.status == 2
-    assert "data.parts.faq.data=triplets" in again.err

@@ -9,21 +9,12 @@ import torch
 
 from encoders import load_encoder
 from storage.metrics import read_rows
+from tests.data import write_rows
+from tests.integration.conftest import NOUNS, TINY
 from tests.integration.curves import reached
 
-NOUNS = "ferry harbour violin bread comet orchard telescope spoon market clock river glass".split()
-SIZES = [
-    "vocab_size=400",
-    "hidden_size=32",
-    "layers=1",
-    "heads=2",
-    "intermediate_size=64",
-    "max_length=64",
-    "dropout=0.3",
-]
-TINY = ["backbone=tiny", *(f"tiny.{size}" for size in SIZES)]
 STEPS = 9  # 40 rows by 8: into the second epoch
-KEPT = ["log_every_n_steps=1", "checkpoint.every_n_steps=2", "model.lr=0.003"]
+KEPT = ["tiny.dropout=0.3", "log_every_n_steps=1", "checkpoint.every_n_steps=2", "model.lr=0.003"]
 COLUMNS = {
     "dino": ("text_a", "text_b"),
     "nli": ("premise", "hypothesis"),
@@ -45,13 +36,11 @@ RUNS = {
 }
 
 
-def write_rows(path, columns, label):
+def rows_of(columns, label=None):
     rng = random.Random(4)
-    rows = []
     for number in range(44):
         texts = [f"A {rng.choice(NOUNS)} by the {rng.choice(NOUNS)}, {number}." for _ in columns]
-        rows.append(dict(zip(columns, texts, strict=True)) | label(number))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        yield dict(zip(columns, texts, strict=True)) | (label(number) if label else {})
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +48,7 @@ def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     labels = {"dino": lambda n: {"label": (0.1, 0.5, 0.9)[n % 3]}, "nli": lambda n: {"label": n % 3}}
     for name, columns in COLUMNS.items():
-        write_rows(folder / f"{name}.jsonl", columns, labels.get(name, lambda n: {}))
+        write_rows(folder / f"{name}.jsonl", rows_of(columns, labels.get(name)))
     return folder
 
 
@@ -108,33 +97,17 @@ def test_a_run_killed_and_continued_equals_the_whole_one_and_is_exported(words, 
 
 BAD = [
     (["model=sroberta", "data=nli"], ["model=sroberta learns from ScoredPairBatch", "NLIPairs", "NLIBatch"]),
-    (["model=sbert_nli", "data=dino"], ["model=sbert_nli learns from NLIBatch", "ScoredPairBatch"]),
     (["model=simcse", "data=dino"], ["model=simcse learns from SentenceBatch or TripletBatch"]),
     (["model=declutr", "data=triplets"], ["model=declutr learns from SpanBatch"]),
-    (["model=simcse", "data=triplets", "model.temperature=0"], ["model.temperature=0", "more than 0"]),
     (["model=simcse", "data=sentences", "model.hard_negative_weight=1"], ["no hard negatives"]),
-    (["model=tsdae", "data=triplets"], ["model=tsdae learns from SentenceBatch"]),
     (["model=tsdae", "data=sentences", "deletion=1"], ["data.deletion=1", "between 0 and 1", "0.6"]),
-    (["model=tsdae", "data=sentences", "data.deletion=null"], ["data.deletion=null leaves them whole"]),
     (["model=simcse", "data=sentences", "tiny.dropout=0"], ["needs dropout"]),
-    (["model=sroberta", "data=dino", "model.pooling=sum"], ["model.pooling='sum'", "avg_top2"]),
-    (["model=sroberta", "data=dino", "model.lr_schedule=cosine"], ["model.lr_schedule='cosine'"]),
-    (["model=simcse", "data=triplets", "model.mlp=maybe"], ["model.mlp"]),
-    (["model=gense", "data=nli"], ["model=gense learns from TripletBatch"]),
     (["model=gense", "data=triplets", "data.max_length=8"], ["max_length=8", "leave no room for a text"]),
     (
         ["model=simcse", "data=triplets", "training_length=32", "model.max_length=16"],
         ["data.max_length=32: ", "model.max_length=16"],
     ),
     (["model=simcse", "data=triplets", "data.max_length=65"], ["data.max_length=65", "which takes 64 tokens"]),
-    (["model=simcse", "data=triplets", "model.max_length=65"], ["model.max_length=65", "takes 64 tokens"]),
-    (["model=simcse", "data=triplets", "model.max_length=0"], ["model.max_length=0: wanted 1 or more"]),
-    (["model=gense", "data=triplets", "model.prompt=more"], ["'more'", "Begin the prompt with a blank"]),
-    (["model=gense", "data=triplets", "model.truncation=none"], ["model.truncation='none'", "keep_prompt, official"]),
-    (
-        ["model=gense", "data=triplets", "model.optimizer=sgd"],
-        ["model.optimizer='sgd'", "adafactor, adafactor_scaled, adamw"],
-    ),
 ]
 
 

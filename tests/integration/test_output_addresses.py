@@ -9,9 +9,7 @@ ADDRESS = "s3://bucket/run"
 GIVEN = ["model=simcse", "data=sentences", "data.path=texts.txt", "backbone=tiny"]
 COMMANDS = [
     ([TRAIN, *GIVEN], "output_dir", ADDRESS),
-    ([TRAIN, *GIVEN], "output_dir", "'gs://bucket/run'"),
     ([TRAIN, "-m", *GIVEN], "hydra.sweep.dir", ADDRESS),
-    ([TRAIN, *GIVEN], "hydra.run.dir", ADDRESS),
     ([TRAIN, *GIVEN], "data.cache_dir", ADDRESS),
     (
         [TRAIN, *GIVEN, "+callbacks.c._target_=pytorch_lightning.callbacks.ModelCheckpoint"],
@@ -19,18 +17,15 @@ COMMANDS = [
         ADDRESS,
     ),
     ([TRAIN, *GIVEN[:3]], "backbone", "s3://bucket/model"),
-    ([TRAIN, *GIVEN], "+stages.a.data.cache_dir", ADDRESS),
     (["-m", "export.embed", "encoder=x", "input=texts.txt"], "output", "s3://bucket/v.npy"),
     (["-m", "export", "run=x"], "output", "hf://datasets/a/b"),
     (["-m", "evaluation", "encoder=x"], "output", "s3://bucket/scores.json"),
-    (["-m", "evaluation", "encoder=x"], "cache_dir", ADDRESS),
     (["-m", "evaluation", "action=fetch"], "data_root", "s3://bucket/eval"),
     (["-m", "evaluation", "data_root=eval"], "encoder", "hf://owner/name"),
     (["-m", "comparison", "output=here"], "runs", "[s3://bucket/run]"),
     (["-m", "synthesis", "generator=x"], "output", ADDRESS),
     (["-m", "synthesis", "output=here"], "publish", ADDRESS),
     (["-m", "comparison", "runs=[.]"], "output", ADDRESS),
-    (["-m", "comparison", "race=head_to_head"], "output", ADDRESS),
     (["-m", "comparison.sweep", "sweep.yaml"], "output", ADDRESS),
     (["-m", "datamodules.mine", "encoder=x", "input=texts.txt"], "output", "s3://bucket/m.jsonl"),
     (["-m", "datamodules.prepare", "wiki1m"], "output", ADDRESS),
@@ -46,20 +41,3 @@ def test_an_address_is_refused_and_nothing_is_made(words, key, value, tmp_path):
     assert key.lstrip("+") in line
     assert value.strip("'[]") in line
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_address_in_a_file_or_in_the_environment(tmp_path):
-    folder = tmp_path / "own" / "experiment"
-    folder.mkdir(parents=True)
-    (folder / "mine.yaml").write_text("# @package _global_\noutput_dir: s3://bucket/run\n")
-    (tmp_path / "texts.txt").write_text("a text\nanother text\n")
-    before = sorted(tmp_path.iterdir())
-    run = run_command([TRAIN, "--config-dir", tmp_path / "own", *GIVEN, "experiment=mine"], cwd=tmp_path)
-    assert run.returncode == 2, run.stderr[-2000:]
-    assert "output_dir=s3://bucket/run" in run.stderr
-    cached = run_command(
-        [TRAIN, *GIVEN, "output_dir=run", "quiet=true"], cwd=tmp_path, CONTRASTIVE_ENCODERS_CACHE="s3://bucket/cache"
-    )
-    assert cached.returncode == 2, cached.stderr[-2000:]
-    assert "CONTRASTIVE_ENCODERS_CACHE=s3://bucket/cache" in cached.stderr
-    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "run"] == before

@@ -56,15 +56,6 @@ def run(package, run_train, words):
     return started
 
 
-def test_the_page_keeps_to_its_size():
-    python, yaml = (
-        [line for name, text in FILES.items() if name.endswith(ending) for line in text.splitlines() if line.strip()]
-        for ending in (".py", ".yaml")
-    )
-    assert 20 < len(python) <= 30
-    assert 4 < len(yaml) <= 8
-
-
 def test_it_is_refused_unless_its_package_is_allowed(run, tmp_path):
     refused = run("allow_targets=[]", f"output_dir={tmp_path / 'run'}")
     assert refused.returncode == 2

@@ -5,19 +5,18 @@ import json
 import pytest
 
 from storage.metrics import read_rows
+from tests.data import write_rows
+from tests.integration.conftest import TINY
 
 
 @pytest.fixture
 def words(tmp_path):
-    rows = [
-        {"question": f"What is item {n} of the list?", "answer": f"Item {n} of the list is {n * n}."} for n in range(24)
-    ]
-    for name, part in (("train", rows), ("faq", rows[:12])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    rows = [{"question": f"What is item {n}?", "answer": f"Item {n} of the list is {n * n}."} for n in range(24)]
+    write_rows(tmp_path / "train.jsonl", rows)
+    write_rows(tmp_path / "faq.jsonl", rows[:12])
     (tmp_path / "mine.yaml").write_text("mine: {path: faq.jsonl, metrics: [ndcg@10, mrr@10]}\n")
-    sizes = ["vocab_size=300", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]
     run = ["model=simcse", "data=qa", "model.mlp=false", "model.pooling=mean", "batch_size=6", "max_steps=4"]
-    return [*run, f"data.path={tmp_path / 'train.jsonl'}", "backbone=tiny", *(f"tiny.{size}" for size in sizes)]
+    return [*run, f"data.path={tmp_path / 'train.jsonl'}", *TINY]
 
 
 def test_it_is_scored_while_training_and_at_the_end_and_looked_for_in_the_data(words, command, tmp_path):

@@ -6,16 +6,16 @@ import pytest
 
 from storage.metrics import read_rows
 from storage.results import read_results
+from tests.integration.conftest import TINY
 
 PUBLISHED, PLAIN = "stsb-dev@senteval/cosine/spearman", "stsb-dev/cosine/spearman"
-SIZES = ["vocab_size=300", "hidden_size=32", "layers=1", "heads=2", "intermediate_size=32", "max_length=64"]
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory, tested):
     path = tmp_path_factory.mktemp("texts") / "sentences.txt"
     path.write_text("".join(f"{number} {tested}\n" for number in range(20)))
-    small = ["backbone=tiny", *(f"tiny.{size}" for size in SIZES), "model.mlp=false", "model.pooling=mean"]
+    small = [*TINY, "model.mlp=false", "model.pooling=mean"]
     run = ["precision=fp32", "batch_size=4", "max_steps=3", "max_epochs=null", "evaluation.every_n_steps=1"]
     return ["experiment=simcse_unsup", f"data.path={path}", *small, *run]
 
@@ -46,21 +46,3 @@ def test_what_the_command_line_asks_for_is_not_left_out(words, command, tmp_path
     done = command(*words, f"monitor={PUBLISHED}", f"output_dir={tmp_path / 'run'}")
     assert done.status == 2
     assert "evaluation.during: there is no task 'stsb-dev@senteval'" in done.err
-
-
-def test_without_tables_nothing_is_said_of_a_suite_that_is_empty(words, command, tmp_path):
-    nothing = ["evaluation.suite=[]", "evaluation.during=[]", "monitor=null"]
-    done = command(*words, *nothing, f"output_dir={tmp_path / 'run'}")
-    assert done.status == 0, done.err
-    assert "no scores of" not in done.err
-
-
-@pytest.mark.parametrize(("suite", "said"), [([], False), (["evaluation.suite=sts"], True)])
-def test_beside_tasks_of_ones_own_no_tables_are_missed_that_nobody_asked_for(suite, said, words, command, tmp_path):
-    tasks = tmp_path / "mine.csv"
-    tasks.write_text("query,document\n" + "".join(f"what is {n},it is {n}\n" for n in range(9)))
-    own = [f"evaluation.tasks={tasks}", "evaluation.during=[]", "monitor=null"]
-    done = command(*words, *own, *suite, f"output_dir={tmp_path / 'run'}")
-    assert done.status == 0, done.err
-    assert ("evaluation.data_root is not set: no scores of sts." in done.err) == said
-    assert "mine/cosine/ndcg@10" in read_results(tmp_path / "run" / "results.json")["scores"]

@@ -90,21 +90,6 @@ def test_a_run_killed_while_it_was_exported_is_finished_without_training(words, 
     assert_same_run(folder, whole)
 
 
-def test_a_checkpoint_that_was_cut_short_is_passed_over(words, whole, start, command, tmp_path):
-    folder = tmp_path / "run"
-    run = start(*words, f"output_dir={folder}")
-    run.wait_for(lambda: reached(folder, 8))
-    run.kill(signal.SIGKILL)
-    run.finish()
-    last = folder / "checkpoints" / "last.ckpt"
-    assert (folder / "checkpoints" / "previous.ckpt").is_file()
-    os.truncate(last, last.stat().st_size // 2)
-    outcome = command(*words, f"output_dir={folder}")
-    assert outcome.status == 0, outcome.err
-    assert "previous.ckpt" in outcome.err
-    assert_same_run(folder, whole)
-
-
 @pytest.mark.parametrize(
     ("damaged", "at", "said"),
     [

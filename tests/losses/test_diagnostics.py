@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from losses.diagnostics import alignment, contrast_diagnostics, effective_rank, mean_norm, uniformity
+from losses.diagnostics import alignment, contrast_diagnostics, effective_rank, uniformity
 
 
 def rows(count: int, width: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -30,29 +30,12 @@ def test_uniformity_is_wang_and_isolas(block, monkeypatch):
     assert uniformity(sample).item() == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_uniformity_at_its_ends():
-    assert uniformity(torch.ones(5, 3)).item() == pytest.approx(0, abs=1e-5)
-    assert uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item() == pytest.approx(-8, abs=1e-5)
-    assert math.isnan(uniformity(torch.ones(1, 3)).item())
-
-
-def test_mean_norm():
-    assert mean_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]])).item() == 3
-
-
 @pytest.mark.parametrize("shape", [(4, 9), (9, 4), (6, 6)])
 def test_effective_rank_is_the_entropy_of_the_singular_values(shape):
     sample = rows(*shape)
     values = torch.linalg.svdvals(sample).tolist()
     entropy = -sum(v / sum(values) * math.log(v / sum(values)) for v in values)
     assert effective_rank(sample).item() == pytest.approx(math.exp(entropy), rel=1e-9)
-
-
-def test_effective_rank_of_known_matrices():
-    assert effective_rank(torch.eye(6)).item() == pytest.approx(6)
-    assert effective_rank(torch.ones(20, 6)).item() == pytest.approx(1, abs=1e-3)
-    line = rows(30, 1) @ rows(1, 6, seed=1)
-    assert effective_rank(line.float()).item() == pytest.approx(1, abs=1e-2)
 
 
 def test_diagnostics_are_detached_float32_scalars_of_what_they_say():

@@ -9,7 +9,6 @@ import torch
 from pytorch_metric_learning import losses, miners
 from torch import Tensor
 
-from losses.contrastive import nt_xent
 from losses.metric_learning import metric_loss
 
 FIT = [
@@ -71,12 +70,6 @@ def test_options_reach_loss_and_miner():
     assert not torch.equal(found, metric_loss("TripletMarginLoss", "TripletMarginMiner")(left, right))
 
 
-def test_their_nt_xent_is_our_nt_xent():
-    left, right = views(dtype=torch.float64)
-    theirs = metric_loss("NTXentLoss", temperature=0.05)(left, right)
-    torch.testing.assert_close(theirs, nt_xent(left, right, temperature=0.05).loss, rtol=1e-9, atol=0)
-
-
 def test_autocast_and_bfloat16_are_computed_in_float32():
     left, right = (view.detach().bfloat16() for view in views())
     loss = metric_loss("SupConLoss")
@@ -110,11 +103,6 @@ REFUSED = [
 def test_what_cannot_work_is_refused_when_it_is_named(names, options, message):
     with pytest.raises(ValueError, match=message):
         metric_loss(*names, **options)
-
-
-def test_views_of_two_shapes_are_refused():
-    with pytest.raises(ValueError, match="Pool several positives"):
-        metric_loss("SupConLoss")(torch.zeros(4, 8), torch.zeros(8, 8))
 
 
 def test_every_loss_the_message_offers_can_be_built():

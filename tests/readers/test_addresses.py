@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 import sys
 from types import SimpleNamespace
 
@@ -18,7 +17,6 @@ from readers.rows import Row, read_rows
 from storage.manifest import describe_files
 from synthesis.task_spec import read_spec_file
 from tests.data import Options
-from tests.forks import run_command
 
 KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
 
@@ -182,16 +180,3 @@ def test_tasks_specs_and_texts_at_an_address_are_those_of_the_same_files_here(bu
         ]
     assert read_spec_file(f"{bucket.url}/spec.yaml") == read_spec_file(here / "spec.yaml")
     assert list(open_texts(f"{bucket.url}/texts.txt", None).windows(9, lambda _: True)) == [(0, ["one", "two"])]
-
-
-def test_the_commands_read_addresses(bucket, tmp_path):
-    pairs = [{"anchor": f"about number {i}", "positive": f"what number {i} is about"} for i in range(20)]
-    bucket.system.pipe(f"{bucket.name}/pairs.jsonl", "".join(json.dumps(one) + "\n" for one in pairs).encode())
-    words = ["-m", "preview", "data=triplets", f"data.path={bucket.url}/pairs.jsonl", "batches=1"]
-    shown = run_command(words, cwd=tmp_path, **bucket.env, CONTRASTIVE_ENCODERS_CACHE=str(tmp_path / "cache"))
-    assert shown.returncode == 0, shown.stderr[-2000:]
-    assert "what number" in shown.stdout
-    wrong = run_command([*words[:-2], f"data.path={bucket.url}/pair.jsonl"], cwd=tmp_path, **bucket.env)
-    assert wrong.returncode == 2
-    (line,) = wrong.stderr.strip().splitlines()
-    assert "Did you mean pairs.jsonl?" in line

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import logging
 
 import pytest
 from hypothesis import given, settings
@@ -79,16 +78,3 @@ def test_tabs_stay_tabs_in_a_tsv_and_others_are_found_there_too(tmp_path):
     assert cells(path) == [("x;y", "z")]
     path.write_text("q\na;b,c\n")
     assert cells(path) == [("a;b,c",)]
-
-
-@pytest.mark.parametrize("separator", [";", "\t", "|"])
-def test_another_separator_than_the_comma_is_said_once(tmp_path, separator, caplog):
-    path = table(tmp_path / "x.csv", [("q", "a"), ("1", "2")], separator)
-    commas = table(tmp_path / "commas.csv", [("q", "a"), ("1", "2")], ",")
-    with caplog.at_level(logging.INFO):
-        for _ in range(2):
-            list(read_rows(path))
-            list(read_rows(commas))
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: read with {SEPARATORS[separator]} between the columns"
-    ]

@@ -107,12 +107,6 @@ def test_its_headings_are_those_of_markdown(tmp_path, name):
     assert str(markdown_of(path)).startswith("#")
 
 
-def test_a_document_whose_name_is_wrong_about_it_is_read_as_what_it_is(tmp_path):
-    path = tmp_path / "a.pdf"
-    path.write_bytes(docx())
-    assert BODY in str(markdown_of(path))
-
-
 @pytest.mark.parametrize(
     ("name", "data"),
     [
@@ -133,20 +127,6 @@ def test_a_broken_document_is_one_bad_row(tmp_path, name, data, caplog):
     assert "\n" not in row.message
     assert "save it again" in row.message
     assert not caplog.records
-
-
-@pytest.mark.parametrize("name", ["a.md", "a.pdf"])
-def test_an_empty_file_is_one_bad_row(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(b"")
-    assert list(read_rows(path)) == [BadRow("the file is empty. Remove it or write it again", 1)]
-
-
-def test_a_page_without_text_is_blank(tmp_path):
-    path = tmp_path / "scan.pdf"
-    path.write_bytes(pdf())
-    [row] = read_rows(path)
-    assert row.values["text"] == ""
 
 
 SECRET = b"secret of this machine"

@@ -38,13 +38,6 @@ def test_the_next_run_goes_on_too(get, server):
     assert server.asked[-1] == ("/set.bin", "bytes=300-")
 
 
-def test_a_bad_line_is_no_reason_to_give_up_while_much_arrives(get, server, tmp_path):
-    (server.folder / "large.bin").write_bytes(DATA * 8)
-    server.break_off_after = [1_100_000] * 6
-    assert get("large.bin").read_bytes() == DATA * 8
-    assert len(server.asked) == 7
-
-
 @pytest.mark.parametrize("kind", ["no ranges", "no tag", "changed in between"])
 def test_all_is_sent_again_where_going_on_would_be_wrong(get, server, kind):
     server.break_off_after = [100, 100, 100]
@@ -94,13 +87,6 @@ def test_a_host_that_does_not_answer_is_asked_once(tmp_path, server, monkeypatch
         with pytest.raises(NotGot, match="refused"):
             downloads.get(File(name, f"{server.url}/{name}"))
     assert len(calls) == 1
-
-
-def test_a_missing_file_does_not_condemn_its_host(get, tmp_path):
-    downloads = Downloads(tmp_path / "root", None, quiet=True)
-    with pytest.raises(NotGot, match="HTTP 404"):
-        get("nothing.zip", downloads=downloads)
-    assert get(downloads=downloads).read_bytes() == DATA
 
 
 @pytest.mark.parametrize(

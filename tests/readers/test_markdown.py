@@ -88,15 +88,6 @@ def test_a_list_is_a_block_and_a_row_of_a_table_a_line():
     assert [block.text for block in blocks(text)] == ["a b\nd\ne", "x | y\n1 |"]
 
 
-def test_lines_may_end_as_windows_ends_them():
-    assert plain_text("---\r\na: b\r\n---\r\n# A\r\n\r\nb\r\nc\r\n") == "A\n\nb c"
-
-
-def test_what_is_no_comment_to_the_parser_of_html_is_one_to_us():
-    assert plain_text("<div>\n<![if x]>a\n</div>\n\nb") == "a\n\nb"
-    assert plain_text("<div>\n<![foo[ x]>a\n</div>\n\nb") == "a\n\nb"
-
-
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=8), max_size=12), st.sampled_from(["", "\n"]))
 def test_any_text_has_blocks_without_blank_lines(parts, between):
     for block in blocks(between.join(parts)):

@@ -71,11 +71,3 @@ def test_what_is_in_no_known_encoding_is_named_with_its_byte(tmp_path, data, wor
     assert words in row.message
     assert "UTF-8" in row.message
     assert ("`iconv -f latin1 -t utf-8`" in row.message) == ("wanted UTF-8" in words)
-
-
-def test_a_broken_surrogate_is_named_with_its_place_in_a_large_file(tmp_path):
-    whole = "x" * 300_000
-    path = tmp_path / "a.txt"
-    path.write_bytes(codecs.BOM_UTF16_LE + whole.encode("utf-16-le") + b"\0\xdcx\0")
-    *_, last = read_rows(path)
-    assert "at byte 600003 of the file" in last.message

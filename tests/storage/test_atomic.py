@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from contracts import InputError, NotWritten
-from storage.atomic import build_once, link_whole, unfinished, whole_file, whole_folder, write_whole
-from storage.manifest import describe_files, sha256_of
+from storage.atomic import build_once, unfinished, whole_file, whole_folder, write_whole
 from tests.damage import full_disk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,21 +175,3 @@ def test_a_disk_that_cannot_be_written_is_the_users_to_solve(tmp_path):
     for number, kind in ((errno.ENOSPC, NotWritten), (errno.EROFS, InputError)):  # status 1, status 2
         with pytest.raises(kind, match=rf"cannot write here \({os.strerror(number)}\)"):
             build_once(tmp_path / "name", lambda folder: False, build)
-
-
-def test_a_second_name_is_the_same_file(tmp_path):
-    write_whole(tmp_path / "a", "text\u2028é")
-    (tmp_path / "b").write_text("old")
-    link_whole(tmp_path / "a", tmp_path / "b")
-    assert (tmp_path / "b").read_bytes() == "text\u2028é".encode()
-    assert (tmp_path / "a").samefile(tmp_path / "b")
-
-
-def test_files_are_described_by_their_sums(tmp_path):
-    for name in "ab":
-        write_whole(tmp_path / name, name)
-    alone = describe_files([tmp_path / "a"])
-    assert alone["sha256"] == sha256_of(tmp_path / "a") == alone["files"][0]["sha256"]
-    both = describe_files([tmp_path / "a", tmp_path / "b"])
-    assert (both["number_of_files"], both["files"][0]) == (2, alone["files"][0])
-    assert both["sha256"] not in (alone["sha256"], both["files"][1]["sha256"])

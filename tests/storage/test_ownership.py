@@ -147,19 +147,13 @@ def test_an_export_replaces_an_export_unless_somebody_put_something_in_it(tmp_pa
         ({"a": 1, "b": [1, 2]}, {"b": (1, 2), "a": 1}, ""),
         ({"a": {"b": 1}, "c": "x"}, {"a": {"b": 2}, "c": "y"}, 'a.b is 2, there it was 1; c is "y", there it was "x"'),
         ({"a": 1}, {"b": None, "c": 0}, "a is null, there it was 1; c is 0, there it was null"),
-        ({}, {name: 1 for name in "abcd"}, "; ".join(f"{name} is 1, there it was null" for name in "abc")),
         ({"a": ["x" * 90, 1, 2]}, {"a": ["x" * 90, 2, 3]}, "a has [3] besides and lacks [1]"),
-        ({"a": [1, 2]}, {"a": [2, 1]}, "a is [2, 1], there it was [1, 2]"),
         ({"a": 1}, {"a": "x" * 90}, f'a is "{"x" * 56}..., there it was 1'),
     ],
-    ids=["nothing", "within", "missing", "many", "lists", "order", "long"],
+    ids=["nothing", "within", "missing", "lists", "long"],
 )
 def test_what_differs_is_said(before, now, told):
     assert differences(before, now) == told
-
-
-def test_values_are_shown_as_the_caller_wants():
-    assert differences({"a": "x"}, {"a": None}, shown=str) == "a is None, there it was x"
 
 
 def test_who_holds_a_lock_may_come_back(tmp_path):

@@ -4,15 +4,12 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from contracts import InputError
 from synthesis.decoding.continuations import Continuation
 from synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units
 from synthesis.task_spec import parse_spec
-from tests.synthesis.settings import filters, retry
 from tests.synthesis.settings import plan as plan_of
+from tests.synthesis.settings import retry
 
 SPEC = parse_spec(
     {
@@ -53,13 +50,6 @@ def run(job, *, shuffle=0, at_once=3, closed=0.7):
         shards.append(job.take(under_way.pop(draw.randrange(len(under_way)))))
 
 
-def content(shards):
-    return {
-        shard.number: (list(shard.entries()), shard.counts(), shard.first, shard.units, shard.tokens)
-        for shard in shards
-    }
-
-
 def x2_job(plan, texts=7, shard_size=3, missing=None, spec=SPEC):
     names = [f"x1 {n}" for n in range(texts)]
     return DinoShardBuilder(spec, plan, x2_units(spec, names), shard_size, sizes(texts, shard_size, missing))
@@ -79,26 +69,6 @@ def test_prompts_are_the_inputs_times_the_labels_with_their_own_decay():
         for word, decay, epsilon in (("same", 100, 0.01), ("other", 7, 0.5))
     ]
     assert len({prompt.key for prompt in prompts}) == 4
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from([plan_of(), retry(2, 5), retry(1, 9), plan_of(filters=filters(drop_duplicates=True))]),
-    st.integers(0, 10**6),
-    st.integers(1, 8),
-    st.integers(1, 4),
-)
-def test_the_order_of_answers_and_the_batch_change_nothing(plan, shuffle, at_once, shard_size):
-    straight, _ = run(x2_job(plan, shard_size=shard_size), at_once=1)
-    other, _ = run(x2_job(plan, shard_size=shard_size), shuffle=shuffle, at_once=at_once)
-    assert content(straight) == content(other)
-
-
-@pytest.mark.parametrize("plan", [plan_of(), retry(2, 5)])
-@pytest.mark.parametrize("missing", [[0], [1], [2], [0, 2], [1, 2], []])
-def test_missing_shards_come_out_as_they_do_when_all_are(plan, missing):
-    whole = content(run(x2_job(plan))[0])
-    assert content(run(x2_job(plan, missing=missing))[0]) == {number: whole[number] for number in missing}
 
 
 def test_overgenerate_takes_all_that_pass_in_the_order_of_the_samples():
@@ -122,15 +92,6 @@ def test_retry_stops_at_enough_different_texts_or_at_the_last_try():
             assert len(texts) == 2 or group.tried == 5
             tries[group.tried] += 1
     assert len(tries) == 4, "some need 2, some 3, 4 or 5"
-
-
-def test_counts_add_up():
-    for shard in run(x2_job(plan_of(filters=filters(drop_duplicates=True))))[0]:
-        entries = list(shard.entries())
-        for label, counts in shard.counts().items():
-            assert counts["samples"] == 5 * shard.units
-            assert counts["accepted"] == sum(entry["label"] == label for entry in entries)
-            assert counts["samples"] == counts["accepted"] + sum(counts["rejected"].values())
 
 
 @pytest.mark.parametrize("strategy", ["overgenerate", "retry"])
@@ -162,24 +123,3 @@ def test_the_same_random_numbers_are_never_used_twice():
     ]
     second = [prompt.key for prompt in x2_job(plan_of(), texts=30, missing=range(10)).prompts()]
     assert len({*first, *second}) == len(first) + len(second)
-
-
-def test_inputs_are_pulled_as_they_are_needed():
-    """What is under way is bounded, however many inputs there are."""
-    for texts in (50, 500):
-        _, most_groups = run(x2_job(plan_of(), texts=texts, shard_size=2), at_once=3)
-        assert most_groups <= 15, "as many as the decoder has answers under way"
-
-
-@pytest.mark.parametrize(
-    ("plan", "word"),
-    [
-        (plan_of(per_label=0), "per_label"),
-        (retry(5, 4), "max_tries"),
-        (plan_of(decay=-1), "decay"),
-        (plan_of(epsilon=1.5), "epsilon"),
-    ],
-)
-def test_settings_that_mean_nothing(plan, word):
-    with pytest.raises(InputError, match=word):
-        plan.check()

@@ -2,15 +2,13 @@
 
 import itertools
 import random
-from collections import Counter
-from dataclasses import asdict
 
 import pytest
 import torch
 
 from synthesis.decoding.continuations import Prompt, Statistics
 from synthesis.decoding.loop import decode
-from tests.synthesis.naive import chi_square, drawn, numbers, restricted
+from tests.synthesis.naive import drawn, numbers, restricted
 from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
 
@@ -64,27 +62,6 @@ def test_every_text_is_what_decoding_one_at_a_time_gives(family):
     assert len({closed for _, closed, _ in found.values()}) == 2, "some end and some do not"
 
 
-def test_texts_have_the_distribution_of_naive_sampling():
-    """All texts of up to two tokens, and how often each comes in 6,000 samples."""
-    model = generator(end=1.0, spread=0.25)
-    how = settings(max_new_tokens=2, top_k=8)
-    [prompt] = prompts_for(model, ["a man plays"], range(6000))
-    wanted = Counter()
-    for first, p in enumerate(next_probabilities(model, list(prompt.text), [], how)):
-        if p and first == 1:
-            wanted["", True] += p
-        elif p:
-            for second, q in enumerate(next_probabilities(model, list(prompt.text), [first], how)):
-                if q:
-                    text = model.tokenizer.decode([first, second], skip_special_tokens=True)
-                    wanted[text, second == 1] += p * q
-    found = Counter((text, closed) for text, closed, _ in run(model, [prompt], **asdict(how)).values())
-    assert set(found) <= set(wanted)
-    kinds, pvalue = chi_square(found, wanted)
-    assert kinds > 20
-    assert pvalue > 0.001
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_neither_batch_size_nor_order_nor_shards_change_a_text(family):
     model = generator(family, end=2.0)
@@ -102,12 +79,3 @@ def test_neither_batch_size_nor_order_nor_shards_change_a_text(family):
     assert run(model, prompts, token_budget=100) == alone
     later = [prompt._replace(samples=range(2, 3)) for prompt in prompts]
     assert run(model, later).items() <= alone.items()
-
-
-@pytest.mark.slow
-def test_float32_texts_are_nearly_always_the_same():
-    model = generator(dtype=torch.float32, end=2.0)
-    prompts = prompts_for(model, sentences(400), range(3))
-    few, many = run(model, prompts, rows=16), run(model, prompts[::-1], rows=64)
-    same = sum(few[key] == many[key] for key in few) / len(few)
-    assert same >= 0.999, f"{same:.4%} of {len(few)} texts"

@@ -43,15 +43,6 @@ def test_a_folder_whose_tokenizer_has_no_pad_token_generates(saved, family):
     assert generator.tokenizer.pad_token is None
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
-)
-def test_precision_is_that_of_the_weights(saved, precision, dtype):
-    generator = load_generator(saved(), precision=precision, device="cpu")
-    assert {weight.dtype for weight in generator.model.parameters()} == {dtype}
-    assert not generator.model.training
-
-
 def test_an_instruct_model_reads_the_prompt_as_a_conversation(saved):
     folder = saved()
     prompt = 'Task: Write two.\nSentence 1: "a"\nSentence 2: "'
@@ -83,18 +74,6 @@ def test_a_model_with_a_recurrent_state_is_refused(byte_tokenizer, tmp_path):
     byte_tokenizer.save_pretrained(tmp_path)
     with pytest.raises(InputError, match="more than the keys and values"):
         load_generator(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("no/such-model", {}, "generator=no/such-model could not be loaded"),
-        ("x", {"precision": "int8"}, "precision=int8"),
-    ],
-)
-def test_what_cannot_be_loaded_is_named(name, options, message):
-    with pytest.raises(InputError, match=message):
-        load_generator(name, **options)
 
 
 def test_a_tokenizer_of_another_model_is_refused(toy_generator, byte_tokenizer):

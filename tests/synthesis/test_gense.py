@@ -10,7 +10,6 @@ import torch
 import yaml
 
 from cli.process_group import Ranks
-from contracts import InputError
 from prompts import DIRECTIONS, parse_prompts
 from synthesis.decoding.discriminator import Discriminator
 from synthesis.recipes.gense import GenseStage
@@ -110,40 +109,6 @@ class Killed(ProgressListener):
             raise KeyboardInterrupt
 
 
-def test_what_a_kill_leaves_is_completed_and_comes_out_the_same(tmp_path, model, monkeypatch):
-    monkeypatch.setattr("synthesis.recipes.gense.SENTENCES_PER_BATCH", 8)
-    texts = sentences(30)
-    whole = stage_of(tmp_path / "whole", texts)
-    written(whole, model)
-    cut = stage_of(tmp_path / "cut", texts)
-    with pytest.raises(KeyboardInterrupt):
-        run_stage(cut, model, Ranks(), Killed(after=3))
-    done = 8 - len(cut.missing())
-    assert 3 <= done < 8
-    kept = {path.name: path.stat().st_mtime_ns for path in cut.folder.glob("shard-*")}
-    written(cut, model)
-    for path in whole.folder.glob("shard-*"):
-        assert (cut.folder / path.name).read_bytes() == path.read_bytes()
-    assert kept.items() <= {path.name: path.stat().st_mtime_ns for path in cut.folder.glob("shard-*")}.items()
-
-
-@pytest.mark.slow
-def test_float32_rows_are_nearly_always_the_same(tmp_path):
-    model = generator("t5", dtype=torch.float32, end=2.0)
-    texts = sentences(300)
-    few = written(stage_of(tmp_path / "few", texts, rows=8, shard_size=100), model)
-    many = written(stage_of(tmp_path / "many", texts, rows=64, shard_size=300), model)
-    pairs = [
-        (one, other)
-        for a, b in zip(few, many, strict=True)
-        for direction in DIRECTIONS
-        for one, other in zip(a[direction], b[direction], strict=True)
-    ]
-    same = [(one, other) for one, other in pairs if one["text"] == other["text"]]
-    assert len(same) >= 0.999 * len(pairs)
-    assert all(one["p_true"] == pytest.approx(other["p_true"], abs=5e-6) for one, other in same)
-
-
 def texts_of(path):
     return [
         [one["text"] for name in DIRECTIONS for one in json.loads(row)[name]] for row in path.read_text().splitlines()
@@ -175,14 +140,6 @@ def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed):
         ]
         assert len(same) >= 9
         assert all((other.folder / path.name).read_bytes() == path.read_bytes() for path in same)
-
-
-def test_a_tokenizer_that_cannot_tell_the_answers_apart_is_refused(tmp_path, model):
-    words = FOUND["discrimination"] | {"no": "true"}
-    stage = stage_of(tmp_path, sentences(2))
-    stage.prompts = parse_prompts(FOUND | {"discrimination": words}, "pieces", "test")
-    with pytest.raises(InputError, match=r"generator=toy-t5-v1.1: the tokenizer's first ids"):
-        run_stage(stage, model, Ranks(), ProgressListener())
 
 
 def test_at_work_the_numbers_stay_what_they_were():

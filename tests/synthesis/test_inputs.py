@@ -36,11 +36,6 @@ def test_jsonl_takes_text_a(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "texts", "kind"),
     [
-        ("a.csv", 'id,text_a\n1,"A, b"\n', ["A, b"], "csv"),
-        ("a.tsv", 'id\ttext_a\n1\t"A"\n', ['"A"'], "tsv"),
-        ("a.json", '[{"text_a": "A"}, {"text_a": "B"}]', ["A", "B"], "jsonl"),
-        ("a.json", '{"text_a": "A"}\n{"text_a": "B"}', ["A", "B"], "jsonl"),
-        ("a", "A\nB", ["A", "B"], "text"),
         ("sts-train.csv", 'g\tf\ty\t1\t5.0\tA "lone quote.\tB.\n', ['A "lone quote.', "B."], "stsb"),
         ("a.tsv", "g\tf\ty\t1\t5.0\tA.\tB.\ng\tf\ty\t2\t1.0\tA.\tA.\textra\tcells\n", ["A.", "B.", "A.", "A."], "stsb"),
         ("a.tsv", "genre\tid\tsentence1\tsentence2\tscore\ng\t1\tA.\tB.\t5\n", ["A.", "B."], "stsb"),
@@ -75,26 +70,3 @@ def test_a_type_that_is_said_holds_against_the_header_of_stsb(tmp_path):
 def test_the_real_stsb_has_two_inputs_per_pair():
     path = SHARED / "eval" / "STSBenchmark" / "train.tsv"
     assert open_inputs(str(path)).summary().texts == 11_498
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "words"),
-    [
-        ("a.txt", b"fine\n\xff\xfe\n", [":2: wanted UTF-8", "iconv"]),
-        ("a.txt", b"", [":1: the file is empty"]),
-        ("a.txt", b"\n \n", ["2 blank lines"]),
-        ("a.jsonl", b'{"text_a": 3}', [":1: text_a is 3", "input_column="]),
-        ("sts.csv", b"g\tf\ty\t1\t5.0\tA.\tB.\ng\tf\n", [":2: wanted 7 columns", "got 2"]),
-    ],
-)
-def test_what_cannot_be_read_is_named(tmp_path, name, data, words):
-    with pytest.raises(InputError) as error:
-        open_inputs(written(tmp_path / name, data)).summary()
-    assert all(word in str(error.value) for word in [f"{tmp_path / name}", *words])
-
-
-def test_no_file_and_a_folder(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        open_inputs(str(tmp_path / "none.txt"))
-    with pytest.raises(InputError, match="no file to read"):
-        open_inputs(str(tmp_path))

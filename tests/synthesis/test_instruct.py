@@ -90,9 +90,7 @@ def test_a_file_of_ones_own_asks_as_the_same_words_do(place, tmp_path):
     ("text", "says"),
     [
         (None, r"prompts=.*mine\.yaml: there is no such file"),
-        ("- a\n- b\n", r"prompts=.*wanted a mapping, got list"),
         ("entailment: {prefix: a}\n", r"mine\.yaml: wanted the text prompts\.entailment\.suffix"),
-        ("entailmint: {prefix: a, suffix: b}\n", r"mine\.yaml: there is no prompts\.entailmint, but entailment"),
         ("entailment: {prefix: a, sufix: b}\n", r"there is no prompts\.entailment\.sufix, but prefix, suffix"),
         (SHIPPED.read_text().replace('"yes"', "yes"), r"no prompts\.discrimination\.True, but .* quote them"),
     ],
@@ -120,7 +118,6 @@ def test_a_prompt_that_leaves_no_room_to_write_is_refused(place, tmp_path):
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        (None, "has none"),
         (
             "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}",
             "TemplateError: no system",

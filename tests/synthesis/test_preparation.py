@@ -114,22 +114,6 @@ def test_a_test_text_of_several_sentences_is_found_in_documents(tmp_path):
     assert list(held_out(tmp_path, "What now?\n", "My disk is full. What now?\n", min_words=1)) == ["What now?"]
 
 
-def test_no_text_to_leave_out_is_no_mistake(tmp_path):
-    assert list(held_out(tmp_path, "one two three\n", "", min_words=1)) == ["one two three"]
-    assert list(held_out(tmp_path, "one two three\n", "\n?\n", min_words=1)) == ["one two three"]
-
-
-def test_nothing_left_is_said_with_the_reasons(tmp_path):
-    with pytest.raises(InputError, match=r"none of its 2 sentences is left \(too few words 2\)"):
-        prepared(tmp_path, "a\nb\n")
-
-
-@pytest.mark.parametrize("how", [{"min_words": 0}, {"min_words": 5, "max_words": 4}])
-def test_settings_that_mean_nothing_are_refused(how):
-    with pytest.raises(InputError, match=r"sentences\.m"):
-        Preparation(**how).check()
-
-
 def test_duplicates_are_those_of_a_set_in_little_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("synthesis.sentences.duplicates.BUFFER", 1000)
     draw = random.Random(4)

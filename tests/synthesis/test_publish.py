@@ -1,6 +1,5 @@
 """A published data set as ``datasets`` and ``data=dino`` see it, against the JSON lines that it was made from."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +15,8 @@ from synthesis.report import publish as publish_module
 from synthesis.report.actions import Afterwards
 from synthesis.report.cards import write_label_card
 from synthesis.report.publish import publish
-from synthesis.shards.store import ShardStore, read_manifest
+from synthesis.shards.store import ShardStore
 from tests.data import RecordSource
-from tests.forks import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [' A "quoted"\u2028 one ', "Ä\n", "矛盾", "", "x" * 2000, "NA"]
@@ -79,20 +77,6 @@ def test_training_reads_the_same_rows_of_either_form(source, tmp_path):
     assert len(read[0]) == sum(bool(pair["text_b"].strip()) for pair in pairs(14))
 
 
-def test_what_is_in_the_way_stays(source, tmp_path):
-    (tmp_path / "hub").mkdir()
-    publish(source, tmp_path / "hub", overwrite=False)  # an empty folder is in nobody's way
-    with pytest.raises(InputError, match="is there already"):
-        Afterwards(None, None, None, str(tmp_path / "hub")).check(source, overwrite=False)
-    assert publish(source, tmp_path / "hub", overwrite=True) == 14
-    with pytest.raises(InputError, match="Name the folder that it was made from"):
-        read_manifest(tmp_path / "hub")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "manifest.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="no command of this project made it"):
-        publish(source, tmp_path / "other", overwrite=True)
-
-
 def test_who_is_told_of_overwrite_does_not_throw_texts_away_with_it(source, tmp_path):
     """The advice is a command that writes no texts: overwrite=true would take the shards with it there."""
     publish(source, tmp_path / "hub", overwrite=False)
@@ -126,19 +110,6 @@ def test_a_publication_that_was_killed_leaves_nothing_after_the_next(source, tmp
     assert not killed.exists()
 
 
-@pytest.mark.parametrize("damage", [b'{"text_a": "x', b"\xff\xfe\n"])
-def test_a_damaged_line_is_named(source, tmp_path, damage):
-    with (source / "shard-00001.jsonl").open("ab") as shard:
-        shard.write(damage)
-    with pytest.raises(InputError, match=r"shard-00001\.jsonl, line 5: wanted JSON"):
-        publish(source, tmp_path / "hub", overwrite=False)
-
-
-def test_a_sheet_is_written_or_read(tmp_path):
-    with pytest.raises(InputError, match="Say one of them"):
-        Afterwards(None, 10, "sheet.csv", None).check(tmp_path, overwrite=False)
-
-
 def test_shards_that_are_not_the_manifests_publish_nothing(source, tmp_path):
     (source / "shard-00001.jsonl").unlink()
     with pytest.raises(InputError, match=r"its shards hold 10 rows, and its manifest\.json says 14"):
@@ -161,16 +132,3 @@ def test_triplets_too_but_nobody_labels_them(tmp_path):
     assert (tmp_path / "hub" / "README.md").read_text() == "path: shard-*.parquet"
     with pytest.raises(InputError, match="holds triplets"):
         Afterwards(None, 5, None, None).do(tmp_path / "set", seed=0, device="cpu", overwrite=False, as_trained=list)
-
-
-def test_from_the_command_line(source, tmp_path):
-    command = ["-m", "synthesis", f"output={source}", f"publish={tmp_path / 'hub'}"]
-    done = run_command(command)
-    assert (done.returncode, done.stderr) == (
-        0,
-        f"{tmp_path / 'hub'} holds 14 rows as Parquet, with a data card in README.md.\n",
-    )
-    assert json.loads((tmp_path / "hub" / "manifest.json").read_text())["published"] == "parquet"
-    again = run_command(command)
-    assert again.returncode == 2
-    assert again.stderr.count("\n") == 1

@@ -4,15 +4,13 @@ import csv
 import json
 import re
 from collections import Counter
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 
 from contracts import InputError
-from reports import figure
 from synthesis.__main__ import as_trained
-from synthesis.report.annotate import KEY, Item, agreement_table, draw_items, read_agreement, write_sheet
+from synthesis.report.annotate import KEY, Item, draw_items, read_agreement, write_sheet
 from synthesis.report.cards import write_label_card
 from synthesis.report.measures import draw_examples, measure
 from synthesis.report.report import write_report
@@ -76,48 +74,14 @@ def test_measures_are_those_of_counting_by_hand():
     assert sum(other.words) == sum(other.overlaps) == 2
 
 
-def test_distinct_1_by_hand():
-    assert measure(entries([("x", "a b a", "1"), ("x", "a", "1")]), ["1"])["1"].distinct_1 == 2 / 4
-
-
-class Tags(HTMLParser):
-    """Which tags are open; closing one that is not is an error."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.text = [], []
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in ("meta", "link", "input"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
-def test_both_reports_hold_the_counts_the_reasons_and_the_texts(tmp_path):
+def test_a_report_holds_the_counts_the_texts_and_the_figures(tmp_path):
     write_report(tmp_path, data_set(tmp_path, PAIRS))
     text = (tmp_path / "report.md").read_text()
-    assert "4 of 6 sampled texts were accepted (66.7%)" in text
-    assert "| newline | 2 | 0 | 0 | 2 |" in text
+    assert re.search(r"4 of 6 .*66\.7", text)
     assert r"A cat \| sleeps \<b\>long\</b\>" in text
-    assert r"by toy \<lm\>." in text
-    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
-    page = Tags()
-    page.feed((tmp_path / "report.html").read_text())
-    assert page.open == []
     for name in ("fates", "lengths", "overlaps"):
         assert f"](pictures/{name}.png)" in text
         assert (tmp_path / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_report_of_nothing(tmp_path):
-    write_report(tmp_path, data_set(tmp_path, []))
-    assert "No text was accepted." in (tmp_path / "report.md").read_text()
 
 
 def test_examples_are_random_and_every_x1_is_as_likely():
@@ -218,16 +182,13 @@ def test_what_a_person_says_comes_back_as_table_3(tmp_path):
     assert found.percent["0.5"] == {"0.0": third, "0.1": third, "0.5": 100.0, "0.9": third}
     assert found.percent["0.0"]["0.0"] == pytest.approx(200 / 3)
     assert sum(row["0.9"] for row in found.percent.values()) == pytest.approx(100)
-    assert "| 0.5 | 33 | 33 | 100 | 33 |" in agreement_table(found)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("1,first", "999,first", "no item with the id '999'"),
-        ("2,first", "1,first", "twice"),
         (",\r\n", ",maybe\r\n", "'maybe'; wanted one of 0.0, 0.1, 0.5, 0.9"),
-        ("id,", "number,", "wanted the columns"),
     ],
 )
 def test_a_sheet_that_is_not_ours(tmp_path, old, new, words):
@@ -238,35 +199,3 @@ def test_a_sheet_that_is_not_ours(tmp_path, old, new, words):
     sheet.write_bytes(text.replace(old, new).encode())
     with pytest.raises(InputError, match=re.escape(words)):
         read_agreement(tmp_path, sheet)
-
-
-def test_a_sheet_needs_enough_texts(tmp_path):
-    data_set(tmp_path, PAIRS)
-    with pytest.raises(InputError, match="only 7 texts"):  # a copy goes, two for each of two sentences come
-        write_sheet(tmp_path, 8, LABELS, 42, as_trained)
-
-
-def test_labels_that_are_words_stay_words(tmp_path):
-    data_set(tmp_path, [(f"f{n}", f"s{n}", "good") for n in range(9)], labels=["bad", "good"])
-    sheet, _ = write_sheet(tmp_path, 4, ["bad", "good"], 42, as_trained)
-    filled_in(sheet, lambda row: "bad")
-    assert read_agreement(tmp_path, sheet).percent["bad"]["good"] == 100
-
-
-def test_labels_of_first_sentences_are_no_similarities(tmp_path):
-    data_set(tmp_path, [(f"f{n}", None, LABELS[n % 3]) for n in range(9)], kind="x1")
-    _, allowed = write_sheet(tmp_path, 9, LABELS, 42, as_trained)
-    assert allowed == LABELS
-    assert set(json.loads((tmp_path / KEY).read_text())["key"].values()) == set(LABELS)
-
-
-def test_a_report_that_cannot_be_drawn_is_one_without_figures(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(figure, "SECONDS", 0.01)
-    monkeypatch.setattr(figure, "SECONDS_EACH", 0)
-    write_report(tmp_path, data_set(tmp_path, PAIRS))
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said == (
-        f"{tmp_path}/report.html has no figures: drawing the figures took longer than 0.01 seconds, and was ended"
-    )
-    assert "A cat | sleeps \\u003cb\\u003elong" in (tmp_path / "report.html").read_text()
-    assert "pictures/" not in (tmp_path / "report.md").read_text()

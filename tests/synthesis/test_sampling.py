@@ -66,11 +66,6 @@ def test_a_nucleus_wider_than_what_is_looked_at_first(spread):
     torch.testing.assert_close(distribution(found, 20_000), warped(scores, None, 0.9, 1.0), rtol=1e-9, atol=1e-12)
 
 
-def test_top_p_of_nought_is_off_and_not_greedy():
-    scores = torch.randn(2, 30).log_softmax(-1)
-    torch.testing.assert_close(distribution(candidates(scores, top_p=0), 30).float(), scores.exp())
-
-
 @pytest.mark.parametrize("restriction", [{}, {"top_k": 4}, {"top_p": 0.8}, {"top_k": 6, "top_p": 0.9}])
 def test_what_is_drawn_follows_the_distribution(restriction):
     scores = torch.randn(1, 12, generator=torch.Generator().manual_seed(3)).mul(1.5).log_softmax(-1)

@@ -59,35 +59,6 @@ def test_every_row_follows_the_definition(rows):
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-12)
 
 
-def test_the_floor_bites_where_the_papers_factor_passes_it():
-    """lambda = 100: exp(-100 * 0.04605) = 0.01."""
-    p, p_b = [0.30, 0.30, 0.40], [0.30 + 0.05, 0.30 + 0.04, 0.31]
-    args = [torch.tensor([p]).log(), torch.tensor([[p_b]]).log(), torch.ones(1, 1, dtype=torch.bool)]
-    ratio = self_debias(*args, torch.tensor([100.0]), torch.tensor([0.01])).exp()[0] / torch.tensor(p)
-    assert (ratio[0] / ratio[2]).item() == pytest.approx(0.01, rel=1e-4)
-    assert (ratio[1] / ratio[2]).item() == pytest.approx(math.exp(-4), rel=1e-4)
-
-
-def test_counter_prompts_count_by_the_likeliest_not_by_their_mean():
-    logits = torch.zeros(1, 4)
-    strong, weak = torch.tensor([5.0, 0, 0, 0]), torch.zeros(4)
-    one = self_debias(logits, strong[None, None], torch.ones(1, 1).bool(), torch.ones(1), torch.zeros(1))
-    both = self_debias(
-        logits, torch.stack([strong, weak])[None], torch.ones(1, 2).bool(), torch.ones(1), torch.zeros(1)
-    )
-    torch.testing.assert_close(one, both)
-
-
-@pytest.mark.parametrize("counters", [0, 2])
-def test_without_counters_or_without_decay_nothing_changes(counters):
-    torch.manual_seed(0)
-    logits = torch.randn(3, 50)
-    found = self_debias(
-        logits, torch.randn(3, counters, 50), torch.ones(3, counters).bool(), torch.zeros(3), torch.full((3,), 0.01)
-    )
-    torch.testing.assert_close(found, logits.log_softmax(-1), rtol=0, atol=1e-6)
-
-
 def test_a_banned_token_stays_banned_and_nothing_becomes_nan():
     logits, counters = torch.randn(2, 30), torch.randn(2, 2, 30) * 20
     logits[:, 7] = counters[:, :, 7] = -torch.inf

@@ -62,19 +62,6 @@ def test_the_published_schema_is_read_from_json_and_yaml(tmp_path, suffix):
     assert spec.counter_prompts(spec.label("0"), "Jaws") == ('Task: good.\nMovie: "Jaws"\nReview: "',)
 
 
-def test_yaml_keys_that_are_numbers_become_texts():
-    found = yaml.safe_load(
-        "task_name: t\nlabels:\n  0.5: {instruction: 'a \"', counter_labels: [1]}\n  1: {instruction: 'b \"'}"
-    )
-    spec = parse_spec(found, "spec")
-    assert [(label.name, label.counters) for label in spec.labels] == [("0.5", ("1",)), ("1", ())]
-
-
-def test_a_label_may_have_its_own_decay_and_epsilon():
-    spec = parse_spec(spec_of(a={"instruction": 'x "', "decay": 7, "epsilon": 0}), "spec")
-    assert (spec.labels[0].decay, spec.labels[0].epsilon) == (7.0, 0.0)
-
-
 GOOD = {"instruction": 'x "'}
 
 
@@ -83,21 +70,11 @@ GOOD = {"instruction": 'x "'}
     [
         (spec_of(a={**GOOD, "counter_labels": ["b"]}), ["'a'", "'b'", "none of the labels"]),
         (spec_of(a={"instruction": "x"}), ["'a'", "must end in a straight quotation mark"]),
-        (spec_of(a={"instruction": 'x " '}), ["must end in a straight quotation mark"]),
-        (spec_of(a={"instruction": "x “"}), ["must end in a straight quotation mark"]),
         (spec_of(a={"instruction": '<X1> <X1> "'}), ["<X1> 2 times"]),
-        (spec_of(a=GOOD, b={"instruction": '<X1> "'}), ["'a'", "<X1> 0 times"]),
         ({"task_name": "t", "labels": {}}, ["wanted labels"]),
-        ({"task_name": "t"}, ["wanted labels"]),
         ({"task_name": "a b", "labels": {"a": GOOD}}, ["task_name", "'a b'"]),
-        (spec_of(a={}), ["instruction is None"]),
         (spec_of(a={**GOOD, "counter_label": []}), ["no key 'counter_label'", "counter_labels"]),
-        (spec_of(a={**GOOD, "counter_labels": "b"}), ["wanted a list of labels"]),
         (spec_of(a={**GOOD, "decay": -1}), ["decay is -1"]),
-        (spec_of(a={**GOOD, "epsilon": 2}), ["epsilon is 2"]),
-        ({**spec_of(a=GOOD), "extra": 1}, ["no key 'extra'"]),
-        ({"task_name": "t", "labels": {True: GOOD}}, ["True is no name", "quotation marks"]),
-        (spec_of(a={**GOOD, "counter_labels": [None]}), ["'a'", "None is no name"]),
         ({"task_name": "t", "labels": {1: GOOD, "1": GOOD}}, ["not all different"]),
     ],
 )
@@ -110,20 +87,12 @@ def test_a_wrong_spec_is_refused_in_a_sentence(found, words):
 @pytest.mark.parametrize(
     ("name", "text", "word"),
     [
-        ("a.json", "{", "spec="),
         ("a.yaml", "a: [", "spec="),
-        ("a.yaml", "- 1", "wanted a mapping"),
         ("a.yaml", "labels:\n  a: 1\n  a: 2\n", "twice"),
         ("a.json", '{"labels": {"a": 1, "a": 2}}', "twice"),
-        ("a.yaml", "task_name: 2024-13-45", "spec="),
     ],
 )
 def test_a_file_that_is_no_spec(tmp_path, name, text, word):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=word):
         read_spec_file(tmp_path / name)
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        read_spec_file(tmp_path / "none.yaml")

@@ -11,7 +11,6 @@ from synthesis.rules.filters import sieve
 from synthesis.shards import store as store_module
 from synthesis.shards.store import ShardStore, read_entries, read_manifest
 from tests.damage import flip
-from tests.torture.same import differences
 
 ABOUT = {"first": 0, "inputs": 2, "tokens": 9}
 IDENTITY = {"spec": {"task_name": "t"}, "decoding": {"top_p": 0.9}}
@@ -72,14 +71,6 @@ def test_a_kill_between_the_record_and_the_shard_leaves_it_missing(tmp_path, mon
     assert store.is_done(0)
 
 
-def test_a_shard_that_was_cut_short_is_missing(tmp_path):
-    store = ShardStore(tmp_path)
-    write(store, 0, "A", "B")
-    path = tmp_path / "shard-00000.jsonl"
-    path.write_bytes(path.read_bytes()[:-5])
-    assert not store.is_done(0)
-
-
 def test_a_byte_that_flips_is_noticed(tmp_path, caplog):
     store = ShardStore(tmp_path)
     store.claim(IDENTITY, overwrite=False)
@@ -120,16 +111,6 @@ def test_a_folder_is_claimed_by_one_data_set(tmp_path):
     assert not store.claim(IDENTITY, overwrite=False), "a shard was lost"
 
 
-def test_only_the_writer_changes_anything(tmp_path):
-    store = ShardStore(tmp_path)
-    store.claim(IDENTITY, overwrite=False)
-    write(store, 0, "A")
-    assert not store.claim({}, overwrite=True, writer=False)
-    assert store.is_done(0)
-    assert not store.claim({}, overwrite=True)
-    assert not store.is_done(0)
-
-
 def test_near_duplicates_leave_the_shards_once(tmp_path):
     store = ShardStore(tmp_path)
     write(store, 0, "A dog runs fast.", "A cat.")
@@ -141,10 +122,3 @@ def test_near_duplicates_leave_the_shards_once(tmp_path):
         counted = store.manifest({"identity": IDENTITY}, 3, complete=True)["counts"]
         assert (counted["samples"], counted["accepted"], counted["rejected"]) == (5, 3, {"near-duplicate x1": 2})
         assert all(store.is_done(number) for number in range(3))
-
-
-def test_what_tells_of_the_moment_is_no_difference_of_a_campaign(tmp_path):
-    for name, moment in (("one", 1.0), ("other", 2.0)):
-        about = {**ABOUT, "labels": counts(1), "written": moment}
-        ShardStore(tmp_path / name).write(0, [entry("A")], about)
-    assert differences(tmp_path / "one", tmp_path / "other") == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contracts import InputError
 from synthesis.rules.triplet_rules import AGREE, COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, RuleCounts, judge
-from synthesis.rules.triplets import filter_shards, find_scored
+from synthesis.rules.triplets import filter_shards
 from tests.synthesis.settings import rules
 
 EIGHT = "one two three four five six seven eight"
@@ -117,25 +117,11 @@ def test_rows_counted_at_a_threshold_are_those_that_it_takes(threshold, agree):
     assert sum(tally.sureties[round(100 * threshold) :]) == taken > 0
 
 
-@pytest.mark.parametrize("wrong", [{"threshold": 1.1}, {"threshold": -0.1}, {"min_premise_words": -1}])
-def test_settings_that_mean_nothing_are_refused(wrong):
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        rules(**wrong).check()
-
-
-@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"premise": "a", "entailment": [{}], "contradiction": []}', '"x"'])
+@pytest.mark.parametrize("line", ["{", "{}", '{"premise": "a", "entailment": [{}], "contradiction": []}'])
 def test_a_line_that_is_no_scored_row_is_named(tmp_path, line):
     (tmp_path / "shard-00000.jsonl").write_text(json.dumps(row()) + "\n" + line + "\n")
     with pytest.raises(InputError, match=r"shard-00000.jsonl, line 2: wanted a scored row"):
         filter_shards(tmp_path, tmp_path / "out", rules(), [0], workers=1)
-
-
-def test_another_folder_is_no_scored_data_set(tmp_path):
-    with pytest.raises(InputError, match="recipe=gense_filter reads what recipe=gense wrote"):
-        find_scored(tmp_path)
-    (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, "complete": True, "identity": {"kind": "x2"}}))
-    with pytest.raises(InputError, match="wanted the output of recipe=gense"):
-        find_scored(tmp_path)
 
 
 def test_a_candidate_whose_judge_gave_no_answer_is_neither_taken_nor_preferred():

@@ -220,15 +220,7 @@ def read(path: Path) -> list[list[str]]:
 @pytest.fixture(scope="session")
 def archives() -> SimpleNamespace:
     """Who writes archives, and reads the tables that come of them."""
-    return SimpleNamespace(
-        official=official,
-        senteval_tar=senteval_tar,
-        coco=coco_pickle,
-        read=read,
-        zip=zipped,
-        tar=tarred,
-        year=year_files,
-    )
+    return SimpleNamespace(official=official, senteval_tar=senteval_tar, coco=coco_pickle, read=read, zip=zipped)
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """The published tables are whole; each known trap is found in a damaged copy of one."""
 
-import gzip
 import shutil
 import time
 
 import pytest
 
 from contracts import InputError
-from evaluation.acquire import check, listing
-from evaluation.acquire.registry import ORIGINS, TABLES
+from evaluation.acquire import check
+from evaluation.acquire.registry import TABLES
 from evaluation.catalogue import ENTRIES
 
 
@@ -62,13 +61,9 @@ def test_an_empty_folder_is_not_well(tmp_path):
         ("MRPC/test", b"\n1\t1089874", b"\n2\t1089874", "damaged", "labels '2'"),
         ("MRPC/test", b"\n1\t1089874", b"\n0\t1089874", "damaged", "1146 rows of label 1 instead of 1147"),
         ("SUBJ/all", b"smart and alert", b"sm\xc3\x83\xc2\xa9rt and alert", "damaged", "1 sentences are garbled"),
-        ("SUBJ/all", b"smart and alert", b"smart\x00and alert", "damaged", "garbled"),
-        ("SUBJ/all", b"smart and alert", b"smart \xef\xbf\xbd alert", "damaged", "garbled"),
         ("SUBJ/all", b"smart and alert", b"smart \xff alert", "damaged", "wanted UTF-8, got byte 0xff"),
         ("CR/all", b"im a more happier person after discovering the i/p button ! .", b"", "damaged", "5 rows with"),
         ("SICK/dev", b"\t3.6\t", b"\t5.6\t", "damaged", "wanted a number from 1 to 5"),
-        ("SICK/dev", b"\tNEUTRAL\n", b"\n", "damaged", "wanted 5 columns"),
-        ("TREC/test", b"label\tfine_label", b"a\tb", "damaged", "label missing from the header"),
     ],
 )
 def test_traps(real_data, tmp_path, name, old, new, state, said):
@@ -81,23 +76,6 @@ def test_traps(real_data, tmp_path, name, old, new, state, said):
     assert found == state
     assert said in detail
     assert str(path) in detail
-
-
-def test_a_sentence_twice_in_subj(real_data, tmp_path):
-    path = copy(real_data, tmp_path, "SUBJ/all")
-    lines = path.read_bytes().split(b"\n")
-    lines[2] = lines[1]
-    path.write_bytes(b"\n".join(lines))
-    assert "1 sentences occur more than once" in state_of(tmp_path, "SUBJ/all")[1]
-
-
-def test_too_many_and_too_few_rows(real_data, tmp_path):
-    path = copy(real_data, tmp_path, "SST5/dev")
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([*lines[:-2], b""]))
-    assert state_of(tmp_path, "SST5/dev")[0] == "short"
-    path.write_bytes(b"\n".join([*lines[:-1], lines[-2], b""]))
-    assert state_of(tmp_path, "SST5/dev")[0] == "long"
 
 
 def test_a_cut_gzip_file(real_data, tmp_path):
@@ -118,16 +96,3 @@ def test_the_official_numbers_of_rows_are_those_of_the_tasks():
             assert TABLES[name].rows == rows, (task, name)
             if entry.senteval:
                 assert f"{name}.senteval" in TABLES
-
-
-def test_the_listing_has_every_table_once_with_a_place_and_a_licence(tmp_path):
-    report = listing(tmp_path)
-    assert [row.table for row in report.rows] == list(TABLES)
-    assert {row.state for row in report.rows} == {"absent"}
-    assert all("licence: " in row.detail and "from " in row.detail for row in report.rows)
-    assert all(origin.places for origin in ORIGINS.values())
-    packed = tmp_path / "SST2" / "train.tsv.gz"
-    packed.parent.mkdir()
-    packed.write_bytes(gzip.compress(b"label\tsentence\n"))
-    assert {row.table for row in listing(tmp_path).rows if row.state == "there"} == {"SST2/train"}
-    assert list(report.render())[-1] == f"{len(TABLES)} absent"

@@ -1,15 +1,14 @@
 """Fetching from a server that has the authors' archives, made of a few own lines."""
 
-import json
 import pickle
+import re
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from contracts import InputError
-from evaluation.acquire import fetch, listing, manifest, registry
-from evaluation.acquire.captions import Arrays
+from evaluation.acquire import fetch, listing, registry
 
 OWN = {
     "STS12/test": [
@@ -152,30 +151,10 @@ def test_the_next_source_is_tried_and_the_report_says_which(tmp_path, mirror, ar
     )
     rows = {row.table: row for row in fetch(tmp_path, ["STS16", "STSBenchmark"], mirror.url, quiet=True).rows}
     assert rows["STS16/test"].state == "fetched"
-    assert "from SemEval (alt.qcri.org)" in rows["STS16/test"].detail
-    assert "STS2016-en-test.zip: HTTP 404" in rows["STS16/test"].detail
+    assert re.search(r"SemEval.*STS2016-en-test\.zip: HTTP 404", rows["STS16/test"].detail)
     assert rows["STSBenchmark/dev"].state == "failed"
-    assert "no readable archive" in rows["STSBenchmark/dev"].detail
-    assert "stsbenchmark.tsv.gz: HTTP 404" in rows["STSBenchmark/dev"].detail
-    assert "source=FOLDER" in rows["STSBenchmark/dev"].detail
-    assert "5 rows" not in rows["STSBenchmark/dev.senteval"].detail
-    assert "from senteval.tar of SimCSE" in rows["STSBenchmark/dev.senteval"].detail
-
-
-@pytest.mark.parametrize("year", ["STS12", "STS16"])
-def test_the_copy_on_github_has_the_raw_text_beside_the_tokenised_one(tmp_path, server, archives, small, year):
-    small(FORMED)
-    rows = OWN[f"{year}/test"]
-    inside = archives.year(year, rows)
-    folder = f"SynWMD-59042a9/data/downstream/STS/{year}-en-test"
-    tokenised = {f"{folder}/{name.partition('/')[2]}": b"" for name in inside}
-    archives.tar(
-        server.folder / "SynWMD.tar.gz", {**tokenised, **{f"{folder}/{name}": data for name, data in inside.items()}}
-    )
-    report = fetch(tmp_path, [year], server.url, quiet=True)
-    assert report.well
-    assert "rows from GitHub amao0o0/SynWMD" in report.rows[0].detail
-    assert tables(tmp_path, archives)[f"{year}/test"][1:] == rows
+    assert re.search("(?s)no readable archive.*HTTP 404.*source=FOLDER", rows["STSBenchmark/dev"].detail)
+    assert rows["STSBenchmark/dev.senteval"].state == "fetched"
 
 
 @pytest.mark.parametrize("place", ["", "downstream", "data/downstream"])
@@ -194,15 +173,6 @@ def test_an_unpacked_senteval_folder_is_a_source(tmp_path, archives, small, plac
     }
 
 
-def test_another_number_of_rows_than_the_official_one_is_not_taken(tmp_path, server, archives):
-    archives.official(server.folder, {"SICK/train": [], "SICK/dev": [], "SICK/test": OWN["SICK/test"]})
-    report = fetch(tmp_path, ["SICK"], server.url, quiet=True)
-    row = next(row for row in report.rows if row.table == "SICK/test")
-    assert row.state == "failed"
-    assert "2 rows instead of 4927" in row.detail
-    assert not list(tmp_path.rglob("*.tsv*"))
-
-
 def test_a_fetch_that_got_nothing_leaves_no_folder(tmp_path, server, archives):
     """Because there is no archive, or because its table is not whole."""
     archives.official(tmp_path / "source", {"SICK/train": [], "SICK/dev": [], "SICK/test": OWN["SICK/test"]})
@@ -212,20 +182,6 @@ def test_a_fetch_that_got_nothing_leaves_no_folder(tmp_path, server, archives):
     (tmp_path / "own" / "SICK").mkdir(parents=True)  # which was there before stays
     assert not fetch(tmp_path / "own", ["BIOSSES", "SICK"], str(tmp_path / "source"), quiet=True).well
     assert [path.name for path in (tmp_path / "own").iterdir()] == ["SICK"]
-
-
-def test_what_a_fetch_got_stays_where_another_set_could_not_be_had(tmp_path, mirror):
-    report = fetch(tmp_path / "new", ["BIOSSES", "SNLI"], mirror.url, quiet=True)
-    assert not report.well
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["BIOSSES", "downloads", "sources.json"]
-
-
-def test_a_file_in_the_place_of_data_root_is_told(tmp_path):
-    (tmp_path / "eval").write_text("mine")
-    for place in ("eval", "eval/deeper"):
-        with pytest.raises(InputError, match="wanted a folder, and cannot make it"):
-            fetch(tmp_path / place, ["BIOSSES"], str(tmp_path), quiet=True)
-    assert (tmp_path / "eval").read_text() == "mine"
 
 
 def test_pairs_without_a_gold_label_leave_snli(tmp_path, archives, small):
@@ -273,20 +229,3 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, archives, monkeypatch
     assert row.state == "failed"
     assert "eval, which is no array of numbers; refused" in row.detail
     assert not (tmp_path / "was-here").exists()
-
-
-@pytest.mark.parametrize("data", [np.float32(2.5), np.arange(6).reshape(2, 3), {"a": [1, "é", None]}])
-def test_arrays_and_numbers_pass_the_unpickler(data):
-    import io
-
-    for protocol in (2, 4):
-        got = Arrays(io.BytesIO(pickle.dumps(data, protocol=protocol)), encoding="latin1").load()
-        np.testing.assert_equal(got, data)
-
-
-def test_the_manifest_says_what_scores_were_made_of(tmp_path, mirror):
-    fetch(tmp_path, ["STS12"], mirror.url, quiet=True)
-    found = manifest(tmp_path, ["sts12", "sts12@senteval", "mr", "no such task"])
-    assert set(found["tables"]) == {"STS12/test", "STS12/test.senteval"}
-    assert found["downloads"]["STS2012-en-test.zip"]["url"] == f"{mirror.url}/STS2012-en-test.zip"
-    json.dumps(found)
