@@ -121,6 +121,16 @@ def shaped(names: Sequence[str], field: str = "arm") -> dict[str, Any]:
     return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": shapes}, "legend": KEY}
 
 
+def quantity(field: str, **more: Any) -> dict[str, Any]:
+    """Encoding of a number; ``more`` are properties of Vega-Lite, such as ``title``, ``axis`` and ``scale``."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def tooltip(*shown: tuple[str, ...]) -> list[dict[str, str]]:
+    """Encoding of what a hover says: of each field its name, its title and, for a number, its format."""
+    return [dict(zip(("field", "title", "format"), one, strict=False)) for one in shown]
+
+
 def shape_of(place: int) -> str:
     return SHAPES[(place + place // len(SHAPES)) % len(SHAPES)]
 

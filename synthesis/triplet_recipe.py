@@ -31,8 +31,8 @@ from synthesis.decoding.discriminator import (
 )
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, write_shards
-from synthesis.report.cards import method_of
-from synthesis.report.gense_report import write_triplet_report
+from synthesis.report.cards import method_of, write_triplet_card
+from synthesis.report.report import write_report
 from synthesis.rules.triplet_rules import Rules
 from synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
 from synthesis.sentences.inputs import Inputs, open_inputs
@@ -190,7 +190,9 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         filter_shards(source, folder, rules, range(shards), workers)
         os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
         manifest = filter_manifest(folder, header, shards, complete=True)
-        store.write_manifest({**manifest, **write_triplet_report(folder, manifest)})
+        measures = write_report(folder, manifest)
+        write_triplet_card(folder, manifest)
+        store.write_manifest({**manifest, **measures})
     counts, rows = manifest["counts"], method_of(manifest).rows
     log.info(
         "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",

@@ -20,7 +20,6 @@ from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, decode_shards, log
 from synthesis.report.cards import write_label_card
-from synthesis.report.measures import as_json
 from synthesis.report.report import write_report
 from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters, sieve
 from synthesis.sentences.inputs import WithoutNearDuplicates, open_inputs, sample
@@ -265,9 +264,9 @@ class DinoStage(Stage):
             sieve(self.store, self.shards, self.plan.filters.near_duplicate_x1)
 
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        measured = write_report(self.folder, manifest)
+        measures = write_report(self.folder, manifest)
         write_label_card(self.folder, manifest)
-        return {"measures": as_json(measured)}
+        return measures
 
 
 class InputTask(NamedTuple):

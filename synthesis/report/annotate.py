@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ class Item(NamedTuple):
 
 
 def write_sheet(
-    folder: Path, number: int, labels: Sequence[str], seed: int, as_trained: Callable[[Path], Iterable[Item]]
+    folder: Path, number: int, labels: Sequence[str], seed: int, as_trained: Callable[[Path], Sequence[Item]]
 ) -> tuple[Path, list[str]]:
     """Random items in random order; the key lies in another file. ``as_trained`` reads pairs as training does.
 
@@ -66,22 +66,19 @@ def _cell(text: str) -> str:
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 
-def draw_items(pool: Iterable[Item], number: int, seed: int) -> list[Item]:
-    """So many of them, each as likely as any other; one pass, in the memory of those."""
-    draw, chosen, seen = random.Random(f"{seed}/annotation"), list[Item](), 0
-    for seen, item in enumerate(pool, start=1):
-        if seen <= number:
-            chosen.append(item)
-        elif (place := draw.randrange(seen)) < number:
-            chosen[place] = item
-    if seen < number:
-        raise InputError(f"annotate={number}: the data set has only {seen} texts to draw from. Ask for fewer.")
-    draw.shuffle(chosen)
-    return chosen
+def draw_items(pool: Sequence[Item], number: int, seed: int) -> list[Item]:
+    """So many of them at random, in random order.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    if len(pool) < number:
+        raise InputError(f"annotate={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer.")
+    return random.Random(f"{seed}/annotation").sample(pool, number)
 
 
-def _as_written(folder: Path) -> Iterator[Item]:
-    return (Item(one["text_a"], one["text_b"] or "", one["label"]) for one in read_entries(folder))
+def _as_written(folder: Path) -> list[Item]:
+    return [Item(one["text_a"], one["text_b"] or "", one["label"]) for one in read_entries(folder)]
 
 
 class Agreement(NamedTuple):

@@ -149,15 +149,8 @@ class ShardStore:
 
     def records(self, shards: int) -> list[ShardRecord]:
         """Of the shards that are done, in order; without their ``left_out``, which of many shards are many texts."""
-        return [cast(ShardRecord, {**record, "left_out": []}) for record in self._records(shards)]
-
-    def left_out(self, shards: int) -> Iterator[LeftOut]:
-        """Some of the texts that were not accepted, of every shard that is done."""
-        for record in self._records(shards):
-            yield from record.get("left_out", ())
-
-    def _records(self, shards: int) -> Iterator[ShardRecord]:
-        return (cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number))
+        done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
+        return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
 
     def write(
         self, number: int, entries: Iterable[Mapping[str, Any]], about: Mapping[str, Any], *, sync: bool = True

