@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reports.figure import COLOURS, Control, Figure, coloured, faded
+from reports.figure import COLOURS, Control, Figure, coloured, faded, quantity, tooltip
 
 STEP = "optimizer step"
 POINTS = 200  # of a curve on a page, at most; beyond, means of neighbours
@@ -89,33 +89,22 @@ def _over(runs: Sequence[Curves]) -> list[str]:
 
 
 def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hover: bool) -> dict[str, Any]:
-    x: dict[str, Any] = {"field": "x", "type": "quantitative", "title": None, "axis": {"tickCount": 6, "grid": False}}
-    y: dict[str, Any] = {"field": "y", "type": "quantitative", "title": None, "scale": {"zero": False}}
+    x = quantity("x", title=None, axis={"tickCount": 6, "grid": False})
+    y = quantity("y", title=None, scale={"zero": False})
+    summaries = (("mean", "x", "x"), ("mean", "y", "y"), ("min", "y", "low"), ("max", "y", "high"))
     together = {
-        "aggregate": [
-            {"op": op, "field": field, "as": into}
-            for op, field, into in (("mean", "x", "x"), ("mean", "y", "y"), ("min", "y", "low"), ("max", "y", "high"))
-        ],
+        "aggregate": [dict(zip(("op", "field", "as"), one, strict=True)) for one in summaries],
         "groupby": ["arm", "step"],
     }
     colour = coloured(key)
-    tooltip = [
-        {"field": "arm", "title": "arm"},
-        {"field": "step", "title": STEP, "format": ",.0f"},
-        {"field": "y", "title": "mean", "format": ".4~r"},
-        {"field": "low", "title": "lowest run", "format": ".4~r"},
-        {"field": "high", "title": "highest run", "format": ".4~r"},
-    ]
-    nearest = {
-        "name": "nearest",
-        "select": {
-            "type": "point",
-            "fields": ["arm", "step"],
-            "nearest": True,
-            "on": "pointerover",
-            "clear": "pointerout",
-        },
-    }
+    said = tooltip(
+        ("arm", "arm"),
+        ("step", STEP, ",.0f"),
+        ("y", "mean", ".4~r"),
+        ("low", "lowest run", ".4~r"),
+        ("high", "highest run", ".4~r"),
+    )
+    select = {"type": "point", "fields": ["arm", "step"], "nearest": True, "on": "pointerover", "clear": "pointerout"}
     shown = {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0}
     layers: list[dict[str, Any]] = [
         {
@@ -143,9 +132,9 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
         layers.append(
             {
                 "transform": [together],
-                "params": [nearest],
+                "params": [{"name": "nearest", "select": select}],
                 "mark": {"type": "point", "filled": True, "size": 90},
-                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip, "opacity": shown},
+                "encoding": {"x": x, "y": y, "color": colour, "tooltip": said, "opacity": shown},
             }
         )
     return {
