@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Literal
 from cli.devices import check_devices, device_of
 from cli.process_group import Ranks
 from contracts import InputError
+from contracts.settings import key
+from synthesis.bounds import Bounded
 from synthesis.decoding.generator import Generator, load_generator
 from synthesis.decoding.loop import decode
 from synthesis.server.clients import ask
@@ -33,7 +35,7 @@ InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
 
 
 @dataclass(kw_only=True)
-class Recipe(ABC):
+class Recipe(Bounded, ABC):
     """What every recipe has."""
 
     has_labels: ClassVar[bool] = False  # which a person can give, too
@@ -83,21 +85,16 @@ class Recipe(ABC):
         """Around all that follows; it is told by which exit status the processes ended that were started in there."""
         return nullcontext(lambda status: status)
 
-    def write(self, ranks: Ranks, watch: WaitCallback) -> None:  # noqa: B027  a recipe may write no shards
+    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
         """Write what is missing, as this process among all. ``watch`` raises when one that is waited for is lost."""
 
-    def finish(self) -> None:  # noqa: B027
+    def finish(self) -> None:
         """Do what is left, if all shards are there."""
 
     def require(self, key: str, why: str) -> None:
         """InputError where the key is not set."""
         if getattr(self, key) is None:
             raise InputError(f"{key} is not set: {why}")
-
-    def require_at_least(self, **least: int) -> None:
-        for name, number in least.items():
-            if getattr(self, name) < number:
-                raise InputError(f"{name}={getattr(self, name)}: wanted at least {number}.")
 
 
 @dataclass(kw_only=True)
@@ -111,8 +108,8 @@ class ModelRecipe(Recipe):
     revision: str | None
     precision: Precision
     device: str
-    devices: int
-    shard_size: int
+    devices: int = key(least=1)
+    shard_size: int = key(least=1)
 
     @property
     def processes(self) -> int:
@@ -125,7 +122,6 @@ class ModelRecipe(Recipe):
 
     def check_engine(self) -> None:
         """InputError for devices that are not there, and for keys of a server without one, or the other way about."""
-        self.require_at_least(devices=1)
         if not self.served:
             if self.base_url is not None:
                 raise InputError(f"base_url={self.base_url} goes with engine=openai. Say both, or neither.")

@@ -21,6 +21,7 @@ from cli.child_processes import check_number
 from cli.devices import device_of
 from cli.process_group import Ranks
 from contracts import InputError
+from contracts.settings import key
 from prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
 from synthesis.decoding.discriminator import (
     SENTENCES_PER_BATCH,
@@ -57,7 +58,7 @@ class TripletRecipe(ModelRecipe):
     workers: int | None
     prompts: Mapping[str, Any]
     prompt_assembly: Assembly | None
-    max_pair_tokens: int
+    max_pair_tokens: int = key(least=1)
     judge: NamedGenerator | None = field(init=False, default=None)
     identity: dict[str, Any] = field(init=False)  # of the scored rows
     scored: DataSet = field(init=False)
@@ -68,11 +69,10 @@ class TripletRecipe(ModelRecipe):
         return self.folder / SCORED
 
     def plan(self) -> None:
-        self.require_at_least(shard_size=1, max_pair_tokens=1)
         self.check_engine()
         check_number("workers", self.workers or 1)
-        for key, what in self.required.items():
-            self.require(key, what)
+        for name, what in self.required.items():
+            self.require(name, what)
         self.prompts = prompts_of(self.prompts)
         self.judge = self._name_judge() if self.generator is not None else None
         check_judged(self.judge, self.rules)

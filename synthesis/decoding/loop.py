@@ -60,9 +60,8 @@ def decode(
     came); None while nothing is under way ends the decoding.
 
     Raises:
-        InputError: a setting is out of its range, or the model's logits are not finite.
+        InputError: the model's logits are not finite.
     """
-    how.check()
     batch = Batch(generator, how, Statistics() if statistics is None else statistics)
     intake = PromptIntake(prompts, batch)
     endings = StopCriteria(generator, how)

@@ -6,14 +6,16 @@ start tokens of its own.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
 from cli.devices import device_of
 from contracts import InputError
+from contracts.settings import key
 from encoders.loading.backbones import from_pretrained, load_whole
+from synthesis.bounds import Bounded
 from synthesis.decoding.generator import PRECISIONS, by_length
 from synthesis.shards.provenance import identify_generator
 from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, SentenceCandidates
@@ -30,17 +32,13 @@ class Language:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(Bounded):
     """How a translation is looked for, and how long it may be."""
 
-    beams: int
-    max_tokens: int  # of a sentence and of its translation
+    prefix: ClassVar[str] = "search."
 
-    def check(self) -> None:
-        """InputError for settings that mean nothing."""
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise InputError(f"search.{name}={value}: wanted at least 1.")
+    beams: int = key(least=1)
+    max_tokens: int = key(least=1)  # of a sentence and of its translation
 
 
 @dataclass(kw_only=True)

@@ -271,7 +271,7 @@ def test_the_page_has_plots(place, tmp_path, monkeypatch):
     [
         ("gense_retrieval", ["generator=null"], "generator is not set"),
         ("gense_retrieval", ["input=null"], "input is not set"),
-        ("gense_retrieval", ["bm25.top=0"], "bm25.top=0: wanted at least 1"),
+        ("gense_retrieval", ["bm25.top=0"], "bm25.top=0: wanted 1 or more"),
         ("gense_retrieval", ["contradictions=some"], "contradictions='some'"),
         ("gense_retrieval", ["bm25.b=2"], "bm25.b=2"),
         ("gense_retrieval", ["bm25.k1=x"], "bm25.k1='x': wanted a number"),

@@ -64,10 +64,9 @@ def test_a_copy_is_no_matter_where_nothing_was_given():
     assert filters(copies="exact").rejected("A", True, None) == ""
 
 
-@pytest.mark.parametrize("wrong", [{"min_words": -1}, {"near_duplicate_x1": 0.0}, {"near_duplicate_x1": 1.2}])
-def test_settings_that_mean_nothing(wrong):
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        filters(**wrong).check()
+def test_settings_that_mean_nothing():
+    with pytest.raises(InputError, match="min_words=-1"):
+        filters(min_words=-1).check()
 
 
 def brute_force(texts, threshold):
@@ -86,4 +85,4 @@ def brute_force(texts, threshold):
 )
 def test_near_duplicates_are_those_of_a_search_through_all_pairs(texts, threshold):
     seen = NearDuplicates(threshold)
-    assert [text for text in texts if seen.is_new(text)] == list(brute_force(texts, threshold))
+    assert [text for text in texts if seen.earlier(text) is None] == list(brute_force(texts, threshold))

@@ -277,7 +277,7 @@ def test_batch_and_shards_change_at_most_one_text_in_a_thousand(place, tmp_path)
 def test_both_sentences_from_nothing(place, tmp_path):
     out = tmp_path / "both"
     words = ["recipe=dino_x1x2", f"generator={place / 'lm'}", f"output={out}", "num_x1=12", "strategy=retry"]
-    here(*words, "filters.near_duplicate_x1=0.9")
+    here(*words)
     first = [json.loads(line) for data in shards(out / "x1").values() for line in data.decode().splitlines()]
     pairs = [json.loads(line) for data in shards(out).values() for line in data.decode().splitlines()]
     assert 6 < len(first) <= 12
@@ -287,7 +287,7 @@ def test_both_sentences_from_nothing(place, tmp_path):
     assert manifest(out)["identity"]["decoding"]["top_k"] == 5
     assert manifest(out)["complete"]
     with pytest.raises(InputError, match="num_x1 is 15, there it was 12"):
-        here(*words, "filters.near_duplicate_x1=0.9", "num_x1=15")
+        here(*words, "num_x1=15")
 
 
 def test_a_model_that_never_closes_leaves_an_empty_data_set(tmp_path, caplog):
