@@ -15,7 +15,7 @@ from encoders.loading.generative import writes_alone
 from prompts import DIRECTIONS, GENERATOR_FILE, Direction, PromptIds, Prompts, parse_prompts, read_generator_prompts
 from synthesis.decoding.continuations import PromptText
 from synthesis.decoding.encoder_decoder import load_encoder_decoder
-from synthesis.decoding.generator import Generator, by_length, load_generator
+from synthesis.decoding.generator import Generator, by_length, load_generator, not_finite
 from synthesis.shards.provenance import identify_generator
 
 SENTENCES_PER_BATCH = 256  # sentences tokenised together, and whose pairs are scored together
@@ -98,10 +98,7 @@ class Discriminator:
             for text, p in zip(texts, logits_R2.double().softmax(1)[:, 0].tolist(), strict=True):
                 found[text] = p
         if any(p != p for p in found.values()):
-            raise InputError(
-                f"generator={self.generator.name}: its logits are not finite. In fp16 they overflow: take "
-                "precision=bf16 or fp32; otherwise its weights are damaged."
-            )
+            raise not_finite(self.generator.name)
         of = {pair: round(found[tuple(ids)], PROBABILITY_DIGITS) for pair, ids in zip(wanted, rows, strict=True)}
         return [of[pair] for pair in pairs]
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
@@ -236,25 +236,47 @@ def load_generator(
     Raises:
         InputError: there is no such model, or it is none that continues text with a key-value cache.
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision={precision}: wanted one of {', '.join(PRECISIONS)}.")
-    options = {"setting": "generator", **({"revision": revision} if revision else {})}
-    config = from_pretrained(AutoConfig, name, **options)
-    if why := why_not_causal(config):
-        raise _no_causal_lm(name, why)
-    tokenizer = from_pretrained(AutoTokenizer, name, **options)
+    model, tokenizer = load_parts(
+        AutoModelForCausalLM, name, why_not_causal, partial(_no_causal_lm, name), precision, device, revision
+    )
     if chat_template:
         check_chat(tokenizer, name)
-    refused = partial(_no_causal_lm, name)
-    model: Any = load_whole(AutoModelForCausalLM, name, refused, dtype=PRECISIONS[precision], **options)
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Generator(name, model.to(place).eval(), tokenizer, chat_template)
+    return Generator(name, model, tokenizer, chat_template)
+
+
+def load_parts(
+    factory: Any,
+    name: str,
+    why_not: Callable[[Any], str],
+    refused: Callable[[str], InputError],
+    precision: str,
+    device: str | torch.device | None,
+    revision: str | None,
+) -> tuple[Any, Tokenizer]:
+    """Load model and tokenizer of a generator. ``why_not(config)`` says why a model does not write, if so.
+
+    Raises:
+        InputError: there is no such model, or it is ``refused(why)``.
+    """
+    options: dict[str, Any] = {"setting": "generator", **({"revision": revision} if revision else {})}
+    if why := why_not(from_pretrained(AutoConfig, name, **options)):
+        raise refused(why)
+    tokenizer = from_pretrained(AutoTokenizer, name, **options)
+    model: Any = load_whole(factory, name, refused, dtype=PRECISIONS[precision], **options)
+    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval(), tokenizer
 
 
 def _no_causal_lm(name: str, why: str) -> InputError:
     return InputError(
         f"generator={name} cannot generate: {why}. Take a causal language model with a key-value cache "
         "(GPT-2, OPT, Pythia, Llama, Qwen, Mistral ...)."
+    )
+
+
+def not_finite(name: str) -> InputError:
+    return InputError(
+        f"generator={name}: its logits are not finite. In fp16 they overflow: take precision=bf16 or fp32; otherwise "
+        "its weights are damaged."
     )
 
 

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import InputError
 from synthesis.decoding.caches import PrefillOutput
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt, PromptText, Statistics
-from synthesis.decoding.generator import Generator, by_length
+from synthesis.decoding.generator import Generator, by_length, not_finite
 from synthesis.decoding.sampling import Candidates, candidates, digest, pick, self_debias, uniforms
 
 # Axes: S samples, R rows, C counter prompts (of the sample that has most), V vocabulary, T columns
@@ -201,10 +200,7 @@ class TokenSampler:
         uniform_S = torch.tensor([one.uniform[len(one.tokens)] for one in samples], dtype=torch.float64)
         tokens: list[int] = pick(found, uniform_S.to(found.ids_RK.device)).tolist()
         if min(tokens) < 0:
-            raise InputError(
-                f"generator={self.name}: its logits are not finite. In fp16 they overflow: take precision=bf16 or "
-                "fp32; otherwise its weights are damaged."
-            )
+            raise not_finite(self.name)
         for sample, token in zip(samples, tokens, strict=True):
             sample.tokens.append(token)
 
