@@ -6,7 +6,6 @@ if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,12 +134,7 @@ def score_by_mteb(cfg: DictConfig) -> int:
     details = Path(cfg.output).with_suffix(".mteb") if cfg.output else None
     if details is not None:
         check_output(Path(cfg.output))
-        if details.exists() and not (details.is_dir() and os.access(details, os.W_OK)):
-            reason = "no permission" if details.is_dir() else "it is a file"
-            raise InputError(
-                f"output={cfg.output}: what mteb leaves goes to the folder {details} beside it, which cannot be "
-                f"written ({reason}). Name another file, or move that away."
-            )
+        check_output_folder("output", details)
     prompts = named_prompts(cfg.encoder) if cfg.prompt is None else None
     scores = run_tasks(encoder, tasks, prompts=prompts, results=details)
     found = Scores(scores, {}, {})

@@ -196,13 +196,13 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
     for task in tasks:
         if task.name not in pairs.keys() | retrieval.keys():
             names = {name.split("/")[0] for name in task.score_names() if name in values}
-            several |= dict.fromkeys(names, _digest_of_texts(task)) if names else {}
+            several |= dict.fromkeys(names, _digest(_texts_of(task))) if names else {}
     return ItemScores(
         cosines={name: values_N.numpy() for name, values_N in similarities.items()},
         gold={name: np.asarray(task.gold, np.float64) for name, task in pairs.items()},
         subsets={name: np.array(task.subsets) for name, task in pairs.items()},
-        digests={name: _digest(task) for name, task in pairs.items()}
-        | {name: _digest_of_retrieval(task) for name, task in retrieval.items()}
+        digests={name: _digest(_parts_of_pairs(task)) for name, task in pairs.items()}
+        | {name: _digest(_parts_of_retrieval(task)) for name, task in retrieval.items()}
         | several,
         replicates=replicates,
         values=values,
@@ -217,26 +217,28 @@ def _of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], di
     )
 
 
-def _digest_of_retrieval(task: RetrievalTask) -> str:
-    """Sixteen hex digits of the queries, the documents, and which belong to which."""
-    found = hashlib.sha256()
-    relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
-    for part in (*task.queries, "", *task.documents, "", repr(relevant)):
-        found.update(f"{part}\0".encode("utf-8", "surrogatepass"))
-    return found.hexdigest()[:16]
-
-
-def _digest_of_texts(task: Task) -> str:
-    """Sixteen hex digits of all texts, side by side."""
-    found = hashlib.sha256()
+def _texts_of(task: Task) -> Iterator[str]:
+    """All texts of a task, each side closed by an empty one."""
     for texts in task.texts():
-        found.update("\0".join([*texts, "\0"]).encode("utf-8", "surrogatepass"))
-    return found.hexdigest()[:16]
+        yield from texts
+        yield ""
 
 
-def _digest(task: PairTask) -> str:
-    """Sixteen hex digits of the pairs, their order and their ratings."""
-    found = hashlib.sha256()
+def _parts_of_pairs(task: PairTask) -> Iterator[str]:
+    """The pairs in their order, with their ratings."""
     for left, right, gold in zip(task.left, task.right, task.gold, strict=True):
-        found.update(f"{left}\0{right}\0{float(gold)!r}\0".encode())
+        yield from (left, right, repr(float(gold)))
+
+
+def _parts_of_retrieval(task: RetrievalTask) -> Iterator[str]:
+    """The queries, the documents, and which belong to which."""
+    relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
+    yield from (*task.queries, "", *task.documents, "", repr(relevant))
+
+
+def _digest(parts: Iterable[str]) -> str:
+    """Sixteen hex digits by which texts are told from others."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(f"{part}\0".encode("utf-8", "surrogatepass"))
     return found.hexdigest()[:16]

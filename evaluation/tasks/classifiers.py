@@ -123,7 +123,7 @@ def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Traine
     """``changes`` replace settings where a task has its own.
 
     Raises:
-        InputError: an unknown protocol, or one that knows no hidden units.
+        InputError: the protocol knows no hidden units.
     """
     if options.protocol == "sklearn":
         if hidden:
@@ -132,8 +132,6 @@ def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Traine
                 "hidden units. Take protocol=default or fast for them."
             )
         return Sklearn(options.seed)
-    if options.protocol not in SETTINGS:
-        raise InputError(f"classifiers: protocol={options.protocol!r}; wanted one of {', '.join(FOLDS)}.")
     return Own(SETTINGS[options.protocol]._replace(hidden=hidden, seed=options.seed, **changes))
 
 

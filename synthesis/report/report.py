@@ -77,8 +77,7 @@ def _write(
         write_whole(folder / "pictures" / f"{name}.png", found.png, sync=False)
         write_whole(folder / "pictures" / f"{name}.svg", found.svg, sync=False)
     lead = [subject.lead + ("" if manifest["complete"] else " It is not finished.")]
-    drawn_at_random = ["Drawn at random.", *map(_example, examples)] if examples else ["No text was accepted."]
-    some = Section("Examples", drawn_at_random)
+    some = Section("Examples", ["Drawn at random." if examples else "No text was accepted.", *map(_example, examples)])
     write_whole(folder / "report.md", in_markdown(subject.title, [*sections, some], lead))
     counts = manifest["counts"]
     numbers = (subject.texts_per_row * number for number in (counts["accepted"], sum(counts["rejected"].values())))

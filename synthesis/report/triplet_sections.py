@@ -27,7 +27,7 @@ def about_triplets(manifest: Mapping[str, Any], texts: Texts) -> Subject:
         *([_curve(manifest["accepted_at_threshold"], counts)] if judge else []),
         *_disagreed(manifest.get("answers", {}), [*texts.accepted, *texts.left_out]),
     ]
-    labels = list(method.directions)
+    labels = [str(direction) for direction in method.directions]
     return Subject(method.rows.capitalize(), lead, labels, len(labels), sections)
 
 

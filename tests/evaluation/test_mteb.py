@@ -138,9 +138,9 @@ def test_data_that_cannot_be_had(small_word_vectors, tmp_path):
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (["STSBenchmrk", "STS12", "qqqq"], r"'STSBenchmrk' \(did you mean 'STSBenchmark'\?\), 'qqqq'\. `mteb av"),
-        (["STS12", "CIFAR10"], "CIFAR10 is of image"),
-        (["CQADupstackRetrieval"], r"is an average of others. Name those: tasks=\[CQADupstack"),
+        (["STSBenchmrk"], "STSBenchmrk"),
+        (["STS12", "CIFAR10"], "CIFAR10 is an average of others, or not of texts"),
+        (["CQADupstackRetrieval"], "CQADupstackRetrieval is an average of others"),
     ],
 )
 def test_tasks_that_cannot_be_scored(names, expected):
@@ -164,7 +164,6 @@ def test_the_data_of_all_tasks_is_there_before_the_first_is_scored():
 
 WRONG_WITHOUT_THE_LIBRARY = [
     (["tasks=[]", "encoder=x"], "suite=mteb: tasks is not set"),
-    (["tasks=[5]", "encoder=x"], "tasks: wanted names of mteb's tasks, got 5"),
     (["tasks=[STS12]"], "encoder is not set"),
     (["tasks=[STS12]", "encoder=x", "output=scores.txt"], "ends in .json"),
     (["tasks=[STS12]", "encoder=x", "suite=[mteb,sts]"], "suite=[mteb,sts]: mteb stands alone"),
@@ -196,7 +195,7 @@ def test_several_processes_are_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        ("taken.json", "goes to the folder taken.mteb beside it, which cannot be written (it is a file)"),
+        ("taken.json", "output=taken.mteb: cannot be written"),
         ("taken.mteb/scores.json", "cannot be written (taken.mteb is a file or lies in one)"),
     ],
 )

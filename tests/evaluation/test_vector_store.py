@@ -4,7 +4,6 @@ import torch
 
 from contracts import InputError
 from evaluation.vectors import VectorStore, embed_pool
-from tests.damage import flip
 
 TEXTS = ["", "a", "naïve", "\ud800 lone", "x" * 5000]
 
@@ -47,14 +46,13 @@ def test_what_is_damaged_is_computed_again_in_its_place(tmp_path, caplog):
     store.add(["a", "b"], damaged)
     store.add(["c", "d"], whole)
     path = sorted(store.folder.iterdir())[0]
-    for damage in (lambda: flip(path, at=0.9), lambda: path.write_bytes(path.read_bytes()[:20])):
-        damage()
-        again = VectorStore(tmp_path, "abc")
-        assert f"{path} is damaged" in caplog.text
-        assert again.knows(["a", "b", "c"]) == [False, False, True]
-        again.add(["a", "e"], damaged)
-        found = VectorStore(tmp_path, "abc")
-        assert torch.equal(found.read(["e", "c", "d"]), torch.stack([damaged[1], *whole]))
+    path.write_bytes(path.read_bytes()[:20])
+    again = VectorStore(tmp_path, "abc")
+    assert f"{path} is damaged" in caplog.text
+    assert again.knows(["a", "b", "c"]) == [False, False, True]
+    again.add(["a", "e"], damaged)
+    found = VectorStore(tmp_path, "abc")
+    assert torch.equal(found.read(["e", "c", "d"]), torch.stack([damaged[1], *whole]))
     assert len(list(store.folder.iterdir())) == 2
 
 
