@@ -233,15 +233,6 @@ def test_weights_and_biases_gets_the_same(written, tmp_path, monkeypatch):
     assert summary["comparison/good/mean"] > summary["comparison/even/mean"]
 
 
-def test_a_folder_of_wandb_is_told(tmp_path):
-    folder = tmp_path / "wandb" / "offline-run-1"
-    folder.mkdir(parents=True)
-    (folder / "run-1.wandb").touch()
-    for pattern in (folder, tmp_path / "wandb"):
-        with pytest.raises(InputError, match=r"W&B are no longer read.*results\.json"):
-            collect([str(pattern)])
-
-
 def _command(words, cwd):
     return run_command(["-m", "comparison", *words], cwd)
 

@@ -79,39 +79,11 @@ def test_an_earlier_report_among_the_runs_is_passed_over(run_folder, tmp_path):
     assert (len(runs), left_out) == (1, [])
 
 
-@pytest.mark.parametrize(
-    ("entry", "value"),
-    [
-        ("overlap", {"sts12": 1}),
-        ("averages", {"a": 3}),
-        ("averages", [1]),
-        ("seeds", ["x"]),
-        ("objective", None),
-        ("best_step", "12"),
-    ],
-)
-def test_an_entry_of_the_wrong_kind_is_named(run_folder, tmp_path, entry, value):
-    folder = run_folder(tmp_path / "a", "one", 1, 0.2)
-    run_folder(tmp_path / "b", "two", 1, 0.2)
-    change(folder, **{entry: value})
-    runs, left_out = collect([str(tmp_path / "*")])
-    assert [run.path.name for run in runs] == ["b"]
-    assert entry in left_out[0].reason
-
-
 def test_scores_of_a_file_beside_a_run_have_no_curve(run_folder, tmp_path):
     folder = run_folder(tmp_path / "a", "one", 1, 0.2)
     write_record(folder / "scored.json", read_record(folder / "results.json") | {"objective": "of another suite"})
     runs, _ = collect([str(folder), str(folder / "scored.json")])
     assert [len(run.rows) for run in runs] == [3, 0]
-
-
-def test_a_cost_that_is_no_number_is_named(run_folder, tmp_path):
-    folder = run_folder(tmp_path / "a", "one", 1, 0.2)
-    spent = json.loads((folder / "results.json").read_text(encoding="utf-8"))["spent"]
-    change(folder, spent={**spent, "steps": "many"})
-    with pytest.raises(InputError, match="spent"):
-        collect([str(folder)])
 
 
 def test_test_items_with_any_bytes_changed_are_told(run_folder, tmp_path):
