@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contracts import InputError
 from datamodules.store.token_store import TokenStore
 from datamodules.store.tokenisation import Reading
 
@@ -35,8 +34,6 @@ def find_overlap(store: TokenStore, reading: Reading, sentences: Sequence[str], 
     "Contains" means the same ids in a row, the sentence read as the texts are: a document with a space in front and in
     the case of the store, so that one glued to a quotation mark may be missed; in a row with and without a space.
     """
-    if min_tokens < 1:
-        raise InputError(f"min_tokens: wanted at least 1, got {min_tokens}")
     forms = [_split(*reading.encode(spelled)) for spelled in reading.spellings(sentences)]
     checked = [place for place, ids in enumerate(forms[0]) if len(ids) >= min_tokens]
     needles = [(place, form[place]) for form in forms for place in checked if len(form[place]) >= min_tokens]

@@ -17,9 +17,8 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
 
@@ -184,15 +183,11 @@ def _got(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tupl
 
 def _addresses(path: Path) -> list[str]:
     try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise UnusableFile(f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it")
-    for address in found:
-        if not PurePosixPath(urlsplit(address).path).name.endswith(".parquet"):
-            raise UnusableFile(f"{path}: wanted addresses of Parquet files, got {address!r}; delete it")
-    return found
+        return [str(address) for address in json.loads(path.read_bytes())]
+    except (ValueError, TypeError):
+        raise UnusableFile(
+            f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it"
+        ) from None
 
 
 def _rows(path: Path) -> int:

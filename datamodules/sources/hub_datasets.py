@@ -167,27 +167,10 @@ class HubSet:
                 "reached for a data set of which no copy is here. Check the network, or copy its files to this disk: "
                 "data.path=FOLDER."
             )
-        if "script" in said:
-            return InputError(
-                f"{where}: this data set is a script, and no code of others is run. The hub may have made files of it: "
-                "data.revision=refs/convert/parquet."
-            )
-        if isinstance(error, ValueError) and (configs := self._configs()) and self.asked["name"] not in configs:
-            name = self.asked["name"]
-            wrong = "it has several configs" if name is None else f"data.name={name}: it has no such config"
-            return InputError(f"{where}: {wrong}. Say data.name=NAME with one of {', '.join(configs)}.")
         return InputError(
-            f"{where}: it cannot be read ({type(error).__name__}: {said.rstrip('.')}). Copy its files to this "
-            "machine and name them: data.path=FILE_OR_FOLDER."
+            f"{where}: it cannot be read ({type(error).__name__}: {said.rstrip('.')}). Where it has several configs, "
+            "say data.name=CONFIG; else copy its files to this machine and name them: data.path=FILE_OR_FOLDER."
         )
-
-    def _configs(self) -> list[str]:
-        import datasets
-
-        try:
-            return list(datasets.get_dataset_config_names(self.id, revision=self.asked["revision"]))
-        except (OSError, ValueError, RuntimeError):
-            return []
 
 
 def _of_slice(split: str) -> str:

@@ -43,8 +43,6 @@ def of_columns(given: Prompts, kind: RowKind, own: Sequence[str] | None, width: 
     """
     if given is None or isinstance(given, str):
         return [given or ""] * width
-    if not isinstance(given, Mapping | Sequence):
-        raise InputError(f"data.prompts={given}: wanted texts, such as 'query: ' with its blank.")
     places = {name: place for names in [*kind.columns, own or ()] for place, name in enumerate(names)}
     names = [name for name, place in places.items() if place < width]
     if isinstance(given, Mapping):

@@ -135,8 +135,8 @@ def test_a_split_that_a_data_set_lacks_is_held_out_of_the_other(hub, tmp_path):
 
 
 WRONG = [
-    ({}, ["several configs", "data.name=NAME with one of triplet, nested, nli"]),
-    ({"name": "trplet"}, ["data.name=trplet", "one of triplet, nested, nli"]),
+    ({}, ["several configs", "data.name=CONFIG", "triplet", "nested", "nli"]),
+    ({"name": "trplet"}, ["'trplet'", "triplet", "nested", "nli"]),
     ({"name": "triplet", "split": "tain"}, ["data.split=tain", "one of train, dev"]),
     ({"name": "triplet", "split": "train[:2]", "streaming": True}, ["data.streaming=false"]),
     ({"name": "triplet", "columns": ["a", "b"]}, ["'anchor', 'positive', 'negative'", "data.columns=["]),

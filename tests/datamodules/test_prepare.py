@@ -115,7 +115,6 @@ def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server,
         (WIKI, b"", "the file is empty"),
         ("data-train.zip", b"PK no archive", "no readable archive"),
         ("list.json", b"<html>", "wanted a JSON list of addresses"),
-        ("list.json", b'["https://host/a.pkl"]', "wanted addresses of Parquet files"),
         ("0.parquet", b"PAR1 cut", "gooaq-0.parquet"),
     ],
 )

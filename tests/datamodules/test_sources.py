@@ -168,17 +168,13 @@ def test_skipped_rows_are_all_counted_and_the_first_twenty_listed(tmp_path):
     ]
 
 
-def test_nothing_to_read_and_settings_that_mean_nothing(tmp_path):
+def test_nothing_to_read(tmp_path):
     with pytest.raises(InputError, match=r"nowhere\.txt: no such file.*Check data\.path"):
         TextSource(tmp_path / "nowhere.txt")
     with pytest.raises(InputError, match=r"a\.txt: no document in it.*2 blank"):
         texts(write(tmp_path / "a.txt", "\n\n"))
     with pytest.raises(InputError, match="list of paths is empty"):
         TextSource([])
-    with pytest.raises(InputError, match=r"data\.document: wanted line or file, got 'page'"):
-        TextSource(tmp_path / "a.txt", document="page")
-    with pytest.raises(InputError, match=r"data\.on_error: wanted fail or skip, got 'ignore'"):
-        TextSource(tmp_path / "a.txt", on_error="ignore")
 
 
 def test_fingerprint_follows_the_file_and_the_manifest_its_content(tmp_path):
