@@ -125,10 +125,9 @@ def tests_of_a_gpu(on_gpu: bool) -> list[Line]:
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, device="cuda")
     parser.add_argument("--runs", nargs="*", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--tests", action="store_true", help="also the tests that are marked gpu")
-    parser.add_argument("--device", default="cuda")
     return parser.parse_args(words)
 
 

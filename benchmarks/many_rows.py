@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.materials import data_module
+from benchmarks.sides import in_a_process
 from benchmarks.texts import ROOT
 from datamodules.store.token_store import StoreWriter
 from datamodules.text_rows import Triplets
@@ -122,8 +123,7 @@ def measured(folder: Path) -> dict[str, Any]:
 def report(folder: Path) -> None:
     alone = {}
     for name in ("few", "many"):
-        command = [sys.executable, "-m", "benchmarks.many_rows", "--measure", str(folder / name)]
-        alone[name] = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+        alone[name] = json.loads(" ".join(in_a_process("benchmarks.many_rows", "--measure", folder / name)))
         one = alone[name]
         print(
             f"{one['rows']:,} rows, data module: first batch after {one['first_batch_s']:.2f} s, resumed in the middle "

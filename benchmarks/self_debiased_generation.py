@@ -32,7 +32,7 @@ from transformers import (
 )
 
 from benchmarks import materials, texts
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, clock_on, median_ratio, report
+from benchmarks.sides import Line, alternate, arguments, clock_on, median_ratio, report
 from synthesis.decoding.continuations import Decoding, Prompt, Statistics
 from synthesis.decoding.generator import PRECISIONS, Generator, load_generator
 from synthesis.decoding.loop import decode
@@ -188,18 +188,16 @@ def same_texts(generator: Generator, inputs: list[str]) -> float:
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments(__doc__)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser = arguments(__doc__, rounds=1, clock=True, device=device)
     parser.add_argument("--inputs", type=int, default=24)
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--smollm2", action="store_true", help="the real model, in place of a GPT-2-shaped one")
     parser.add_argument("--rows", type=int, help="of our batches")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--shift", type=float, help="of the quotation mark's logit, where it is known already")
     parser.add_argument("--same", action="store_true", help="also count the texts that two batch sizes agree on")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args(words)
     if options.quick:
         options.inputs, options.rounds, options.layers, options.width = 2, 1, 1, 64

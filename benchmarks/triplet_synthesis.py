@@ -132,7 +132,7 @@ def ours(work: Work, statistics: Statistics, judged: bool, rows: int | None) -> 
             sample.limit = work.lengths[sample.prompt.key]  # type: ignore[index]
             return super().of(sample)
 
-    decoding.Endings = AtLength  # type: ignore[misc]
+    decoding.StopCriteria = AtLength  # type: ignore[misc]
     how = Decoding(
         max_new_tokens=STEPS, top_p=TOP_P, top_k=TOP_K, temperature=1.0, seed=42, rows=rows, token_budget=32_768
     )
@@ -280,14 +280,12 @@ def reading(rows: int) -> list[Line]:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, rounds=1, clock=True)
     parser.add_argument("--part", choices=["P10", "filter", "sentences"], default="P10")
     parser.add_argument("--sentences", type=int, default=96)
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--batch", type=int, default=32, help="of the other side, in prompts")
     parser.add_argument("--rows", type=int, help="P10: of our batches; filter, sentences: of the data")
     parser.add_argument("--workers", type=int, help="of filter; one per core where it is not said")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall", help="of P10")
     options = parser.parse_args()
     materials.hush()
     if options.part == "P10":
