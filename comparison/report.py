@@ -76,7 +76,7 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
                 tables.before_and_after(arms),
             ],
         ),
-        ("tasks", "Tasks", [tables.task_scores(arms, headline, standings), tables.subsets(arms, headline)]),
+        ("tasks", "Tasks", [tables.task_scores(arms, headline, standings)]),
         ("sweep", "Settings", [*settings_figures(arms, headline)]),
         ("training", "Training", [*training(arms)]),
         (

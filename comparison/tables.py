@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from comparison.arms import Arm, differing
 from comparison.collect import LeftOut
@@ -102,43 +101,6 @@ def task_scores(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
 def shade(value: float, column: Sequence[float]) -> float:
     low, high = min(column), max(column)
     return (value - low) / (high - low) if high > low else 0.0
-
-
-def subsets(arms: Sequence[Arm], headline: Headline) -> Table | None:
-    """Spearman's correlation of each subset of each STS task, mean over seeds; of tasks that have several."""
-    tasks = [score.split("/")[0] for score in headline.tasks]
-    columns_of = [_subsets_of(arm, tasks) for arm in arms]
-    names = list(columns_of[0])
-    if len(names) <= len(tasks) or any(list(found) != names for found in columns_of):
-        return None
-    rows = []
-    for name in names:
-        means = [float(np.mean(found[name])) for found in columns_of]
-        rows.append(
-            [
-                name,
-                *(
-                    Cell(f"{mean:.1f}", mean, "best" if mean == max(means) else "", shade=shade(mean, means))
-                    for mean in means
-                ),
-            ]
-        )
-    heads = [Column("subset"), *columns(*(arm.label for arm in arms), right=True)]
-    note = "Spearman x 100 of each subset, mean over seeds; the darker, the higher in its row."
-    return Table(heads, rows, "Subset by subset", note, "subsets", folded=True)
-
-
-def _subsets_of(arm: Arm, tasks: Sequence[str]) -> dict[str, list[float]]:
-    found = dict[str, list[float]]()
-    for run in arm.runs:
-        for task in tasks:
-            if run.items and task in run.items.cosines:
-                for subset in dict.fromkeys(run.items.subsets[task].tolist()):
-                    rows_N = run.items.subsets[task] == subset
-                    rho = stats.spearmanr(run.items.cosines[task][rows_N], run.items.gold[task][rows_N]).statistic
-                    label = task if subset == task else f"{task} {subset}"
-                    found.setdefault(label, []).append(100 * float(np.nan_to_num(rho)))
-    return found
 
 
 def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:

@@ -28,7 +28,6 @@ from cli.hydra_main import log_to_terminal
 from cli.key_docs import filled
 from cli.names import as_used
 from contracts import InputError, check_local_output
-from contracts.settings import nearest
 from datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from datamodules.sources.pydocs import PydocsSource
 from readers.archives import BadArchive, Members
@@ -66,20 +65,14 @@ def read_words(arguments: Sequence[str]) -> PrepareOptions:
     if unknown := [key for key in given if key not in KEYS]:
         raise InputError(f"there is no key {unknown[0]!r}; there are {', '.join(KEYS)}.")
     for name in names:
-        if name == "mine":
-            raise InputError("mine is a command of its own: python -m datamodules.mine --help.")
         if name not in CORPORA:
-            near = nearest(name, CORPORA, cutoff=0.4)
-            hint = f" Did you mean {near}?" if near else ""
-            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.{hint}")
+            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.")
     if not names:
         raise InputError(f"wanted the name of a corpus, got none; there are {', '.join(CORPORA)}.")
     given = KEYS | given
     for key, choices in CHOICES.items():
         if given[key].lower() not in choices:
             raise InputError(f"{key}={given[key]}: wanted {' or '.join(choices)}.")
-    if not given["output"]:
-        raise InputError("output= is empty: wanted the folder for the corpora, for instance output=corpora.")
     check_local_output("output", given["output"])
     output = Path(given["output"]).expanduser()
     any_rows, quiet = given["rows"].lower() == "any", given["quiet"].lower() == "true"

@@ -155,21 +155,12 @@ class HubSet:
         return {**self.asked, **size}
 
     def _refused(self, error: Exception) -> InputError:
-        where, said = f"data.path={self.id}", " ".join(str(error).split())
-        if type(error).__name__ == "DatasetNotFoundError":
-            return InputError(
-                f"{where}: no file or folder of this name is here (seen from {Path.cwd()}), and the hub shows no such "
-                "data set. Check the name; where the set is private, say who you are: `hf auth login`, or HF_TOKEN."
-            )
-        if not self._is_folder and not hub_answers("datasets", self.id, self.asked["revision"]):
-            return InputError(
-                f"{where}: no file or folder of this name is here (seen from {Path.cwd()}), and the hub cannot be "
-                "reached for a data set of which no copy is here. Check the network, or copy its files to this disk: "
-                "data.path=FOLDER."
-            )
+        said = " ".join(str(error).split()).rstrip(".")
+        seen = "" if self._is_folder else f"no file or folder of this name is here (seen from {Path.cwd()}), and "
         return InputError(
-            f"{where}: it cannot be read ({type(error).__name__}: {said.rstrip('.')}). Where it has several configs, "
-            "say data.name=CONFIG; else copy its files to this machine and name them: data.path=FILE_OR_FOLDER."
+            f"data.path={self.id}: {seen}it cannot be read as a data set ({type(error).__name__}: {said}). Check the "
+            "name and the network. Where it has several configs, say data.name=CONFIG; where it is private, say who "
+            "you are: `hf auth login`, or HF_TOKEN; else copy its files to this machine: data.path=FILE_OR_FOLDER."
         )
 
 

@@ -117,8 +117,6 @@ def _own(name: str, given: Mapping[str, Any], base: Path | str) -> Own:
     for one in PATHS:
         if (value := keys.get(one)) is not None:
             several = [value] if isinstance(value, str) else value
-            if not isinstance(several, list) or not all(isinstance(path, str) for path in several):
-                raise InputError(f"{one}={value}: wanted the path of a file or folder.")
             seen = [str(_seen_from(base, path, one)) for path in several]
             keys[one] = seen[0] if isinstance(value, str) else seen
     kind = keys.pop("kind", None)

@@ -13,7 +13,7 @@ from cli.targets import imported, is_allowed
 from contracts import InputError, PairTask, RetrievalTask
 from evaluation.statistics import Estimate, average
 from evaluation.task import How, Options, Task
-from evaluation.tasks.classification import Classification, Part, Recipe
+from evaluation.tasks.classification import Classification, Recipe
 from evaluation.tasks.labelled import arranged, read_label
 from evaluation.tasks.neighbours import SCORES, Neighbours
 from evaluation.tasks.paraphrase import Paraphrases
@@ -243,7 +243,7 @@ class OwnLabels(OwnTask):
             parts[part] = made._replace(sides=(Prompted(made.sides[0], self.prompt),))
         tasks = list[Task]()
         if CLASSIFIER in self.scores:
-            tasks.append(_classifier(name, list(known), parts, options))
+            tasks.append(Classification(name, Recipe(), list(known), parts, options))
         if set(self.scores) & set(SCORES):
             tasks.append(Neighbours(name, parts, self.scores, self.neighbours, options.seed))
         return tasks
@@ -258,13 +258,6 @@ def _usual_parts(rows: dict[str, list[tuple[Found, str, str]]]) -> dict[str, lis
     if set(rows) - {"dev"} != {"train", "test"}:
         raise InputError(f"wanted rows of train and test, perhaps of dev, or all of none; there are {', '.join(rows)}.")
     return {part: rows[part] for part in ("train", "dev", "test") if part in rows}
-
-
-def _classifier(name: str, classes: list[str], parts: Mapping[str, Part], options: Options) -> Task:
-    try:
-        return Classification(name, Recipe(), classes, parts, options)
-    except InputError as error:
-        raise InputError(f"{error} Without a classifier: scores: [knn, kmeans].") from error
 
 
 def prompts_of(task: OwnTriplets | OwnRetrieval, prompts: Mapping[str, str]) -> tuple[str | None, str | None]:

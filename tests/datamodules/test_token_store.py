@@ -78,9 +78,6 @@ def test_documents_are_the_ids_of_transformers_in_slices_of_one_map(corpus, toke
         assert isinstance(array.base, np.memmap)
         assert not array.flags.writeable
     assert all(np.shares_memory(ids, store.ids) for ids in texts)
-    for place in ((len(LINES), 0), (0, 1)):
-        with pytest.raises(IndexError):
-            store.text(*place)
 
 
 @pytest.mark.parametrize("max_length", [4, 7, 24, 100, 5000])
@@ -365,18 +362,6 @@ def test_opening_millions_of_rows_takes_no_time_and_no_memory_for_each(tmp_path,
     assert sequences_of(batch) == [[2, unigram.eos_token_id], [(count * 3 - 1) % 60_000, unigram.eos_token_id]]
     assert peak < 1_000_000
     assert seconds < 5
-
-
-@pytest.mark.parametrize(
-    ("ids", "lengths", "labels"),
-    [([1, 2, 3], [1, 1, 1], [0]), ([1], [1, 1], [0]), ([1, 2], [1, 1], None), ([1, 2], [1, 1], [])],
-)
-def test_a_writer_refuses_parts_of_rows(tmp_path, ids, lengths, labels):
-    with (
-        StoreWriter(tmp_path, 2, np.dtype("<u2"), labelled=True) as writer,
-        pytest.raises(ValueError, match="whole rows"),
-    ):
-        writer.write(np.array(ids), np.array(lengths), None if labels is None else np.array(labels))
 
 
 def test_word_starts_agree_with_the_offsets_of_the_tokenizer(tokenizer):
