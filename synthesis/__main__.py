@@ -79,13 +79,12 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
     from synthesis.recipe import Recipe
 
     target = cfg.recipe.get("_target_") if isinstance(cfg.get("recipe"), DictConfig) else None
-    if not isinstance(target, str) or not target.startswith("synthesis.recipes."):
-        raise InputError(
-            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME."
-        )
-    found = found_at(target)
+    found = found_at(target) if isinstance(target, str) and target.startswith("synthesis.recipes.") else None
     if not (isinstance(found, type) and issubclass(found, Recipe)):
-        raise InputError(f"recipe._target_={target}: wanted a recipe of this project. Say recipe=NAME.")
+        raise InputError(
+            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME; one "
+            "of your own begins as configs/recipe/dino_x1.yaml does."
+        )
     return found
 
 
@@ -101,11 +100,6 @@ def check_prompts(cfg: DictConfig) -> None:
 
 def write(cfg: DictConfig, afterwards: Afterwards) -> int:
     """Call the recipe's verbs."""
-    if "_target_" not in cfg.recipe:
-        raise InputError(
-            f"recipe={cfg.recipe.name}: its file names no class of recipes. One of your own begins as "
-            "configs/recipe/dino_x1.yaml does; or give its task as spec=FILE."
-        )
     kind = kind_of(cfg)
     check_prompts(cfg)
     recipe = settings(kind, cfg, besides=Afterwards._fields)

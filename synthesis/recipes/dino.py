@@ -95,14 +95,10 @@ class Dino(ModelRecipe):
     def plan(self) -> None:
         self.tasks = choose_tasks(self.recipe, self.spec)
         self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
-        if self.tasks.x1 is not None and self.input is not None:
+        if self.tasks.x1 is not None and (self.input is not None or self.input_sample is not None):
             raise InputError(
-                f"input={self.input}: first sentences are written here, not read. Leave input out, or take "
-                "recipe=dino_x2, which writes second sentences for them."
-            )
-        if self.tasks.x1 is not None and self.input_sample is not None:
-            raise InputError(
-                f"input_sample={self.input_sample}: first sentences are written here, not read; num_x1 says how many."
+                f"input={self.input}, input_sample={self.input_sample}: first sentences are written here, not read; "
+                "num_x1 says how many. Leave both out, or take recipe=dino_x2, which writes second sentences for them."
             )
         if self.tasks.x1 is None:
             self.require(

@@ -104,7 +104,6 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
         ) from None
     key, allowed = found["key"], found["labels"]
     counts: dict[tuple[str, str], int] = {}
-    seen: set[str] = set()
     unlabelled = 0
     for line, row in _rows(sheet):
         where = f"annotations={sheet}, row {line}"
@@ -112,9 +111,6 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
             raise InputError(
                 f"{where}: there is no item with the id {row['id']!r} in {KEY}. Use the sheet as it was written."
             )
-        if row["id"] in seen:
-            raise InputError(f"{where}: the id {row['id']} stands there twice. Keep one of the rows.")
-        seen.add(row["id"])
         if not (given := row["label"].strip()):
             unlabelled += 1
             continue
