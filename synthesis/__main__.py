@@ -115,12 +115,12 @@ def write(cfg: DictConfig, afterwards: Afterwards) -> int:
         )
     recipe.plan()
     afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
-    with _nothing_left_of_a_claim(recipe.folder), recipe.claimed(alone=ranks.world == 1) as ended:
+    with _nothing_left_of_a_claim(recipe.folder):
         if from_rank_zero(lambda writer: [claim(recipe, writer)])[0]:
             log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
             return 0
         if recipe.processes > 1 and ranks.world == 1:
-            return ended(run_ranks("synthesis", recipe.processes, once=("overwrite", *Afterwards._fields)))
+            return run_ranks("synthesis", recipe.processes, once=("overwrite", *Afterwards._fields))
         if works_for_another():
             work_for(recipe.folder / LOCK)
         with Heartbeat(recipe.home, *ranks) as heart:

@@ -9,7 +9,6 @@ import logging
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -80,10 +79,6 @@ class Recipe(Bounded, ABC):
         Raises:
             InputError: the folder is another data set's.
         """
-
-    def claimed(self, *, alone: bool) -> AbstractContextManager[Callable[[int], int]]:
-        """Around all that follows; it is told by which exit status the processes ended that were started in there."""
-        return nullcontext(lambda status: status)
 
     def write(self, ranks: Ranks, watch: WaitCallback) -> None:
         """Write what is missing, as this process among all. ``watch`` raises when one that is waited for is lost."""

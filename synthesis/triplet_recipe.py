@@ -9,8 +9,7 @@ import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
@@ -88,9 +87,6 @@ class TripletRecipe(ModelRecipe):
 
     def claim(self, writer: bool) -> bool:
         return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite, writer=writer)
-
-    def claimed(self, *, alone: bool) -> AbstractContextManager[Callable[[int], int]]:
-        return free_again(self.folder, overwrite=self.overwrite, alone=alone)
 
     @property
     def judged(self) -> bool:
@@ -327,9 +323,6 @@ def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
     }
 
 
-FAILURE_STATUSES = (1, 2)  # exit statuses of what was wrong, and not interrupted
-
-
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool, writer: bool) -> bool:
     """Whether all is there already, what the triplets were taken from too, unless that was thrown away.
 
@@ -350,26 +343,3 @@ def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, ove
     if writer and not finished:  # cut short now, the folder says already what it will be
         store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
     return finished
-
-
-@contextlib.contextmanager
-def free_again(folder: Path, *, overwrite: bool, alone: bool) -> Iterator[Callable[[int], int]]:
-    """Inside, a folder that was nobody's is claimed. Where wrong input ends that before the first shard, it is nobody's
-    again: the corrected command, whose identity is another, need not throw anything away.
-
-    Processes that were started in there say how they ended: it is given the exit status, and gives it back. ``alone``:
-    no others are at work there.
-    """
-    free = alone and (overwrite or not (folder / MANIFEST).is_file())
-
-    def ended(status: int) -> int:
-        if free and status in FAILURE_STATUSES and folder.is_dir() and not any((folder / SCORED).glob("shard-*")):
-            for place in (folder / SCORED, folder):  # what was prepared stays: it knows what it was prepared from
-                (place / MANIFEST).unlink(missing_ok=True)
-        return status
-
-    try:
-        yield ended
-    except InputError:
-        ended(2)
-        raise

@@ -276,6 +276,24 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return found
 
 
+def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
+    """Read the manifest of a finished data set, which another recipe goes on from; ``writer`` is what writes this kind.
+
+    Raises:
+        InputError: it is none, or is not finished.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except InputError as error:
+        message = str(error).replace("output=", "input=", 1)
+        raise InputError(f"{message} This recipe reads what {writer} wrote.") from None
+    if (found := manifest["identity"].get("kind")) != kind:
+        raise InputError(f"input={folder}: wanted the output of {writer}; this is a data set of kind {found}.")
+    if not manifest["complete"]:
+        raise InputError(f"input={folder}: it is not finished. Finish it first: the command that began it goes on.")
+    return manifest
+
+
 def total(records: Sequence[ShardRecord]) -> dict[str, Any]:
     """Counts over shards, by label and together."""
     labels: dict[str, LabelCounts] = {}

@@ -10,7 +10,6 @@ import pytest
 from transformers import T5EncoderModel
 
 from contracts import InputError
-from synthesis.triplet_recipe import free_again
 from tests.synthesis.commands import here, rows_of
 from tests.synthesis.toy_t5 import WORDS, config_of, save, tokenizer
 
@@ -111,7 +110,7 @@ def test_a_parquet_file_that_holds_no_texts_is_named(place, tmp_path, table, say
         here(*words_for(place, tmp_path / "out", f"input={path}"))
 
 
-def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path):
+def test_wrong_input_leaves_the_folder_to_a_command_that_overwrites(place, tmp_path):
     T5EncoderModel(config_of("t5", len(tokenizer()))[1]).save_pretrained(tmp_path / "encoder")
     tokenizer().save_pretrained(tmp_path / "encoder")
     latin = tmp_path / "latin.txt"
@@ -123,20 +122,11 @@ def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path)
         (f"sentences.without={latin}", "sentences.without=.*latin.txt:1: wanted UTF-8"),
     ):
         with pytest.raises(InputError, match=says):
-            here(*words_for(place, output, word))
-    here(*words_for(place, output))
+            here(*words_for(place, output, word, "overwrite=true"))
+    here(*words_for(place, output, "overwrite=true"))
     assert len(rows_of(output / "scored")) == 12
     with pytest.raises(InputError, match=r"min_words is 99, there it was 8"):  # now it holds something
         here(*words_for(place, output, "sentences.min_words=99"))
-
-
-def test_a_folder_that_holds_something_stays_somebodys(whole):
-    before = (whole / "manifest.json").read_bytes()
-    with pytest.raises(InputError), free_again(whole, overwrite=False, alone=True):
-        raise InputError("wrong")
-    with pytest.raises(InputError), free_again(whole, overwrite=True, alone=True):  # shards are there
-        raise InputError("wrong")
-    assert (whole / "manifest.json").read_bytes() == before
 
 
 def test_a_scored_shard_that_is_lost_is_told_and_written_again(place, tmp_path):
@@ -170,9 +160,9 @@ def test_a_scored_shard_that_is_lost_is_told_and_written_again(place, tmp_path):
         (["input=3"], "wanted a text or a list"),
         (["recipe=gense_retrieval", "+bm25.tip=1"], r"bm25\.tip: there is no such key. The nearest is bm25\.top"),
         (["recipe=gense_retrieval", "generator=/no/such/folder"], r"generator=/no/such/folder could not be loaded"),
-        (["recipe=gense_filter", "input={file}"], "wanted the output folder of recipe=gense, got a file"),
-        (["recipe=gense_filter", "input=[a,b]"], "wanted one output folder of recipe=gense"),
-        (["recipe=gense_dino", "input={file}"], "wanted the output folder of recipe=dino_x2"),
+        (["recipe=gense_filter", "input={file}"], "reads what recipe=gense wrote|wanted the JSON of a synthesis"),
+        (["recipe=gense_filter", "input=[a,b]"], "reads what recipe=gense wrote"),
+        (["recipe=gense_dino", "input={file}"], "reads what recipe=dino_x2 wrote"),
     ],
 )
 def test_bad_input_is_one_sentence_and_claims_no_folder(place, tmp_path, words, says):
