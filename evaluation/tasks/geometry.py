@@ -51,8 +51,6 @@ class Geometry:
                 f"task {name}: no pair of {pairs.name} is rated above {threshold:g}; set alignment_above lower."
             )
         self.distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
-        if len(self.distinct) < 2:
-            raise InputError(f"task {name}: {pairs.name} holds one text only; wanted at least two that differ.")
 
     def texts(self) -> Iterator[Sequence[str]]:
         yield self.distinct

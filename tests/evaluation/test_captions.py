@@ -280,7 +280,6 @@ def test_order_of_rows_does_not_matter_between_images(coco):
         ({"tensor": torch.zeros(24, 6, dtype=torch.float16)}, "F16 of shape"),
         ({"tensor": torch.zeros(24)}, r"F32 of shape \(24,\)"),
         ({"tensor": torch.zeros(24, 6), "name": "pictures"}, "images"),
-        ({"tensor": torch.zeros(24, 5)}, "6, 5 and 6 wide"),
         ({"table": "image\tcaption\n"}, r"wanted 'images' of shape \(0, width\)"),
         ({"table": "image\tcaption\n" + "0\tone\n" * 4}, "image 0 has 4 captions; wanted 5"),
         ({"table": "image\tcaption\n" + "0\tone\n" * 6}, "image 0 has 6 captions; wanted 5"),
@@ -307,9 +306,6 @@ def test_files_that_are_absent_cut_short_or_too_small(coco):
     path.unlink()
     with pytest.raises(InputError, match=r"test.safetensors: .*No such file"):
         read(coco)
-    write_split(coco, "test", 26)
-    with pytest.raises(InputError, match="more than 400 captions to train on"):
-        read(coco, SMALL._replace(batch=400))
 
 
 def test_the_catalogued_task_wants_the_official_sizes(coco):
