@@ -3,22 +3,23 @@
 GenSE's checkpoints were selected by accuracy - 10 x perplexity, the accuracy in percent.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import Changes, HeldOutTexts, ItemScores, Writer
+from contracts import HeldOutTexts, Writer
+from evaluation.scorer import Scorer
 from evaluation.statistics import Estimate, Scores, mean, ratio_of_sums
 from evaluation.suite import items_of
 
 PERPLEXITY_WEIGHT = 10.0
 
 
-class GeneratorDev:
-    """The `Scorer` of a model that has no vectors, with one task."""
+class GeneratorDev(Scorer):
+    """Of a model that has no vectors, with one task, whose texts are held out from the training data already."""
 
     name = "generator-dev"
 
@@ -39,19 +40,6 @@ class GeneratorDev:
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/{metric}" for metric in ("accuracy", "perplexity", "selection")]
-
-    def sentences(self) -> dict[str, list[str]]:
-        """Its texts are held out from the training data already."""
-        return {}
-
-    def baselines(self) -> dict[str, float]:
-        return {}
-
-    def with_baselines(self, items: ItemScores) -> ItemScores:
-        return items
-
-    def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        return {}
 
 
 def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:

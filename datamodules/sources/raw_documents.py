@@ -3,9 +3,10 @@
 A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from contracts import InputError, RetrievalTask
 from datamodules.sources.hub_datasets import (
@@ -40,28 +41,28 @@ class Document(NamedTuple):
         return [one._replace(headings=(self.title, *one.headings)) for one in found] if self.title else found
 
 
-class DocumentSource(Protocol):
+class DocumentSource(ABC):
     """What the token store asks of a source."""
 
+    @abstractmethod
     def documents(self) -> Iterator[Document]:
         """The documents in a fixed order; blank ones are left out and counted."""
-        ...
 
     def texts(self) -> Iterator[str]:
         """The texts alone, e.g. to train a tokenizer."""
-        ...
+        return (document.text for document in self.documents())
 
+    @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
         """What names the content without reading it: paths, sizes, times; JSON types only."""
-        ...
 
+    @abstractmethod
     def manifest(self) -> dict[str, Any]:
         """Provenance with sha256, counts of the last reading; may read the files: call once, after `documents`."""
-        ...
 
     def held_out(self) -> list[RetrievalTask]:
-        """Tasks made of documents that `documents` never yields; mostly empty."""
-        ...
+        """Tasks made of documents that `documents` never yields."""
+        return []
 
 
 class RowFilter:
@@ -133,7 +134,7 @@ class RowFilter:
         return {"other_splits": self.other_splits, "skipped": self.skipped, "skipped_where": self.skipped_where}
 
 
-class TextSource:
+class TextSource(DocumentSource):
     """Documents in files of every kind, in folders of them, in data sets of the hub, or in several of these.
 
     They stand under the name ``column``. A .txt file is a document per line, in a folder a document per file;
@@ -173,9 +174,6 @@ class TextSource:
     def places(self) -> list[Path | HubSet]:
         return [file if isinstance(file, HubSet) else file.path for file in self.files]
 
-    def texts(self) -> Iterator[str]:
-        return (document.text for document in self.documents())
-
     def fingerprint(self) -> dict[str, Any]:
         return {
             "kind": "text",
@@ -200,9 +198,6 @@ class TextSource:
             "blank": self.tally.left_out.get("blank", 0),
             **self.tally.counts(),
         }
-
-    def held_out(self) -> list[RetrievalTask]:
-        return []
 
 
 def _as_one(lines: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
