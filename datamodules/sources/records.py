@@ -170,7 +170,9 @@ class RecordSource:
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
             wanted = self.kind.columns[0]
-            some = ",".join(first.values) if len(first.values) == len(wanted) else "..."
+            some = (
+                ",".join(name[:LONGEST_QUOTE] for name in first.values) if len(first.values) == len(wanted) else "..."
+            )
             order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
             mend = f"Name those of the texts{order}: data.columns=[{some}]; inside of another: OUTER.INNER"
             if names is not None:

@@ -259,7 +259,7 @@ BAD = [
     ({"m": {"path": "{file}", "colums": ["a"]}}, [ROWS], "The nearest is pairs.columns"),
     ({"m": {"path": "{file}", "columns": ["a", "b"]}}, [ROWS], "wanted 3 different names"),
     ({"m": {"path": "{file}", "kind": "pears"}}, [ROWS], "pairs, labelled, retrieval"),
-    ({"m": {"path": 3}}, [ROWS], "wanted the path"),
+    ({"m": {"path": 3}}, [ROWS], "no such file"),
     ({"a/b": {"path": "{file}"}}, [ROWS], "cannot name a task"),
     ({"sts12": {"path": "{file}"}}, [ROWS], "published task"),
     (["{file}", "{file}"], [ROWS], "two tasks are called rows"),
@@ -269,7 +269,7 @@ BAD = [
     ("{file}", [ROWS, {**ROWS, "sentence2": " "}], "rows.jsonl:2: sentence2 is empty"),
     ("{file}", [ROWS, {"sentence1": "a"}], "rows.jsonl:2: wanted the columns sentence1, sentence2, score"),
     ({"m": {"path": "{file}", "split": "dev"}}, [{**ROWS, "split": "test"}], "no row of split dev; there are test"),
-    ("{file}", [{"text": "a", "label": 1}, {"text": "b", "label": 2}], "scores: [knn, kmeans]"),
+    ("{file}", [{"text": "a", "label": 1}, {"text": "b", "label": 2}], "wanted at least 7 of each"),
     ({"m": {"path": "{file}", "metrics": ["ndcg"]}}, [{"query": "a", "document": "b"}], "'ndcg' is none"),
     ({"m": {"path": "{file}", "kind": "retrieval", "corpus": "{file}"}}, [ROWS], "queries is not there"),
 ]
