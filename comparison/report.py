@@ -26,7 +26,6 @@ from storage.atomic import write_whole
 
 TITLE = "Objectives head to head"
 HERE = Path(__file__).parent
-MOST_ROWS = 500  # of a table on a page; the numbers have all
 
 
 class Comparison(NamedTuple):
@@ -112,7 +111,7 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command:
     when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
     html = page.page(
         TITLE,
-        [_of_page(section) for section in whole],
+        whole,
         [*lead(one), when],
         drawn=drawn,
         style=(HERE / "explore.css").read_text(encoding="utf-8"),
@@ -141,18 +140,6 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
         scripts.append((HERE / "explore.js").read_text(encoding="utf-8"))
         data["explorer"] = explorer(one.probes, shown_of(one.probes))
     return {"scripts": scripts, "data": data}
-
-
-def _of_page(section: Section) -> Section:
-    """Of very long tables the beginning."""
-
-    def cut(part: Any) -> Any:
-        if not isinstance(part, Table) or len(part.rows) <= MOST_ROWS:
-            return part
-        note = f"The first {MOST_ROWS} of {len(part.rows)} rows; {NUMBERS} has all. {part.note}"
-        return part._replace(rows=part.rows[:MOST_ROWS], note=note)
-
-    return section._replace(parts=[cut(part) for part in section.parts])
 
 
 def _of_markdown(section: Section) -> Section:
