@@ -282,7 +282,7 @@ def _read_split(root: Path, split: str) -> Captioned:
             raise InputError(f"{where}: image is {image!r}; wanted the row of its vector, counted from 0. Correct it.")
         of_image.setdefault(int(image), []).append(read_text(where, "caption", caption) + " .")
     for image in range(max(of_image, default=-1) + 1):
-        if (found := len(of_image.get(image, ()))) != CAPTIONS:
+        if (found := len(of_image.get(image, []))) != CAPTIONS:
             raise InputError(
                 f"{path}: image {image} has {found} captions; wanted {CAPTIONS} of each image, the first five where "
                 "there are more. Correct the table."

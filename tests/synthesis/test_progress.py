@@ -1,7 +1,6 @@
 """What is said while a synthesis runs, with a clock of the test's own; and what a process does whose fellows die."""
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -13,9 +12,9 @@ import pytest
 from cli.child_processes import run_ranks
 from cli.process_group import Ranks
 from synthesis.decoding.continuations import Continuation
-from synthesis.shards import heartbeat, progress
+from synthesis.shards import heartbeat
 from synthesis.shards.heartbeat import Heartbeat
-from synthesis.shards.progress import ProgressBar, ProgressLog, choose_progress
+from synthesis.shards.progress import StageProgress, choose_progress
 from synthesis.shards.stage import ProgressListener
 from synthesis.shards.store import SynthesisFailed
 
@@ -33,57 +32,22 @@ def run(shown, clock, answers, groups):
     shown.end()
 
 
-@pytest.fixture
-def clock(monkeypatch):
+def test_a_line_has_rates_yields_and_the_time_that_is_left(monkeypatch, caplog):
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now)
-    return clock
-
-
-def test_a_line_has_rates_yields_and_the_time_that_is_left(clock, caplog):
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     caplog.set_level("INFO")
-    run(ProgressLog(Ranks()), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 100)
-    assert [record.getMessage() for record in caplog.records] == []  # 1 % at a time: minutes have not passed
-    run(ProgressLog(Ranks(1, 4)), clock, [(25, "1", "good", 10), (25, "0", "", 30)], 8)
+    run(StageProgress(Ranks(0, 4)), clock, [(40, "1", "good", 10), (0.1, "1", "good", 10), (40, "0", "", 30)], 12)
     assert [record.getMessage() for record in caplog.records] == [
-        "sts-x2 (process 1 of 4: its own part): 12 %, 1 of 8 prompts, 0.0 accepted/s, 0 tokens/s, yield 1:100%, "
-        "time left 02:55",
-        "sts-x2 (process 1 of 4: its own part): 25 %, 2 of 8 prompts, 0.0 accepted/s, 1 tokens/s, yield 1:100% 0:0%, "
-        "time left 02:30",
+        "sts-x2 (process 0 of 4: its own part): 1 of 12 prompts, 0.0 accepted/s, 0 tokens/s, yield 1:100%, "
+        "0 a second, 0:07:20 left",
+        "sts-x2 (process 0 of 4: its own part): 3 of 12 prompts, 0.0 accepted/s, 1 tokens/s, yield 1:100% 0:0%, "
+        "0 a second, 0:04:00 left",
     ]
 
 
-def test_lines_are_few_when_it_is_fast_and_come_still_when_it_is_slow(clock, caplog):
-    caplog.set_level("INFO")
-    run(ProgressLog(Ranks()), clock, [(0.01, "1", "good", 10)] * 1_000, 1_000)
-    assert caplog.records == []
-    run(ProgressLog(Ranks()), clock, [(1, "1", "good", 10)] * 1_000, 1_000)
-    shares = [int(re.search(r"(\d+) %", record.getMessage())[1]) for record in caplog.records]
-    assert shares == list(range(5, 105, 5))
-    caplog.clear()
-    run(ProgressLog(Ranks()), clock, [(60, "1", "good", 10)] * 15, 100_000)
-    assert len(caplog.records) == 3, "every five minutes"
-
-
-def test_a_bar_needs_a_terminal_and_somebody_to_look_at_it(monkeypatch):
-    for terminal, quiet, rank, wanted in (
-        (True, False, 0, ProgressBar),
-        (False, False, 0, ProgressLog),
-        (True, True, 0, ProgressListener),
-        (False, False, 1, ProgressListener),
-    ):
-        monkeypatch.setattr(progress.sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+def test_the_first_process_speaks_for_all():
+    for quiet, rank, wanted in ((False, 0, StageProgress), (True, 0, ProgressListener), (False, 1, ProgressListener)):
         assert type(choose_progress(Ranks(rank, 2), quiet=quiet)) is wanted
-
-
-def test_a_bar_that_is_closed_shows_all_that_was_done(clock, monkeypatch, capsys):
-    for name in ("COLUMNS", "LINES"):  # a bar is cut at the width of its terminal
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(progress.time, "monotonic", iter(1000 + place / 100 for place in range(100)).__next__)
-    run(ProgressBar(), clock, [(0, "1", "good", 10), (0, "1", "good", 10), (0, "0", "", 30)], 3)
-    last = capsys.readouterr().err.split("\r")[-1]
-    assert "3/3" in last
-    assert "yield 1:100% 0:0%" in last
 
 
 def test_processes_end_with_the_one_that_started_them(tmp_path, monkeypatch):
