@@ -281,13 +281,13 @@ def _read_split(root: Path, split: str) -> Captioned:
         if not (image.isascii() and image.isdigit()):
             raise InputError(f"{where}: image is {image!r}; wanted the row of its vector, counted from 0. Correct it.")
         of_image.setdefault(int(image), []).append(read_text(where, "caption", caption) + " .")
-    for image in range(max(of_image, default=-1) + 1):
-        if (found := len(of_image.get(image, []))) != CAPTIONS:
+    for number in range(max(of_image, default=-1) + 1):
+        if (found := len(of_image.get(number, []))) != CAPTIONS:
             raise InputError(
-                f"{path}: image {image} has {found} captions; wanted {CAPTIONS} of each image, the first five where "
+                f"{path}: image {number} has {found} captions; wanted {CAPTIONS} of each image, the first five where "
                 "there are more. Correct the table."
             )
-    captions = [caption for image in sorted(of_image) for caption in of_image[image]]
+    captions = [caption for number in sorted(of_image) for caption in of_image[number]]
     return Captioned(f"coco {split}", root / f"COCO/{split}.safetensors", captions)
 
 
