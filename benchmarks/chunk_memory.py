@@ -57,7 +57,7 @@ def make_step(number: int, budget: int | None) -> Callable[[], None]:
 
 
 def peak_bytes(number: int, budget: int | None) -> int:
-    """Of a new process that trains two steps."""
+    """Return the peak memory of a new process that trains two steps."""
     return int(in_a_process("benchmarks.chunk_memory", "--grow", number, budget or 0)[-1])
 
 

@@ -53,14 +53,14 @@ class Marks(pl.Callback):
 
 
 class NothingSaved(RunCheckpoints):
-    """All its work at every step but the files."""
+    """Checkpoints that do all their work at every step but write no files."""
 
     def _save(self, trainer: pl.Trainer, last: bool, best: bool) -> None:
         return
 
 
 def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback, device: str = "cpu") -> pl.Trainer:
-    """What train.py makes of its defaults, without scores and files."""
+    """Return the trainer that train.py makes of its defaults, without scores and files."""
     saving = NothingSaved(folder, every_n_steps=None, every_n_minutes=None, monitor=None, mode="max", patience=None)
     return pl.Trainer(
         accelerator="cpu" if device == "cpu" else "gpu",
@@ -88,7 +88,7 @@ def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
 
 
 def bare(work: Work) -> tuple[float, dict[str, Tensor]]:
-    """The same, and nothing else."""
+    """Return the same of the bare loop."""
     work.data.trainer = None  # or the loader would go on where the trainer stopped
     times, weights = bare_loop.train(
         work.backbone,

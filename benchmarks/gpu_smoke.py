@@ -98,7 +98,7 @@ def run(name: str, folder: Path, steps: int, on_gpu: bool) -> list[Line]:
 
 
 def exported(folder: Path, on_gpu: bool) -> float:
-    """Of unit vectors: the checkpoint on the device, the export by sentence-transformers on the CPU."""
+    """Return the largest difference of unit vectors: the checkpoint on the device, its export on the CPU."""
     from sentence_transformers import SentenceTransformer
 
     sentences = texts.sentences(64)
@@ -110,7 +110,7 @@ def exported(folder: Path, on_gpu: bool) -> float:
 
 
 def tests_of_a_gpu(on_gpu: bool) -> list[Line]:
-    """How many of them passed; an error where one did not."""
+    """Run the tests marked gpu, and return how many passed; an error where a test failed."""
     files = [str(path) for path in (texts.ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text("utf-8")]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "--no-header", "-p", "no:cacheprovider", *files]
     command += [] if on_gpu else ["--collect-only"]

@@ -201,7 +201,7 @@ def _measured(options: argparse.Namespace, folder: Path) -> list[Line]:
 
 
 class NotThere(Exception):
-    """What was to be measured is not built."""
+    """The thing to be measured does not exist."""
 
 
 def main() -> None:

@@ -149,7 +149,7 @@ def grown(folder: Path, what: str, precision: str) -> tuple[int, int]:
 
 
 def grow(folder: Path, what: str, precision: str) -> None:
-    """What that process does. ``what``: full, or how frozen weights are held."""
+    """Train in that process, and print its peak and checkpoint. ``what``: full, or how frozen weights are held."""
     data, _ = prepare("contrastive", folder / "backbone", folder, 4_096, LONGEST)
     idle = resident("VmRSS")
     keys = {} if what == "full" else {"lora": LORA, "frozen_weights": what}

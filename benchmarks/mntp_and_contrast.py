@@ -31,7 +31,7 @@ FIRST, SECOND = ({"contrastive_weight": 0.0, "mlm_weight": 1.0}, {"contrastive_w
 
 
 def seconds(work: Work, weights: dict[str, Tensor], loss: dict[str, float]) -> tuple[float, dict[str, Tensor]]:
-    """Of the timed steps of a run that starts from the weights, and those it led to."""
+    """Return the seconds of the timed steps of a run that starts from the weights, and its final weights."""
     marks = Marks(work.clock)
     model = materials.objective("declutr", work.backbone, **SETTINGS, **loss)
     model.encoder.trunk.load_state_dict(weights or model.encoder.trunk.state_dict())

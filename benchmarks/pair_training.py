@@ -139,7 +139,7 @@ def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
 
 
 def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
-    """The same, by SentenceTransformerTrainer."""
+    """Return the same of SentenceTransformerTrainer."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
 

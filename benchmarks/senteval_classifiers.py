@@ -58,7 +58,7 @@ def vectors(task: Classification, folder: Path) -> Pool:
 
 
 def reference(task: Classification, pool: Pool, outer: int) -> Result:
-    """One classifier at a time; ``outer`` of the outer folds."""
+    """Train one classifier at a time, those of ``outer`` of the outer folds."""
     parts = []
     for part in task.parts.values():
         sides = [[text or "." for text in side] for side in part.sides]

@@ -86,7 +86,7 @@ def in_a_process(module: str, *words: object) -> list[str]:
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """What each side returned in each round; the sides take turns."""
+    """Return the results of each side in each round; the sides take turns."""
     measured: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
@@ -95,7 +95,7 @@ def alternate(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str
 
 
 def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    """Of the rounds' ratios: a slow moment of the machine that both sides of a round share cancels."""
+    """Return the median of the rounds' ratios: a slow moment of the machine that both sides share cancels."""
     return statistics.median(a / b for a, b in zip(over, under, strict=True))
 
 
@@ -122,7 +122,7 @@ def report(title: str, lines: Sequence[Line], output: Path | None) -> None:
 
 
 def _machine() -> str:
-    """What the figures depend on, as far as this process used torch at all."""
+    """Describe the machine; torch only where this process has used it."""
     torch = sys.modules.get("torch")
     cores = f"{os.cpu_count()} cores"
     return f"{cores}, torch {torch.__version__}, {torch.get_num_threads()} threads" if torch else cores

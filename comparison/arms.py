@@ -69,7 +69,7 @@ def label_of(run: Run) -> str | None:
 
 
 def recipe_key(run: Run) -> str:
-    """The same for runs that differ in their seed, and in what does not change the result."""
+    """Return a key that is equal for runs which differ only in their seed, or in keys that change no result."""
     return json.dumps([label_of(run), run.results["objective"], settings_of(run)], sort_keys=True, default=str)
 
 
@@ -94,8 +94,8 @@ def differing(arms: Sequence[Arm]) -> list[str]:
 
 
 def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
-    """The same without those that follow from another by interpolation (``data.batch_size`` from ``batch_size``);
-    ``by_name``: where that one has the same name.
+    """Return the differing settings without those that follow from another by interpolation (``data.batch_size`` from
+    ``batch_size``); with ``by_name`` only where both have the same name.
     """
     chosen = dict[tuple[str, str], str]()
     for key in sorted(differing(arms), key=lambda key: (key.count("."), key)):

@@ -36,14 +36,14 @@ class Run(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """What was named as a run and is none, and why."""
+    """A path that was named as a run and is none, and why."""
 
     path: Path
     reason: str
 
 
 def collect(patterns: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
-    """All runs that the patterns name: folders, FILE.json, globs, folders of run folders.
+    """Read all runs that the patterns name: folders, FILE.json, globs, folders of run folders.
 
     Raises:
         InputError: a pattern matches nothing, or no run can be read.

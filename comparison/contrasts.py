@@ -123,7 +123,7 @@ def replicates_of(arm: Arm, headline: Headline, score: str) -> np.ndarray | None
 
 
 def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
-    """Of the headline first, then of each task; Holm's families are the two of them."""
+    """Compare all pairs of arms by the headline, then by each task; Holm's correction is over each of the two."""
     pairs = list(combinations(range(len(arms)), 2))
     if not pairs:
         return []
@@ -240,7 +240,7 @@ def _of_all(found: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
 
 
 def ranking(arms: Sequence[Arm], headline: Headline, found: Sequence[Contrast]) -> list[Standing]:
-    """By the mean over seeds; arms that cannot be told apart share a range of ranks."""
+    """Rank the arms by the mean over seeds; arms that cannot be told apart share a range of ranks."""
     means = [spread(values_of(arm, headline, headline.name)).mean for arm in arms]
     better, worse = [0] * len(arms), [0] * len(arms)
     for one in found:

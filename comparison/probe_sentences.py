@@ -15,7 +15,7 @@ MOST_SENTENCES = 1000  # of a page
 
 
 class Probe(NamedTuple):
-    """Of one run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
+    """Vectors of sentences under a run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
 
     arm: Arm
     sentences: list[str]
@@ -79,7 +79,7 @@ def shown_of(probes: Sequence[Probe]) -> list[int]:
 
 
 def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
-    """What a page's script needs: sentences, and for each arm the nearest of each among them, with cosines x 100."""
+    """Return the data of the page's script: sentences, and for each arm their nearest neighbours with cosines x 100."""
     arms = list[dict[str, Any]]()
     for probe in probes:
         cosines = probe.units[shown] @ probe.units[shown].T
@@ -91,7 +91,7 @@ def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
 
 
 def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
-    """Of sentences taken evenly from the list."""
+    """Return the table of nearest neighbours of some sentences, taken evenly from the list."""
     if not probes or not wanted or len(probes[0].sentences) < 2:
         return None
     sentences, rows = probes[0].sentences, list[list[Cell | str | None]]()

@@ -131,7 +131,7 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command:
 
 
 def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
-    """What answers more than a hover, and its data."""
+    """Return the scripts of a page, and their data."""
     scripts, data = list[str](), dict[str, Any]()
     if "training-score" in figures:
         scripts.append(curves.script())
@@ -143,7 +143,7 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
 
 
 def _of_markdown(section: Section) -> Section:
-    """Of the configs only what differs."""
+    """Return the section without the settings that all arms share."""
     kept = [part for part in section.parts if not (isinstance(part, Table) and part.name == "configs-shared")]
     return section._replace(parts=kept)
 

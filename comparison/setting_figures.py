@@ -236,7 +236,7 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Of a list or a mapping its words."""
+    """Return the value, or the text of a list or mapping."""
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 

@@ -163,5 +163,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def generator(key: str) -> np.random.Generator:
-    """The same for the same words, on any machine."""
+    """Return a generator that is the same for the same words, on any machine."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))

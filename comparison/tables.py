@@ -135,7 +135,7 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
 
 
 def before_and_after(arms: Sequence[Arm]) -> Table | None:
-    """What each run has said of the encoder that it began from; of runs that were scored before training."""
+    """Return the table of the verdicts of runs that were scored before training."""
     judged = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
     if not judged:
         return None
@@ -197,7 +197,7 @@ def conclusions(
 
 
 def _facts(arms: Sequence[Arm], headline: Headline, one: Contrast, upper: int, lower: int) -> str:
-    """What is behind a difference: its interval, p, and what seeds have to say."""
+    """Return the evidence for a difference: its interval, p values, and the spread over seeds."""
     sign = 1 if one.first == upper else -1
     bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
     facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []

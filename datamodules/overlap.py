@@ -24,7 +24,7 @@ class Overlap(NamedTuple):
 
 
 def together(several: Sequence[Overlap]) -> Overlap:
-    """Of the same sentences with several data sets."""
+    """Unite the overlaps of the same sentences with several data sets."""
     return Overlap(*(set.union(*places) for places in zip(*several, strict=True)))
 
 

@@ -50,7 +50,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def source(self) -> RowSource:
-        """What is tokenised."""
+        """Return the rows to tokenise."""
 
     @abstractmethod
     def reading(self, tokenizer: Any) -> Reading:
@@ -101,7 +101,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     @property
     def num_examples(self) -> int:
-        """Those that are drawn from."""
+        """The number of examples to draw from."""
         return len(self.subset)
 
     @property

@@ -107,7 +107,7 @@ def own_of(cfg: DictConfig) -> "list[Own]":
 
 
 def check_mteb(action: str, suites: Sequence[str]) -> None:
-    """It is alone, on one process, and keeps its own data."""
+    """Check that suite=mteb stands alone, in one process, and only scores."""
     if len(suites) > 1:
         others = ",".join(map(str, suites))
         raise InputError(f"suite=[{others}]: mteb stands alone. Say suite=mteb in a command of its own.")
@@ -121,7 +121,7 @@ def check_mteb(action: str, suites: Sequence[str]) -> None:
 
 
 def score_by_mteb(cfg: DictConfig) -> int:
-    """The same with the official library's tasks; one process, no intervals."""
+    """Score the mteb library's tasks, in one process and without intervals."""
     from encoders.loading.sentence_transformers_folder import named_prompts
     from evaluation.catalogue import Chosen
     from evaluation.mteb_suite import check_data, choose_tasks, run_tasks

@@ -19,7 +19,7 @@ PERPLEXITY_WEIGHT = 10.0
 
 
 class GeneratorDev(Scorer):
-    """Of a model that has no vectors, with one task, whose texts are held out from the training data already."""
+    """The scorer of a model without vectors. Its one task is of texts held out from the training data already."""
 
     name = "generator-dev"
 
@@ -33,7 +33,7 @@ class GeneratorDev(Scorer):
         return 1
 
     def score(self, module: Writer, *, intervals: bool, **_: Any) -> Scores:
-        """Of a `Writer`; the very same scores on every rank, all of which must call it."""
+        """Score a `Writer`. All ranks must call this, and get the very same scores."""
         found = estimates(module.held_out_texts(), self.name if intervals else None)
         scores = dict(zip(self.score_names(), found, strict=True))
         return Scores.of(scores, items=items_of([], {}, scores) if intervals else None)
@@ -56,7 +56,7 @@ def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate,
 
 
 def _combined(function: Callable[..., Tensor], *parts: Estimate) -> Estimate:
-    """Of values, and of their replicates, which are of independent resamples."""
+    """Apply the function to the values and to their replicates, which are independent resamples."""
     values = [torch.tensor(one.value, dtype=torch.float64) for one in parts]
     replicates = [one.replicates_R for one in parts if one.replicates_R is not None]
     return Estimate(float(function(*values)), function(*replicates) if len(replicates) == len(parts) else None)

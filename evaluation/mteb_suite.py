@@ -48,7 +48,7 @@ def choose_tasks(names: Sequence[str]) -> list[Any]:
 
 
 def check_data(tasks: Sequence[Any]) -> None:
-    """All data can be had: it should not be the last task's that is missing, after the others have been scored.
+    """Check that the data of all tasks can be loaded, before the first is scored.
 
     Raises:
         InputError: the data of a task cannot be had.
@@ -98,7 +98,7 @@ def run_tasks(
 
 
 class _Encoder:
-    """What the library asks of an encoder."""
+    """Our encoder behind the library's interface."""
 
     def __init__(self, embedder: Embedder, prompts: dict[str, str]) -> None:
         from mteb.models import ModelMeta

@@ -65,7 +65,7 @@ def _downstream(split: str, title: str) -> Paper:
 
 
 def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: str) -> tuple[Paper, Paper]:
-    """Of the test and, not shown, of the development sets."""
+    """Return the table of the test sets and, for its average alone, that of the development sets."""
     score = "{protocol}/accuracy"
     return (
         Paper(_headed(headers, tasks, f"/{score}"), f"{name}/{score}", title),
@@ -180,14 +180,14 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
 
 
 def terminal(results: Results) -> Iterator[Table | str]:
-    """What the command prints: the papers' tables, all scores, what an average holds, what was left out."""
+    """Yield the parts that the command prints: the papers' tables, all scores, members of averages, tasks left out."""
     yield from map(turned, tables(results["scores"]))
     yield all_scores(results, "", "All scores, with 95 % intervals")
     yield from _remarks(results)
 
 
 def markdown(results: Results) -> str:
-    """The same as a page; the encoder and how it was scored on top."""
+    """Return the same as Markdown, below the encoder and how it was scored."""
     encoder = results["recipe"].get("encoder_description", {})
     about = ", ".join(f"{name}: {value}" for name, value in encoder.items())
     shown = [*tables(results["scores"]), all_scores(results, "score", "All scores")]

@@ -60,7 +60,7 @@ class Scorer(Protocol):
         return items
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """What training has changed in the tasks of which ``Scores.found`` says what was found first."""
+        """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""
         return {}
 
 

@@ -172,7 +172,7 @@ def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
 
 
 class _Above:
-    """Of each of K distinct values, the items at or above it: how many, and how many of them have ``gold`` 1."""
+    """The number of items at or above each of K distinct values, and the number of those with ``gold`` 1."""
 
     def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
         self.order_N = torch.argsort(predicted_N, descending=True, stable=True)

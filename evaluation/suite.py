@@ -96,7 +96,7 @@ class Suite:
         return self.run(InTraining(module.encoder, autocast, progress), intervals=intervals, store=store)
 
     def score_names(self) -> list[str]:
-        """What ``run`` will compute, known without vectors."""
+        """Return the names of the scores that ``run`` computes."""
         names = [name for task in self.tasks for name in task.score_names()]
         names += [one.name for one in averages(dict.fromkeys(names, Estimate(0.0)))]
         return [at_size(name, size) for size in self.sizes for name in names]
@@ -116,7 +116,7 @@ class Suite:
         return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """What training has changed in the retrieval tasks, from what was found first (``Scores.found``)."""
+        """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""
         tasks = [task for task in self.tasks if isinstance(task, Retrieval) and task.name in before]
         return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 
@@ -188,7 +188,7 @@ def _score_dealt(
 
 
 def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
-    """What single test items came to: comparisons of encoders are made of it, item by item."""
+    """Return the scores of single test items, by which encoders are compared."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
     replicates, values = _of_items(scores)
     retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, Retrieval)}
@@ -218,7 +218,7 @@ def _of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], di
 
 
 def _texts_of(task: Task) -> Iterator[str]:
-    """All texts of a task, each side closed by an empty one."""
+    """Yield all texts of a task, with an empty one behind each side."""
     for texts in task.texts():
         yield from texts
         yield ""

@@ -56,7 +56,7 @@ class Pool(NamedTuple):
 
 
 def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:
-    """What stands for each text in a pool."""
+    """Return the key of each text in a pool."""
     if not isinstance(texts, Prompted) or texts.prompt is None:
         return texts
     return [f"{WITH_PROMPT}{texts.prompt}{text}" for text in texts]

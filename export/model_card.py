@@ -108,7 +108,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
 def card_of_folder(
     name: str, description: Mapping[str, str], *, use: str | None = None, library: str = "sentence-transformers"
 ) -> str:
-    """Of an encoder whose training is not known here."""
+    """Return the card of an encoder whose training is unknown."""
     known = [(key, value) for key, value in description.items() if key not in ("kind", "backbone") and value]
     sections = [
         front_matter(library, base_model=name),
@@ -136,7 +136,7 @@ def _vectors(vectors: Vectors | None) -> Iterator[str]:
 
 
 def _prefixes(recipe: Mapping[str, Any], vectors: Vectors | None) -> Iterator[str]:
-    """Of vectors that were trained to be cut."""
+    """Yield the paragraph about vectors that were trained to be cut."""
     if sizes := (recipe.get("model") or {}).get("matryoshka"):
         yield (
             f"The first {' or '.join(map(str, sizes))} numbers of a vector may be used alone: the loss was summed over "
@@ -146,7 +146,7 @@ def _prefixes(recipe: Mapping[str, Any], vectors: Vectors | None) -> Iterator[st
 
 
 def _prompts(learnt: Mapping[str, str]) -> Iterator[str]:
-    """Of texts that were trained behind prompts."""
+    """Yield the paragraph about prompts before the training texts."""
     if learnt:
         called = " and ".join(f"`encode_{name}`" for name in learnt)
         yield (

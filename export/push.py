@@ -16,7 +16,7 @@ HUB = "https://huggingface.co"
 
 
 def check_push(name: str) -> None:
-    """What can be known before anything is written.
+    """Check all that can be checked before anything is written.
 
     Raises:
         InputError: it is no ORG/NAME, the hub is switched off, or there is no token.

@@ -16,7 +16,7 @@ Line = tuple[Sequence[float], Sequence[float]]  # steps, and values at them
 
 
 class Curves(NamedTuple):
-    """Of one run. ``others`` are measures of what was spent, by the step: tokens, seconds."""
+    """The curves of a run. ``others`` are measures of what was spent, by the step: tokens, seconds."""
 
     name: str  # what its colour stands for; runs of one name make a band
     run: str
@@ -25,12 +25,12 @@ class Curves(NamedTuple):
 
 
 def script() -> str:
-    """What a page with such a figure has besides: it takes its lines from ``data_of``, as ``report.data.curves``."""
+    """Return the script of a page with such a figure; its lines are those of ``data_of`` in ``report.data.curves``."""
     return Path(__file__).with_name("curves.js").read_text(encoding="utf-8")
 
 
 def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-    """Of the rows of a ``metrics.csv``."""
+    """Return the lines of the rows of a ``metrics.csv``."""
     names = dict.fromkeys(name for row in rows for name in row if not name.startswith(LEFT_OUT))
     found = {name: [row for row in rows if name in row and np.isfinite(row[name])] for name in names}
     return {name: ([row["step"] for row in held], [row[name] for row in held]) for name, held in found.items() if held}
@@ -48,7 +48,7 @@ def completed(lines: Mapping[str, Line], step: float, scores: Mapping[str, float
 
 
 def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
-    """What the page's script draws: every line, thinned; steps that many lines have stand there once."""
+    """Return the data of the page's script: every line, thinned; steps that several lines share are written once."""
     most = max(30, min(POINTS, 6000 // max(1, len(runs))))
     written = list[dict[str, Any]]()
     for run in runs:
@@ -65,7 +65,7 @@ def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
 
 
 def figure(runs: Sequence[Curves], metric: str, key: Sequence[str], name: str, title: str, caption: str) -> Figure:
-    """All lines, to choose from; ``metric`` is shown first. ``key``: the names of the page's."""
+    """Return a figure of all lines to choose from, ``metric`` first. ``key``: the names in the key of the page."""
     over, metrics = _over(runs), sorted({one for run in runs for one in run.lines} - {metric})
     controls = [
         Control("metric", "Show", [metric, *metrics]),
@@ -79,7 +79,7 @@ def figure(runs: Sequence[Curves], metric: str, key: Sequence[str], name: str, t
 
 
 def picture(runs: Sequence[Curves], metric: str, key: Sequence[str], name: str, caption: str) -> Figure:
-    """One metric over each of what was spent; for papers, and not on a page."""
+    """Return a picture of a metric over steps, tokens and seconds, for papers and not for a page."""
     panels = [_panel(_points(runs, metric, one), key, f"{metric} over {one}", hover=False) for one in _over(runs)]
     return Figure(name, metric, caption, [], on_paper=panels, width=300)
 

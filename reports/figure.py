@@ -44,7 +44,7 @@ class NotDrawn(NotWritten):
 
 
 class Control(NamedTuple):
-    """What a page lets choose: a variable of the figure's panels, one of ``options`` or a number up to ``most``."""
+    """A choice on a page: a variable of the figure's panels, one of ``options`` or a number up to ``most``."""
 
     signal: str
     label: str
@@ -116,7 +116,7 @@ def coloured(names: Sequence[str], field: str = "arm") -> dict[str, Any]:
 
 
 def shaped(names: Sequence[str], field: str = "arm") -> dict[str, Any]:
-    """The same by shape, as nothing is told by colour alone: the ninth name has another than the first."""
+    """Encoding by shape besides, as nothing is told by colour alone; the ninth name has a shape of its own."""
     shapes = [shape_of(place) for place in range(len(names))]
     return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": shapes}, "legend": KEY}
 

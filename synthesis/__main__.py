@@ -35,7 +35,7 @@ log = logging.getLogger("synthesis")
 
 
 class Keys(TypedDict):
-    """What is asked of a data set that is there; a recipe's keys are told by its class."""
+    """Keys about a data set that exists already; the keys of a recipe are the fields of its class."""
 
     output: str | None
     overwrite: bool

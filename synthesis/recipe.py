@@ -35,7 +35,7 @@ InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
 
 @dataclass(kw_only=True)
 class Recipe(Bounded, ABC):
-    """What every recipe has."""
+    """The base class of all recipes."""
 
     has_labels: ClassVar[bool] = False  # which a person can give, too
     recipe: dict[str, Any]  # its name, and what is written by which instructions
@@ -51,7 +51,7 @@ class Recipe(Bounded, ABC):
 
     @property
     def processes(self) -> int:
-        """How many are to be started."""
+        """The number of processes to start."""
         return 1
 
     @property
@@ -132,7 +132,9 @@ class ModelRecipe(Recipe):
             )
 
     def identify_model(self) -> dict[str, Any]:
-        """What tells the model from others: its files, or the name by which a server has it, wherever that stands."""
+        """Return what identifies the model: its files, or the name under which a server has it, whatever the server's
+        address.
+        """
         if not self.served:
             return identify_generator(str(self.generator), self.revision)
         body = {"body": self.requests.body} if self.requests.body else {}

@@ -24,7 +24,7 @@ TASK_NAME = re.compile(r"[A-Za-z0-9\-_.]+")
 
 
 class Label(NamedTuple):
-    """One label and how texts for it are written."""
+    """A label and how texts for it are written."""
 
     name: str
     instruction: str  # ends in the quotation mark that opens the text
@@ -68,7 +68,7 @@ class TaskSpec(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """What is written: first sentences, second ones, or both."""
+    """The tasks: first sentences, second ones, or both."""
 
     x1: TaskSpec | None
     x2: TaskSpec | None
@@ -117,7 +117,7 @@ def _tasks(found: Mapping[str, Any], where: str) -> Tasks:
 
 
 def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
-    """What a YAML or JSON file holds, which ``key`` names.
+    """Return the content of the YAML or JSON file that ``key`` names.
 
     Raises:
         InputError: no such file, not UTF-8, or neither YAML nor JSON of a mapping.
@@ -199,7 +199,7 @@ def _name(key: Any, where: str) -> str:
 
 
 def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
-    """All instructions hold ``<X1>`` once, or none does."""
+    """Check that all instructions hold ``<X1>`` once, or none does."""
     counts = {label.name: label.instruction.count(X1) for label in labels}
     wanted = 1 if any(counts.values()) else 0
     for name, count in counts.items():

@@ -83,7 +83,7 @@ class TripletRecipe(ModelRecipe):
 
     @abstractmethod
     def identify(self) -> dict[str, Any]:
-        """What decides the scored rows."""
+        """Return the identity of the scored rows."""
 
     def claim(self, writer: bool) -> bool:
         return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite, writer=writer)
@@ -108,7 +108,7 @@ class TripletRecipe(ModelRecipe):
         return self.judge.load(precision=self.precision, device=device, revision=self.revision, **chat)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
-        """What the manifest says besides; ``counts`` are of the sentences."""
+        """Return further entries of the manifest; ``counts`` are of the sentences."""
         judge = self.judge
         return {
             "generator": {"name": judge.name if judge and self.judged else None, "weights": judge and judge.weights},
@@ -146,7 +146,7 @@ class FromSentences(TripletRecipe):
 
 
 def prompts_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of the config, or of the file that ``prompts=FILE`` names; it is named along with them.
+    """Return the prompts of the config, or those of ``prompts=FILE`` along with the name of the file.
 
     Raises:
         InputError: the file cannot be read, or holds no mapping.
@@ -206,7 +206,7 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
 
 
 class SentenceCandidates(NamedTuple):
-    """What there is for a sentence."""
+    """The candidates for a sentence."""
 
     premise: str
     texts: dict[Direction, list[tuple[str, bool]]]  # text, whether it is whole; of a direction that is absent nothing
@@ -220,7 +220,7 @@ class CandidateSource(Protocol):
 
 
 class OpenedSource(NamedTuple):
-    """What is needed to work."""
+    """A loaded source, and the number of its sentences."""
 
     number: int
     counts: dict[str, Any]  # of the sentences
@@ -233,7 +233,7 @@ class Baseline(TripletRecipe):
 
     @abstractmethod
     def method(self) -> dict[str, Any]:
-        """What decides the candidates."""
+        """Return the identity of the candidates."""
 
     @abstractmethod
     def open(self) -> OpenedSource:
@@ -316,7 +316,7 @@ class JudgedCandidates(DataSet):
 
 
 def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
-    """All are kept; the rules choose later."""
+    """Count all candidates as accepted; the rules choose later."""
     numbers = {direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS}
     return {
         direction: LabelCounts(samples=number, accepted=number, rejected={}) for direction, number in numbers.items()

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class HubKeys(NamedTuple):
-    """What is asked of a data set besides its name and its split; keys of ``data``."""
+    """Keys of ``data`` about a data set besides its name and split."""
 
     name: str | None = None
     revision: str | None = None
@@ -57,7 +57,7 @@ class HubSet:
         return f"{self.id}[{self.split}]"
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[Row]:
-        """All rows in order; of the columns those that are wanted and there, all where the first is not."""
+        """Yield all rows in order with the wanted columns; with all where the first wanted one is missing."""
         wanted = top_level(columns, self.columns)
         dataset = self.dataset.select_columns(wanted) if wanted else self.dataset
         words = {name: known for name in wanted or self.columns if (known := self._relations(name))}
@@ -78,7 +78,7 @@ class HubSet:
 
     @cached_property
     def bytes(self) -> int:
-        """What the files of the split weigh."""
+        """The size of the files of the split."""
         import fsspec
 
         files = (self._builder.config.data_files or {}).get(self.split.partition("[")[0], [])
@@ -142,7 +142,7 @@ class HubSet:
         return dict(enumerate(names)) if names and set(names) <= set(RELATIONS) else {}
 
     def identity(self) -> dict[str, Any]:
-        """What names the content without reading it; JSON types only."""
+        """Return what identifies the content without reading it; JSON types only."""
         return {**self.asked, "commit": None if self._is_folder else self._builder.hash, "files": self._files()}
 
     def _files(self) -> list[list[str | int]]:

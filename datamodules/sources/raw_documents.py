@@ -28,7 +28,7 @@ MOST_LISTED = 20  # skipped rows whose place is listed; all are counted
 
 
 class Document(NamedTuple):
-    """One raw document and where it stands, to name it in a message."""
+    """A raw document, and its place for messages."""
 
     text: str
     where: str  # "file:line"
@@ -42,7 +42,7 @@ class Document(NamedTuple):
 
 
 class DocumentSource(ABC):
-    """What the token store asks of a source."""
+    """A source of documents for the token store."""
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
@@ -54,7 +54,7 @@ class DocumentSource(ABC):
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """What names the content without reading it: paths, sizes, times; JSON types only."""
+        """Return what identifies the content without reading it: paths, sizes, times; JSON types only."""
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from storage.manifest import Damaged, read_record
 
 
 class Record(NamedTuple):
-    """One example."""
+    """An example."""
 
     texts: tuple[str, ...]
     label: float | None  # None where the kind has none
@@ -92,7 +92,7 @@ class RecordSource:
         return (text for record in self for text in record.texts)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What names the content without reading it; JSON types only."""
+        """Return what identifies the content without reading it; JSON types only."""
         return {
             "kind": self.kind.name,
             "columns": [list(names) for names in self.kind.columns],

@@ -128,7 +128,7 @@ class StoreWriter:
         self._hashes[file].update(data)
 
     def totals(self) -> dict[str, Any]:
-        """What `TokenStore` needs to know, and sums of the content."""
+        """Return the entries that `TokenStore` needs, and checksums of the content."""
         together = hashlib.sha256(b"".join(one.digest() for one in self._hashes))
         return {
             "kept": self.kept,
@@ -152,14 +152,14 @@ class StoreWriter:
 
 
 class RowSource(Protocol):
-    """What the store asks of where rows come from."""
+    """A source of rows for the store."""
 
     width: int  # texts per row
 
     def __iter__(self) -> Iterator[Record]: ...
 
     def fingerprint(self) -> dict[str, Any]:
-        """What names the content without reading it; JSON types only."""
+        """Return what identifies the content without reading it; JSON types only."""
         ...
 
     def manifest(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from datamodules.store.tokenizer import tokenizer_sha256
 
 
 class TokenisedRows(NamedTuple):
-    """Those of some rows that are kept, as ids."""
+    """The ids of the rows that are kept."""
 
     ids: np.ndarray  # (tokens,) int64, all texts one behind the other
     lengths: np.ndarray  # (rows kept * texts of a row,) int64
@@ -62,11 +62,11 @@ class Reading(ABC):
         """The forms in which these sentences may stand in a text; how long they are is told by the first."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the ids depend on besides the source."""
+        """Return what the ids depend on besides the source."""
         return {"tokenizer": self.sha256}
 
     def account(self) -> dict[str, Any]:
-        """What became of the rows; goes into the manifest of the store."""
+        """Return the counts of the rows for the manifest of the store."""
         return dict(self.counts)
 
     @abstractmethod
@@ -215,7 +215,9 @@ class LongDocuments(Reading):
 
 
 def normalised(text: str, lowercase: bool) -> str:
-    """As DeCLUTR's reader: white space collapsed, one space in front, so that the first word is like any other."""
+    """Normalise as DeCLUTR's reader does: white space collapsed, one space in front, so that the first word is like any
+    other.
+    """
     return " " + " ".join((text.lower() if lowercase else text).split())
 
 

@@ -27,7 +27,7 @@ METRICS = ("map", "p@1", "p@5", "mrr")
 
 
 class Candidates(NamedTuple):
-    """One query; at least one of its candidates is relevant."""
+    """A query and its candidates, of which at least one is relevant."""
 
     query: str
     texts: list[str]  # K, in the order of BM25

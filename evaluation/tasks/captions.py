@@ -54,7 +54,7 @@ class Captioned(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What SentEval fixes; smaller in tests."""
+    """Sizes that SentEval fixes; tests have smaller ones."""
 
     width: int = 1000
     margin: float = 0.2
@@ -131,7 +131,7 @@ class Maps(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """How many candidates come before the right one, those of all folds one behind the other."""
+    """The number of candidates before the right one, fold by fold."""
 
     of_images_I: Tensor  # the best of an image's captions
     of_captions_C: Tensor
@@ -161,7 +161,9 @@ def fit(train: Vectors, dev: Vectors, sizes: Sizes, seed: int) -> Maps:
 
 
 def initial_maps(image_width: int, caption_width: int, width: int, seed: int) -> Maps:
-    """As two ``torch.nn.Linear`` draw weight and bias, first of the images, after ``torch.manual_seed(seed)``."""
+    """Draw weights and biases as two ``torch.nn.Linear`` do after ``torch.manual_seed(seed)``, first those of the
+    images.
+    """
     generator = torch.Generator().manual_seed(seed)
     image, caption = (initial_layer(incoming, width, generator) for incoming in (image_width, caption_width))
     return Maps(*(part.contiguous() for one in (image, caption) for part in (one[:, :-1], one[:, -1])))
@@ -213,7 +215,7 @@ def fold_ranks(maps: Maps, data: Vectors, sizes: Sizes) -> Ranks:
 
 
 def ranks_of(score_IC: Tensor) -> Ranks:
-    """Of the scores of I images and 5 I captions; what is no number comes last."""
+    """Rank the scores of I images and 5 I captions; NaN comes last."""
     score_IC = score_IC.nan_to_num(nan=-math.inf)
     image_C = torch.arange(score_IC.shape[1], device=score_IC.device) // CAPTIONS
     own_I5 = torch.arange(score_IC.shape[1], device=score_IC.device).view(-1, CAPTIONS)

@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What is particular to a task, besides its data."""
+    """Peculiarities of a task, besides its data."""
 
     combination: Combination = "sentence"
     f1: bool = False

@@ -39,7 +39,7 @@ class Settings(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What one classifier is trained on, and what stops it: row numbers of the features."""
+    """Row numbers of the features that train a classifier, and of those that stop it."""
 
     train_N: Tensor
     dev_N: Tensor

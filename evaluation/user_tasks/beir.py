@@ -27,7 +27,7 @@ USUAL = "test"
 
 
 class Files(NamedTuple):
-    """Of one set."""
+    """The files of a set."""
 
     corpus: list[Path]
     queries: list[Path]

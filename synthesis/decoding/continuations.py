@@ -21,12 +21,12 @@ class Prompt(NamedTuple):
 
     @property
     def texts(self) -> tuple[PromptText, ...]:
-        """It and its counter prompts."""
+        """Return the prompt and its counter prompts."""
         return (self.text, *self.counters)
 
 
 class Continuation(NamedTuple):
-    """One continuation."""
+    """A text that was sampled behind a prompt."""
 
     prompt: Prompt
     sample: int
@@ -66,7 +66,7 @@ class Decoding(Bounded):
 
 @dataclass
 class Statistics:
-    """What the decoding cost so far."""
+    """Counts of the work that the decoding has done so far."""
 
     prompts: int = 0
     samples: int = 0

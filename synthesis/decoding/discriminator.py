@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Candidate(TypedDict):
-    """One text that was written."""
+    """A text that was written for a premise."""
 
     text: str
     p_true: float | None  # P("true") of {"true", "false"}, that it follows from the premise; None: it was not judged
@@ -83,12 +83,12 @@ class Discriminator:
                 )
 
     def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[PromptText]:
-        """What is asked for a sentence in this direction; ``most`` limits the sentence."""
+        """Return the prompt for each sentence in this direction; a sentence has at most ``most`` tokens."""
         return [tuple(ids) for ids in self.ids.generation(direction, sentences, most)]
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
-        """One per pair; equal pairs are read once, pairs of similar length together."""
+        """Return a probability for each pair; equal pairs are read once, pairs of similar length together."""
         wanted = list(dict.fromkeys(pairs))
         rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
         ids_of: dict[PromptText, list[int]] = {tuple(ids): ids for ids in rows}
@@ -104,7 +104,7 @@ class Discriminator:
 
 
 class NamedGenerator(NamedTuple):
-    """One that is not loaded yet."""
+    """A generator that is not loaded yet."""
 
     source: str  # folder or hub id
     name: str
@@ -117,7 +117,7 @@ class NamedGenerator(NamedTuple):
 
 
 def name_generator(recipe: Any) -> NamedGenerator:
-    """What can be known, and be wrong, before it is loaded; by the keys of a recipe.
+    """Check by the keys of a recipe all that can be wrong before the generator is loaded.
 
     Raises:
         InputError: there is no such model, or it does not write, or its prompts are damaged.
@@ -161,7 +161,8 @@ def find_generator(name: str) -> str:
 def choose_prompts(
     generator: str, published: Mapping[str, Any], assembly: str | None, revision: str | None = None
 ) -> Prompts:
-    """Those that the generator was trained with; where it does not say, the published ones, as pieces.
+    """Return the prompts that the generator was trained with; the published ones, as pieces, where its folder names
+    none.
 
     Raises:
         InputError: ``assembly`` or a file of prompts is given, and is another one than the generator's.

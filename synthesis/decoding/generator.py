@@ -147,7 +147,7 @@ class Generator:
 
 
 def in_chat(tokenizer: Tokenizer, question: str) -> str:
-    """What the user says, up to where the answer begins."""
+    """Return the chat template's text around the user's question, up to the beginning of the answer."""
     messages = [{"role": "user", "content": question}]
     template = TODAY + tokenizer.get_chat_template()
     options: dict[str, Any] = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
@@ -170,7 +170,7 @@ def check_chat(tokenizer: Tokenizer, name: str) -> None:
 
 
 def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
-    """All texts, in lists for one pass each, the longest first."""
+    """Yield lists of texts that share a forward pass, the longest first."""
     left = sorted(ids_of, key=lambda text: len(ids_of[text]))
     while left:
         texts = left[-max(1, TOKENS_OF_A_PASS // len(ids_of[left[-1]])) :]
@@ -281,7 +281,7 @@ def not_finite(name: str) -> InputError:
 
 
 def _end_of_sequence(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """What the model, its generation settings and its tokenizer name so; instruct models have several."""
+    """Return the ids that model, generation settings and tokenizer call end of sequence; there may be several."""
     named = [tokenizer.eos_token_id, model.config.get_text_config(decoder=True).eos_token_id]
     if model.generation_config is not None:
         named.append(model.generation_config.eos_token_id)

@@ -33,7 +33,7 @@ class PrefillRow(NamedTuple):
 
 @dataclass
 class Sample:
-    """One continuation that is being drawn."""
+    """A continuation that is being drawn."""
 
     prompt: Prompt
     number: int
@@ -184,7 +184,9 @@ class TokenSampler:
         self.banned = torch.tensor(sorted(banned), dtype=torch.long, device=generator.device)
 
     def candidates(self, logits_RV: Tensor, rows_SC: np.ndarray, prompts: Sequence[Prompt]) -> Candidates:
-        """What may follow; ``rows_SC`` are the rows of each prompt and its counter prompts. Changes the logits."""
+        """Return the tokens that may follow; ``rows_SC`` are the rows of each prompt and its counter prompts. Changes
+        the logits.
+        """
         device = logits_RV.device
         if len(self.banned):
             logits_RV[:, self.banned] = -torch.inf
@@ -217,7 +219,7 @@ class Batch:
         self.limit = how.rows or DEFAULT_ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
-        """Those of ``waiting`` that there is room for now, taken out of it; at least one where the batch is empty."""
+        """Take the samples out of ``waiting`` for which there is room; at least one where the batch is empty."""
         rows = int((self.rows_SC != NO_ROW).sum())
         columns = max((one.columns for one in self.samples), default=0)
         joining, staying = [], []
@@ -250,7 +252,7 @@ class Batch:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One token more for every sample."""
+        """Draw the next token of every sample."""
         last_R = np.zeros(self.cache.rows, dtype=np.int64)
         held = self.rows_SC != NO_ROW
         owner_SC = np.broadcast_to(np.array([one.tokens[-1] for one in self.samples])[:, None], held.shape)
@@ -303,7 +305,7 @@ class StopCriteria:
         self.eos = set() if how.ban_eos else set(generator.eos)
 
     def of(self, sample: Sample) -> Continuation | None:
-        """What the sample came to, and it is marked as finished; None while it goes on."""
+        """Return the continuation of a sample that has ended, and mark it as finished; None while it goes on."""
         text = ""
         last = sample.tokens[-1]
         ended = last in self.eos

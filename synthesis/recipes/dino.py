@@ -36,7 +36,7 @@ PER_LABEL = {"overgenerate": 5, "retry": 2}
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Bounded):
-    """How many samples, and which are taken.
+    """The number of samples, and the rules by which they are accepted.
 
     ``overgenerate`` draws ``per_label`` samples at once and takes all that pass; ``retry`` draws until ``per_label``
     different ones have passed, or ``max_tries`` were drawn.
@@ -63,7 +63,7 @@ class Plan(Bounded):
             )
 
     def for_first_sentences(self) -> "Plan":
-        """One per unit: what is asked for is how many there are over all labels."""
+        """Return a plan with one sample per unit, as ``num_x1`` counts the sentences of all labels."""
         return replace(self, per_label=1, max_tries=1 if self.strategy == "overgenerate" else max(self.max_tries, 1))
 
     def to_json(self) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class DinoStage(Stage):
 
 
 class InputTask(NamedTuple):
-    """What one input asks for."""
+    """An input and the labels for which texts are written."""
 
     place: int  # of the input; it decides the random numbers
     x1: str | None  # None: it is what is written
@@ -304,7 +304,7 @@ class OpenShard:
 
 @dataclass
 class SampleGroup:
-    """The samples of one input and label."""
+    """The samples of an input and a label."""
 
     unit: InputTask
     label: Label
@@ -318,7 +318,7 @@ class SampleGroup:
     refused: list[tuple[str, str]] = field(default_factory=list)  # text, why
 
     def next_samples(self) -> range:
-        """What is still to be drawn; empty where the group is done."""
+        """Return the numbers of the samples still to be drawn; empty where the group is done."""
         limit = self.plan.max_tries if self.plan.strategy == "retry" else self.plan.wanted
         return range(self.tried, min(self.tried + self.plan.wanted - len(self.accepted), limit))
 

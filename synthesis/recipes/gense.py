@@ -147,7 +147,7 @@ class OpenShard:
             yield self.rows[place]
 
     def left_out(self) -> Iterator[LeftOut]:
-        """All candidates are kept; the rules leave out later."""
+        """Yield nothing: all candidates are kept, and the rules leave texts out later."""
         yield from ()
 
     def counts(self) -> dict[str, LabelCounts]:

@@ -23,7 +23,7 @@ from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, Sent
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """One direction."""
+    """A direction of translation."""
 
     model: str | None  # folder or hub id
     prefix: str  # before every sentence: "translate English to German: " (T5), ">>fra<< " (some of Marian)
@@ -75,7 +75,7 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """One direction, ready to work.
+    """A loaded translation model of one direction.
 
     Raises:
         InputError: there is no such model, it is no encoder-decoder with a head, or it knows no such language.
@@ -153,7 +153,7 @@ class Translator:
 
 
 class Translated:
-    """One candidate that should follow, and none that contradicts."""
+    """A source with one candidate that should follow, and none that contradicts."""
 
     def __init__(self, sentences: Sequence[str], there: Translator, back: Translator) -> None:
         self.sentences, self.there, self.back = sentences, there, back

@@ -59,7 +59,7 @@ class Retrieval(Baseline, FromSentences):
 
 
 class Retrieved:
-    """The same neighbours for all directions: the discriminator tells which they belong to."""
+    """A source with the same neighbours for all directions; the discriminator tells to which they belong."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
         self.neighbours, self.directions = Neighbours(sentences, how), directions

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Afterwards(NamedTuple):
-    """What the command line asks for; nothing where all are None."""
+    """Actions on a finished data set; None for each that was not asked for."""
 
     encoder: str | None  # by which the report says how similar texts are
     annotate: int | None  # texts on the sheet
@@ -25,7 +25,7 @@ class Afterwards(NamedTuple):
     publish: str | None  # folder
 
     def for_labels(self) -> list[str]:
-        """What is asked for along with writing that only texts with labels can be asked for."""
+        """Return the actions asked for that need texts with labels."""
         return [name for name in self.asked() if name != "encoder"]
 
     def asked(self) -> list[str]:
@@ -55,7 +55,7 @@ class Afterwards(NamedTuple):
     def do(
         self, folder: Path, *, seed: int, device: str, overwrite: bool, as_trained: Callable[[Path], Sequence[Item]]
     ) -> str:
-        """What is to be shown; empty where there is nothing. ``as_trained`` reads pairs as training does."""
+        """Perform the actions and return text for the terminal. ``as_trained`` reads pairs as training does."""
         table = ""
         if self.encoder is not None:
             report_anew(folder, self.encoder, device)

@@ -62,7 +62,7 @@ def write_sheet(
 
 
 def _cell(text: str) -> str:
-    """As a spreadsheet shows it and does not run it."""
+    """Return the text in a form that a spreadsheet shows and does not calculate."""
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 

@@ -21,7 +21,7 @@ PERCENT = {"format": "%"}
 
 
 class Curve(NamedTuple):
-    """How many texts of one label there are at each of ``xs``."""
+    """The number of texts of a label at each of ``xs``."""
 
     label: str
     xs: Sequence[float]

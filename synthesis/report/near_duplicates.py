@@ -39,7 +39,7 @@ def repeated(texts: Sequence[ReportText], label: str) -> list[Repeated]:
 
 
 def doubles_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> Section:
-    """How many there are of each label, and the texts that come back most."""
+    """Count near-duplicates by label, and show the texts that come back most."""
     rows, again = [], list[Repeated]()
     for label in labels:
         texts = [one for one in accepted if one.label == label][:MOST_TEXTS]

@@ -77,7 +77,9 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
 
 
 def _write_rows(folder: Path, path: Path) -> int:
-    """How many there were. A column that is empty, as text_b of first sentences, is one of texts."""
+    """Write the Parquet file; return the number of rows. A column without any value, as text_b of first sentences, has
+    the type of texts.
+    """
     import pyarrow.parquet
 
     entries = read_entries(folder)

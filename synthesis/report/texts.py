@@ -45,7 +45,7 @@ class Texts(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What a report says about one kind of data set; the rest it says about every kind."""
+    """The part of a report that differs between kinds of data sets."""
 
     title: str
     lead: str

@@ -57,7 +57,7 @@ class Rules(Bounded):
     drop_cut: bool  # texts that did not end by themselves (not published)
 
     def broken_by_text(self, premise: str, text: str, closed: bool) -> set[str]:
-        """What a written text breaks, whatever the discriminator says."""
+        """Return the rules that a text breaks, whatever the discriminator says."""
         broken = set()
         if not text or text.isspace():
             broken.add(EMPTY)  # no switch: nothing can be learnt from it, and readers refuse it
@@ -87,7 +87,9 @@ class Rules(Bounded):
         return self.agree or self.threshold is not None
 
     def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
-        """What the discriminator's answer breaks. At one half it says "true", as the first of two equal logits wins."""
+        """Return the rules that the discriminator's answer breaks. At one half it says "true", as the first of two
+        equal logits wins.
+        """
         broken = set[str]()
         if self.agree and (p_true is None or (p_true >= DECISION_BOUNDARY) != wanted):
             broken.add(AGREE)

@@ -38,7 +38,7 @@ def find_scored(folder: Path) -> Path:
 
 
 def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
-    """What decides the triplets: the rules, and what decided the scored rows."""
+    """Return the identity of the triplets: the rules, and the identity of the scored rows."""
     return {"kind": "triplets", "rules": asdict(rules), SCORED: dict(scored)}
 
 

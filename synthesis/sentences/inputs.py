@@ -28,7 +28,7 @@ STSB_NAMES = ("sentence1", "sentence2")
 
 
 class Summary(NamedTuple):
-    """What the files hold."""
+    """Counts and checksum of the input files."""
 
     texts: int
     blank: int  # left out
@@ -87,7 +87,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class InputFile:
-    """One of them."""
+    """One of the input files."""
 
     path: Path
     kind: str  # a key of FORMS

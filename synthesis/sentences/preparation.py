@@ -32,9 +32,9 @@ NOT_BARE = re.compile(r"[\W_]+")
 
 
 class Preparation(NamedTuple):
-    """What is a sentence worth writing for. ``without`` is a file of texts, one per line, that are left out: those of a
-    test, for instance. Case, blanks and punctuation do not tell them apart. Where documents are split, so are these:
-    the sentences of one are left out, too.
+    """The rules for sentences that texts are written for. ``without`` is a file of texts, one per line, that are left
+    out: those of a test, for instance. Case, blanks and punctuation do not tell them apart. Where documents are split,
+    so are these: the sentences of one are left out, too.
     """
 
     kind: Literal["sentences", "documents"] = "sentences"
@@ -103,12 +103,12 @@ class Prepared:
 
 
 def read_preparation(recipe: Any) -> Preparation:
-    """By the keys of a recipe, checked."""
+    """Return the checked settings by the keys of a recipe."""
     return settings(Preparation, {"kind": recipe.input_kind, **recipe.sentences}, "sentences.")
 
 
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
-    """What decides the sentences."""
+    """Return the identity of the sentences: the input and the rules."""
     found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, **how._asdict()}
     if how.without is None:
         del found["without"]

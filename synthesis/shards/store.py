@@ -57,7 +57,7 @@ class SynthesisFailed(Exception):
 
 
 class LabelCounts(TypedDict):
-    """Of one label."""
+    """Counts of a label."""
 
     samples: int  # drawn, those without room in the context too
     accepted: int
@@ -75,7 +75,7 @@ class LeftOut(TypedDict):
 
 
 class ShardRecord(TypedDict):
-    """What is known about one shard."""
+    """The record of a shard."""
 
     file: str
     first: int  # of its inputs, counted from 0
@@ -98,7 +98,7 @@ class Entry(TypedDict):
 
 
 class ShardStore:
-    """One folder, for shards of ``shard_size`` inputs each."""
+    """A folder for shards of ``shard_size`` inputs each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -148,7 +148,9 @@ class ShardStore:
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
-        """Of the shards that are done, in order; without their ``left_out``, which of many shards are many texts."""
+        """Return the records of the shards that are done, in order; without their ``left_out``, which of many shards
+        are many texts.
+        """
         done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
         return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
 
@@ -223,7 +225,7 @@ def shard_name(number: int) -> str:
 
 
 def read_entries(folder: Path) -> Iterator[Entry]:
-    """Of all shards in a folder, in order."""
+    """Yield the entries of all shards in a folder, in order."""
     for path in sorted(folder.glob("shard-*.jsonl")):
         yield from read_shard(path)
 
