@@ -48,7 +48,7 @@ VECTORS = 1e-4  # of unit length: float32 of a GPU in another order
 
 
 def write_data(kind: str, folder: Path) -> Path:
-    """Texts from which there is something to learn: what belongs together shares its words."""
+    """Write texts from which a model can learn: texts that belong together share words."""
     path = folder / f"{kind}.{'txt' if kind == 'text' else 'jsonl'}"
     if kind == "text":
         path.write_text("".join(f"{texts.invented(number, 400)}\n" for number in range(64)), encoding="utf-8")

@@ -87,7 +87,7 @@ def theirs(work: Work) -> Trained:
 
 
 def their_model(backbone: Path) -> Any:
-    """With an adapter of peft's in all linear layers, whose first weights are ours."""
+    """Return their model with an adapter of peft's in all linear layers, which begins with our weights."""
     from peft import LoraConfig
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
@@ -142,7 +142,7 @@ def compare(work: Work, rounds: int, frozen: Sequence[str]) -> list[Line]:
 
 
 def grown(folder: Path, what: str, precision: str) -> tuple[int, int]:
-    """(bytes, bytes) of a new process that trains: its peak above what importing takes, and its checkpoint."""
+    """Return the bytes of a new process that trains: its peak above that of importing, and its checkpoint."""
     words = ["--grow", folder, what, "--precisions", precision]
     peak, size = in_a_process("benchmarks.lora_training", *words)[-2:]
     return int(peak), int(size)

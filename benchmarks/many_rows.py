@@ -83,7 +83,7 @@ def triplets(folder: Path) -> Triplets:
 
 
 def write_many(few: Path, folder: Path, rows: int) -> None:
-    """A copy whose store holds so many rows in the place of its own; the file of texts stays what names the store."""
+    """Copy the data, with so many rows in the store; the file of texts, by which a store is found, stays."""
     shutil.copytree(few, folder, ignore=shutil.ignore_patterns("cache"))
     triplets(folder).prepare_data()
     (store,) = (path for path in (folder / "cache").glob("tokens-*") if path.is_dir())

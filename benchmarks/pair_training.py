@@ -69,7 +69,7 @@ def write_dino_file(tables: Path, path: Path) -> Path:
 
 
 def contrastive_file(path: Path, count: int) -> Path:
-    """Premises with what follows from them."""
+    """Write premises with the hypotheses that follow from them."""
     shared = texts.shared_data()
     with path.open("w", encoding="utf-8") as file:
         for left, right in _invented_pairs(count) if shared is None else _nli_pairs(shared, count):
@@ -249,7 +249,7 @@ def score(work: Work, weights: dict[str, Tensor], tables: Path) -> float:
 
 
 def seeds_line(work: Work, seeds: int, steps: int, tables: Path) -> Line:
-    """Means of both sides; the spread of one side over seeds says what their difference is worth."""
+    """Return the means of both sides; compare their difference with the spread over seeds."""
     scores: dict[str, list[float]] = {"ours": [], "theirs": []}
     for seed in range(1, seeds + 1):
         work.data.settings = replace(work.data.settings, seed=seed)

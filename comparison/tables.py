@@ -171,7 +171,7 @@ def before_and_after(arms: Sequence[Arm]) -> Table | None:
 def conclusions(
     arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
 ) -> list[str]:
-    """A sentence for each arm, in the order of the ranking: how far from the best, and who cannot be told from it."""
+    """Return a sentence for each arm in the order of the ranking: its distance from the best, and the arms like it."""
     if len(standings) == 1:
         return ["the only arm."]
     most = 3 if len(arms) <= 8 else 0
@@ -225,7 +225,7 @@ def seeds_said(arms: Sequence[Arm]) -> list[str]:
 
 
 def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]) -> Table:
-    """The ranking in words, and what it cost."""
+    """Return the ranking in words, with its cost."""
     rows = []
     for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
         arm = arms[standing.arm]

@@ -65,7 +65,7 @@ def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int)
 
 
 def _meetings(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(index into the sorted hashes, positions in the text whose window has that hash), block by block."""
+    """Yield an index into the sorted hashes and the positions of the windows with that hash, block by block."""
     shift = np.uint64(64 - SIEVE_BITS)
     sieve = np.zeros(1 << SIEVE_BITS, dtype=bool)
     sieve[hashes >> shift] = True

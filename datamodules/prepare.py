@@ -44,7 +44,7 @@ OUTPUT_KIND = "corpora"  # of output
 
 
 class UnusableFile(ValueError):
-    """A file that is there, and not what it should be."""
+    """A file that has the wrong content."""
 
 
 class PrepareOptions(NamedTuple):
@@ -88,7 +88,7 @@ def prepare(asked: PrepareOptions) -> int:
 
 
 def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) -> bool:
-    """Whether all of its files are there now; what is wrong is told."""
+    """Get all files of a corpus; log the failures, and return whether there were none."""
     folder, wrong = asked.output / name, list[str]()
     if not corpus.pieces:
         log.info("%s: %s", name, write_docstrings(folder, asked.output / FOLDER))
@@ -109,7 +109,7 @@ def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) 
 
 
 def write_docstrings(folder: Path, cache: Path) -> str:
-    """Write the pairs of ``data=pydocs_pairs`` and the table of its task, and say what they are.
+    """Write the pairs of ``data=pydocs_pairs`` and the table of its task; return a description.
 
     Raises:
         InputError: no installed package has docstrings enough.
@@ -126,7 +126,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
 
 
 def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
-    """Get a piece, and say what it is.
+    """Get a piece, and return a description.
 
     Raises:
         NotGot: it cannot be had.

@@ -128,7 +128,7 @@ class Averaged(NamedTuple):
 
 
 def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
-    """Every average whose scores are there; one with {n} in its name also where at least half of them are."""
+    """Yield every average whose scores are known; one with {n} in its name needs at least half of them."""
     for paper in AVERAGES:
         for protocol, ending in _rows(paper, found):
             groups = [[_named(one, protocol, ending) for one in member] for member in paper.averaged()]
@@ -162,7 +162,7 @@ def tables(scores: Mapping[str, float]) -> Iterator[Table]:
 
 
 def turned(table: Table) -> Table:
-    """Its columns as rows where there are more than a terminal has room for."""
+    """Return the table with columns as rows, where a terminal has no room for so many columns."""
     if len(table.columns) <= MOST_COLUMNS:
         return table
     headings, *rows = zip([column.heading for column in table.columns], *table.rows, strict=True)
@@ -197,7 +197,7 @@ def markdown(results: Results) -> str:
 
 
 def _shown(name: str, value: float) -> str:
-    """Two decimals of 0..100; four of what is in units of its own."""
+    """Format a score of 0..100 with two decimals, one in units of its own with four."""
     return f"{value:.4f}" if "/geometry/" in name or name.endswith("/mse") else f"{value:.2f}"
 
 

@@ -122,7 +122,7 @@ def card_of_folder(
 
 
 def _vectors(vectors: Vectors | None) -> Iterator[str]:
-    """How long they are, and what an index may compare them by."""
+    """Yield the length of the vectors, and the measure by which an index may compare them."""
     if vectors is None:
         return
     told = f"A vector has {vectors['width']} numbers, of the pooling {code(vectors['pooling'])}"
@@ -213,7 +213,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _folded(summary: str, content: str) -> str:
-    """Markdown that a page shows once somebody asks for it."""
+    """Return Markdown that a page shows after a click."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
@@ -258,7 +258,7 @@ def _limits(results: Results) -> str:
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested keys joined by dots; a long list becomes its length, a path its last part, or what it is in a package."""
+    """Yield nested keys joined by dots; a long list becomes its length, a path its last part or place in a package."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:

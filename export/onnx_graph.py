@@ -94,7 +94,7 @@ print(vectors @ vectors.T)
 
 
 def _ids_in_python(encoder: SentenceEncoder) -> tuple[str, str]:
-    """Lines that make ``ids`` and ``mask``, and what the tokenizer does by itself."""
+    """Return the lines that make ``ids`` and ``mask``, and a comment about the tokenizer."""
     text = f"{encoder.prompt!r} + text" if encoder.prompt else "text"
     appended = encoder.appended
     if appended is None:

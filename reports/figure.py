@@ -83,7 +83,7 @@ class Drawn(NamedTuple):
 
 
 def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False) -> dict[str, Drawn]:
-    """Every figure by its name; without ``pictures`` only what a page needs, with ``pdf`` also for a paper.
+    """Draw every figure; without ``pictures`` only for a page, with ``pdf`` also for a paper. Return them by name.
 
     Raises:
         NotDrawn: of none there is a picture then.
@@ -111,7 +111,7 @@ def library() -> str:
 
 
 def coloured(names: Sequence[str], field: str = "arm") -> dict[str, Any]:
-    """Encoding of what is told apart by colour, by the place of its name in the page's key."""
+    """Encoding by colour, by the place of the name in the page's key."""
     return {"field": field, "type": "nominal", "scale": {"domain": list(names)}, "legend": KEY}
 
 
@@ -127,7 +127,7 @@ def quantity(field: str, **more: Any) -> dict[str, Any]:
 
 
 def tooltip(*shown: tuple[str, ...]) -> list[dict[str, str]]:
-    """Encoding of what a hover says: of each field its name, its title and, for a number, its format."""
+    """Encoding of the text of a hover: for each field its name, its title and, for a number, its format."""
     return [dict(zip(("field", "title", "format"), one, strict=False)) for one in shown]
 
 
@@ -136,7 +136,7 @@ def shape_of(place: int) -> str:
 
 
 def faded(strong: float = 1.0, weak: float = 0.08, field: str = "arm") -> dict[str, Any]:
-    """Encoding of opacity: what the page's key has not singled out steps back."""
+    """Encoding of opacity: names that are not chosen in the page's key fade."""
     test = f"!length(highlit) || indexof(highlit, datum[{json.dumps(field)}]) >= 0"
     return {"condition": {"test": test, "value": strong}, "value": weak}
 

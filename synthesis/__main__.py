@@ -130,7 +130,7 @@ def write(cfg: DictConfig, afterwards: Afterwards) -> int:
 
 
 def claim(recipe: "Recipe", writer: bool) -> bool:
-    """Whether all is there already; if not, nobody else writes there from now on."""
+    """Return whether the data set is finished; if not, hold its folder, so that no other command writes there."""
     if recipe.claim(writer=False):
         return True
     if writer and not works_for_another():

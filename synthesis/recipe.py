@@ -74,17 +74,19 @@ class Recipe(Bounded, ABC):
 
     @abstractmethod
     def claim(self, writer: bool) -> bool:
-        """Whether all is there already. One process is the ``writer``, which may change the folder.
+        """Return whether the data set is finished. One process is the ``writer``, which may change the folder.
 
         Raises:
             InputError: the folder is another data set's.
         """
 
     def write(self, ranks: Ranks, watch: WaitCallback) -> None:
-        """Write what is missing, as this process among all. ``watch`` raises when one that is waited for is lost."""
+        """Write this process's part of the missing shards. ``watch`` raises when another process, which it waits for,
+        is lost.
+        """
 
     def finish(self) -> None:
-        """Do what is left, if all shards are there."""
+        """Do the remaining work, if all shards are written."""
 
     def require(self, key: str, why: str) -> None:
         """InputError where the key is not set."""

@@ -58,7 +58,7 @@ class TaskSpec(NamedTuple):
         return tuple(self.prompt(self.label(name), x1) for name in label.counters)
 
     def to_json(self) -> dict[str, Any]:
-        """The published schema, with what was added to it where it is used."""
+        """Return the published schema, with our additions where they are used."""
         labels = {}
         for label in self.labels:
             entry: dict[str, Any] = {"instruction": label.instruction, "counter_labels": list(label.counters)}

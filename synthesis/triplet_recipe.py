@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class TripletRecipe(ModelRecipe):
-    """GenSE's generator judges, or an instruct model that was trained for nothing of it, where there is one."""
+    """Candidates are judged by GenSE's generator or by an instruct model, where ``generator`` names either."""
 
     rules: Rules
     workers: int | None
@@ -324,7 +324,7 @@ def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
 
 
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool, writer: bool) -> bool:
-    """Whether all is there already, what the triplets were taken from too, unless that was thrown away.
+    """Return whether triplets and scored rows are finished; the latter only where they were not thrown away.
 
     Raises:
         InputError: the folder is another data set's.

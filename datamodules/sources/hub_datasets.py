@@ -210,7 +210,7 @@ def rows_in(where: Rows, columns: Sequence[str] = ()) -> Iterator[Row | BadRow]:
 
 
 def identity_of(where: Rows) -> Any:
-    """The change time besides: rsync and tar set the modification time back, to what an older content may have had."""
+    """Identify a file also by its change time: rsync and tar set the modification time back to that of older ones."""
     if isinstance(where, HubSet):
         return where.identity()
     path, stat = where.resolve(), where.stat()
@@ -218,7 +218,7 @@ def identity_of(where: Rows) -> Any:
 
 
 def what_was_read(several: Sequence[Rows]) -> dict[str, Any]:
-    """The entries of a manifest that say what was read; reads all files."""
+    """Return the entries of a manifest about the files that were read; reads all of them."""
     files = [one for one in several if isinstance(one, Path)]
     sets = [one for one in several if isinstance(one, HubSet)]
     found = describe_files(files) if files or not sets else {}

@@ -15,7 +15,7 @@ class NoExample(NamedTuple):
 
 
 class Label(NamedTuple):
-    """How the label of a row is read; ``read`` raises ValueError with what was wanted."""
+    """The label of a row; ``read`` raises ValueError that says which values are wanted."""
 
     columns: tuple[str, ...]  # names that it goes by
     read: Callable[[object], float | NoExample]

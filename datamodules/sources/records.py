@@ -66,7 +66,7 @@ class RecordSource:
         self.width = self._agreed_width()
 
     def __iter__(self) -> Iterator[Record]:
-        """The examples in a fixed order; InputError at a row that cannot be one, and where there is none."""
+        """Yield the examples in a fixed order; InputError at a row that is no example, and where there is none."""
         self.tally = self.tally.anew()
         for file in self.files:
             for row in self.tally.rows(self._rows(file), str(file)):

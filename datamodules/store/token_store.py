@@ -221,7 +221,7 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _opened(directory: Path, verify: bool) -> list[TokenStore]:
-    """The store that is there, if it is whole."""
+    """Return the existing store, if it is whole."""
     if not directory.exists():
         return []
     try:

@@ -26,7 +26,7 @@ class TokenisedRows(NamedTuple):
 
 
 class Reading(ABC):
-    """How the texts of rows become ids. Made anew for each store, because it counts what it leaves out."""
+    """Turns the texts of rows into ids. Made anew for each store, because it counts the rows it leaves out."""
 
     unit: str  # what a row is called
     counts: dict[str, int]
@@ -40,7 +40,7 @@ class Reading(ABC):
 
     @cached_property
     def backend(self) -> Tokenizer:
-        """A copy, whose truncation is not the user's; made for texts only: a store that is there is opened without."""
+        """A copy without the user's truncation, made when first needed: an existing store is opened without it."""
         backend = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         backend.no_truncation()
         backend.no_padding()
@@ -75,7 +75,7 @@ class Reading(ABC):
 
     @abstractmethod
     def nothing_kept(self, source: dict[str, Any]) -> str:
-        """Why no row was kept, and what to do about it."""
+        """Return why no row was kept, and a remedy."""
 
 
 class WholeRows(Reading):
@@ -222,7 +222,7 @@ def normalised(text: str, lowercase: bool) -> str:
 
 
 def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
-    """For the log: what of a source is not used, and why."""
+    """Return, for the log, the unused rows of a source and the reasons."""
     counts = {
         **manifest.get("left_out", {}),
         "unreadable": manifest.get("skipped", 0),

@@ -170,7 +170,7 @@ def initial_maps(image_width: int, caption_width: int, width: int, seed: int) ->
 
 
 def epoch_of_indices(captions: int, sizes: Sizes, draws: np.random.RandomState) -> Iterator[tuple[Tensor, ...]]:
-    """Captions (B,), then two (B, K) from outside the batch: whose images are the wrong ones, and the wrong captions.
+    """Yield captions (B,), then two (B, K) from outside the batch: captions of the wrong images, and wrong captions.
 
     Another caption of the same image may be among them.
     """
@@ -294,7 +294,7 @@ def _read_split(root: Path, split: str) -> Captioned:
 
 
 def _check_vectors(one: Captioned) -> None:
-    """InputError where there is not a vector for each image."""
+    """InputError where the file lacks a vector of each image."""
     wanted = f"'images' of shape ({len(one.captions) // CAPTIONS}, width), float32"
     try:
         with safe_open(one.vectors, framework="pt") as stored:

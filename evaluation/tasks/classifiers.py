@@ -149,7 +149,7 @@ def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split
 
 
 def fewest_for(folds: int, nested: bool) -> int:
-    """Rows of a class that put it into every fold, and into every fold of what the outer folds leave."""
+    """Return the least rows of a class that stand in every fold; ``nested``: in every inner fold, too."""
     rows = folds
     while nested and rows - -(-rows // folds) < folds:
         rows += 1

@@ -170,7 +170,7 @@ class _Training:
         return [one.view(len(splits_G), steps, batch).transpose(0, 1).contiguous().unbind(0) for one in whole]
 
     def _look(self, splits_G: np.ndarray, members_GR: np.ndarray, weights: Sequence[Tensor]) -> None:
-        """Accuracy on the dev rows; keeps what is better than before, counts what is not.
+        """Score the dev rows; keep the weights of members that improved, count a failure of the others.
 
         SentEval counts a failure whenever the accuracy does not rise, never sets the counter back when it does, and
         looks at it before counting: the (tenacity + 1)-th failure of the whole training ends it (classifier.py, fit).

@@ -64,7 +64,7 @@ class Retrieval:
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether document i is what query i must find, and no other."""
+        """Whether query i must find document i, and no other."""
         return self.texts_to_match.relevant is None
 
     def found_first(self, pool: Pool) -> list[int]:

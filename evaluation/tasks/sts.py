@@ -126,7 +126,7 @@ def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:
 
 
 class Layout(NamedTuple):
-    """Which tables hold a set, and what its ratings may be."""
+    """The tables of a set, and the range of its ratings."""
 
     rows: dict[str, int]  # table -> official rows; read one behind the other
     low: float

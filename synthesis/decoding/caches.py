@@ -186,7 +186,7 @@ class RowCache(Cache):
 
 
 class CrossAttentionCache(RowCache):
-    """The decoder's rows, and what the encoder read for each."""
+    """The decoder's rows, each with the states of its encoder."""
 
     def __init__(self) -> None:
         super().__init__()

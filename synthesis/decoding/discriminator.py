@@ -72,7 +72,7 @@ class Discriminator:
             )
 
     def check_room(self, most: int) -> None:
-        """InputError where what is asked for a sentence of ``most`` tokens leaves no room to write."""
+        """InputError where the prompt for a sentence of ``most`` tokens leaves no room for an answer."""
         for direction in DIRECTIONS:
             [empty] = self.ids.generation(direction, [""], most)
             if (longest := len(empty) + most) >= self.generator.context:
@@ -186,7 +186,7 @@ def choose_prompts(
 
 
 def _folder_of(generator: str, revision: str | None) -> Path | None:
-    """Where its ``generator.json`` may lie; on the hub, where there is one."""
+    """Return the folder of its ``generator.json``; of a model of the hub, that of the cached file, if any."""
     if Path(generator).is_dir():
         return Path(generator)
     found = cached_file(

@@ -39,7 +39,7 @@ class EncoderDecoder(Generator):
         return CrossAttentionCache()
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """The text of a decoder's tokens; what stood before belongs to the encoder."""
+        """Return the text of a decoder's tokens, without any before them, as the prompt is the encoder's."""
         plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return cast(str, self.tokenizer.decode(list(ids), **plain))
 

@@ -90,7 +90,7 @@ class PromptIntake:
         self.exhausted = False
 
     def counted(self, came: list[Continuation]) -> Iterator[Continuation]:
-        """Yield what came; whoever takes it may have more prompts then."""
+        """Count and yield the continuations; their consumer may then have more prompts."""
         for one in came:
             self.statistics.samples += 1
             self.statistics.tokens += one.tokens
@@ -208,7 +208,7 @@ class TokenSampler:
 
 
 class Batch:
-    """``take`` chooses who may join, ``admit`` gives rows, ``step`` draws a token for each sample."""
+    """``take`` chooses the samples that join, ``admit`` gives rows, ``step`` draws a token for each sample."""
 
     def __init__(self, generator: Generator, how: Decoding, statistics: Statistics) -> None:
         self.generator, self.how, self.statistics = generator, how, statistics

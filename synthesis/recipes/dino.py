@@ -205,7 +205,7 @@ class Dino(ModelRecipe):
 
 
 class Given(NamedTuple):
-    """First sentences, how many, and what identifies them."""
+    """First sentences, their number, and their identity."""
 
     texts: Iterable[str]
     number: int
@@ -338,7 +338,7 @@ class SampleGroup:
         return ("x1" if self.unit.x1 is None else "x2", self.unit.place, self.label.name)
 
     def judge(self) -> bool:
-        """Take or reject what came in this round, in the order of the samples; whether more is to be drawn."""
+        """Accept or reject the texts of this round in the order of the samples; return whether more are to be drawn."""
         filters = self.plan.filters
         only_new = filters.drop_duplicates or self.plan.strategy == "retry"
         hopeless = False

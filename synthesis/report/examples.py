@@ -59,7 +59,7 @@ def draw_examples(accepted: Sequence[ReportText], number: int, seed: int) -> lis
 
 
 def with_cosines(wall: Sequence[ReportText], embed: Embed) -> list[ReportText]:
-    """Return the texts with how similar each is to what it was written for."""
+    """Return the texts with their cosine to the text that they were written for."""
     texts = list(dict.fromkeys(text for one in wall for text in (one.x1, one.text) if text))
     if not texts:
         return list(wall)

@@ -57,7 +57,7 @@ def fates(counts: Mapping[str, Any], labels: Sequence[str]) -> Figure:
 
 
 def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure | None:
-    """When texts were accepted, and of what was sampled which share; None where all were written at one time."""
+    """Accepted texts and their share of the samples over time; None where all were written at one time."""
     found = sorted(records, key=lambda one: one["written"])
     if len(found) < 2 or found[0]["written"] == found[-1]["written"]:
         return None

@@ -23,7 +23,7 @@ REPORT_FILES = ("report.md", "report.html", "annotation.md", *PICTURES)  # what 
 
 
 def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
-    """Write what ``folder`` holds to ``target``; how many texts.
+    """Write the data set of ``folder`` to ``target``; return the number of texts.
 
     Raises:
         InputError: no data set in ``folder``, shards that are not those of its manifest, or a ``target`` in use.
@@ -39,7 +39,7 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
 
 
 def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
-    """Raises InputError where there is something that may not be replaced, or will be: ``folder`` itself."""
+    """Raise InputError where ``target`` holds something that may not be replaced, or is ``folder`` itself."""
     ways = target.resolve(), folder.resolve()
     if ways[0].is_relative_to(ways[1]) or ways[1].is_relative_to(ways[0]):
         raise InputError(f"publish={target} and output={folder} are one within the other. Choose a folder beside it.")

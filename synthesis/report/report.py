@@ -32,7 +32,7 @@ class Encoder(NamedTuple):
 
 
 def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | None = None) -> dict[str, Any]:
-    """Write report.html, report.md and pictures/. Return what the manifest says about the texts."""
+    """Write report.html, report.md and pictures/. Return the measures of the texts for the manifest."""
     texts = read_texts(folder, manifest)
     subject = (about_triplets if manifest["identity"]["kind"] == "triplets" else about_labels)(manifest, texts)
     measured = measure(texts.accepted, subject.labels)

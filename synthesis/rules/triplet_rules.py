@@ -114,7 +114,7 @@ class JudgedRow(NamedTuple):
 
 
 def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
-    """A scored row -> what it gives, and whether that is taken."""
+    """Return the triplet of a scored row, with the rules that it breaks."""
     premise: str = row["premise"]
     entailment = _choose(premise, row["entailment"], rules, wanted=True)
     broken, sure = entailment.broken, entailment.surety
@@ -167,7 +167,7 @@ def first_reason(broken: set[str]) -> str:
 
 
 def left_out(verdict: JudgedRow) -> Iterator[LeftOut]:
-    """The texts of a row that is not taken, each with what it breaks itself, or that it is left out with the other."""
+    """Yield the texts of a rejected row, each with the first rule that it breaks, or that the other does."""
     premise = verdict.triplet["premise"]
     for direction, choice in verdict.choices.items():
         broken = choice.broken | (verdict.broken & {PREMISE})

@@ -87,7 +87,7 @@ class Preparation(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A file of sentences, and what was counted on the way to it."""
+    """A file of sentences, and the counts of its preparation."""
 
     path: Path
     counts: dict[str, Any]

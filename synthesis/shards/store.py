@@ -53,7 +53,7 @@ One = TypeVar("One")
 
 
 class SynthesisFailed(Exception):
-    """Writing failed; what was whole before is whole still."""
+    """Writing failed; the finished shards are still whole."""
 
 
 class LabelCounts(TypedDict):
@@ -120,7 +120,7 @@ class ShardStore:
         return False
 
     def is_finished(self, identity: Mapping[str, Any]) -> bool:
-        """Whether all shards are there.
+        """Return whether all shards are written.
 
         Raises:
             InputError: they were made from something else.
@@ -132,7 +132,7 @@ class ShardStore:
         return bool(before["complete"]) and all(self.is_done(number) for number in range(before["shards_planned"]))
 
     def is_done(self, number: int) -> bool:
-        """Whether a shard is there, and byte for byte as it was written."""
+        """Return whether a shard is there, and byte for byte as it was written."""
         record = self.record(number)
         shard = self.folder / shard_name(number)
         if record is None or not shard.is_file():
@@ -157,7 +157,7 @@ class ShardStore:
     def write(
         self, number: int, entries: Iterable[Mapping[str, Any]], about: Mapping[str, Any], *, sync: bool = True
     ) -> ShardRecord:
-        """A shard from its entries; ``about`` is what its record says besides.
+        """Write a shard of these entries; ``about`` are further entries of its record.
 
         Without ``sync`` a power cut may take it back: for what is made again in no time.
         """
@@ -181,7 +181,7 @@ class ShardStore:
         return record
 
     def manifest(self, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
-        """``header`` and what the records of the shards add up to."""
+        """Return ``header`` with the sums over the records of the shards."""
         records = self.records(shards)
         kept = ("file", "first", "inputs", "entries", "sha256")
         return {
@@ -231,7 +231,7 @@ def read_entries(folder: Path) -> Iterator[Entry]:
 
 
 def read_shard(path: Path) -> Iterator[Entry]:
-    """Nothing where there is no such file: a shard in which nothing was accepted has none.
+    """Yield the entries of a shard; none where it has no file, as nothing in it was accepted.
 
     Raises:
         InputError: a line that is not JSON, as a disk or an editor leaves it.
