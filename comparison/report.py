@@ -35,7 +35,6 @@ class Comparison(NamedTuple):
     standings: list[Standing]
     left_out: list[LeftOut]
     probes: list[Probe]  # of the best arms that have an encoder; empty where none was wanted
-    projection: str = "pca"
     spent_alike: str = ""  # what a race says of its budget
 
 
@@ -46,7 +45,7 @@ def compare(
     return Comparison(list(arms), headline, found, ranking(arms, headline, found), list(left_out), list(probes), **more)
 
 
-def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Section]:
+def sections(one: Comparison, output: Path) -> list[Section]:
     arms, headline, standings, found = one.arms, one.headline, one.standings, one.contrasts
     probes = turned(one.probes)
     answers = tables.answer(arms, headline, standings, found)
@@ -84,9 +83,9 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
             [
                 space.plane(arms, headline, probes),
                 space.similarities(arms, headline),
-                space.sentence_map(probes, one.projection, shown),
+                space.sentence_map(probes, shown),
                 Markup('<div id="explorer"></div>') if shown else None,
-                neighbours(probes, neighbours_of),
+                neighbours(probes),
             ],
         ),
         ("leaks", "Leaks", [tables.leaks(arms)]),
@@ -96,10 +95,10 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
     return [section for section in whole if section.parts]
 
 
-def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command: str = "") -> dict[str, Path]:
+def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, Path]:
     """Write report.html, report.md, table.tex, table.csv, comparison.json and pictures/; return the files by name."""
     pictures = output / "pictures"
-    whole = sections(one, output, neighbours_of)
+    whole = sections(one, output)
     figures = [figure for section in whole for figure in section.figures]
     drawn = draw(figures, pdf=True)
     written = dict[str, Path]()

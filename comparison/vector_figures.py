@@ -129,14 +129,14 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> F
     return Figure("plane", "Alignment and uniformity", caption, [panel], table, width=560)
 
 
-def sentence_map(probes: Sequence[Probe], how: str, shown: Sequence[int]) -> Figure | None:
+def sentence_map(probes: Sequence[Probe], shown: Sequence[int]) -> Figure | None:
     """The sentences in two dimensions under each arm's first encoder, in the colours of the first map."""
     if not probes or not shown:
         return None
     shades = stats.rankdata(probes[0].places[shown, 0]) / len(shown)
     panels = [_map(place, probe, shown, shades) for place, probe in enumerate(probes)]
     caption = (
-        f"{len(shown):,} sentences by {how}, first run of each arm, every map turned and scaled to fit the first. A "
+        f"{len(shown):,} sentences by PCA, first run of each arm, every map turned and scaled to fit the first. A "
         "colour is a place in the first map: where colours stay together, neighbourhoods do. A click lights up a "
         "sentence in all maps, with its neighbours under each arm."
     )

@@ -28,7 +28,6 @@ IMPORT_NAMES = {
     "markdown-it-py": "markdown_it",
     "pyyaml": "yaml",
     "scikit-learn": "sklearn",
-    "umap-learn": "umap",
     "vl-convert-python": "vl_convert",
 }
 NEEDED_BY = {
@@ -45,7 +44,6 @@ OPTIONAL = (
     "retrieval",
     "server",
     "sweep",
-    "umap",
 )  # extras whose import fails with advice
 COMES_WITH = {  # two packages in one distribution; what wandb itself cannot do without
     "lightning_fabric": "pytorch_lightning",

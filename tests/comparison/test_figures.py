@@ -144,7 +144,7 @@ def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
     vectors = np.random.default_rng(0).standard_normal((30, 2)) * [3, 1]
     turn = np.array([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]]) @ np.diag([1, -1])
     first, second = (
-        probe(arm, [f"{n}" for n in range(30)], one, "pca")
+        probe(arm, [f"{n}" for n in range(30)], one)
         for arm, one in zip(arms[:2], (vectors, vectors @ turn), strict=True)
     )
     flipped = second._replace(places=second.places @ turn)
@@ -159,9 +159,9 @@ def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
 
 def test_of_a_long_text_a_page_has_the_beginning(many):
     texts = ["a" * 10**6, "b" * 300, "c"]
-    one = probe(many[0][0], texts, np.eye(3), "pca")
+    one = probe(many[0][0], texts, np.eye(3))
     assert explorer([one], range(3))["sentences"] == ["a" * 300 + " ...", "b" * 300, "c"]
-    assert max(len(cell.text) for row in neighbours([one], 3).cells() for cell in row) < 330
+    assert max(len(cell.text) for row in neighbours([one]).cells() for cell in row) < 330
 
 
 def test_settings_drawn_at_random_are_points_not_an_empty_map(run_folder, tmp_path):
@@ -209,7 +209,7 @@ def test_every_run_is_linked(run_folder, tmp_path):
 def test_an_encoder_that_is_missing_leaves_the_others_on_the_map(many):
     arms, headline = many
     rng = np.random.default_rng(0)
-    probes = [probe(arm, ["a", "b", "c"], rng.standard_normal((3, 4)), "pca") for arm in arms[2:4]]
+    probes = [probe(arm, ["a", "b", "c"], rng.standard_normal((3, 4))) for arm in arms[2:4]]
     found = compare(arms, headline, [], probes)
     assert len(space.plane(arms, headline, probes).table.rows) == 2
     assert len(space.sentence_map(probes, "pca", [0, 1, 2]).panels) == 2
