@@ -212,7 +212,7 @@ def test_an_encoder_that_is_missing_leaves_the_others_on_the_map(many):
     probes = [probe(arm, ["a", "b", "c"], rng.standard_normal((3, 4))) for arm in arms[2:4]]
     found = compare(arms, headline, [], probes)
     assert len(space.plane(arms, headline, probes).table.rows) == 2
-    assert len(space.sentence_map(probes, "pca", [0, 1, 2]).panels) == 2
+    assert len(space.sentence_map(probes, [0, 1, 2]).panels) == 2
     assert found.probes[0].arm.label == arms[2].label
 
 
