@@ -1,7 +1,7 @@
 """Tables of a comparison, shared by HTML, Markdown, terminal and W&B."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,7 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
         arm = arms[standing.arm]
         seeds = spread(values_of(arm, headline, headline.name))
         kept = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
-        spent = [run.results["spent"] for run in arm.runs]
-        mean = {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}  # type: ignore[literal-required]
+        mean = mean_cost(arm)
         rows.append(
             [
                 arm.label,
@@ -75,6 +74,12 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
         "sources of chance. Arms that cannot be told apart share a range of ranks. Cost is the mean of a run."
     )
     return Table(heads, rows, "Leaderboard: every number and run", note, "leaderboard", folded=True)
+
+
+def mean_cost(arm: Arm) -> dict[str, float]:
+    """Return each measure of ``Spent``, its mean over the runs."""
+    spent: list[Mapping[str, Any]] = [run.results["spent"] for run in arm.runs]
+    return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
 
 
 def task_scores(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Table:
@@ -230,10 +235,8 @@ def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing
     for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
         arm = arms[standing.arm]
         seeds = spread(values_of(arm, headline, headline.name))
-        spent = [run.results["spent"] for run in arm.runs]
-        tokens, seconds, memory = (
-            float(np.mean([one[key] for one in spent])) for key in ("real_tokens", "wall_seconds", "peak_memory_bytes")
-        )
+        mean = mean_cost(arm)
+        tokens, seconds, memory = (mean[key] for key in ("real_tokens", "wall_seconds", "peak_memory_bytes"))
         score = f"{seeds.mean:.2f}" + ("" if seeds.deviation is None else f" ± {seeds.deviation:.2f}")
         rows.append(
             [
