@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comparison")
 
-WIDE = 110  # columns of a terminal that has room for all
-
 
 class Keys(TypedDict):
     runs: str | Sequence[str] | None
@@ -208,9 +206,7 @@ def show(found: "Comparison", output: Path) -> None:
 
     console = Console()
     board = tables.leaderboard(found.arms, found.headline, found.standings, output)
-    left_away = {"runs", "peak MiB", "steps"} | (
-        {"examples", "real tokens", "seeds"} if console.width < WIDE else set()
-    )
+    left_away = {"runs", "peak MiB", "steps", "examples", "real tokens", "seeds"}
     kept = [place for place, column in enumerate(board.columns) if column.heading not in left_away]
     narrow = board._replace(
         columns=[board.columns[place] for place in kept],

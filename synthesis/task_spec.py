@@ -164,7 +164,7 @@ def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
         raise InputError(
             f"{where}: task_name is {keys.task_name!r}; wanted letters, digits and -_. only, for instance sts-x2."
         )
-    labels = tuple(_label(_name(key, where), value, f"{where}: labels.{key}") for key, value in keys.labels.items())
+    labels = tuple(_label(str(key), value, f"{where}: labels.{key}") for key, value in keys.labels.items())
     names = [label.name for label in labels]
     if not names or len(set(names)) < len(names):
         raise InputError(f"{where}: wanted labels, each of another name, got {', '.join(names) or 'none'}.")
@@ -185,17 +185,8 @@ def _label(name: str, value: Any, where: str) -> Label:
             f"{where}: the instruction ends in {keys.instruction[-12:]!r}. It must end in a straight quotation mark "
             f"{STOP}, without a blank behind it: the text that is written runs to the next one."
         )
-    counters = tuple(_name(counter, where) for counter in keys.counter_labels or ())
+    counters = tuple(map(str, keys.counter_labels or ()))
     return Label(name, keys.instruction, counters, keys.decay, keys.epsilon)
-
-
-def _name(key: Any, where: str) -> str:
-    if key is None or isinstance(key, bool):
-        raise InputError(
-            f"{where}: {key!r} is no name of a label. YAML reads yes, no, on, off, true, false and null so: put it in "
-            "quotation marks."
-        )
-    return str(key)
 
 
 def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:

@@ -96,8 +96,7 @@ GOOD = {"instruction": 'x "'}
         (spec_of(a={**GOOD, "decay": -1}), ["labels.a.decay=-1"]),
         (spec_of(a={**GOOD, "epsilon": 2}), ["labels.a.epsilon=2"]),
         ({**spec_of(a=GOOD), "extra": 1}, ["extra: there is no such key"]),
-        ({"task_name": "t", "labels": {True: GOOD}}, ["True is no name", "quotation marks"]),
-        (spec_of(a={**GOOD, "counter_labels": [None]}), ["labels.a", "None is no name"]),
+        (spec_of(a={**GOOD, "counter_labels": [None]}), ["counter label 'None'", "Name one of them"]),
         ({"task_name": "t", "labels": {1: GOOD, "1": GOOD}}, ["each of another name"]),
     ],
 )
