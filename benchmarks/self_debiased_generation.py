@@ -178,15 +178,6 @@ def timed(run: Callable[[], tuple[int, int]], counts: list[tuple[int, int]], clo
     return counts[-1][0] / (clock() - start)
 
 
-def same_texts(generator: Generator, inputs: list[str]) -> float:
-    """Share of the texts that two batch sizes agree on."""
-    sides = []
-    for rows in (16, 64):
-        out = decode(generator, prompts(inputs), published(rows))
-        sides.append({(one.prompt.key, one.sample): one.text for one in out})
-    return sum(sides[0][key] == text for key, text in sides[1].items()) / len(sides[1])
-
-
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser = arguments(__doc__, rounds=1, clock=True, device=device)
@@ -197,7 +188,6 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="of our batches")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32")
     parser.add_argument("--shift", type=float, help="of the quotation mark's logit, where it is known already")
-    parser.add_argument("--same", action="store_true", help="also count the texts that two batch sizes agree on")
     options = parser.parse_args(words)
     if options.quick:
         options.inputs, options.rounds, options.layers, options.width = 2, 1, 1, 64
@@ -241,9 +231,6 @@ def measured(options: argparse.Namespace) -> list[Line]:
         Line("P9", "closed within 40 tokens", "%", *closed, None, "alike" if "Instruct" in name else "70"),
         Line("P9", "row-steps of finished rows", "%", wasted, None, None, "<= 5"),
     ]
-    if options.same:
-        same = 100 * same_texts(generator, inputs)
-        lines.append(Line("P9", "same texts in batches of 16 and 64 rows", "%", same, None, None, ">= 99.9"))
     return lines
 
 
