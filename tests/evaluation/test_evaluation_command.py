@@ -89,7 +89,7 @@ def test_kept_vectors_give_the_same_scores(scored, small_tables, small_word_vect
         again = json.loads((tmp_path / "again.json").read_text())
         assert again["scores"] == pytest.approx(expected, abs=1e-6)
         assert again["intervals"] == {}
-        assert len(list((tmp_path / "cache").rglob("*.safetensors"))) == 1
+        assert len(list((tmp_path / "cache").rglob("*.sqlite"))) == 1
 
 
 BAD = [
