@@ -1,6 +1,6 @@
 """Train one sentence encoder: ``python train.py model=declutr data=openwebtext``.
 
-What a run may be told is in ``configs/train.yaml``; how it goes, stage by stage, in ``training/run.py``.
+What a run may be told is in ``training/settings.py``; how it goes, stage by stage, in ``training/stage_loop.py``.
 """
 
 from cli.signals import heed_signals
@@ -8,28 +8,25 @@ from cli.signals import heed_signals
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
-import sys
-
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from cli.hydra_main import command_line
+from training.compose import compose
 from training.failures import TrainingFailed
-from training.stages import finished_before, forced
+from training.stages import finished_before
 
 
-def run(cfg: DictConfig) -> int:
-    """Exit status of a whole run."""
-    if finished_before(cfg):
-        return 0
-    from training.run import run  # with torch and Lightning, which take seconds
+def train(_: DictConfig) -> None:
+    """Compose the run of this command line, and train it."""
+    asked = compose(HydraConfig.get().overrides.task)
+    if not finished_before(asked):
+        from training.stage_loop import run_stages  # with torch and Lightning, which take seconds
 
-    return run(cfg)
+        run_stages(asked)
 
 
-def main() -> None:
-    sys.argv[1:] = forced(sys.argv[1:])
-    command_line("train", run, failed=(TrainingFailed,))()
-
+main = command_line("train", train, failed=(TrainingFailed,))
 
 if __name__ == "__main__":
     main()

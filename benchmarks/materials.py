@@ -4,11 +4,11 @@ import importlib.util
 import logging
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -23,13 +23,14 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-import training.settings  # noqa: F401  configs/ names the classes that it registers
 from benchmarks.texts import ROOT, documents, write_documents
-from cli.settings import own_keys
-from contracts.settings import build, settings_class
+from contracts.settings import keys_of as settings_keys
 from datamodules.documents import DocumentSpans
 from encoders.loading.backbones import from_pretrained, load_tokenizer
 from encoders.loading.tiny import write_tiny_masked_lm
+from encoders.settings import KINDS as MODELS
+from training import compose
+from training.modules import filled_in
 
 SMOLLM2: dict[str, Any] = {
     "vocab_size": 49_152,
@@ -175,19 +176,13 @@ def data_module(name: str, **keys: Any) -> Any:
 
 def keys_of(name: str) -> set[str]:
     """Return the keys of ``model=NAME``."""
-    return {str(key) for key in _chosen("model", name)}
-
-
-def _chosen(group: str, name: str) -> Any:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("train", [f"{group}={name}"])[group]
+    return {one.name for one in settings_keys(MODELS[name])}
 
 
 def _made(group: str, name: str, **keys: Any) -> Any:
     given = {key: str(value) if isinstance(value, Path) else value for key, value in keys.items()}
-    chosen = _chosen(group, name)
-    module = get_class(chosen._target_)
-    return module(build(settings_class(module), {**own_keys(chosen), **given}, f"{group}."))
+    settings = replace(getattr(filled_in(compose([f"{group}={name}"])), group), **given)
+    return get_class(settings.target)(settings)
 
 
 def hush() -> None:

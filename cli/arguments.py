@@ -24,7 +24,6 @@ HERE = ("backbone", "encoder", "run", "runs", "data_root", "resume", "ranges", "
 HYDRAS = ("hydra.run.dir", "hydra.sweep.dir")
 OF_A_LIST = re.compile(r"(\.\d+)+$")  # the place of a value in its list
 NAMED = re.compile(r"hydra\.(.*_target_|(launcher|sweeper)\..*\$\{)", flags=re.DOTALL)
-PART = "data@data.parts."  # what names the data of a part of a mixture begins so
 
 
 def check_words(config: str, words: Sequence[str]) -> None:
@@ -50,8 +49,6 @@ def check_words(config: str, words: Sequence[str]) -> None:
                 "batch is cut into chunks, has the gradient of the whole, and all of it gives negatives, which "
                 "accumulated batches would not."
             )
-        if key.startswith(PART) and not re.fullmatch("[A-Za-z0-9_-]+", name := key.removeprefix(PART)):
-            raise InputError(f"data.parts.{cut(name)}: wanted a name of letters, digits, - and _.")
         if key in GROUPS.get(config, ()):
             _check_group(key, word)
 

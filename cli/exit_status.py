@@ -12,7 +12,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -210,14 +210,13 @@ def _advice(config: str, words: Sequence[str]) -> str:
     known = {*known_keys(config, words), *GROUPS.get(config, ())}
     for override in overrides:
         key = override.key_or_group
-        if key == "data.parts" and isinstance(override.value(), dict):
-            return "Say what each part is, key by key: data.parts.NAME.data=triplets data.parts.NAME.path=FILE."
-        if key in known or override.is_add() or override.is_force_add():
+        below_a_mapping = key.startswith(("data.parts.", "stages."))  # whose names are free
+        if key in known or below_a_mapping or override.is_add() or override.is_force_add():
             continue
         group = key.partition(".")[0]
         if group in GROUPS.get(config, ()) and not any(one.startswith(f"{group}.") for one in known):
             continue  # the choice of this group could not be composed, so its keys are not known
-        if config == "train" and key.startswith("data.") and (part := _of_a_part(key, known)):
+        if config == "train" and key.startswith("data.") and (part := _of_a_part(key, overrides)):
             return part
         if others := choices_with(key, config):
             return f"It is a key of {', '.join(others)}: leave it out."
@@ -239,13 +238,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f" The nearest is {near}." if near else ""
 
 
-def _of_a_part(key: str, known: Collection[str]) -> str:
-    """Of a key that each part of a mixture has, or of a part that nobody has said the data of; else empty."""
-    place = re.match(r"data\.parts\.[^.]+", key)
-    if place is not None and place.group() not in known:
-        return (
-            f"Nobody says what {place.group()} is. Say {place.group()}.data=NAME, with one of "
-            f"{', '.join(choices('data'))}."
-        )
-    own = [one for one in sorted(known) if re.fullmatch(rf"data\.parts\.[^.]+\.{re.escape(key[5:])}", one)]
-    return f"Each part of a mixture has its own, {' and '.join(own)}." if own else ""
+def _of_a_part(key: str, overrides: Sequence[Override]) -> str:
+    """Of a key that each part of a mixture has; else empty."""
+    found = (re.match(r"data\.parts\.[^.]+", override.key_or_group) for override in overrides)
+    parts = sorted({match.group() for match in found if match})
+    return f"Each part of a mixture has its own, {' and '.join(f'{part}{key[4:]}' for part in parts)}." if parts else ""

@@ -97,8 +97,9 @@ def in_words(written: str) -> str | None:
     """A plain interpolation as what it means; None of any other value."""
     if plain := re.fullmatch(r"\$\{([\w.]+)\}", written):
         return f"that of `{plain.group(1)}`"
-    if either := re.fullmatch(r"\$\{oc\.select:([\w.]+),([\w.]+)\}", written):
-        return f"that of `{either.group(1)}`, else `{either.group(2)}`"
+    if several := re.fullmatch(r"\$\{first_of:([\w.,]+)\}", written):
+        *keys, otherwise = several.group(1).split(",")
+        return f"that of {', else of '.join(f'`{name}`' for name in keys)}, else `{otherwise}`"
     return None
 
 

@@ -1,12 +1,11 @@
 """Checks of config keys: types, ranges, and the nearest name for an unknown key."""
 
 import dataclasses
-import inspect
 import math
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,20 +28,9 @@ Kind = TypeVar("Kind")
 LARGEST, LARGEST_SEED = 10**18 - 1, 2**32 - 1
 
 
-def declared(reader: type | Callable[..., Any]) -> dict[str, Any]:
-    """Key -> type: the fields of a TypedDict or NamedTuple, or what a target of a config takes.
-
-    Its ``**settings: Unpack[Keys]`` stand for the fields of Keys.
-    """
-    if _has_keys(reader):
-        return typing.get_type_hints(reader)
-    keys: dict[str, Any] = {}
-    for name, parameter in inspect.signature(reader).parameters.items():
-        if typing.get_origin(parameter.annotation) is typing.Unpack:
-            keys |= declared(*typing.get_args(parameter.annotation))
-        else:
-            keys[name] = parameter.annotation
-    return keys
+def declared(keys: type) -> dict[str, Any]:
+    """Key -> type: the fields of a TypedDict or NamedTuple."""
+    return typing.get_type_hints(keys)
 
 
 def _has_keys(type_: Any) -> bool:

@@ -5,13 +5,17 @@ holds plain values, and `contracts.settings.build` compares all of them with the
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import hydra
 from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
 
-from contracts.settings import keys_of
+from cli.config_files import CONFIGS
+from contracts import InputError
+from contracts.settings import keys_of, refuse_unknown
 
 FOLDER = "settings"  # a defaults list names a class of settings as /settings/NAME
 REGISTERED: dict[str, type] = {}  # NAME -> class
@@ -22,18 +26,80 @@ STORE.__deepcopy__ = lambda memo: STORE
 
 
 def register(name: str, kind: type) -> None:
-    """From now on a defaults list may name the keys of this class: ``/settings/NAME@_here_``."""
+    """From now on a defaults list may name the keys of this class: ``/settings/NAME@_here_``.
+
+    A key that is an empty mapping takes any keys below it; what reads it says which of them exist.
+    """
     REGISTERED[name] = kind
     group, _, last = name.rpartition("/")
-    STORE.store(f"{last}.yaml", node(kind), group=f"{FOLDER}/{group}".rstrip("/"))
+    config = OmegaConf.create(node(kind))
+    for one in keys_of(kind):
+        if one.default == {}:
+            OmegaConf.set_struct(config[one.name], False)
+    STORE.store(f"{last}.yaml", config, group=f"{FOLDER}/{group}".rstrip("/"))
 
 
 def node(kind: Any) -> dict[str, Any]:
     """The keys of a class of settings with their defaults, as a config has them; and the module that they make."""
-    target = {"_target_": kind.target} if hasattr(kind, "target") else {}
+    target = {"_target_": kind.target} if getattr(kind, "target", "") else {}
     return target | {
         one.name: node(one.type) if dataclasses.is_dataclass(one.type) else one.written for one in keys_of(kind)
     }
+
+
+def composed(
+    primary: str,
+    words: Sequence[str],
+    choices: Mapping[str, str] | None = None,
+    keys: Mapping[str, Any] | None = None,
+) -> DictConfig:
+    """The config ``configs/PRIMARY.yaml`` with these words of a command line.
+
+    ``choices`` (group -> choice) and ``keys`` stand where a recipe would: above the file, below the words.
+    """
+    name = primary
+    if choices or keys:
+        name = "given"
+        chosen = [{f"override /{group}": choice} for group, choice in (choices or {}).items()]
+        STORE.store("given.yaml", {"defaults": [primary, *chosen, "_self_"], **(keys or {})})
+    if GlobalHydra.instance().is_initialized():
+        return hydra.compose(name, list(words))
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return hydra.compose(name, list(words))
+
+
+def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"model.lr": 1}`` -> ``{"model": {"lr": 1}}``."""
+    found = OmegaConf.create()
+    for key, value in keys.items():
+        OmegaConf.update(found, key, value, merge=True)
+    return OmegaConf.to_container(found)  # type: ignore[return-value]
+
+
+def dotted(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{data: qa, model: {lr: 1}}`` -> ``data``: qa, ``model.lr``: 1."""
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        if isinstance(value, Mapping) and value and "_target_" not in value:
+            found |= dotted(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def assign(cfg: DictConfig, key: str, value: Any) -> None:
+    """Set a dotted key of a composed config.
+
+    Raises:
+        InputError: it does not exist.
+    """
+    place, _, name = key.rpartition(".")
+    above = OmegaConf.select(cfg, place) if place else cfg
+    if not isinstance(above, DictConfig):
+        raise InputError(f"{key}: there are no keys below {place}, which is {above}.")
+    if above._get_flag("struct"):
+        refuse_unknown([name], map(str, above), f"{place}." if place else "")
+    OmegaConf.update(cfg, key, value, merge=True, force_add=True)
 
 
 def resolved(value: Any) -> Any:
@@ -41,7 +107,11 @@ def resolved(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
-def own_keys(composed: Any) -> dict[str, Any]:
-    """The keys of a group of a composed config with their values, but for Hydra's own."""
-    plain: Mapping[Any, Any] = resolved(composed)
-    return {str(name): value for name, value in plain.items() if not str(name).startswith("_")}
+def _first_of(*names: Any, _root_: DictConfig) -> Any:
+    """The value of the first of these keys that has one, else the last of the arguments."""
+    *keys, otherwise = names
+    found = (OmegaConf.select(_root_, name) for name in keys)
+    return next((value for value in found if value is not None), otherwise)
+
+
+OmegaConf.register_new_resolver("first_of", _first_of, replace=True)

@@ -20,6 +20,17 @@ Settings = TypeVar("Settings")
 
 MOST_SHOWN = 200  # characters of a value in a message
 GIVEN = dataclasses.MISSING  # the default of a key that has none
+
+
+class _Unset:
+    """The value of a key that nobody has said: a run fills it in from its other keys, or refuses to begin."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Any = _Unset()
+TARGET = "target"  # the field that names the class of what settings make; it is no key
 NAMES = {
     int: "a whole number",
     float: "a number",
@@ -71,7 +82,7 @@ class Key(NamedTuple):
     default: Any  # GIVEN: there is none
     meaning: str
     bounds: Bounds
-    of: str | None  # what gives the value where nobody says it, as an interpolation of OmegaConf without ``${}``
+    of: tuple[str, ...]  # keys of the run, the first of which with a value gives it where nobody says it
 
     @property
     def choices(self) -> list[str]:
@@ -81,9 +92,12 @@ class Key(NamedTuple):
 
     @property
     def written(self) -> Any:
-        """The default as a config has it."""
-        if self.of is not None:
-            return f"${{{self.of}}}"
+        """The default as a config has it; of a key that follows others it is an interpolation."""
+        if self.of and self.default is GIVEN:
+            return f"${{{self.of[0]}}}"
+        if self.of:
+            otherwise = "null" if self.default is None else self.default
+            return f"${{first_of:{','.join([*self.of, str(otherwise)])}}}"
         if self.default is GIVEN:
             return "???"
         return list(self.default) if isinstance(self.default, tuple) else self.default
@@ -93,7 +107,7 @@ def key(
     default: Any = GIVEN,
     meaning: str = "",
     *,
-    of: str | None = None,
+    of: str | Sequence[str] = (),
     least: float | None = None,
     most: float | None = None,
     above: float | None = None,
@@ -101,27 +115,37 @@ def key(
 ) -> Any:
     """A field of a class of settings; what can be chosen from is a ``Literal`` as its type.
 
-    ``of`` names what gives the value where nobody says it: a key of the run (``seed``), or any interpolation of
-    OmegaConf without its ``${}``. Of a value made in Python such a field is None until the run fills it in.
+    ``of`` names keys of the run (``seed``, ``model.append_end``). The first that has a value gives that of this key
+    where nobody says it, and ``default`` where none has. Until a run fills it in (`filled`), its value is `UNSET`.
     """
-    metadata = {"meaning": meaning, "bounds": Bounds(least, most, above, below), "of": of}
-    return dataclasses.field(default=None if of is not None else default, metadata=metadata)
+    of = (of,) if isinstance(of, str) else tuple(of)
+    metadata = {"meaning": meaning, "bounds": Bounds(least, most, above, below), "of": of, "default": default}
+    return dataclasses.field(default=UNSET if of else default, metadata=metadata)
 
 
 def keys_of(kind: Any) -> list[Key]:
     """The keys of a class of settings: those that have to be given, its own, then those that it inherits."""
-    fields: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    fields = {
+        field.name: field
+        for field in dataclasses.fields(kind)
+        if field.init and field.name != TARGET and not field.metadata.get("group")
+    }
     hints = typing.get_type_hints(kind)
     names = dict.fromkeys(name for one in kind.__mro__ for name in vars(one).get("__annotations__", {}))
     found = [_key(fields[name], hints[name]) for name in names if name in fields]
-    return sorted(found, key=lambda one: one.default is not GIVEN)
+    return sorted(found, key=lambda one: one.written != "???")
 
 
 def _key(field: Any, type_: Any) -> Key:
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     metadata = field.metadata
     return Key(
-        field.name, type_, default, metadata.get("meaning", ""), metadata.get("bounds", Bounds()), metadata.get("of")
+        field.name,
+        type_,
+        metadata.get("default", default),
+        metadata.get("meaning", ""),
+        metadata.get("bounds", Bounds()),
+        metadata.get("of", ()),
     )
 
 
@@ -141,46 +165,102 @@ def settings_class(module: Any) -> type:
 
 
 def build(kind: type[Settings], given: Any, prefix: str = "") -> Settings:
-    """The settings that these plain values make; a field that is a class of settings is made from the keys below it.
+    """The settings that these plain values make, each checked.
 
     Raises:
-        InputError: a key is unknown, left out although it has no default, of another type, or out of its bounds.
+        InputError: as `read` and `check`.
+    """
+    made = read(kind, given, prefix)
+    check(made, prefix)
+    return made
+
+
+def read(kind: type[Settings], given: Any, prefix: str = "", target: str | None = None) -> Settings:
+    """The settings that these plain values make, `UNSET` where a key has no value; `check` compares the others.
+
+    A field that is a class of settings is made from the keys below it. ``target`` names the class of what they make,
+    where it is another than that of ``kind``.
+
+    Raises:
+        InputError: a key is unknown, or is no mapping where one is wanted.
     """
     if not isinstance(given, Mapping):
         names = ", ".join(one.name for one in keys_of(kind))
         raise InputError(f"{prefix.rstrip('.')}={cut(given)}: wanted {names}, each with a value.")
     keys = keys_of(kind)
     refuse_unknown(given, [one.name for one in keys], prefix)
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {} if target is None else {TARGET: target}
     for one in keys:
-        if one.name in given:
-            below = dataclasses.is_dataclass(one.type)
-            value = given[one.name]
-            values[one.name] = build(one.type, value, f"{prefix}{one.name}.") if below else value
-        elif one.default is GIVEN:
-            raise InputError(f"{prefix}{one.name} has no value, and has to be given: {prefix}{one.name}=...")
-    made = kind(**values)
-    check(made, prefix)
-    return made
+        value = given.get(one.name, UNSET)
+        if value is UNSET or _is_default(one, value):
+            if one.default is GIVEN:
+                values[one.name] = UNSET
+        elif dataclasses.is_dataclass(one.type):
+            below: Any = one.type
+            values[one.name] = read(below, value, f"{prefix}{one.name}.")
+        else:
+            values[one.name] = value
+    return kind(**values)
+
+
+def _is_default(one: Key, value: Any) -> bool:
+    """Whether a config has the mark of a key that is not said: an interpolation, or three question marks."""
+    return isinstance(value, str) and value == one.written and (bool(one.of) or one.default is GIVEN)
 
 
 def check(settings: Any, prefix: str = "") -> None:
-    """Compare the value of each key with its type and its bounds; what a run is still to fill in may be None.
+    """Compare the value of each key with its type and its bounds; what a run is still to fill in may be `UNSET`.
 
     Raises:
-        InputError: one is of another type, or out of its bounds.
+        InputError: one is of another type, out of its bounds, or has to be given and is not.
     """
     for one in keys_of(type(settings)):
         value = getattr(settings, one.name)
         if dataclasses.is_dataclass(one.type):
             check(value, f"{prefix}{one.name}.")
             continue
-        if value is None and one.of is not None:
+        if value is UNSET:
+            if not one.of:
+                raise InputError(f"{prefix}{one.name} has no value, and has to be given: {prefix}{one.name}=...")
             continue
         check_type(f"{prefix}{one.name}", value, one.type)
         numbers = value if isinstance(value, list | tuple) else [value]
         if not all(map(one.bounds.hold, numbers)):
             raise InputError(f"{prefix}{one.name}={value}: wanted {one.bounds}.")
+
+
+def filled(settings: Settings, run: Any) -> Settings:
+    """The same settings with the values of keys that follow keys of ``run`` where nobody has said them."""
+    values: dict[str, Any] = {}
+    for one in keys_of(type(settings)):
+        value: Any = getattr(settings, one.name)
+        if dataclasses.is_dataclass(value):
+            values[one.name] = filled(value, run)
+        elif value is UNSET and one.of:
+            found = (select(run, name) for name in one.of)
+            default = None if one.default is GIVEN else one.default
+            values[one.name] = next((other for other in found if other not in (None, UNSET)), default)
+    return dataclasses.replace(settings, **values)  # type: ignore[type-var]
+
+
+def select(settings: Any, name: str) -> Any:
+    """The value of a dotted key of settings or mappings; None where there is none."""
+    for part in name.split("."):
+        settings = settings.get(part) if isinstance(settings, Mapping) else getattr(settings, part, None)
+    return settings
+
+
+def as_mapping(settings: Any) -> Any:
+    """Settings as nested mappings and lists, without what is `UNSET`; a class that they make is at ``_target_``."""
+    if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+        target = {"_target_": values.pop(TARGET)} if TARGET in values else {}
+        return target | {name: as_mapping(value) for name, value in values.items() if value is not UNSET}
+    if isinstance(settings, Mapping):
+        return {str(name): as_mapping(value) for name, value in settings.items()}
+    if isinstance(settings, list | tuple):
+        return [as_mapping(value) for value in settings]
+    return settings
 
 
 def check_type(name: str, value: Any, wanted: Any) -> None:

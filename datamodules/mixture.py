@@ -60,7 +60,7 @@ class Mixture(pl.LightningDataModule):
             )
         self.parts = dict(sorted(parts.items()))  # in whatever order they are named
         weights = settings.weights
-        self.weights = None if weights is None else {str(name): weight for name, weight in weights.items()}
+        self.weights = {str(name): weight for name, weight in weights.items()} or None
         for name, part in self.parts.items():
             if not NAME.fullmatch(str(name)):
                 raise InputError(f"data.parts.{name}: wanted a name of letters, digits, - and _.")

@@ -5,7 +5,7 @@ A module is made from a value of its class of settings; ``target`` names the mod
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from contracts.settings import key
 
@@ -22,11 +22,11 @@ Assembly = Literal["pieces", "string"]
 class Data:
     """Keys of every kind of data but a mixture."""
 
-    target: ClassVar[str]
+    target: str = ""  # of the class that is made from them
 
     tokenizer: str = key(of="backbone", meaning="hub id or folder of the tokenizer")
     append_end: bool | None = key(
-        of="oc.select:model.append_end,null", meaning="an end of sequence behind every text; null: as the model has it"
+        None, "an end of sequence behind every text; null: as the model has it", of="model.append_end"
     )
     batch_size: int = key(of="batch_size", meaning="examples, over all processes", least=1)
     drop_last: bool = key(True, "false: the last batch of an epoch may be smaller, as in transformers")
@@ -69,9 +69,10 @@ class TextsData(Data):
     """Data whose rows are texts that are used whole, up to a length."""
 
     max_length: int | None = key(
-        of="text_length:128",
-        meaning="tokens that a text is cut at, special tokens included; by itself training_length, else that of the "
+        128,
+        "tokens that a text is cut at, special tokens included; by itself training_length, else that of the "
         "model; null: what holds 99 % of the texts whole, up to what the backbone reads",
+        of=("training_length", "usual_length"),
         least=1,
     )
     prompts: Prompts = key(
@@ -85,11 +86,12 @@ class TextsData(Data):
 class SentenceData(TextsData, FileData):
     """Single texts."""
 
-    target: ClassVar[str] = "datamodules.text_rows.Sentences"
+    target: str = "datamodules.text_rows.Sentences"
 
     deletion: float | None = key(
-        of="oc.select:deletion,null",
-        meaning="share of the words that are taken out of a second copy, for model=tsdae; null: no copy",
+        None,
+        "share of the words that are taken out of a second copy, for model=tsdae; null: no copy",
+        of="deletion",
     )
 
 
@@ -97,22 +99,23 @@ class SentenceData(TextsData, FileData):
 class NLIData(TextsData, FileData):
     """Premise, hypothesis and their relation."""
 
-    target: ClassVar[str] = "datamodules.text_rows.NLIPairs"
+    target: str = "datamodules.text_rows.NLIPairs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TripletData(TextsData, FileData):
     """Anchor, positive and hard negatives."""
 
-    target: ClassVar[str] = "datamodules.text_rows.Triplets"
+    target: str = "datamodules.text_rows.Triplets"
 
     held_out_share: float = key(
-        of="oc.select:held_out_share,0.0", meaning="of the rows: kept from training and scored as the task held_out"
+        0.0, "of the rows: kept from training and scored as the task held_out", of="held_out_share"
     )
     max_length: int | None = key(
-        of="oc.select:training_length,null",
-        meaning="tokens that a text is cut at, special tokens included; by itself training_length; null: what holds "
+        None,
+        "tokens that a text is cut at, special tokens included; by itself training_length; null: what holds "
         "99 % of the texts whole, up to what the backbone reads",
+        of="training_length",
         least=1,
     )
 
@@ -121,14 +124,14 @@ class TripletData(TextsData, FileData):
 class QuestionData(TripletData):
     """Question and answer."""
 
-    target: ClassVar[str] = "datamodules.text_rows.QuestionAnswers"
+    target: str = "datamodules.text_rows.QuestionAnswers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPairData(TextsData, FileData):
     """Two texts and how similar they are."""
 
-    target: ClassVar[str] = "datamodules.scored_pairs.ScoredPairs"
+    target: str = "datamodules.scored_pairs.ScoredPairs"
 
     postprocess: Literal["auto", "on", "off"] = key("auto", "auto: on if and only if every label is 0, 0.5 or 1")
     steps: Sequence[str] = key(
@@ -156,7 +159,7 @@ class ScoredPairData(TextsData, FileData):
 class GenerationData(FileData):
     """NLI triplets as texts to write."""
 
-    target: ClassVar[str] = "datamodules.nli_generation.NLIGeneration"
+    target: str = "datamodules.nli_generation.NLIGeneration"
 
     prompts: dict[str, Any] = key(of="prompts", meaning="of the generator")
     prompt_assembly: Assembly = key(of="prompt_assembly", meaning="how prompt and sentences are joined")
@@ -183,12 +186,13 @@ class DocstringData(Data):
 class DocstringPairData(TextsData, DocstringData):
     """Summary line and rest of each docstring."""
 
-    target: ClassVar[str] = "datamodules.pydocs_pairs.PydocsPairs"
+    target: str = "datamodules.pydocs_pairs.PydocsPairs"
 
     max_length: int | None = key(
-        of="text_length:96",
-        meaning="tokens that a text is cut at, special tokens included; by itself training_length, else that of the "
+        96,
+        "tokens that a text is cut at, special tokens included; by itself training_length, else that of the "
         "model; null: what holds 99 % of the texts whole",
+        of=("training_length", "usual_length"),
         least=1,
     )
 
@@ -213,10 +217,11 @@ class SpanData(Data):
     mask_how: MaskHow | None = key(
         None, "bert: 80 % become the mask, 10 % any token, 10 % stay; all: the mask; null: bert"
     )
-    mask_token: str | None = key(of="oc.select:model.mask_token,null", meaning="null: as the model has it")
+    mask_token: str | None = key(None, "null: as the model has it", of="model.mask_token")
     max_length: int = key(
-        of="text_length:512",
-        meaning="tokens of a sequence, special tokens included; by itself training_length, else that of the model",
+        512,
+        "tokens of a sequence, special tokens included; by itself training_length, else that of the model",
+        of=("training_length", "usual_length"),
         least=1,
     )
     equalise_spans_to: int | None = key(
@@ -228,14 +233,13 @@ class SpanData(Data):
 class DocumentData(SpanData, TextsData, FileData):
     """Spans of the user's own documents, or pairs of passages of them."""
 
-    target: ClassVar[str] = "datamodules.documents.TextDocuments"
+    target: str = "datamodules.documents.TextDocuments"
 
     document: Literal["line", "file"] | None = key(
         None, "what is a document of a .txt; null: lines of a file, files of a folder"
     )
     held_out_share: float = key(
-        of="oc.select:held_out_share,0.0",
-        meaning="of the documents: kept from training and scored as the task held_out",
+        0.0, "of the documents: kept from training and scored as the task held_out", of="held_out_share"
     )
     prompts: Prompts = key(None, "of pairs: in front of the texts, one for both or a list of two")
 
@@ -244,14 +248,14 @@ class DocumentData(SpanData, TextsData, FileData):
 class ModuleData(SpanData, DocstringData):
     """Spans of the docstrings of the installed Python packages, a document for each module."""
 
-    target: ClassVar[str] = "datamodules.documents.PydocsDocuments"
+    target: str = "datamodules.documents.PydocsDocuments"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureData:
     """Several data sets at once."""
 
-    target: ClassVar[str] = "datamodules.mixture.Mixture"
+    target: str = "datamodules.mixture.Mixture"
 
     parts: Mapping[str, Any] = field(
         default_factory=dict,
@@ -259,8 +263,9 @@ class MixtureData:
             "meaning": "name -> its keys; they share batch_size, backbone, seed and what an epoch's last batch is"
         },
     )
-    weights: Mapping[str, float] | None = key(
-        None, "{nli: 2, docs: 1}, or data.weights.nli=2: how often a part is drawn; null: by its size"
+    weights: Mapping[str, float] = field(
+        default_factory=dict,
+        metadata={"meaning": "{nli: 2, docs: 1}, or data.weights.nli=2: how often a part is drawn; none: by its size"},
     )
     temperature: float = key(
         1.0,
@@ -276,7 +281,7 @@ class MixtureData:
     quiet: bool = key(of="quiet", meaning="true: nothing on the terminal")
 
 
-KINDS: Mapping[str, type] = {  # name of ``data=NAME`` -> its settings
+KINDS: Mapping[str, type[Any]] = {  # name of ``data=NAME`` -> its settings
     "dino": ScoredPairData,
     "mixture": MixtureData,
     "nli": NLIData,

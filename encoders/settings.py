@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from contracts.settings import key
 
@@ -114,7 +114,7 @@ class Optimizer:
 class Trained(Backbone, Optimizer):
     """Keys of everything that is trained."""
 
-    target: ClassVar[str]
+    target: str = ""  # of the class that is made from them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ SAME_ANCHOR = "true: the positives of an equal anchor are no negatives"
 class PairsModel(InBatchContrast):
     """In-batch contrast of pairs and triplets."""
 
-    target: ClassVar[str] = "encoders.objectives.pairs.Pairs"
+    target: str = "encoders.objectives.pairs.Pairs"
 
     directions: Sequence[str] = key(
         ("query_document",),
@@ -206,7 +206,7 @@ class PairsModel(InBatchContrast):
 class SimCSEModel(InBatchContrast):
     """SimCSE."""
 
-    target: ClassVar[str] = "encoders.objectives.simcse.SimCSE"
+    target: str = "encoders.objectives.simcse.SimCSE"
 
     mlp: bool = key(True, "a linear layer and tanh between pooling and loss")
     mlp_only_train: bool = key(
@@ -223,7 +223,7 @@ class SimCSEModel(InBatchContrast):
 class GenSEModel(InBatchContrast):
     """GenSE."""
 
-    target: ClassVar[str] = "encoders.objectives.gense.GenSE"
+    target: str = "encoders.objectives.gense.GenSE"
 
     prompt: str | None = key(of="prompts.embedding", meaning="behind every text; null: none")
     truncation: Literal["keep_prompt", "official"] = key(
@@ -237,7 +237,7 @@ class GenSEModel(InBatchContrast):
 class DeCLUTRModel(InBatchContrast):
     """DeCLUTR."""
 
-    target: ClassVar[str] = "encoders.objectives.declutr.DeCLUTR"
+    target: str = "encoders.objectives.declutr.DeCLUTR"
 
     contrastive_weight: float = key(1.0, "of the contrastive loss")
     mlm_weight: float | None = key(
@@ -256,7 +256,7 @@ class DeCLUTRModel(InBatchContrast):
 class TSDAEModel(TrainedEncoder):
     """TSDAE."""
 
-    target: ClassVar[str] = "encoders.objectives.tsdae.TSDAE"
+    target: str = "encoders.objectives.tsdae.TSDAE"
 
     seed: int = key(of="seed", meaning="of the cross-attention's first weights")
 
@@ -265,14 +265,14 @@ class TSDAEModel(TrainedEncoder):
 class SRoBERTaModel(ComparedVectors):
     """S-RoBERTa."""
 
-    target: ClassVar[str] = "encoders.objectives.sroberta.SRoBERTa"
+    target: str = "encoders.objectives.sroberta.SRoBERTa"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoSENTModel(ComparedVectors):
     """CoSENT."""
 
-    target: ClassVar[str] = "encoders.objectives.scored_pairs.CoSENT"
+    target: str = "encoders.objectives.scored_pairs.CoSENT"
 
     temperature: float = key(0.05, "what differences of similarities are divided by", above=0)
 
@@ -281,14 +281,14 @@ class CoSENTModel(ComparedVectors):
 class AnglEModel(CoSENTModel):
     """AnglE."""
 
-    target: ClassVar[str] = "encoders.objectives.scored_pairs.AnglE"
+    target: str = "encoders.objectives.scored_pairs.AnglE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SBERTModel(ComparedVectors):
     """SBERT on NLI."""
 
-    target: ClassVar[str] = "encoders.objectives.sbert_nli.SBERT_NLI"
+    target: str = "encoders.objectives.sbert_nli.SBERT_NLI"
 
     classifier_lr: float | None = key(
         None, "null: lr, as published; 0.01 where the backbone starts from random weights"
@@ -300,7 +300,7 @@ class SBERTModel(ComparedVectors):
 class GeneratorModel(Trained):
     """GenSE's generator and discriminator."""
 
-    target: ClassVar[str] = "encoders.objectives.gense_generator.GenSEGenerator"
+    target: str = "encoders.objectives.gense_generator.GenSEGenerator"
 
     prompts: Mapping[str, Any] = key(of="prompts", meaning="texts around the sentences")
     prompt_assembly: Literal["pieces", "string"] = key(

@@ -5,9 +5,7 @@ from cli.signals import heed_signals
 if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
-import contextlib
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -21,12 +19,12 @@ from cli.keys import settings
 from cli.process_group import find_ranks, from_rank_zero
 from cli.targets import found_at
 from contracts import InputError
-from storage.atomic import remove
-from storage.ownership import LOCK, MARKER, let_go, lock_folder, work_for
+from storage.ownership import LOCK, work_for
 from synthesis.report.actions import Afterwards
 from synthesis.report.annotate import Item
 from synthesis.shards.heartbeat import Heartbeat
 from synthesis.shards.store import SynthesisFailed
+from synthesis.writing import claim, nothing_left_of_a_claim
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.recipe import Recipe
@@ -115,7 +113,7 @@ def write(cfg: DictConfig, afterwards: Afterwards) -> int:
         )
     recipe.plan()
     afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
-    with _nothing_left_of_a_claim(recipe.folder):
+    with nothing_left_of_a_claim(recipe.folder):
         if from_rank_zero(lambda writer: [claim(recipe, writer)])[0]:
             log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
             return 0
@@ -127,27 +125,6 @@ def write(cfg: DictConfig, afterwards: Afterwards) -> int:
             recipe.write(ranks, heart.watch)
             recipe.finish()
     return 0
-
-
-def claim(recipe: "Recipe", writer: bool) -> bool:
-    """Return whether the data set is finished; if not, hold its folder, so that no other command writes there."""
-    if recipe.claim(writer=False):
-        return True
-    if writer and not works_for_another():
-        lock_folder("output", recipe.folder)
-    return recipe.claim(writer)
-
-
-@contextlib.contextmanager
-def _nothing_left_of_a_claim(folder: Path) -> Iterator[None]:
-    """Wrong input may show when the folder is held already, and nothing is written there yet."""
-    try:
-        yield
-    except InputError:
-        let_go(folder / LOCK)
-        if folder.is_dir() and {path.name for path in folder.iterdir()} <= {MARKER}:
-            remove(folder)
-        raise
 
 
 main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))

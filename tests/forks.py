@@ -34,7 +34,7 @@ TRAIN = str(ROOT / "train.py")
 # What most forks would import otherwise, each anew; a fork sets its own signals and loggers
 WANTED = """pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
     datamodules.documents datamodules.text_rows encoders.loading.load encoders.objectives.simcse
-    encoders.objectives.declutr export.sentence_transformers synthesis.recipe training.run
+    encoders.objectives.declutr export.sentence_transformers synthesis.recipe training.stage_loop
     evaluation.catalogue""".split()
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)

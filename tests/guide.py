@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from cli.config_files import CONFIGS
 from cli.keys import check_types, declared, settings
@@ -23,8 +23,9 @@ from export.embed import Keys as EmbedKeys
 from synthesis.__main__ import Keys as SynthesisKeys
 from synthesis.report.actions import Afterwards
 from training.checks import check_model_and_data, check_values
+from training.compose import compose as compose_run
 from training.preview.command import read_words as read_preview
-from training.stages import forced, stages_of
+from training.stages import stages_of
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (
@@ -87,17 +88,10 @@ def _composed(config: str, words: list[str]) -> DictConfig:
 
 
 def _check_train(words: list[str]) -> None:
-    given = forced(["output_dir=somewhere", *words])
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        stages = stages_of(compose("train", overrides=given), given)
-        assert stages
-        for stage in stages:
-            cfg = OmegaConf.create(OmegaConf.to_container(stage.cfg, resolve=True))
-            if stage.name == "domain" and cfg.get("domain"):
-                cfg.data.path = "of the synthesis"  # which is begun by the run
-            check_model_and_data(cfg)
-            check_values(cfg)
-            _check_suite(cfg.evaluation.suite)
+    for stage in stages_of(compose_run(words)):
+        check_model_and_data(stage.run)
+        check_values(stage.run)
+        _check_suite(stage.run.evaluation.suite)
 
 
 def _check_suite(suite: str | list[str]) -> None:
@@ -130,7 +124,7 @@ def _check_sweep(words: list[str]) -> None:
     """The first and the last trial; tests of sweeps compose all."""
     asked = read_sweep([str(ROOT / word) if word.startswith("configs/") else word for word in words])
     for values in (asked.sweep.grid()[0], asked.sweep.grid()[-1]):
-        check_values(_composed("train", ["output_dir=somewhere", *asked.sweep.words, *words_of(values), *asked.words]))
+        check_values(compose_run([*asked.sweep.words, *words_of(values), *asked.words]))
 
 
 CHECKS = {

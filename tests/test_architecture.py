@@ -33,6 +33,7 @@ MAY_IMPORT = {  # of ours
         "readers",
         "reports",
         "storage",
+        "synthesis",
     },
     "train": {"cli", "training"},
 }

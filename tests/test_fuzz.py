@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Quote, QuotedString
 
 from cli.keys import known_keys
-from training.stages import as_value
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,7 @@ STARTS_PROCESSES = ("devices", "num_nodes", "num_workers", "workers", "parallel"
 WANTED = """torch torch.utils.data pytorch_lightning torchmetrics transformers.models.roberta.modeling_roberta
     transformers.models.gpt2.modeling_gpt2 transformers.models.t5.modeling_t5 sentence_transformers
     sklearn.linear_model scipy.stats optuna pyarrow.parquet datamodules.documents datamodules.text_rows
-    datamodules.scored_pairs encoders.loading.load export.onnx_graph comparison.report training.run""".split()
+    datamodules.scored_pairs encoders.loading.load export.onnx_graph comparison.report training.stage_loop""".split()
 VALUES = [
     -1,
     0,
@@ -142,6 +142,17 @@ def cases(seed, number):
             if key == "max_steps" and value in (10**9, 10**17):
                 value = -2  # so many are taken as they are asked for
             yield module, key, value
+
+
+def as_value(value):
+    """A value as it stands on a command line."""
+    if isinstance(value, str):
+        return QuotedString(value, Quote.single).with_quotes()
+    if isinstance(value, list):
+        return f"[{','.join(map(as_value, value))}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{as_value(entry)}" for key, entry in value.items()) + "}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def words_of(module, key, value, places, number):

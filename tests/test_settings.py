@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+from omegaconf import OmegaConf
 
 from cli.settings import node
 from contracts import InputError
-from contracts.settings import build, check, key, keys_of
+from contracts.settings import UNSET, build, check, filled, key, keys_of, read
 from datamodules.settings import KINDS
 
 
@@ -53,7 +54,7 @@ def test_a_config_has_the_defaults_of_the_fields():
 def test_a_value_is_made_of_what_is_given_and_the_defaults():
     made = build(Example, {"name": "a", "seed": 3, "rate": 2, "below": {"share": 0.5}})
     assert made == Example(name="a", seed=3, rate=2, below=Below(share=0.5))
-    assert (made.number, made.below.share, Example(name="a").seed) == (2, 0.5, None)
+    assert (made.number, made.below.share, Example(name="a").seed) == (2, 0.5, UNSET)
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.number = 3
 
@@ -89,3 +90,26 @@ def test_a_value_made_in_python_is_checked_in_the_same_way():
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_every_key_of_data_has_a_meaning(kind):
     assert [one.name for one in keys_of(kind) if not one.meaning] == []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Follower:
+    length: int | None = key(128, "of a text", of=("asked_length", "usual.length"))
+    below: Base = dataclasses.field(default_factory=Base)
+
+
+@pytest.mark.parametrize(
+    ("run", "given", "length"),
+    [
+        ({"asked_length": 16, "usual": {"length": 32}}, {}, 16),
+        ({"asked_length": None, "usual": {"length": 32}}, {}, 32),
+        ({}, {}, 128),
+        ({"asked_length": 16}, {"length": 8}, 8),
+        ({"asked_length": 16}, {"length": None}, None),
+    ],
+)
+def test_what_nobody_has_said_follows_the_run_and_hydra_resolves_it_alike(run, given, length):
+    found = filled(read(Follower, {**node(Follower), **given}), {"seed": 7, **run})
+    assert (found.length, found.below.seed) == (length, 7)
+    cfg = OmegaConf.create({"seed": 7, **run, "data": {**node(Follower), **given}})
+    assert (cfg.data.length, cfg.data.below.seed) == (length, 7)

@@ -16,7 +16,7 @@ from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasti
 from cli import child_processes as children
 from cli import exit_status as command_line
 from cli import process_group as processes
-from cli.child_processes import run_child
+from cli.child_processes import start
 from cli.exit_status import exit_statuses
 from cli.names import COMMANDS
 from contracts import InputError
@@ -94,7 +94,7 @@ def test_what_is_wrong_on_a_later_process_alone_is_told_by_it(monkeypatch, capsy
 
 def test_a_process_that_we_start_finds_our_modules_and_not_the_users(tmp_path):
     (tmp_path / "files.py").write_text("raise SystemExit(5)")
-    assert run_child([sys.executable, "-c", "import storage.atomic"], tmp_path) == 0
+    assert start([sys.executable, "-c", "import storage.atomic"], cwd=tmp_path).wait() == 0
 
 
 CHILD = "import time; from cli.child_processes import begin_process as b; b(); print(1, flush=True); time.sleep(60)"

@@ -1,6 +1,7 @@
-"""Training runs: ``from training import train, compose`` does from Python what train.py does."""
+"""Training runs from Python: ``run(Run(...))``, and ``train(rows, ...)`` with the keys of the command line."""
 
-import training.settings  # noqa: F401  Hydra is told which classes configs/ names
-from training.from_python import Trained, compose, train
+from training.compose import compose
+from training.from_python import Trained, run, train
+from training.settings import Run
 
-__all__ = ["Trained", "compose", "train"]
+__all__ = ["Run", "Trained", "compose", "run", "train"]

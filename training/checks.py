@@ -3,27 +3,23 @@
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 import hydra
 import pytorch_lightning as pl
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from cli.child_processes import check_number
 from cli.config_files import choices
-from cli.keys import check_types, declared
 from cli.process_group import launched
-from cli.settings import resolved
 from contracts import InputError, NotWritten
-from contracts.settings import build, keys_of, nearest
+from contracts.settings import build, check, keys_of, nearest
 from evaluation.scorer import Scorer
 from storage.checkpoint import load_checkpoint
 from training.callbacks.checkpoints import unreadable
-from training.data_parts import data_of, model_settings, settings_of
-from training.settings import Run
+from training.modules import data_of, trainer_keys
+from training.settings import Run, Trainer
 
 LOGGED_BY_EVERY_RUN = (
     "train/loss",
@@ -39,82 +35,79 @@ OF_THE_STEP, OF_A_PART = "train/", "train/loss/"  # whatever the objective measu
 MAX_TIME = re.compile(r"\d{1,5}:([01]?\d|2[0-3]):[0-5]?\d:[0-5]?\d")
 
 
-def check_model_and_data(cfg: DictConfig) -> Any:
+def check_model_and_data(run: Run) -> Any:
     """The model's class, once model and data are there and made for each other."""
-    for group in ("model", "data"):
-        if (cfg.get(group) or {}).get("_target_") is None:
+    for group, settings in (("model", run.model), ("data", run.data)):
+        if settings is None:
             raise InputError(
                 f"no {group} was chosen; say {group}=NAME with one of {', '.join(choices(group))}, or take a recipe "
                 "with experiment=NAME. python train.py --help lists everything."
             )
-    if missing := sorted(OmegaConf.missing_keys(cfg)):
-        raise InputError(f"{missing[0]} has no value, and has to be given: {missing[0]}=...")
-    model: Any = hydra.utils.get_class(cfg.model._target_)
+    model: Any = hydra.utils.get_class(run.model.target)
     consumes = model.consumes if isinstance(model.consumes, tuple) else (model.consumes,)
-    for place, node in data_of(cfg).items():
-        yields = hydra.utils.get_object(node._target_).yields
+    for place, settings in data_of(run).items():
+        yields = hydra.utils.get_object(settings.target).yields
         if yields is not None and yields not in consumes:
             raise InputError(
                 f"model={model.objective} learns from {' or '.join(one.__name__ for one in consumes)}, but "
-                f"{place}={node._target_} yields {yields.__name__}. Choose a data that fits."
+                f"{place}={settings.target} yields {yields.__name__}. Choose a data that fits."
             )
     return model
 
 
-def check_values(cfg: DictConfig) -> None:
+def check_values(run: Run) -> None:
     """Every value is of the type that its reader declares, and no count is below 1."""
-    plain = {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg}
-    build(Run, plain)
-    for group in (one for one in keys_of(Run) if is_dataclass(one.type)):
-        names, given = [one.name for one in keys_of(group.type)], plain.get(group.name, {})
-        if set(names) - given.keys():
-            raise InputError(f"{group.name}={given}: wanted {', '.join(names)}, each with a value.")
-    check_types(cfg.trainer, declared(hydra.utils.get_class(cfg.trainer._target_)), "trainer.")
-    settings_of(cfg)
-    if cfg.get("model") is not None:  # a preview has none
-        betas = model_settings(cfg).betas
+    check(run)
+    known = {one.name for one in keys_of(Trainer)}  # others are given to Lightning as they are
+    build(Trainer, {name: value for name, value in trainer_keys(run).items() if name in known}, "trainer.")
+    for place, settings in {"data": run.data, **data_of(run)}.items():
+        check(settings, f"{place}.")
+    if run.model is not None:  # a preview has none
+        check(run.model, "model.")
+        betas = run.model.betas
         if len(betas) != 2:
             raise InputError(f"model.betas={betas}: wanted two numbers, each from 0 to less than 1, e.g. [0.9,0.999].")
-    if cfg.max_time is not None and not MAX_TIME.fullmatch(cfg.max_time):
-        raise InputError(f"max_time={cfg.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
-    if cfg.max_steps == 0 or cfg.max_steps < -1:
-        raise InputError(f"max_steps={cfg.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
+    if run.max_time is not None and not MAX_TIME.fullmatch(run.max_time):
+        raise InputError(f"max_time={run.max_time}: wanted DD:HH:MM:SS, up to 23 hours, 59 minutes and 59 seconds.")
+    if run.max_steps == 0 or run.max_steps < -1:
+        raise InputError(f"max_steps={run.max_steps}: wanted 1 or more optimiser steps, or -1 to stop by max_epochs.")
 
 
-def check_device(cfg: DictConfig) -> None:
+def check_device(run: Run) -> None:
     """Lightning would take bf16 in place of fp16 on a CPU, and only warn; and start any number of processes there."""
-    accelerator = cfg.trainer.accelerator
+    keys = trainer_keys(run)
+    accelerator = keys["accelerator"]
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
-    if cfg.precision == "fp16" and on_cpu:
+    if run.precision == "fp16" and on_cpu:
         raise InputError("precision=fp16 needs a GPU: a CPU cannot train with it. Take precision=bf16 or fp32.")
-    devices = str(cfg.trainer.devices)  # Lightning reads "8" as 8
+    devices = str(keys["devices"])  # Lightning reads "8" as 8
     if devices.strip().isdigit() and not launched():
         check_number("devices", int(devices), 0 if on_cpu else torch.accelerator.device_count())
-    check_number("data.num_workers", cfg.data.get("num_workers", 0))
+    check_number("data.num_workers", getattr(run.data, "num_workers", 0))
 
 
-def check_scoring(cfg: DictConfig, whole: Scorer, during: Scorer) -> None:
+def check_scoring(run: Run, whole: Scorer, during: Scorer) -> None:
     """What is to be scored while training is there, and the monitored score is one of those that will be computed."""
     names = list(dict.fromkeys(task.name for task in [*whole, *during]))
-    often = cfg.evaluation.every_n_steps
+    often = run.evaluation.every_n_steps
     if often:
-        for name in names_of(cfg.evaluation.during):
+        for name in names_of(run.evaluation.during):
             if name not in names:
                 there = f"the tasks of this run are {', '.join(names)}" if names else "this run has no tasks"
                 raise InputError(
                     f"evaluation.during: there is no task {name!r}; {there}. Name some of these, or give "
                     "evaluation.data_root and a suite that has it, or evaluation.every_n_steps=null."
                 )
-    monitor = cfg.monitor
-    if cfg.early_stopping is not None and monitor is None:
+    monitor = run.monitor
+    if run.early_stopping is not None and monitor is None:
         raise InputError(
-            f"early_stopping={cfg.early_stopping}: there is nothing to wait for. Name a score: "
+            f"early_stopping={run.early_stopping}: there is nothing to wait for. Name a score: "
             "monitor=stsb-dev/cosine/spearman evaluation.every_n_steps=N, or monitor=train/loss."
         )
-    if monitor is None or monitor in LOGGED_BY_EVERY_RUN or cfg.callbacks:
+    if monitor is None or monitor in LOGGED_BY_EVERY_RUN or run.callbacks:
         return
     if monitor.startswith((OF_THE_STEP, *{f"{one.partition('/')[0]}/" for one in LOGGED_BY_EVERY_RUN})):
-        _check_logged(cfg, monitor)
+        _check_logged(run, monitor)
         return
     if not often:
         raise InputError(
@@ -130,10 +123,10 @@ def check_scoring(cfg: DictConfig, whole: Scorer, during: Scorer) -> None:
         )
 
 
-def _check_logged(cfg: DictConfig, monitor: str) -> None:
+def _check_logged(run: Run, monitor: str) -> None:
     """A name that the first logged step will not have; what the objective measures is known then (telemetry.py)."""
-    parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in data_of(cfg) if place != "data"]
-    known = [*LOGGED_BY_EVERY_RUN, *(parts if cfg.data.get("homogeneous") else [])]
+    parts = [f"{OF_A_PART}{place.rpartition('.')[2]}" for place in data_of(run) if place != "data"]
+    known = [*LOGGED_BY_EVERY_RUN, *(parts if getattr(run.data, "homogeneous", False) else [])]
     is_of_step = monitor.startswith(OF_THE_STEP) and not (parts and monitor.startswith(OF_A_PART))
     if monitor in known or is_of_step:
         return

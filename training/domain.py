@@ -6,125 +6,101 @@ those that it meets. Everything lies in ``domain.folder``; the command goes on w
 
 import json
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
 
-from omegaconf import DictConfig, OmegaConf
-
-from cli.child_processes import lone_environment, run_child
-from cli.config_files import ROOT
-from cli.keys import check_types, declared, of_defaults
+from cli.arguments import check_paths
+from cli.keys import check_numbers, of_defaults, settings
+from cli.settings import assign, composed, dotted
 from contracts import InputError, is_address
 from evaluation.catalogue import load_tasks
 from evaluation.suite import Suite
 from evaluation.task import Options
 from readers.listing import list_files
+from synthesis.recipes.gense import Gense
+from synthesis.report.actions import Afterwards
+from synthesis.shards.store import SynthesisFailed
+from synthesis.writing import write_alone
 from training.checks import names_of
-from training.data_parts import data_of, make_data
+from training.failures import TrainingFailed
+from training.modules import data_of, make_data
 from training.scoring import in_form_that_is_there, own_suite
-from training.stages import Stage, as_value, as_words
+from training.settings import Domain, Run
+from training.stages import TRIPLETS, Stage
 
-HELD_OUT, TRIPLETS = "held_out.txt", "triplets"
-WRONG = 2  # exit status
+HELD_OUT = "held_out.txt"
 
 log = logging.getLogger(__name__)
 
 
-class DomainKeys(TypedDict):
-    """What ``configs/experiment/gense_domain.yaml`` has under ``domain``."""
-
-    path: str | Sequence[str] | None
-    generator: str | None
-    folder: str
-
-
-def domain_words(cfg: DictConfig) -> list[str]:
-    """Where the stage ``domain`` finds its triplets, as a word of the command line; none where the user says so."""
-    domain = cfg.get("domain")
-    if domain is None:
-        return []
-    check_types(domain, declared(DomainKeys), "domain.")
-    if domain.path is None:
-        return []
-    return [f"stages.domain.data.path={as_value(str(triplets_of(domain)))}"]
-
-
-def triplets_of(domain: DictConfig) -> Path:
-    return Path(domain.folder).absolute() / TRIPLETS
-
-
-def synthesise_domain(cfg: DictConfig, selected: Sequence[Stage]) -> int:
-    """Write the triplets, unless they are there or no stage that is ``selected`` reads them; the exit status of
-    synthesis, which says itself what is wrong.
+def synthesise_domain(run: Run, selected: Sequence[Stage]) -> bool:
+    """Write the triplets, unless they are there or no stage that is ``selected`` reads them; whether they are needed.
 
     Raises:
         InputError: something is wrong with what is given, the data of the other stages too: hours may go by until their
             turn comes.
+        TrainingFailed: the synthesis ended without all of them.
     """
-    domain = cfg.get("domain")
-    done = (Path(cfg.output_dir) / "results.json").is_file() and not cfg.overwrite
-    if domain is None or domain.path is None or done:
-        return 0
-    wanted = str(triplets_of(domain))
-    readers = [stage for stage in selected if wanted in (one.get("path") for one in data_of(stage.cfg).values())]
-    if not readers and cfg.backbone != "tiny":  # whose vocabulary is of all stages
-        return 0
-    _check(domain)
-    for stage in selected:
-        if stage not in readers:
-            with stage.named_in_errors():
-                make_data(stage.cfg)  # it looks at its files
+    domain, output = run.domain, Path(str(run.output_dir))
+    done = (output / "results.json").is_file() and not run.overwrite
+    if domain.path is None or done:
+        return False
     folder = Path(domain.folder).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    number = write_held_out(cfg, folder / HELD_OUT)
-    log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
-    status = run_child([sys.executable, "-m", "synthesis", *synthesis_words(cfg, folder)], ROOT, lone_environment())
-    if status == 0:
-        log.info("domain: %s", outcome(folder / TRIPLETS))
-    elif status == WRONG:
-        log.warning(
-            "domain: that came from python -m synthesis, whose input, generator and output are domain.path, "
-            "domain.generator and domain.folder here; its other keys are +domain.synthesis.KEY=VALUE."
-        )
-    return status
-
-
-def _check(domain: DictConfig) -> None:
+    wanted = str(folder / TRIPLETS)
+    readers = [
+        stage for stage in selected if wanted in (getattr(one, "path", None) for one in data_of(stage.run).values())
+    ]
+    if not readers and run.backbone != "tiny":  # whose vocabulary is of all stages
+        return False
     list_files(paths_of(domain), "domain.path", any_name=True)
     if domain.generator is None:
         raise InputError("domain.generator=null: wanted a run of model=gense_generator, or a hub id. Name one.")
-
-
-def paths_of(domain: DictConfig) -> list[str]:
-    return [domain.path] if isinstance(domain.path, str) else list(domain.path)
-
-
-def synthesis_words(cfg: DictConfig, folder: Path) -> list[str]:
-    """The command line of the synthesis; what the user says about it comes last."""
-    domain = cfg.domain
-    own = OmegaConf.to_container(domain.synthesis, resolve=True) if OmegaConf.is_dict(domain.synthesis) else None
-    if not isinstance(own, dict):
+    for stage in selected:
+        if stage not in readers:
+            with stage.named_in_errors():
+                make_data(stage.run)
+    folder.mkdir(parents=True, exist_ok=True)
+    number = write_held_out(run, folder / HELD_OUT)
+    log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
+    try:
+        write_alone(synthesis_of(run, folder))
+    except InputError as error:
         raise InputError(
-            f"domain.synthesis={domain.synthesis}: wanted keys of python -m synthesis, such as "
-            "+domain.synthesis.rules.threshold=0.8."
-        )
+            f"domain: {error} (domain.path, domain.generator and domain.folder are input, generator and output of "
+            "python -m synthesis; its other keys are +domain.synthesis.KEY=VALUE.)"
+        ) from error
+    except SynthesisFailed as error:
+        raise TrainingFailed(f"domain: {error}") from error
+    log.info("domain: %s", outcome(folder / TRIPLETS))
+    return True
+
+
+def paths_of(domain: Domain) -> list[str]:
+    return [domain.path] if isinstance(domain.path, str) else list(domain.path or [])
+
+
+def synthesis_of(run: Run, folder: Path) -> Gense:
+    """The recipe ``gense`` on the sentences of the domain; what the user says about it comes last."""
+    domain = run.domain
+    cfg = composed("synthesis", (), {"recipe": "gense"})
     given = {
-        "recipe": "gense",
-        "generator": _absolute(domain.generator),
+        "generator": _absolute(str(domain.generator)),
         "input": [one if is_address(one) else str(Path(one).absolute()) for one in paths_of(domain)],  # patterns too
         "output": str(folder / TRIPLETS),
-        "sentences": {"without": str(folder / HELD_OUT)},
-        "quiet": bool(cfg.quiet),
+        "sentences.without": str(folder / HELD_OUT),
+        "quiet": run.quiet,
     }
-    return [*as_words(given), *as_words({str(key): value for key, value in own.items()})]
+    for name, value in {**given, **dotted(domain.synthesis)}.items():
+        assign(cfg, name, value)
+    check_numbers(cfg)
+    check_paths(cfg)
+    return settings(Gense, cfg, besides=Afterwards._fields)
 
 
-def write_held_out(cfg: DictConfig, path: Path) -> int:
+def write_held_out(run: Run, path: Path) -> int:
     """The distinct texts of the tasks that are scored, and the lines of longer ones, one per line; how many."""
-    scoring, options = cfg.evaluation, of_defaults(Options, "evaluation")
-    tasks = own_suite(cfg, options)
+    scoring, options = run.evaluation, of_defaults(Options, "evaluation")
+    tasks = own_suite(run, options)
     if scoring.data_root is None:
         log.warning("domain: evaluation.data_root is not set, so no sentences of its suite could be left out.")
     else:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +22,8 @@ from storage.results import environment, read_results, write_results
 from training.callbacks.checkpoints import BEST
 from training.curve import Reference, draw_curve, is_alike
 from training.fit import Fitted
+from training.modules import recipe_of
+from training.settings import Run
 from training.stages import Stage
 from training.verdict import in_words, items_of, items_of_all, verdict_of, verdict_of_all
 
@@ -32,13 +33,14 @@ log = logging.getLogger(__name__)
 MADE = ("encoder", "generator")  # folders to use; a run leaves one of them
 
 
-def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: Fitted, stage: str = "") -> None:
+def finish(run: Run, model: Any, data: DataModule, fitted: Fitted, stage: str = "") -> None:
     """What was trained, the curve, and results.json last: its presence says that the run is done. ``stage``: its name
     where it is one of several."""
-    results, items = collect_results(cfg, model, data, fitted), items_of(fitted)
+    folder = Path(str(run.output_dir))
+    results, items = collect_results(run, model, data, fitted), items_of(fitted)
     for logger in fitted.trainer.loggers[1:]:  # metrics.csv is the curve alone
         logger.log_metrics(results["scores"], step=results["best_step"])
-    if verdict := verdict_of(cfg, results, items, fitted.scorer.history, folder, stage):
+    if verdict := verdict_of(run, results, items, fitted.scorer.history, folder, stage):
         results["verdict"] = verdict
     export_product(folder, model, results)
     curve = Reference(
@@ -50,35 +52,35 @@ def finish(cfg: DictConfig, model: Any, data: DataModule, folder: Path, fitted: 
     )
     title = f"{results['objective']} on {Path(results['backbone']).name}: {folder.resolve().name}"
     try:
-        draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=cfg.monitor, against=curve, title=title)
+        draw_curve(folder / "metrics.csv", folder / "curve.png", monitor=run.monitor, against=curve, title=title)
     except (NotDrawn, ValueError) as error:  # the latter: metrics.csv was edited by hand
         log.warning("%s is not written: %s", folder / "curve.png", error)
     if items:
         write_items(items_beside(folder / "results.json"), items)
     write_results(folder / "results.json", results)
-    if not cfg.quiet:
-        closing_table(results, folder, cfg.next_steps)
+    if not run.quiet:
+        closing_table(results, folder, run.next_steps)
 
 
-def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitted) -> Results:
+def collect_results(run: Run, model: Any, data: DataModule, fitted: Fitted) -> Results:
     """The account of a run without stages, or of one stage."""
     suite, scores = fitted.scorer.suite, fitted.final.scores
     made_with = environment()
     results = Results(
         version=RESULTS_VERSION,
         objective=model.objective,
-        backbone=cfg.backbone,
-        recipe=cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True)),
+        backbone=str(run.backbone),
+        recipe=recipe_of(run),
         scores=scores.values,
         intervals={name: list(interval) for name, interval in scores.intervals.items()},
         best_step=fitted.final.best_step,
         spent=fitted.telemetry.total,
-        seeds=[cfg.seed],
+        seeds=[run.seed],
         versions=made_with["versions"],
         device=made_with["device"],
         processes=fitted.trainer.world_size,
         git_commit=made_with["git_commit"],
-        data=[data.manifest() | ({"licence": cfg.data_licence} if cfg.data_licence else {})],
+        data=[data.manifest() | ({"licence": run.data_licence} if run.data_licence else {})],
         overlap={task: data.count_overlap(sentences) for task, sentences in suite.sentences().items()},
     )
     where_there_are_some = {
@@ -93,13 +95,13 @@ def collect_results(cfg: DictConfig, model: Any, data: DataModule, fitted: Fitte
     return cast(Results, results | {name: value for name, value in where_there_are_some.items() if value})
 
 
-def finish_stages(cfg: DictConfig, stages: Sequence[Stage]) -> bool:
+def finish_stages(run: Run, stages: Sequence[Stage]) -> bool:
     """Leave the last stage's encoder and the account of all, if all are there; results.json last, as above."""
     if not all(stage.is_finished for stage in stages):
         return False
-    folder, folders = Path(cfg.output_dir), [stage.folder for stage in stages]
+    folder, folders = Path(str(run.output_dir)), [stage.folder for stage in stages]
     parts = {stage.name: read_results(stage.folder / "results.json") for stage in stages}
-    results, last = whole(parts, backbone=str(stages[0].cfg.backbone)), parts[stages[-1].name].get("verdict")
+    results, last = whole(parts, backbone=str(stages[0].run.backbone)), parts[stages[-1].name].get("verdict")
     items = items_of_all(folders)
     if verdict := verdict_of_all(results, last, items):
         results["verdict"] = verdict
@@ -114,8 +116,8 @@ def finish_stages(cfg: DictConfig, stages: Sequence[Stage]) -> bool:
     if items:
         write_items(folder / ITEMS_FILE, items)
     write_results(folder / "results.json", results)
-    if not cfg.quiet:
-        closing_table(results, folder, cfg.next_steps)
+    if not run.quiet:
+        closing_table(results, folder, run.next_steps)
     return True
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import hydra
 import pytorch_lightning as pl
 import torch
-from omegaconf import DictConfig
 
 from contracts import DataModule, InputError
+from contracts.settings import as_mapping
 from encoders.lora import is_adapter
 from evaluation.callback import FinalScores, ScoreCallback
 from storage.checkpoint import load_checkpoint
@@ -23,18 +23,22 @@ from training.callbacks.reseed import Reseed
 from training.callbacks.signals import Interruption
 from training.callbacks.telemetry import Telemetry, is_last_step
 from training.metrics_csv import MetricsCSV
-from training.opening import Run, say_opening
+from training.modules import make_trainer
+from training.opening import Opening, say_opening
 from training.scoring import choose
+from training.settings import Run
 
 log = logging.getLogger(__name__)
 
 LESS_IS_BETTER = ("train/loss", "train/mlm", "train/contrastive", "generator-dev/perplexity")
 OF_THE_TRANSFORMER = "encoder.transformer."
+FOLDERS = ("save_dir", "output_dir")  # keys of loggers
 
 
 class Fitted(NamedTuple):
     """A trained run, the module holding the weights of its best checkpoint."""
 
+    run: Run  # with the score that is really monitored
     trainer: pl.Trainer
     scorer: ScoreCallback
     final: FinalScores
@@ -42,10 +46,9 @@ class Fitted(NamedTuple):
 
 
 def fit(
-    cfg: DictConfig,
+    run: Run,
     model: pl.LightningModule,
     data: DataModule,
-    folder: Path,
     checkpoint: str | None,
     loggers: Sequence[Any],
     backbone: str,
@@ -55,21 +58,21 @@ def fit(
 
     ``backbone`` is what was asked for.
     """
-    scoring = cfg.evaluation
-    suites = choose(cfg, model, data)
+    run, suites = choose(run, model, data)
+    scoring, folder = run.evaluation, Path(str(run.output_dir))
     scorer = ScoreCallback(
-        *suites, scoring.every_n_steps, scoring.at_start, is_last_step, not cfg.quiet, scoring.precision
+        *suites, scoring.every_n_steps, scoring.at_start, is_last_step, not run.quiet, scoring.precision
     )
-    mode = mode_of(cfg.monitor, cfg.monitor_mode)
+    mode = mode_of(run.monitor, run.monitor_mode)
     checkpoints = RunCheckpoints(
         folder / "checkpoints",
-        **cfg.checkpoint,
-        monitor=cfg.monitor,
+        **as_mapping(run.checkpoint),
+        monitor=run.monitor,
         mode=mode,
-        patience=cfg.early_stopping,
+        patience=run.early_stopping,
     )
-    own = None if cfg.callbacks else cfg.monitor  # they may log what they like
-    telemetry = Telemetry(every_n_steps=cfg.log_every_n_steps, monitor=own)
+    own = None if run.callbacks else run.monitor  # they may log what they like
+    telemetry = Telemetry(every_n_steps=run.log_every_n_steps, monitor=own)
     interruption = Interruption()
 
     def is_cut() -> bool:
@@ -78,26 +81,26 @@ def fit(
     final = FinalScores(scorer, checkpoints.best_path, skip=is_cut)
     callbacks = [
         companions,
-        Reseed(cfg.seed),
+        Reseed(run.seed),
         scorer,
         telemetry,
-        Progress(quiet=cfg.quiet, monitor=cfg.monitor),
-        *(hydra.utils.instantiate(callback) for callback in cfg.callbacks.values()),
+        Progress(quiet=run.quiet, monitor=run.monitor),
+        *(hydra.utils.instantiate(callback) for callback in run.callbacks.values()),
         final,
         interruption,
         checkpoints,
     ]
-    trainer = hydra.utils.instantiate(cfg.trainer, callbacks=callbacks, logger=loggers)
+    trainer = make_trainer(run, callbacks=callbacks, logger=loggers)
     loader: Any = data  # Lightning's part of it
     loader.trainer = trainer
     loader.setup()
     check_samples(model, data)
     loader.train_dataloader()  # a batch size that does not fit is refused here, before Lightning starts more processes
-    say_opening(Run(cfg, folder, backbone, checkpoint), model, loader, trainer, scorer)
+    say_opening(Opening(run, backbone, checkpoint), model, loader, trainer, scorer)
     trainer.fit(model, datamodule=loader, ckpt_path=checkpoint, weights_only=True)
-    if cfg.monitor and checkpoints.best_score is None and interruption.exit_status is None:
-        log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", cfg.monitor)
-    return Fitted(trainer, scorer, final, telemetry), interruption.exit_status or 0
+    if run.monitor and checkpoints.best_score is None and interruption.exit_status is None:
+        log.warning("monitor=%s was never computed; best.ckpt is last.ckpt.", run.monitor)
+    return Fitted(run, trainer, scorer, final, telemetry), interruption.exit_status or 0
 
 
 def mode_of(monitor: str | None, said: str | None) -> str:
@@ -117,9 +120,11 @@ def check_samples(model: Any, data: DataModule) -> None:
             raise
 
 
-def make_loggers(cfg: DictConfig, folder: Path) -> list[Any]:
-    """metrics.csv always, and what ``logger=`` adds."""
-    added = [hydra.utils.instantiate(cfg.logger)] if cfg.logger and "_target_" in cfg.logger else []
+def make_loggers(run: Run) -> list[Any]:
+    """metrics.csv always, and what ``logger=`` adds; where a logger's own folder is null, it is that of the run."""
+    folder = Path(str(run.output_dir))
+    keys = {name: str(folder) if value is None and name in FOLDERS else value for name, value in run.logger.items()}
+    added = [hydra.utils.instantiate(keys)] if "_target_" in keys else []
     return [MetricsCSV(folder), *added]
 
 

@@ -1,10 +1,11 @@
 """The output folder of a run: who owns it, and from which checkpoint the run continues."""
 
 import logging
+import os
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts import InputError
+from contracts import InputError, check_local_output
 from export.folder import EXPORT
 from storage.manifest import damage_of
 from storage.ownership import (
@@ -72,6 +73,21 @@ def claim_folder(folder: Path, identity: str, *, resume: str | None, overwrite: 
         write_marker(folder, RUN, ENTRIES, _named(identity))
     # a given checkpoint is where the run began, and not where it continues
     return Claim(False, given if begins else _continued(folder, resume) or given)
+
+
+def check_writable(folder: Path) -> None:
+    """
+    Raises:
+        InputError: no folder of this name can be made or written to.
+    """
+    check_local_output("output_dir", str(folder))
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise InputError(f"output_dir={folder}: wanted a folder, but {there} is a file. Choose another output_dir.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"output_dir={folder}: {there} cannot be written to. Choose another output_dir.")
 
 
 def _named(identity: str) -> dict[str, str]:

@@ -1,44 +1,36 @@
 """The Python API: ``encoder, folder, results = train([("question", "answer"), ...], model="simcse")``.
 
-What is told becomes the words of a command line, and goes the way of these: config, checks, claim, resume, results.
-Rows in memory become a file in the cache, named by its content. Not in the run's folder, which is known by what it
-is trained on; so the same call goes on, or finds itself finished, and the command line can do so too.
+Rows in memory become a file in the cache, named by its content. It does not lie in the run's folder, whose name is made
+of what the run is trained on. So the same call goes on with its run or finds it finished, as a command line does.
 """
 
 import contextlib
-import copy
-import os
 import re
-import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-
-from cli.arguments import check_paths, check_words
-from cli.config_files import CONFIGS
+from cli.arguments import check_words
 from cli.exit_status import judged
 from cli.hydra_main import logs_shown
-from cli.keys import GROUPS, check_numbers
+from cli.keys import GROUPS
 from cli.process_group import launched
-from cli.settings import node
-from cli.signals import INTERRUPTED, TERMINATED
 from contracts import InputError, NotWritten, Results
 from storage.cached_rows import cache_folder, keep_rows
 from storage.ownership import LOCK, let_go
+from training.compose import compose
 from training.failures import TrainingFailed
-from training.given_rows import words_of_rows
+from training.given_rows import keys_of_rows
 from training.settings import Run
-from training.stages import as_value, finished_before, forced
+from training.stages import finished_before, folder_of, stages_of
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from encoders.loading.embedding import LoadedEncoder
 
-PARTS = re.compile(r"data\.parts(\.[^.]+)?")  # of a mixture
+# Keys whose value is a mapping of names that are free
+AS_GIVEN = re.compile(r"data\.(parts|prompts|weights)|callbacks|evaluation\.tasks|prompts|stages|.*_options")
 
 _at_work = threading.Lock()  # Hydra knows one config a process
 
@@ -51,13 +43,19 @@ class Trained(NamedTuple):
     results: Results
 
 
-def train(
-    rows: Iterable[Any] | None = None,
-    *,
-    config: DictConfig | None = None,
-    words: Sequence[str] = (),
-    **keys: Any,
-) -> Trained:
+def run(asked: Run) -> Results:
+    """Train what ``asked`` says in this process, or go on with what was begun; a finished run is only read.
+
+    Raises:
+        InputError: what status 2 of the command line is, with the same sentence.
+        NotWritten, TrainingFailed: there is no room, or the training failed: status 1.
+        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
+    """
+    _, results = _trained(asked)
+    return results
+
+
+def train(rows: Iterable[Any] | None = None, *, words: Sequence[str] = (), **keys: Any) -> Trained:
     """Train as ``python train.py`` does, or go on with what the same call began; a finished run is only loaded.
 
     ``rows`` are texts, pairs or tuples of texts (an anchor, what belongs to it, what does not), pairs with a score
@@ -65,86 +63,51 @@ def train(
     it follows from the first row, and so does ``model``; columns then count in order, or those that ``data__columns``
     names, and a third must be called a negative. ``keys`` are those of ``configs/``, whose dots are written as
     two underscores: ``model__lr=5e-5``; a mapping gives several: ``evaluation={"every_n_steps": 20}``. ``words`` are
-    added as they stand on a command line. ``config`` is what `compose` returned, in the place of all these.
+    added as they stand on a command line.
 
     The run has one process.
 
     Raises:
-        InputError: what status 2 of the command line is, with the same sentence; NotWritten, TrainingFailed: status 1.
-        KeyboardInterrupt: it was interrupted, and its state is saved.
+        InputError, NotWritten, TrainingFailed, KeyboardInterrupt, SystemExit: see `run`.
     """
-    if not _at_work.acquire(blocking=False):
-        raise InputError("train: another run is under way in this process. Wait until it has ended.")
-    try:
-        if config is None:
-            with _as_exceptions([]), logs_shown(quiet=bool(keys.get("quiet"))):
-                given = _words(rows, keys, words)
-            config = compose(given)
-        elif rows is not None or words or keys:
-            raise InputError("train: a config says all. Give what else there is to compose().")
-        elif not isinstance(config, DictConfig) or "hydra" not in config:
-            raise InputError(
-                f"config: wanted what compose() has returned, got a {type(config).__name__} of other origin."
-            )
-        with _as_exceptions(config), _initialised(config) as cfg:
-            folder = Path(cfg.output_dir)
-            _check(config, cfg)
-            with logs_shown(quiet=bool(cfg.quiet)), _undrawn():
-                _run(cfg, folder)
-                return _loaded(folder)
-    finally:
-        _at_work.release()
-
-
-def compose(words: Sequence[str] = ()) -> DictConfig:
-    """The config of these words of a command line, ``["model=declutr", "data=text", "data.path=FILE"]``, for `train`.
-
-    ``devices`` is 1 in it. It may be changed, but for that of a run in stages, which are composed anew. Hydra's own
-    part is under ``hydra``.
-
-    Raises:
-        InputError: they cannot be composed.
-    """
-    words = _one_process(_listed(words))
-    with _as_exceptions(words), _configs():
-        check_words("train", words)
-        return hydra.compose("train", forced(words), return_hydra_config=True)
-
-
-def _words(rows: Iterable[Any] | None, keys: Mapping[str, Any], words: Sequence[str]) -> list[str]:
-    own = [*_as_words({key.replace("__", "."): value for key, value in keys.items()}), *_listed(words)]
-    said = {word.lstrip("+").partition("=")[0]: word.partition("=")[2].strip("'") for word in own}
-    if rows is None:
-        return own
-    of_data = keys.get("data")
-    among = {"data__cache_dir": of_data.get("cache_dir")} if isinstance(of_data, Mapping) else {}
-    folder = cache_folder({**among, **keys}.get("data__cache_dir"))
-    return [*words_of_rows(rows, said, lambda plain: keep_rows(plain, folder)), *own]
-
-
-def _listed(words: Sequence[str]) -> list[str]:
     if isinstance(words, str):
         raise InputError(f"words={words!r}: wanted a list of words, such as {[words]}.")
-    return list(words)
+    chosen, dotted = _chosen(keys)
+    said = [*words, *(f"{group}={name}" for group, name in chosen.items())]
+    with _as_exceptions(said), logs_shown(quiet=bool(keys.get("quiet"))):
+        check_words("train", words)
+        if rows is not None:
+            of_words = {word.lstrip("+").partition("=")[0]: word.partition("=")[2] for word in words}
+            folder = cache_folder(dotted.get("data.cache_dir"))
+            given = {**chosen, **dotted, **of_words}
+            of_rows, of_file = keys_of_rows(rows, given, lambda plain: keep_rows(plain, folder))
+            chosen, dotted = {**of_rows, **chosen}, {**of_file, **dotted}
+        asked = compose(words, chosen, {"devices": 1, **dotted})
+    folder, results = _trained(asked)
+    from encoders import load_encoder
+
+    with _undrawn():
+        encoder = load_encoder(folder) if (folder / "encoder").is_dir() else None
+    return Trained(encoder, folder, results)
 
 
-def _one_process(words: list[str]) -> list[str]:
-    """Where the number is left open, Lightning would start a process for each GPU."""
-    said = [word.lstrip("+").partition("=")[0] for word in words]
-    return words if "devices" in said else ["devices=1", *words]
+def _chosen(keys: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Choices of files, and dotted keys; a mapping stands for several keys but where its keys are free."""
+    chosen: dict[str, str] = {}
+    found: dict[str, Any] = {}
 
-
-def _as_words(keys: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """A mapping stands for several keys where the config has a group of them, else for itself."""
-    plain = OmegaConf.create(node(Run))
-    for key, value in keys.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and (
-            name in GROUPS["train"] or PARTS.fullmatch(name) or OmegaConf.select(plain, name)
-        ):
-            yield from _as_words(value, f"{name}.")
+    def put(name: str, value: Any) -> None:
+        if name in GROUPS["train"] and isinstance(value, str):
+            chosen[name] = value
+        elif isinstance(value, Mapping) and not AS_GIVEN.fullmatch(name):
+            for key, entry in value.items():
+                put(f"{name}.{key}", entry)
         else:
-            yield f"{name}={as_value(_plain(value))}"
+            found[name] = _plain(value)
+
+    for key, value in keys.items():
+        put(key.replace("__", "."), value)
+    return chosen, found
 
 
 def _plain(value: Any) -> Any:
@@ -158,46 +121,32 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _check(config: DictConfig, cfg: DictConfig) -> None:
-    """What a command line refuses before it begins, and what is not to be had from Python."""
-    check_numbers(cfg)
-    check_paths(cfg)
-    if launched() or str(cfg.devices) != "1" or cfg.num_nodes != 1:
+def _trained(asked: Run) -> tuple[Path, Results]:
+    if launched() or str(asked.devices) not in ("1", "auto") or asked.num_nodes != 1:
         raise InputError(
-            f"devices={cfg.devices}: from Python a run has one process. Leave it out, or use python train.py."
+            f"devices={asked.devices}: from Python a run has one process. Leave it out, or use python train.py."
         )
-    words = list(HydraConfig.get().overrides.task)
-    if cfg.stages and _contents(hydra.compose("train", words, return_hydra_config=True)) != _contents(config):
-        raise InputError(
-            "config: a run in stages is composed anew for each of them, so its config cannot be changed. Give "
-            "compose() words instead, such as stages.NAME.KEY=VALUE."
-        )
-
-
-def _contents(config: DictConfig) -> Any:
-    found: Any = OmegaConf.to_container(config, resolve=False)
-    return {key: value for key, value in found.items() if key != "hydra"}
-
-
-def _run(cfg: DictConfig, folder: Path) -> None:
-    """Until it is finished, or cut short by what is raised."""
-    if finished_before(cfg):
-        return
-    from training.folder import STAGES
-    from training.run import run
-
-    Path(HydraConfig.get().run.dir).mkdir(parents=True, exist_ok=True)
+    if not _at_work.acquire(blocking=False):
+        raise InputError("train: another run is under way in this process. Wait until it has ended.")
     try:
-        status = run(cfg)
+        asked = replace(asked, devices=1)  # of "auto" Lightning would start a process for each GPU
+        stages = stages_of(asked)
+        folder = folder_of(asked, stages)
+        with _as_exceptions(()), logs_shown(quiet=asked.quiet):
+            if not finished_before(asked):
+                try:
+                    with _undrawn():
+                        from training.stage_loop import run_stages  # with torch and Lightning, which take seconds
+
+                        run_stages(asked)
+                finally:
+                    for one in {folder, *(stage.folder for stage in stages)}:
+                        let_go(one / LOCK)
+        from storage.results import read_results
+
+        return folder, read_results(folder / "results.json")
     finally:
-        for one in (folder, *folder.glob(STAGES)):
-            let_go(one / LOCK)
-    if status == INTERRUPTED:
-        raise KeyboardInterrupt
-    if status == TERMINATED:
-        os.kill(os.getpid(), signal.SIGTERM)  # what it does here is not ours to say
-    if status:
-        raise TrainingFailed(f"{folder}: the run ended with status {status}; what was wrong is said above.")
+        _at_work.release()
 
 
 @contextlib.contextmanager
@@ -209,48 +158,15 @@ def _undrawn() -> Iterator[None]:
         yield
 
 
-def _loaded(folder: Path) -> Trained:
-    from encoders import load_encoder
-    from storage.results import read_results
-
-    encoder = load_encoder(folder) if (folder / "encoder").is_dir() else None
-    return Trained(encoder, folder, read_results(folder / "results.json"))
-
-
 @contextlib.contextmanager
-def _configs() -> Iterator[None]:
-    """Hydra composes from ``configs/``; afterwards from what it did before."""
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        yield
-
-
-@contextlib.contextmanager
-def _initialised(config: DictConfig) -> Iterator[DictConfig]:
-    """A config as a command's body gets it, with Hydra's part where Hydra has it."""
-    own = HydraConfig.instance()
-    before = own.cfg
-    with _configs():
-        own.set_config(config)
-        try:
-            cfg = copy.deepcopy(config)
-            with read_write(cfg), open_dict(cfg):
-                del cfg["hydra"]
-            yield cfg
-        finally:
-            own.cfg = before
-
-
-@contextlib.contextmanager
-def _as_exceptions(words: Sequence[str] | DictConfig) -> Iterator[None]:
+def _as_exceptions(words: Sequence[str]) -> Iterator[None]:
     """What a command line would say before it ends is raised."""
-    if isinstance(words, DictConfig):
-        words = list(words.hydra.overrides.task)
     try:
         yield
     except (InputError, NotWritten, TrainingFailed):
         raise
     except Exception as error:
-        if (found := judged(error, hydra=True, config="train", words=words)) is None:
+        if (found := judged(error, hydra=True, config="train", words=list(words))) is None:
             raise
         status, sentence = found
         raise (InputError if status == 2 else NotWritten)(" ".join(sentence.split())) from error

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import yaml
 
 from contracts import InputError
-from training.stages import as_value
 
 WANTED = "texts, tuples of two or more texts, or (text, text, score from 0 to 1)"
 NAMES = {  # data= -> columns of its files
@@ -36,10 +35,10 @@ class Shape(NamedTuple):
     has_score: bool
 
 
-def words_of_rows(
-    rows: Iterable[Any], said: Mapping[str, str], keep: Callable[[Iterator[dict[str, Any]]], Path]
-) -> list[str]:
-    """Words of a command line that trains on them; ``said`` are the keys that are given, ``keep`` writes a file.
+def keys_of_rows(
+    rows: Iterable[Any], said: Mapping[str, Any], keep: Callable[[Iterator[dict[str, Any]]], Path]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The choices and the keys of a run that trains on them; ``said`` are those given, ``keep`` writes a file.
 
     Raises:
         InputError: they are no rows, or not alike.
@@ -58,7 +57,7 @@ def words_of_rows(
         raise InputError("rows: there are none. Wanted at least one batch of them.")
     rows, kind = itertools.chain([first], places), said.get("data", "")
     if not kind or not isinstance(first, Mapping):  # else the reader knows its columns
-        said_columns = _names_said(said.get("data.columns", "null"))
+        said_columns = _names_said(said.get("data.columns"))
         chosen = said_columns if isinstance(first, Mapping) else []
         if chosen:
             rows = (_chosen(row, place, chosen) for place, row in enumerate(rows))
@@ -70,18 +69,19 @@ def words_of_rows(
             if isinstance(first, Mapping):
                 _say_columns(dict(zip(names, map(str, first), strict=True)))
             rows = _columns(rows, shape, names)
-    words = [f"data.path={as_value(str(keep(_mappings(rows))))}"]
+    choices, keys = dict[str, str](), {"data.path": str(keep(_mappings(rows)))}
     if "data" not in said and "experiment" not in said:
-        words.insert(0, f"data={kind}")
-        words += ["data.postprocess=off"] * (kind == "dino" and "data.postprocess" not in said)
+        choices["data"] = kind
+        if kind == "dino":
+            keys["data.postprocess"] = "off"
         if "model" not in said:
-            words.insert(0, f"model={MODELS[kind]}")
-    return words
+            choices["model"] = MODELS[kind]
+    return choices, keys
 
 
-def _names_said(columns: str) -> list[Any]:
+def _names_said(columns: Any) -> list[Any]:
     try:
-        found = yaml.safe_load(columns) or []
+        found = (yaml.safe_load(columns) if isinstance(columns, str) else columns) or []
     except yaml.YAMLError:
         found = columns
     if not isinstance(found, list):

@@ -5,14 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from cli.settings import resolved
+from contracts.settings import check
 from storage.ownership import read_marker
+from training.modules import recipe_of
+from training.settings import Run
 
 # What does not change the result, so that a run is found again on another machine, or with other loggers.
 NOT_IDENTITY = (
-    "hydra",
     "output_dir",
     "verify",
     "devices",
@@ -28,17 +27,34 @@ NOT_IDENTITY = (
     "training_length",
     "usual_length",
     "allow_targets",
+    "documents_as",
 )
 NOT_IDENTITY_WITHIN = {
     "data": ("quiet", "verify", "cache_dir", "num_workers"),
     "trainer": ("accelerator", "devices", "num_nodes", "strategy", "default_root_dir", "enable_progress_bar"),
 }
-OFF = {"model.lora": "rank"}  # groups that say nothing while this key of theirs is null
+OFF = {"model.lora": "rank", "domain": "path"}  # groups that say nothing while this key of theirs is null
 
 
-def identity_of(cfg: DictConfig) -> str:
-    """Eight hex digits over keys and values: neither where a class lies nor a key without a value counts."""
-    return _digest(_keys_and_values(_deciding(cfg)))
+def identity_of(run: Run) -> str:
+    """Eight hex digits over keys and values: neither where a class lies nor a key without a value counts.
+
+    Raises:
+        InputError: a value is of another type.
+    """
+    check(run)
+    keys = recipe_of(run)
+    kept = {name: value for name, value in keys.items() if name not in NOT_IDENTITY}
+    for group, names in NOT_IDENTITY_WITHIN.items():
+        for one in _of_group(kept, group):
+            for name in names:
+                one.pop(name, None)
+    for key, switch in OFF.items():
+        group, _, name = key.rpartition(".")
+        among = kept.get(group) if group else kept
+        if isinstance(among, dict) and isinstance(among.get(name), dict) and among[name].get(switch, 0) is None:
+            del among[name]
+    return _digest(_keys_and_values(kept))
 
 
 def following(before: str, name: str, own: str) -> str:
@@ -54,25 +70,6 @@ def identity_in(folder: Path) -> str | None:
     """
     marker = read_marker(folder)
     return (marker.identity or {}).get("config") if marker else None
-
-
-def _deciding(cfg: DictConfig) -> dict[str, Any]:
-    copy: Any = OmegaConf.create(OmegaConf.to_container(cfg, resolve=False))
-    copy.output_dir = ""  # its default is made of what is computed here
-    kept: dict[str, Any] = {}
-    for key in map(str, copy):
-        if key not in NOT_IDENTITY and not OmegaConf.is_missing(copy, key):
-            kept[key] = resolved(copy[key])
-    for group, names in NOT_IDENTITY_WITHIN.items():
-        for keys in _of_group(kept, group):
-            for name in names:
-                keys.pop(name, None)
-    for key, switch in OFF.items():
-        group, name = key.split(".")
-        found = (kept.get(group) or {}).get(name)
-        if isinstance(found, dict) and found.get(switch, 0) is None:  # of another type: refused later
-            del kept[group][name]
-    return kept
 
 
 def _of_group(kept: dict[str, Any], group: str) -> list[dict[str, Any]]:

@@ -8,26 +8,28 @@ import logging
 from typing import Any
 
 from hydra.utils import get_class, get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from transformers import AutoConfig
 
 from cli.config_files import CONFIGS, choices
 from contracts import InputError
+from contracts.settings import UNSET, filled
 from encoders.appended_prompt import ids_behind
 from encoders.lengths import length_to_train, longest_input
 from encoders.loading.backbones import from_pretrained, load_tokenizer
 from encoders.objective import Objective
 from encoders.settings import KINDS
-from training.data_parts import built, data_of
+from training.modules import built, data_of
+from training.settings import Run
 
 log = logging.getLogger(__name__)
 
 
-def check_lengths(cfg: DictConfig) -> None:
+def check_lengths(run: Run) -> None:
     """Refuse what needs no backbone to be refused; say what ``model.max_length`` alone no longer does."""
-    read = cfg.model.get("max_length")
-    for place, keys in data_of(cfg).items():
-        cut = keys.get("max_length")
+    read = getattr(run.model, "max_length", None)
+    for place, keys in data_of(run).items():
+        cut = getattr(filled(keys, run), "max_length", None)
         if read is None or cut is None:
             continue
         _refuse_longer(cut, read, place, f"model.max_length={read}")
@@ -41,7 +43,7 @@ def check_lengths(cfg: DictConfig) -> None:
             )
 
 
-def settle_lengths(cfg: DictConfig, model: Any, data: Any) -> None:
+def settle_lengths(run: Run, model: Any, data: Any) -> None:
     """The same once the backbone is there; a default of ``data.max_length`` gives way to what it reads.
 
     Raises:
@@ -50,33 +52,34 @@ def settle_lengths(cfg: DictConfig, model: Any, data: Any) -> None:
     if isinstance(model, Objective):  # a model that writes has lengths of its own
         encoder, appended = model.encoder, model.encoder.appended
         behind = 0 if appended is None else len(appended.ids)
-        _settle(cfg, data, encoder.longest, encoder.max_length, _kept(cfg, behind))
+        _settle(run, data, encoder.longest, encoder.max_length, _kept(run, behind))
         if appended is not None:
             for one in built(data).values():
                 appended.room_in(one.max_length)
 
 
-def settle_without_weights(cfg: DictConfig, data: Any) -> None:
+def settle_without_weights(run: Run, data: Any) -> None:
     """The same of what a config and a tokenizer say, to look at batches without a model."""
     if not any(hasattr(one, "max_length") for one in built(data).values()):
         return
-    config, tokenizer = from_pretrained(AutoConfig, cfg.backbone), load_tokenizer(cfg.backbone)
-    longest, asked = longest_input(config), cfg.model.get("max_length") if cfg.get("model") else None
-    prompt = (cfg.get("model") or {}).get("prompt")
+    config, tokenizer = from_pretrained(AutoConfig, str(run.backbone)), load_tokenizer(str(run.backbone))
+    longest, asked = longest_input(config), getattr(run.model, "max_length", None)
+    prompt = None if run.model is None else getattr(filled(run.model, run), "prompt", None)
     behind = len(ids_behind(tokenizer, prompt)) if prompt else 0
-    read = min(longest, length_to_train(asked, config, tokenizer, cfg.backbone))
-    _settle(cfg, data, longest, read, _kept(cfg, behind))
+    read = min(longest, length_to_train(asked, config, tokenizer, str(run.backbone)))
+    _settle(run, data, longest, read, _kept(run, behind))
 
 
-def lengths_of_models(cfg: DictConfig) -> dict[str, int]:
+def lengths_of_models(run: Run) -> dict[str, int]:
     """What a preview without a model cannot know: the models, by their names, that cut such data at another length
     where nobody says one.
     """
-    defaults = [keys for keys in data_of(cfg).values() if keys.get("max_length") is not None and _is_default(keys)]
+    defaults = [filled(keys, run) for keys in data_of(run).values() if _is_default(keys)]
+    defaults = [keys for keys in defaults if keys.max_length is not None]
     found = dict[str, int]()
-    if cfg.get("model") or cfg.training_length is not None or not defaults:
+    if run.model is not None or run.training_length is not None or not defaults:
         return found
-    yields, shown = {get_object(keys._target_).yields for keys in defaults}, {keys.max_length for keys in defaults}
+    yields, shown = {get_object(keys.target).yields for keys in defaults}, {keys.max_length for keys in defaults}
     for name in choices("model"):
         keys: Any = OmegaConf.load(CONFIGS / "model" / f"{name}.yaml")
         model: Any = get_class(KINDS[name].target)
@@ -87,14 +90,14 @@ def lengths_of_models(cfg: DictConfig) -> dict[str, int]:
     return found
 
 
-def _kept(cfg: DictConfig, behind: int) -> int:
+def _kept(run: Run, behind: int) -> int:
     """Tokens of a prompt that no text may take the place of."""
-    return 0 if (cfg.get("model") or {}).get("truncation") == "official" else behind
+    return 0 if getattr(run.model, "truncation", None) == "official" else behind
 
 
-def _settle(cfg: DictConfig, data: Any, longest: int, read: int, behind: int) -> None:
+def _settle(run: Run, data: Any, longest: int, read: int, behind: int) -> None:
     most = min(longest, read)
-    places = data_of(cfg)
+    places = data_of(run)
     for place, one in built(data).items():
         keys = places[place]
         if hasattr(one, "settle_length"):  # documents are not cut: spans of them are
@@ -104,16 +107,16 @@ def _settle(cfg: DictConfig, data: Any, longest: int, read: int, behind: int) ->
                 "%s.max_length: %d, all that backbone=%s reads (%d otherwise).",
                 place,
                 most,
-                cfg.backbone,
+                run.backbone,
                 one.max_length,
             )
             one.max_length = most
-        _refuse_longer(one.max_length, longest, place, f"backbone={cfg.backbone}, which takes {longest} tokens")
+        _refuse_longer(one.max_length, longest, place, f"backbone={run.backbone}, which takes {longest} tokens")
         _refuse_longer(one.max_length, read, place, f"the {read} tokens that the encoder reads")
 
 
-def _is_default(keys: DictConfig) -> bool:
-    return OmegaConf.is_interpolation(keys, "max_length")
+def _is_default(keys: Any) -> bool:
+    return getattr(keys, "max_length", None) is UNSET
 
 
 def _refuse_longer(cut: int, most: int, place: str, of: str) -> None:

@@ -2,12 +2,10 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from omegaconf import DictConfig
 
 from encoders.kernels.compiled_layers import compiled
 from encoders.kernels.compiler import check_compiler
@@ -15,49 +13,49 @@ from encoders.objective import Objective
 from encoders.optim import planned_steps
 from evaluation.callback import ScoreCallback
 from training.data_summary import account_of
+from training.settings import Run
 
 log = logging.getLogger("train")
 
 WIDTH, MOST_NAMED = 10, 5  # of the names; tasks
 
 
-class Run(NamedTuple):
+class Opening(NamedTuple):
     """What a run was asked to be."""
 
-    cfg: DictConfig  # as it will be trained
-    folder: Path
+    run: Run  # as it will be trained
     backbone: str  # as it was asked for
     checkpoint: str | None  # that it goes on from
 
 
-def say_opening(run: Run, model: Any, data: Any, trainer: pl.Trainer, scorer: ScoreCallback) -> None:
+def say_opening(opening: Opening, model: Any, data: Any, trainer: pl.Trainer, scorer: ScoreCallback) -> None:
     """``data`` is set up for ``trainer``."""
-    for name, fact in facts(run, model, data, trainer, scorer):
+    for name, fact in facts(opening, model, data, trainer, scorer):
         log.info("%s", f"{name:<{WIDTH}} {fact}")
 
 
-def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) -> Iterator[tuple[str, str]]:
+def facts(opening: Opening, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) -> Iterator[tuple[str, str]]:
     """Name and fact of each line."""
-    cfg = run.cfg
+    run = opening.run
     yield "objective", model.objective
     for key, became in model.settled.items():
         yield "settled", f"{key}: {became}"
     weights = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     total, trained = sum(size for size, _ in weights), sum(size for size, is_trained in weights if is_trained)
     some = "" if trained == total else f", {millions(trained)} of them trained"
-    yield "backbone", f"{run.backbone}, {millions(total)} parameters{some}"
+    yield "backbone", f"{opening.backbone}, {millions(total)} parameters{some}"
     found = data.manifest()
-    yield "data", f"{_name_of(cfg.data)}: {_counted(found)}"
+    yield "data", f"{_name_of(run.data)}: {_counted(found)}"
     yield from account_of(found)
     loader = data.train_dataloader()
     yield "batch", f"{data.batch_size:,} examples{_negatives(model, data, loader, trainer.world_size)}"
     steps = planned_steps(trainer.max_steps, trainer.max_epochs, len(loader))
-    limit = f", {cfg.max_time} at most" if cfg.max_time else ""
+    limit = f", {run.max_time} at most" if run.max_time else ""
     yield "steps", f"{steps:,}, {len(loader):,} an epoch{limit}"
     if scored := [task.name for task in scorer.suite]:
         more = f" and {len(scored) - MOST_NAMED} more" if len(scored) > MOST_NAMED else ""
-        yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(cfg, scorer)}"
-    yield "device", f"{_device(trainer)}, {cfg.precision}"
+        yield "scores", f"{', '.join(scored[:MOST_NAMED])}{more}: {_when(run, scorer)}"
+    yield "device", f"{_device(trainer)}, {run.precision}"
     if isinstance(model, Objective):
         encoder = model.encoder
         yield "vectors", f"{encoder.width} numbers, pooling {encoder.pooled}{', length 1' if encoder.normalize else ''}"
@@ -65,9 +63,9 @@ def facts(run: Run, model: Any, data: Any, trainer: Any, scorer: ScoreCallback) 
     if found := compiled(model.transformer):
         check_compiler(trainer.strategy.root_device, found.backend)
         yield "compiled", f"{len(found.layers)} layers by {found.backend}, which takes a while at the first steps"
-    yield "output", str(run.folder)
-    if run.checkpoint:
-        yield "goes on", f"from {run.checkpoint}"
+    yield "output", str(run.output_dir)
+    if opening.checkpoint:
+        yield "goes on", f"from {opening.checkpoint}"
 
 
 def _negatives(model: Any, data: Any, loader: Any, processes: int) -> str:
@@ -86,17 +84,17 @@ def millions(number: int) -> str:
     return f"{number / 1e6:,.1f} million" if number >= 1e5 else f"{number:,}"
 
 
-def _when(cfg: DictConfig, scorer: ScoreCallback) -> str:
+def _when(run: Run, scorer: ScoreCallback) -> str:
     start = ["before training"] if scorer.at_start else []
     between = [f"every {scorer.every_n_steps} steps"] if scorer.every_n_steps and len(scorer.during) else []
-    best = f"; the best {cfg.monitor} is kept" if cfg.monitor else ""
+    best = f"; the best {run.monitor} is kept" if run.monitor else ""
     return f"{', '.join([*start, *between, 'at the end'])}{best}"
 
 
-def _name_of(data: DictConfig) -> str:
-    named = data.get("path")
+def _name_of(data: Any) -> str:
+    named = getattr(data, "path", None)
     if named is None:
-        return str(data._target_).rpartition(".")[2]
+        return str(data.target).rpartition(".")[2]
     first, *more = [named] if isinstance(named, str) else [str(one) for one in named]
     return f"{first} and {len(more)} more" if more else first
 

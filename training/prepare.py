@@ -5,23 +5,26 @@ import itertools
 import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import hydra
 import pytorch_lightning  # noqa: F401  its import sets the level of its logger
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from transformers.utils import logging as transformers_logging
 
-from cli.process_group import from_rank_zero, launched, leave_group_at_exit
+from cli.process_group import from_rank_zero
 from contracts import InputError
+from contracts.settings import as_mapping
 from encoders.loading.tiny import TINY_BACKBONES
 from encoders.pooling import POOLERS
 from storage.atomic import write_whole
-from training.data_parts import make_data
 from training.folder import claim_folder
 from training.identity import identity_in
+from training.modules import data_of, is_missing, make_data, recipe_of
+from training.settings import Run
 from training.stages import Stage
 
 log = logging.getLogger(__name__)
@@ -83,33 +86,24 @@ def said_once(*names: str) -> Iterator[None]:
             logger.removeFilter(is_new)
 
 
-def follow_launcher(cfg: DictConfig) -> None:
-    """torchrun and srun have already decided how many processes there are, and Lightning must be told the same."""
-    leave_group_at_exit()
-    if found := launched():
-        cfg.trainer.devices, cfg.trainer.num_nodes = found.per_node, found.processes // found.per_node
-        if cfg.trainer.strategy == "auto":
-            cfg.trainer.strategy = "ddp"
-
-
 def prepare_folder(stage: Stage, writer: bool) -> Start:
     """Make the folder this run's; ``backbone=tiny`` is written into it."""
-    cfg, folder = stage.cfg, stage.folder
-    claim = claim_folder(folder, stage.identity, resume=cfg.resume, overwrite=cfg.overwrite, writer=writer)
+    run, folder = stage.run, stage.folder
+    claim = claim_folder(folder, stage.identity, resume=run.resume, overwrite=run.overwrite, writer=writer)
     if claim.finished:
-        return Start(True, None, cfg.backbone)
+        return Start(True, None, run.backbone)
     if writer:
-        record_config(cfg, stage.words, folder / ".hydra")
-    backbone = write_tiny([stage], folder / "backbone") if cfg.backbone == "tiny" else cfg.backbone
+        record_config(run, folder / ".hydra")
+    backbone = write_tiny([stage], folder / "backbone") if run.backbone == "tiny" else run.backbone
     return Start(False, claim.checkpoint, backbone)
 
 
-def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Stage], writer: bool) -> Start:
+def prepare_whole(run: Run, stages: Sequence[Stage], chosen: Sequence[Stage], writer: bool) -> Start:
     """The same for the folder in which those of the stages lie; all of them share one tiny backbone."""
-    folder = Path(cfg.output_dir)
-    if cfg.resume not in (None, "auto"):
+    folder = Path(str(run.output_dir))
+    if run.resume not in (None, "auto"):
         raise InputError(
-            f"resume={cfg.resume}: a run of stages goes on by itself where it stopped. Say resume=auto, or continue "
+            f"resume={run.resume}: a run of stages goes on by itself where it stopped. Say resume=auto, or continue "
             "from a checkpoint in a run without stages."
         )
     for before, after in _followers(stages, chosen):
@@ -117,15 +111,15 @@ def prepare_whole(cfg: DictConfig, stages: Sequence[Stage], chosen: Sequence[Sta
         _refuse_lost_pooler(before, after)
         _refuse_lost_head(before, after)
     alone = len(chosen) < len(stages)
-    if alone and cfg.overwrite:
+    if alone and run.overwrite:
         _refuse_what_others_stand_on(stages, chosen[-1], folder)
-    overwrite = cfg.overwrite and not alone
-    claim = claim_folder(folder, stages[-1].identity, resume=cfg.resume, overwrite=overwrite, writer=writer)
+    overwrite = run.overwrite and not alone
+    claim = claim_folder(folder, stages[-1].identity, resume=run.resume, overwrite=overwrite, writer=writer)
     if claim.finished:
         return Start(True, None, None)
     if writer:
-        record_config(cfg, HydraConfig.get().overrides.task, folder / ".hydra")
-    backbone = chosen[0].cfg.backbone
+        record_config(run, folder / ".hydra")
+    backbone = chosen[0].run.backbone
     return Start(False, None, write_tiny(stages, folder / "backbone") if backbone == "tiny" else backbone)
 
 
@@ -133,12 +127,12 @@ def begin(stages: Sequence[Stage], stage: Stage, backbone: str | None) -> tuple[
     """The stage with what it begins from as its backbone, and the folder of that where it is the stage before."""
     place = stages.index(stage)
     folder, identity = from_rank_zero(lambda writer: _finished_before(stages, place))
-    stage.cfg.backbone = folder or backbone
+    begun = stage.begun_from(identity)._replace(run=replace(stage.run, backbone=folder or backbone))
     if folder or not place:
-        log.info("stage %s begins from %s", stage.name, stage.cfg.backbone)
+        log.info("stage %s begins from %s", stage.name, begun.run.backbone)
     else:
         log.info("stage %s begins from backbone=%s: there is no finished stage before it", stage.name, backbone)
-    return stage.begun_from(identity), Path(folder) if folder else None
+    return begun, Path(folder) if folder else None
 
 
 def _finished_before(stages: Sequence[Stage], place: int) -> tuple[str | None, str]:
@@ -164,7 +158,7 @@ def _followers(stages: Sequence[Stage], chosen: Sequence[Stage]) -> Iterator[tup
 
 def _refuse_lost_decoder(before: Stage, after: Stage) -> None:
     """A stage that pools the encoder of an encoder-decoder leaves no decoder to one that reads it."""
-    poolings = [stage.cfg.model.get("pooling") for stage in (before, after)]
+    poolings = [getattr(stage.run.model, "pooling", None) for stage in (before, after)]
     if [one in POOLERS and POOLERS[one].decodes for one in poolings] == [False, True] and poolings[0]:
         raise InputError(
             f"stages.{after.name}.model.pooling={poolings[1]} reads a decoder, and stage {before.name} with "
@@ -174,7 +168,7 @@ def _refuse_lost_decoder(before: Stage, after: Stage) -> None:
 
 def _refuse_lost_pooler(before: Stage, after: Stage) -> None:
     """A stage without the backbone's own tanh layer leaves none to one that reads it."""
-    poolings = [str(stage.cfg.model.get("pooling")) for stage in (before, after)]
+    poolings = [str(getattr(stage.run.model, "pooling", None)) for stage in (before, after)]
     if [one in POOLERS and POOLERS[one].is_shipped for one in poolings] == [False, True]:
         raise InputError(
             f"stages.{after.name}.model.pooling={poolings[1]} reads the backbone's tanh layer, and stage {before.name} "
@@ -185,7 +179,7 @@ def _refuse_lost_pooler(before: Stage, after: Stage) -> None:
 def _refuse_lost_head(before: Stage, after: Stage) -> None:
     """A stage without MLM leaves no masked-LM head to one that trains with it."""
     weight = _mlm_weight(after)
-    if weight > 0 and before.cfg.model.get("mlm_weight", 0.0) == 0:
+    if weight > 0 and getattr(before.run.model, "mlm_weight", 0.0) == 0:
         raise InputError(
             f"stages.{after.name}.model.mlm_weight={weight:g} trains a masked-LM head, and stage {before.name} is "
             f"trained without one and leaves none. Set stages.{after.name}.model.mlm_weight=0, or let {after.name} "
@@ -195,8 +189,8 @@ def _refuse_lost_head(before: Stage, after: Stage) -> None:
 
 def _mlm_weight(stage: Stage) -> float:
     """0 of a model that knows no MLM, and where the backbone decides; unless there is no other loss."""
-    weight = stage.cfg.model.get("mlm_weight", 0.0)
-    return float(stage.cfg.model.contrastive_weight == 0) if weight is None else float(weight)
+    weight = getattr(stage.run.model, "mlm_weight", 0.0)
+    return float(stage.run.model.contrastive_weight == 0) if weight is None else float(weight)
 
 
 def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: Path) -> None:
@@ -211,31 +205,35 @@ def _refuse_what_others_stand_on(stages: Sequence[Stage], stage: Stage, folder: 
         )
 
 
-def record_config(cfg: DictConfig, words: Sequence[str], folder: Path) -> None:
-    """The three files that Hydra would have written, before it knew whose folder this is."""
-    records = {"config": cfg, "hydra": HydraConfig.get(), "overrides": OmegaConf.create(list(words))}
+def record_config(run: Run, folder: Path) -> None:
+    """``.hydra``: the keys of the run, and of a command line its words and Hydra's own config."""
+    records: dict[str, Any] = {"config": recipe_of(run)}
+    if HydraConfig.initialized():
+        hydra_config = HydraConfig.get()
+        records |= {"hydra": hydra_config, "overrides": hydra_config.overrides.task}
     for name, record in records.items():
-        write_whole(folder / f"{name}.yaml", OmegaConf.to_yaml(record).encode())
+        text = OmegaConf.to_yaml(record if OmegaConf.is_config(record) else OmegaConf.create(record))
+        write_whole(folder / f"{name}.yaml", text.encode())
 
 
 def write_tiny(stages: Sequence[Stage], folder: Path) -> str:
     """``backbone=tiny``: train the tokenizer on the texts of all stages, draw the weights, and write both as an
     ordinary folder; once.
     """
-    models: dict[str, Any] = {stage.name: hydra.utils.get_class(stage.cfg.model._target_) for stage in stages}
+    models: dict[str, Any] = {stage.name: hydra.utils.get_class(stage.run.model.target) for stage in stages}
     families = {name: model.tiny_backbone for name, model in models.items()}
     if len(set(families.values())) > 1:
         described = ", ".join(f"{family} in {name}" for name, family in families.items())
         raise InputError(f"backbone=tiny: the stages want different architectures ({described}). Give a backbone.")
     if not (folder / "config.json").is_file():
-        cfg = stages[0].cfg
+        run = stages[0].run
         texts = list[Iterator[str]]()
         for stage in stages:
-            if OmegaConf.missing_keys(stage.cfg.data):  # of a stage that is not to run now
+            if any(map(is_missing, data_of(stage.run).values())):  # of a stage that is not to run now
                 continue
             with stage.named_in_errors():
-                texts.append(make_data(stage.cfg).texts())
-        TINY_BACKBONES[families[stages[0].name]](folder, _in_turn(texts), seed=cfg.seed, **cfg.tiny)
+                texts.append(make_data(stage.run).texts())
+        TINY_BACKBONES[families[stages[0].name]](folder, _in_turn(texts), seed=run.seed, **as_mapping(run.tiny))
     return str(folder)
 
 

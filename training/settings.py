@@ -1,19 +1,47 @@
-"""The plain keys of a run, and all classes of settings that ``configs/`` names, made known to Hydra.
+"""Settings of a run: `Run` with its model, its data, the trainer and the plain keys.
 
-It imports no torch, so ``--help`` reads it.
+All classes of settings that ``configs/`` names are made known to Hydra here. This module imports no torch, so
+``--help`` reads it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cli.settings import register
+from cli.settings import node, register
 from contracts.settings import key
 from datamodules.settings import KINDS as DATA
 from encoders.settings import KINDS as MODELS
 from encoders.settings import TinySizes
 
 Precision = Literal["fp32", "bf16", "fp16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """Keys of Lightning's trainer; others are added by ``+trainer.KEY=VALUE``. Null: as the plain keys of the run."""
+
+    target: str = "pytorch_lightning.Trainer"
+
+    accelerator: str = key("auto", "cpu, gpu ...")
+    devices: int | str | Sequence[int] | None = key(None, "null: devices")
+    num_nodes: int | None = key(None, "null: num_nodes")
+    strategy: Any = key("auto", "of several processes; trainer=ddp has its keys")
+    precision: str | None = key(None, "null: that of precision in Lightning's words")
+    max_steps: int | None = key(None, "null: max_steps")
+    max_epochs: int | None = key(None, "null: max_epochs")
+    max_time: str | None = key(None, "null: max_time")
+    gradient_clip_val: float | None = key(1.0, "largest norm of the gradient")
+    log_every_n_steps: int | None = key(None, "null: log_every_n_steps")
+    default_root_dir: str | None = key(None, "null: output_dir")
+    use_distributed_sampler: bool = key(False, "data modules deal examples to ranks themselves")
+    num_sanity_val_steps: int = key(0, "batches of validation before training")
+    enable_checkpointing: bool = key(True, "checkpoints of this project; Lightning's own stay out where they are")
+    enable_progress_bar: bool = key(False, "of Lightning, beside ours")
+    enable_model_summary: bool = key(False, "of Lightning")
+
+
+NO_KEY = {"group": True}  # a field of a run that Hydra composes from a group of files, or that is no key at all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +82,39 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Domain:
+    """Triplets that a generator writes of a domain's own sentences before the stage ``domain`` (GenSE, table 3)."""
+
+    path: str | Sequence[str] | None = key(
+        None,
+        "FILE of the domain's sentences, one per line; several, or a folder; null: stages.domain.data.path has "
+        "triplets",
+    )
+    generator: str | None = key(None, "run of model=gense_generator, folder or hub id")
+    folder: str = key("outputs/domain", "of the triplets; a command that was cut short goes on in it")
+    synthesis: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata={"meaning": "keys of python -m synthesis: +domain.synthesis.rules.threshold=0.8"},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
-    """The plain keys of a run, which the model, the data, the trainer and the callbacks read alike."""
+    """A run as a value: the settings of its model and of its data, and the plain keys that both, the trainer and the
+    callbacks read alike.
+
+    ``model`` and ``data`` are values of `encoders.settings` and `datamodules.settings`, or of classes of a package of
+    one's own. What they leave `contracts.settings.UNSET` follows the plain keys. A run with ``stages`` is these runs,
+    each from the best weights of the one before it; its own model and data are not trained.
+    """
+
+    model: Any = field(default=None, metadata=NO_KEY)
+    data: Any = field(default=None, metadata=NO_KEY)
+    trainer: Mapping[str, Any] = field(default_factory=lambda: node(Trainer), metadata=NO_KEY)
+    logger: Mapping[str, Any] = field(default_factory=dict, metadata=NO_KEY)
+    asked: Sequence[str] = field(
+        default=(), metadata=NO_KEY
+    )  # keys that the user has set; a recipe's others give way where they cannot be
 
     # What is trained
     backbone: str | None = key(None, "hub id, folder, folder of a run, or tiny; null: the model's own default")
@@ -74,10 +133,23 @@ class Run:
         "of them whole",
         least=1,
     )
+    usual_length: int | None = key(
+        None, "the same where training_length is null, of other data than qa and triplets; the model sets it", least=1
+    )
+    held_out_share: float | None = key(None, "of the rows: kept from training and scored as the task held_out; null: 0")
+    documents_as: str = key("datamodules.documents.TextDocuments", "the class that makes batches of data=text")
+    deletion: float | None = key(None, "share of the words that model=tsdae does not see, drawn anew in every epoch")
+    prompts: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"meaning": "of GenSE's generator and encoder; prompts=NAME chooses"}
+    )
+    prompt_assembly: Literal["pieces", "string"] = key(
+        "pieces", "as published; string: prompt and sentences are joined before they are tokenised"
+    )
     freeze: str | None = key(
         None,
         "what of the backbone stands still: embeddings; layers:N: them and the N lowest layers; null: nothing",
     )
+    domain: Domain = field(default_factory=Domain)
     stages: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
@@ -98,7 +170,7 @@ class Run:
     precision: Precision = key("fp32", "of training")
     devices: int | str | Sequence[int] = key("auto", "processes per node")
     num_nodes: int = key(1, "machines", least=1)
-    output_dir: str = key(of="run_folder:", meaning="null: outputs/MODEL-DATA-HASH8")
+    output_dir: str | None = key(None, "null: outputs/MODEL-DATA-HASH8")
     resume: str | None = key("auto", "auto: continue what is there; PATH of a checkpoint; null: from the start")
     overwrite: bool = key(False, "true: throw away what another run left in output_dir")
     verify: bool = key(False, "true: read the whole token store and compare it with its sha256 before training")
@@ -148,3 +220,4 @@ for _group, _kinds in {"data": DATA, "model": MODELS}.items():
     for _name, _kind in _kinds.items():
         register(f"{_group}/{_name}", _kind)
 register("run", Run)
+register("trainer", Trainer)

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
-from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
-from cli.keys import check_types
-from cli.settings import resolved
 from cli.targets import found_at, imported, is_allowed
 from contracts import InputError
+from contracts.settings import as_mapping, check_type
+from training.settings import Run
 
 OURS = ("datamodules", "encoders", "evaluation", "training")
 LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
@@ -34,29 +33,25 @@ NEEDS = {  # of a class of somebody's own: what it is made from, and what is ask
     "data": ("datamodules.text_data.TextData", ("yields",)),
     "data.parts.*": ("datamodules.text_data.TextData", ("yields",)),
 }
-BUILT = {key.partition(".")[0] for key in KINDS}
 MAKERS = ("training.wandb_session.wandb_logger",)  # functions of ours that make one
 
 
-def check_targets(cfg: DictConfig) -> None:
-    """Every ``_target_`` of a config names what it may.
+def check_targets(run: Run) -> None:
+    """Every ``_target_`` of a run names what it may.
 
     Raises:
         InputError: it is something else, or not to be found.
     """
-    check_types(cfg, {"allow_targets": Sequence[str]})
-    plain: Any = OmegaConf.to_container(cfg, resolve=False)
-    for group in BUILT & plain.keys():  # what stands for something else is judged by that, as it will be built
-        plain[group] = resolved(cfg[group])
-    allowed = plain.get("allow_targets") or []
+    check_type("allow_targets", run.allow_targets, Sequence[str])
+    plain: Any = as_mapping(run)
+    allowed = run.allow_targets
     if not isinstance(plain.get("callbacks"), dict):
         raise InputError(f"callbacks={plain.get('callbacks')!r}: wanted a mapping, of names to what has a _target_.")
     for name, entry in plain["callbacks"].items():
         if not isinstance(entry, dict) or "_target_" not in entry:
             raise InputError(f"callbacks.{name}={entry!r}: wanted keys, among them _target_, the path of a class.")
-    for place, target in _targets(plain, ()):
-        if place[:1] != ("hydra",):
-            _check(".".join(place), place, target, allowed)
+    for place, target in _targets({name: value for name, value in plain.items() if name != "stages"}, ()):
+        check_target(".".join(place), target, allowed)
 
 
 def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -70,11 +65,16 @@ def _targets(node: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
             yield from _targets(value, (*place, str(number)))
 
 
-def _check(key: str, place: Sequence[str], target: Any, allowed: Sequence[str]) -> None:
-    kind = KINDS.get(key, KINDS.get(f"{'.'.join(place[:-1])}.*"))
+def check_target(key: str, target: Any, allowed: Sequence[str]) -> None:
+    """The class that a key names is one of ours or Lightning's, or of a package that the user allows.
+
+    Raises:
+        InputError: it is something else, or not to be found.
+    """
+    kind = KINDS.get(key, KINDS.get(f"{key.rpartition('.')[0]}.*"))
     if isinstance(target, str) and is_allowed(target, allowed):
         found = imported(f"{key}._target_", target)
-        base, needs = NEEDS.get(key, NEEDS.get(f"{'.'.join(place[:-1])}.*", ("", ())))
+        base, needs = NEEDS.get(key, NEEDS.get(f"{key.rpartition('.')[0]}.*", ("", ())))
         if lacking := [name for name in needs if not hasattr(found, name)]:
             raise InputError(f"{key}._target_={target} has no {lacking[0]!r}. Make it a subclass of {base}.")
         if not needs and kind is not None and inspect.isclass(found) and not issubclass(found, kind):

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from contracts import ITEMS_FILE, ItemScores, Results, Verdict
 from evaluation.verdict import Headline, choose_headline, judge, with_before
 from storage.items import read_items
 from storage.metrics import read_rows
 from training.advice import Facts, of_manifest, to_try
 from training.fit import Fitted, mode_of
+from training.settings import Run
 
 
 def items_of(fitted: Fitted) -> ItemScores | None:
@@ -21,7 +20,7 @@ def items_of(fitted: Fitted) -> ItemScores | None:
 
 
 def verdict_of(
-    cfg: DictConfig,
+    run: Run,
     results: Results,
     items: ItemScores | None,
     history: Mapping[int, Mapping[str, float]],
@@ -42,8 +41,8 @@ def verdict_of(
         **of_manifest(results["data"][0]),
         steps=results["spent"]["steps"],
         worse=verdict["outcome"] == "worse",
-        epochs_said=cfg.max_epochs is not None,
-        rate=cfg.model.get("lr"),
+        epochs_said=run.max_epochs is not None,
+        rate=getattr(run.model, "lr", None),
         losses=[float(row["train/loss"]) for row in read_rows(folder / "metrics.csv") if "train/loss" in row],
         scores=[sign * headline.of(one) for one in scored if all(name in one for name in headline.scores)],
         queries=verdict["items"] or 0,

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from comparison import train_processes as processes
 from comparison.outputs import COMPARISON, ENTRIES
@@ -27,8 +26,9 @@ from contracts import InputError
 from evaluation.papers import AVERAGES
 from storage.ownership import LOCK, write_marker
 from training.checks import check_model_and_data, check_values
+from training.compose import compose as compose_run
 from training.lengths import check_lengths
-from training.stages import forced, stages_of
+from training.stages import stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 AS_PUBLISHED = {  # monitor, what ends a trial, what is shown of it
@@ -95,19 +95,17 @@ def test_every_trial_of_a_sweep_composes(path, tmp_path):
     trials = trials or [job.words[-3:-1] for job in trials_of(path, tmp_path, trials=8).jobs()]
     assert len({tuple(words) for words in trials}) == len(trials) >= 3
     composed = set[str]()
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        for words in trials:
-            if not composed >= set(words):  # else every word has been taken, in another trial
-                cfg = compose("train", ["output_dir=somewhere", *sweep.words, *words])
-                composed |= set(words)
-            cfg = OmegaConf.merge(cfg, OmegaConf.from_dotlist(words))
-            check_model_and_data(cfg)
-            check_values(cfg)
-    assert cfg.evaluation.data_root
+    for words in trials:
+        if not composed >= set(words):  # else every word has been taken, in another trial
+            run = compose_run([*sweep.words, *words])
+            composed |= set(words)
+            check_model_and_data(run)
+            check_values(run)
+    assert run.evaluation.data_root
     if path.stem not in AS_PUBLISHED:
-        assert cfg.monitor == sweep.metric  # a run logs it, under this name
-        assert sweep.metric.split("/")[0] in cfg.evaluation.during
-        assert cfg.evaluation.every_n_steps
+        assert run.monitor == sweep.metric  # a run logs it, under this name
+        assert sweep.metric.split("/")[0] in run.evaluation.during
+        assert run.evaluation.every_n_steps
     utils = pytest.importorskip("wandb.sdk.launch.sweeps.utils")
     for values in sweep.grid()[:5]:
         args = {key: {"value": value} for key, value in values.items()}
@@ -538,9 +536,8 @@ def test_the_clock_of_a_race_is_shared_out_among_stages(tmp_path, fake_train):
     assert clocks == {"stages.open.max_time": "'00:00:00:30'", "stages.nli.max_time": "'00:00:01:00'"}  # as 1 to 2
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         llm2vec = compose("comparison", ["race=real"]).race.arms.llm2vec
-        given = forced([*map(str, llm2vec), "stages.mntp.max_time='00:00:00:30'"])
-        mntp, simcse = stages_of(compose("train", given), given)
-    assert (mntp.cfg.max_time, simcse.cfg.max_time) == ("00:00:00:30", None)
+    mntp, simcse = compose_run([*map(str, llm2vec), "stages.mntp.max_time='00:00:00:30'"]).stages.values()
+    assert (mntp.max_time, simcse.max_time) == ("00:00:00:30", None)
 
 
 def test_the_record_of_a_race_that_is_damaged_is_told(tmp_path):
@@ -634,10 +631,9 @@ def test_races_compose():
         for path in (ROOT / "configs" / "race").glob("*.yaml"):
             cfg = compose("comparison", [f"race={path.stem}", "race.texts=texts"])
             for words in cfg.race.arms.values():
-                given = forced(["output_dir=x", *map(str, cfg.race.common), *map(str, words)])
-                for stage in stages_of(compose("train", given), given):
-                    check_model_and_data(stage.cfg)
-                    check_values(stage.cfg)
-                    check_lengths(stage.cfg)
-                    assert stage.cfg.evaluation.data_root is None
+                for stage in stages_of(compose_run([*map(str, cfg.race.common), *map(str, words)])):
+                    check_model_and_data(stage.run)
+                    check_values(stage.run)
+                    check_lengths(stage.run)
+                    assert stage.run.evaluation.data_root is None
     assert sys.executable

@@ -1,21 +1,19 @@
 """One command from the raw sentences of a domain to a trained encoder: synthesis, three stages, scores of each."""
 
-import os
-import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
-from cli.child_processes import lone_environment, run_child
-from cli.process_group import find_ranks
 from contracts import InputError, PairTask
+from contracts.settings import UNSET
+from datamodules.settings import TripletData
 from evaluation.tasks.sts import Similarity
 from storage.results import read_results
-from tests.objectives import settings
 from training import domain
-from training.stages import Stage
+from training.settings import Domain, Evaluation, Run
+from training.stages import stages_of
 
 
 @pytest.fixture(scope="module")
@@ -79,50 +77,12 @@ def test_a_wrong_word_is_told_before_anything_is_trained(word, message, domain_w
     assert not list(tmp_path.glob("made/**/shard-*")), "nor are triplets written for a run that cannot be"
 
 
-def test_who_asks_a_run_to_end_asks_its_synthesis_too(tmp_path):
-    """The process that is waited for has SIGTERM sent to the one that waits."""
-    left = tmp_path / "left"
-    script = f"""if True:
-        import os, pathlib, signal, sys
-        def leave(*_):
-            pathlib.Path({str(left)!r}).write_text("whole")
-            sys.exit(3)
-        signal.signal(signal.SIGTERM, leave)
-        os.kill(os.getppid(), signal.SIGTERM)
-        while True:
-            signal.pause()
-    """
-    assert run_child([sys.executable, "-c", script]) == 143
-    assert left.read_text() == "whole"
-    assert run_child([sys.executable, "-c", "raise SystemExit(2)"]) == 2
-
-
-@pytest.mark.parametrize(
-    "launched",
-    [
-        {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "none"},
-        {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_LOCALID": "0", "SLURM_JOB_NAME": "train"},
-    ],
-)
-def test_synthesis_is_not_taken_for_one_of_the_processes_that_train(launched, monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in launched.items():
-        monkeypatch.setenv(name, value)
-    assert find_ranks().world == 8
-    kept = lone_environment()
-    for name in launched.keys() - kept.keys():
-        monkeypatch.delenv(name)
-    assert find_ranks() == (0, 1)
-    assert kept["PATH"] == os.environ["PATH"]
-
-
 def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monkeypatch):
     """Documents are split at newlines, so its lines would not be known again by the whole."""
     task = PairTask("one", ["A title\nIts  body. More of it."], ["short"], np.zeros(1), ["all"])
     monkeypatch.setattr("training.domain.load_tasks", lambda *_, **__: SimpleNamespace(tasks=[Similarity(task)]))
-    cfg = OmegaConf.create({"evaluation": {"data_root": "somewhere", "suite": ["one"], "during": []}})
-    assert domain.write_held_out(cfg, tmp_path / "held.txt") == 4
+    run = Run(evaluation=Evaluation(data_root="somewhere", suite=["one"], during=[]))
+    assert domain.write_held_out(run, tmp_path / "held.txt") == 4
     assert (tmp_path / "held.txt").read_text().splitlines() == [
         "A title",
         "A title Its body. More of it.",
@@ -132,22 +92,16 @@ def test_a_long_text_that_is_scored_is_held_out_line_by_line_too(tmp_path, monke
 
 
 def test_nothing_is_written_for_a_stage_that_does_not_run(rows, tmp_path):
-    data = settings("data", "triplets", path=str(rows), tokenizer="none")
-    data["_target_"] = "datamodules.text_rows.Triplets"
-    whole = OmegaConf.create(
-        {
-            "output_dir": str(tmp_path / "run"),
-            "overwrite": False,
-            "backbone": "some-id",
-            "domain": {"path": str(rows), "generator": None, "folder": str(tmp_path / "made"), "synthesis": {}},
-            "data": data,
-        }
+    other = Run(data=TripletData(path=str(rows), tokenizer="none", batch_size=8))
+    whole = Run(
+        output_dir=str(tmp_path / "run"),
+        backbone="some-id",
+        domain=Domain(path=str(rows), folder=str(tmp_path / "made")),
+        stages={"domain": Run(data=replace(other.data, path=UNSET)), "nli": other},
     )
-    other = Stage("nli", whole, [], "", "")
-    assert domain.synthesise_domain(whole, [other]) == 0
-    reader = Stage(
-        "domain", OmegaConf.merge(whole, {"data": {"path": str(tmp_path / "made" / "triplets")}}), [], "", ""
-    )
+    reader, nli = stages_of(whole)
+    assert reader.run.data.path == str(tmp_path / "made" / "triplets")
+    assert not domain.synthesise_domain(whole, [nli])
     with pytest.raises(InputError, match=r"domain\.generator=null"):
-        domain.synthesise_domain(whole, [other, reader])
+        domain.synthesise_domain(whole, [nli, reader])
     assert not (tmp_path / "made").exists()

@@ -4,13 +4,13 @@ import json
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from transformers import AutoTokenizer
 
-from cli.config_files import CONFIGS
 from encoders import load_encoder
+from training import compose
+from training.modules import filled_in
 from training.preview.command import run as preview
-from training.stages import forced, stages_of
+from training.stages import stages_of
 
 TEXT = "The harbour was quiet when the ferry left for the islands on the other side of the bay. " * 6
 NO_LONGER = "model.max_length=24 is what the encoder reads in scores and export; it no longer sets the length"
@@ -139,7 +139,5 @@ LENGTHS = {  # what papers published, and what nobody has: of each stage
 
 @pytest.mark.parametrize("words", LENGTHS)
 def test_recipes_keep_their_lengths(words):
-    given = forced(["output_dir=somewhere", *words.split()])
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        stages = stages_of(compose("train", overrides=given), given)
-    assert [stage.cfg.data.max_length for stage in stages] == LENGTHS[words]
+    stages = stages_of(compose(words.split()))
+    assert [filled_in(stage.run).data.max_length for stage in stages] == LENGTHS[words]

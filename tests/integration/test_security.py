@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
+from omegaconf import open_dict
 
 import training.preview.command as preview
 from cli.arguments import check_words
 from cli.config_files import CONFIGS
+from cli.settings import composed
 from contracts import InputError
 from encoders import load_encoder
 from reports.page import Section, page
@@ -26,6 +27,7 @@ from storage.items import read_items
 from storage.manifest import Damaged
 from tests.forks import TRAIN, run_command
 from tests.test_architecture import SOURCES
+from training.compose import compose, run_of
 from training.targets import check_targets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +123,7 @@ ATTACKS = [
     },
     {"callbacks": {"x": {"_target_": 3}}},
     {"callbacks": {"x": {"_target_": "pytorch_lightning.nothing.Here"}}},
-    {"callbacks": {"x": {"_target_": "training.run.run"}}},
+    {"callbacks": {"x": {"_target_": "training.stage_loop.run_stages"}}},
     {"callbacks": {"x": 3}},
     {"callbacks": 3},
     {"logger": {"_target_": "pytorch_lightning.callbacks.EarlyStopping"}},
@@ -140,7 +142,16 @@ ATTACKS = [
 def test_what_is_no_class_of_the_expected_kind_is_not_built(attack, mark):
     attack = json.loads(json.dumps(attack).replace("{mark}", str(mark)))
     with pytest.raises(InputError, match=r"_target_|callbacks"):
-        check_targets(OmegaConf.create({"callbacks": {}} | attack))
+        refused_or_not(attack)
+
+
+def refused_or_not(changed):
+    """Compose a run with these keys, and check the classes that it names."""
+    cfg = composed("train", ["model=simcse", "data=sentences", "data.path=x"])
+    with open_dict(cfg):
+        for key, value in changed.items():
+            cfg[key] = value
+        check_targets(run_of(cfg))
 
 
 OWN = {  # what stands in the module: the target, what is said of it
@@ -192,18 +203,18 @@ def test_classes_of_ours_of_lightning_and_those_that_are_allowed_are_built(tmp_p
     )
     monkeypatch.syspath_prepend(tmp_path)
     stop = {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "monitor": "train/loss"}
-    check_targets(OmegaConf.create({"callbacks": {"stop": stop}}))
+    refused_or_not({"callbacks": {"stop": stop}})
     other = {"_target_": "mine.callbacks.Own"}
-    check_targets(OmegaConf.create({"callbacks": {"own": other}, "allow_targets": ["mine"]}))
+    refused_or_not({"callbacks": {"own": other}, "allow_targets": ["mine"]})
     for wrong in (3, [1], "mine"):
         with pytest.raises(InputError, match="allow_targets="):
-            check_targets(OmegaConf.create({"callbacks": {"own": other}, "allow_targets": wrong}))
-    groups = [path for name in ("model", "data", "trainer", "logger") for path in (CONFIGS / name).glob("*.yaml")]
-    assert len(groups) > 15
-    for path in groups:
-        cfg = OmegaConf.load(path)
-        if "_target_" in cfg:
-            check_targets(OmegaConf.create({"callbacks": {}, path.parent.name: {"_target_": cfg._target_}}))
+            refused_or_not({"callbacks": {"own": other}, "allow_targets": wrong})
+    choices = [
+        (name, path.stem) for name in ("model", "data", "trainer", "logger") for path in (CONFIGS / name).glob("*.yaml")
+    ]
+    assert len(choices) > 15
+    for group, name in choices:
+        check_targets(compose([f"{group}={name}"]))
 
 
 @pytest.mark.parametrize(

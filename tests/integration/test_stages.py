@@ -232,8 +232,8 @@ def test_a_stage_may_have_another_model(words, tables, command, tmp_path):
 
 BAD = [
     (["stages.secnd.max_steps=3"], ["there is no stage 'secnd'", "The nearest is second"]),
-    (["stages.second.max_stepz=3"], ["stages.second", "'max_stepz'", "The nearest is max_steps"]),
-    (["stages.second.data.fracton=0.1"], ["stages.second", "'data.fracton'", "The nearest is data.fraction"]),
+    (["stages.second.max_stepz=3"], ["stages.second.max_stepz", "The nearest is stages.second.max_steps"]),
+    (["stages.second.data.fracton=0.1"], ["stage second", "data.fracton", "The nearest is data.fraction"]),
     (["stages.second.data=triples"], ["stages.second", "data=triples does not exist", "The nearest is triplets"]),
     (["stages.second.data.path=nowhere.jsonl"], ["stage second", "nowhere.jsonl"]),
     (["stages.second.batch_size=1000"], ["stage second", "1000", "22"]),
@@ -367,7 +367,7 @@ def test_a_process_that_is_gone_between_two_stages_is_named(words, tmp_path, mon
         if os.environ["RANK"] == "1":
             os._exit(0)
 
-    monkeypatch.setattr("training.run.free_memory", leave)
+    monkeypatch.setattr("training.stage_loop.free_memory", leave)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
     done = run_command([*torchrun, TRAIN, *words, "trainer.accelerator=cpu", f"output_dir={tmp_path / 'run'}"])
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr

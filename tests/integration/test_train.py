@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from cli.config_files import CONFIGS
 from encoders import load_encoder
 from evaluation.catalogue import load_tasks
 from evaluation.scorer import InTraining
@@ -24,7 +22,9 @@ from storage.ownership import LOCK, MARKER
 from storage.results import read_results
 from tests.data import Options
 from tests.wandb_records import read_records, values_of
+from training.compose import compose as compose_run
 from training.identity import identity_in
+from training.stages import stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_BY_A_RUN = {
@@ -145,13 +145,12 @@ def test_a_mistyped_command_leaves_no_folder(command, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def composed(words):
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("train", overrides=words, return_hydra_config=True)
+def default_folder(words):
+    return stages_of(compose_run(words))[0].run.output_dir
 
 
 def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, finished):
-    name = composed(tiny_run).output_dir
+    name = default_folder(tiny_run)
     assert re.fullmatch(r"outputs/declutr-text-[0-9a-f]{8}", name)
     for same in (
         ["devices=2"],
@@ -161,9 +160,9 @@ def test_the_default_folder_is_named_by_what_decides_the_result(tiny_run, finish
         ["data.cache_dir=/x"],
         ["resume=null"],
     ):
-        assert composed(tiny_run + same).output_dir == name, same
+        assert default_folder(tiny_run + same) == name, same
     for other in (["seed=2"], ["model.temperature=0.1"], ["trainer.gradient_clip_val=2"], ["data.window=uniform"]):
-        assert composed(tiny_run + other).output_dir != name, other
+        assert default_folder(tiny_run + other) != name, other
     assert name.endswith(str(identity_in(finished)))  # output_dir does not count either
 
 

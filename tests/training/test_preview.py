@@ -234,12 +234,12 @@ def test_the_command_on_triplets(tiny_mlm, tmp_path, capsys):
 )
 def test_wrong_words_are_told(words, said):
     with pytest.raises(InputError, match=said):
-        read_words(words)
+        run(words)
 
 
 def test_data_that_needs_a_models_prompts_brings_the_model(tiny_t5, tmp_path, capsys):
     words = ["data=nli_generation", f"data.path={triplets_file(tmp_path)}", f"backbone={tiny_t5}", "batches=1"]
-    assert read_words(words[:2]).cfg.backbone == "tiny"
+    assert read_words(words[:2]).run.backbone == "tiny"
     assert run(words) == 0
     assert "sources in a batch" in capsys.readouterr().out
 

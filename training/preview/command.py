@@ -8,12 +8,12 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, get_object
 from omegaconf import DictConfig, OmegaConf
 
@@ -22,15 +22,18 @@ from cli.child_processes import begin_process, check_number
 from cli.config_files import CONFIGS, choices
 from cli.exit_status import exit_statuses
 from cli.hydra_main import log_to_terminal
-from cli.keys import check_numbers, check_types, declared
+from cli.keys import check_types, declared
 from cli.names import as_used
 from contracts import InputError, Seq2SeqBatch, SpanBatch
+from contracts.settings import as_mapping
 from storage.atomic import write_whole
 from storage.ownership import check_output_file
-from training.data_parts import data_of, make_data
+from training.compose import compose
 from training.data_summary import account_of
+from training.modules import data_of, make_data
 from training.preview.span_positions import ROLES, Document
-from training.stages import STAGE_WORD, chosen, forced, stages_of
+from training.settings import Run
+from training.stages import chosen, stages_of
 
 BATCH = 16  # where no model says it
 DRAWS = 3000  # of spans out of documents, for their density
@@ -46,7 +49,7 @@ class Keys(TypedDict):
 
 class Asked(NamedTuple):
     own: DictConfig
-    cfg: DictConfig
+    run: Run
     stage: str  # of a run in stages the one that is shown, else empty
 
 
@@ -66,44 +69,37 @@ def read_words(words: Sequence[str]) -> Asked:
     check_paths(own)
     if own.output is not None and not own.output.endswith(".html"):
         raise InputError(f"output={own.output}: wanted a name that ends in .html.")
-    of_train = ["output_dir=.", *_with_model([word for word in words if word not in own_words])]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        cfg = compose("train", forced(of_train))
-        stage = ""
-        if cfg.stages or any(STAGE_WORD.fullmatch(word) for word in of_train):
-            first = chosen(stages_of(cfg, of_train), cfg.only_stage)[0]
-            stage, cfg = first.name, first.cfg
-    if cfg.get("data") is None:
+    of_train = [word for word in words if word not in own_words]
+    asked = replace(compose(of_train, *_of_a_model(of_train)), output_dir=".")
+    first = chosen(stages_of(asked), asked.only_stage)[0]
+    run = first.run
+    if run.data is None:
         known = ", ".join(choices("data"))
         raise InputError(f"no data was chosen; say data=NAME with one of {known}, or experiment=NAME.")
-    if missing := sorted(str(key) for key in OmegaConf.missing_keys(cfg.data)):
-        raise InputError(f"data.{missing[0]} has no value, and has to be given: data.{missing[0]}=...")
-    cfg.backbone = cfg.backbone or "tiny"
-    cfg.batch_size = cfg.batch_size or BATCH
-    cfg.quiet = True
-    return Asked(own, cfg, stage)
+    run = replace(run, quiet=True, backbone=run.backbone or "tiny", batch_size=run.batch_size or BATCH)
+    return Asked(own, run, first.name)
 
 
-def _with_model(words: list[str]) -> list[str]:
+def _of_a_model(words: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Data that takes part of its config from one model brings it along, with the backbone that needs no download."""
-    chosen_data = next((word.partition("=")[2] for word in words if word.startswith("data=")), None)
-    model = MODEL_OF.get(str(chosen_data))
-    if model is None or any(word.startswith(("model=", "experiment=")) for word in words):
-        return words
-    backbone = [] if any(word.startswith("backbone=") for word in words) else ["backbone=tiny"]
-    batch = [] if any(word.startswith("batch_size=") for word in words) else [f"batch_size={BATCH}"]
-    return [f"model={model}", *backbone, *batch, *words]
+    said = dict(word.split("=", 1) for word in words if "=" in word)
+    model = MODEL_OF.get(said.get("data", ""))
+    if model is None or {"model", "experiment"} & said.keys():
+        return {}, {}
+    usual = {"backbone": "tiny", "batch_size": BATCH}
+    return {"model": model}, {key: value for key, value in usual.items() if key not in said}
 
 
 def run(words: Sequence[str]) -> int:
     """Exit status."""
     asked = read_words(words)
-    check(asked.cfg)
+    check(asked.run)
     if asked.own.output:
         check_output(Path(asked.own.output).expanduser())
     with tempfile.TemporaryDirectory(prefix="preview-") as folder:
-        if asked.cfg.backbone == "tiny":
-            asked.cfg.backbone = write_tokenizer(asked.cfg, Path(folder) / "backbone")
+        if asked.run.backbone == "tiny":
+            tokenizer = write_tokenizer(asked.run, Path(folder) / "backbone")
+            asked = asked._replace(run=replace(asked.run, backbone=tokenizer))
         previews, facts = look(asked)
     from rich.console import Console
 
@@ -124,16 +120,14 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def check(cfg: DictConfig) -> None:
+def check(run: Run) -> None:
     """What a run would refuse to build."""
     from training.checks import check_values
     from training.targets import check_targets
 
-    check_numbers(cfg)
-    check_paths(cfg)
-    check_targets(cfg)
-    check_values(cfg)
-    check_number("data.num_workers", cfg.data.get("num_workers", 0))
+    check_targets(run)
+    check_values(run)
+    check_number("data.num_workers", getattr(run.data, "num_workers", 0))
 
 
 def check_output(path: Path) -> None:
@@ -145,18 +139,18 @@ def check_output(path: Path) -> None:
         raise InputError(f"output={path} is there already, and is no page of ours, which alone are replaced.")
 
 
-def write_tokenizer(cfg: DictConfig, folder: Path) -> str:
+def write_tokenizer(run: Run, folder: Path) -> str:
     """What ``backbone=tiny`` of a run would write, tokenizer and all."""
     from transformers.utils import logging as transformers_logging
 
     from encoders.loading.tiny import TINY_BACKBONES
 
     transformers_logging.disable_progress_bar()
-    model: Any = get_class(cfg.model._target_) if cfg.get("model") else None
-    texts_to_write = any(get_object(one._target_).yields is Seq2SeqBatch for one in data_of(cfg).values())
+    model: Any = get_class(run.model.target) if run.model is not None else None
+    texts_to_write = any(get_object(one.target).yields is Seq2SeqBatch for one in data_of(run).values())
     family = model.tiny_backbone if model else "t5" if texts_to_write else "masked_lm"
-    texts = make_data(cfg).texts()
-    TINY_BACKBONES[family](folder, texts, seed=cfg.seed, **cfg.tiny)
+    texts = make_data(run).texts()
+    TINY_BACKBONES[family](folder, texts, seed=run.seed, **as_mapping(run.tiny))
     return str(folder)
 
 
@@ -169,13 +163,13 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
     from training.lengths import settle_without_weights
     from training.preview.summary import summaries
 
-    data = make_data(asked.cfg)
+    data = make_data(asked.run)
     data.prepare_data()
-    settle_without_weights(asked.cfg, data)
+    settle_without_weights(asked.run, data)
     data.setup()
     batches = list(islice(iter(data.train_dataloader()), asked.own.batches))
     cost = chunk_cost(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    budget = asked.cfg.token_budget or sys.maxsize  # memory may cut a batch further
+    budget = asked.run.token_budget or sys.maxsize  # memory may cut a batch further
 
     def chunked(lengths: np.ndarray) -> int:
         return sum(chunk.padded_tokens for chunk in plan_chunks(lengths, budget, cost))
@@ -187,16 +181,16 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
         rows = sorted({row for batch in kept for row in batch.rows.tolist()})[:DRAWS]
         return first, [drawn(data, number, row) for number in range(max(1, DRAWS // len(rows))) for row in rows]
 
-    found = summaries(batches, load_tokenizer(asked.cfg.backbone), asked.own.examples, chunked, places)
-    return found, [*account_of(data.manifest()), *of_a_model(asked.cfg)]
+    found = summaries(batches, load_tokenizer(str(asked.run.backbone)), asked.own.examples, chunked, places)
+    return found, [*account_of(data.manifest()), *of_a_model(asked.run)]
 
 
-def of_a_model(cfg: DictConfig) -> list[tuple[str, str]]:
+def of_a_model(run: Run) -> list[tuple[str, str]]:
     """What a preview without a model cannot know."""
     from training.lengths import lengths_of_models
 
     models: dict[int, list[str]] = {}
-    for name, length in sorted(lengths_of_models(cfg).items()):
+    for name, length in sorted(lengths_of_models(run).items()):
         models.setdefault(length, []).append(name)
     said = [f"{length} with model={' or '.join(names)}" for length, names in sorted(models.items())]
     return [("length", f"of a training: {', '.join(said)}")] if said else []
@@ -223,7 +217,6 @@ def main() -> None:
             print(as_used(f"{__doc__}\n{(CONFIGS / 'preview.yaml').read_text(encoding='utf-8')}"))
             return
         check_words("train", words)
-        sys.argv[1:] = forced(words)  # what a typo is compared with
         status = run(words)
     if status:
         sys.exit(status)

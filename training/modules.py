@@ -1,0 +1,113 @@
+"""The model, the data and the trainer of a run, made from its settings."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import hydra
+from hydra.utils import get_class
+
+from cli.process_group import launched
+from contracts import InputError
+from contracts.settings import UNSET, as_mapping, filled
+from training.settings import Run, Trainer
+
+PARTS = "parts"
+USUAL = as_mapping(Trainer())
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+def data_of(run: Run) -> dict[str, Any]:
+    """Where the keys of data stand (``data``, or ``data.parts.NAME`` of each part of a mixture) -> their settings."""
+    parts = getattr(run.data, PARTS, None)
+    return {f"data.{PARTS}.{name}": part for name, part in parts.items()} if parts else {"data": run.data}
+
+
+def built(data: Any) -> dict[str, Any]:
+    """The same of a data module: it, or those of its parts."""
+    return {f"data.{PARTS}.{name}": part for name, part in getattr(data, PARTS, {}).items()} or {"data": data}
+
+
+def filled_in(run: Run) -> Run:
+    """The run with the values of all keys of its model and data that follow its plain keys."""
+    data: Any = filled(run.data, run) if run.data is not None else None
+    if parts := getattr(data, PARTS, None):
+        data = replace(data, parts={name: filled(part, run) for name, part in parts.items()})
+    model = filled(run.model, run) if run.model is not None else None
+    return replace(run, model=model, data=data, trainer=trainer_keys(run))
+
+
+def recipe_of(run: Run) -> dict[str, Any]:
+    """All keys of a run with their values, as ``results.json`` and ``.hydra/config.yaml`` have them."""
+    keys: dict[str, Any] = as_mapping(filled_in(run))
+    del keys["asked"]
+    return keys
+
+
+def is_missing(settings: Any) -> bool:
+    """Whether a key that has to be given is not."""
+    return any(
+        getattr(settings, field.name) is UNSET and not field.metadata.get("of")
+        for field in dataclasses.fields(settings)
+    )
+
+
+def make_data(run: Run, **changed: Any) -> Any:
+    """The data module that a run asks for; ``changed`` are settings that are to be others.
+
+    Raises:
+        InputError: what a key names cannot be read; of a part of a mixture it is said which.
+    """
+    whole: Any = get_class(run.data.target)
+    data = replace(filled_in(run).data, **changed)
+    if not hasattr(data, PARTS):
+        return whole(data)
+    parts = {}
+    for name, settings in data.parts.items():
+        made: Any = get_class(settings.target)
+        try:
+            parts[name] = made(settings)
+        except InputError as error:
+            place = f"data.{PARTS}.{name}"
+            raise InputError(f"{place}, where data.KEY is {place}.KEY: {error}") from error
+    return whole(data, parts)
+
+
+def make_model(run: Run) -> Any:
+    """The LightningModule that a run asks for.
+
+    Raises:
+        InputError: the backbone cannot be loaded.
+    """
+    module: Any = get_class(run.model.target)
+    return module(filled(run.model, run))
+
+
+def make_trainer(run: Run, **given: Any) -> Any:
+    """Lightning's trainer."""
+    return hydra.utils.instantiate(trainer_keys(run), **given)
+
+
+def trainer_keys(run: Run) -> Mapping[str, Any]:
+    """What Lightning's trainer is made from. The plain keys of the run stand where the trainer's own are null.
+
+    torchrun and srun have already decided how many processes there are, and Lightning must be told the same.
+    """
+    one_epoch = -1 if run.max_steps > 0 else 1  # with the number of steps alone as many epochs as they take
+    of_the_run = {
+        "devices": run.devices,
+        "num_nodes": run.num_nodes,
+        "precision": PRECISIONS[run.precision],
+        "max_steps": run.max_steps,
+        "max_epochs": one_epoch if run.max_epochs is None else run.max_epochs,
+        "max_time": run.max_time,
+        "log_every_n_steps": run.log_every_n_steps,
+        "default_root_dir": run.output_dir,
+    }
+    keys = {name: of_the_run.get(name) if value is None else value for name, value in {**USUAL, **run.trainer}.items()}
+    if found := launched():
+        keys["devices"], keys["num_nodes"] = found.per_node, found.processes // found.per_node
+        if keys["strategy"] == "auto":
+            keys["strategy"] = "ddp"
+    return keys

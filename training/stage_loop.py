@@ -1,0 +1,144 @@
+"""A run from its settings to its results, stage by stage.
+
+A run without stages is one stage. ``compose.py`` makes a `Run` of a command line, ``checks.py`` refuses, ``prepare.py``
+settles the folder and the backbone, ``fit.py`` trains, ``finish.py`` writes what stays; here they follow each other.
+"""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cli.child_processes import works_for_another
+from cli.process_group import find_ranks, from_rank_zero, leave_group_at_exit
+from cli.signals import TERMINATED
+from contracts import Results
+from storage.ownership import LOCK, work_for
+from storage.results import read_results
+from training.callbacks.other_ranks import Companions
+from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
+from training.domain import synthesise_domain
+from training.finish import finish, finish_stages
+from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
+from training.folder import check_writable
+from training.lengths import check_lengths, settle_lengths
+from training.modules import make_data, make_model, make_trainer, recipe_of
+from training.prepare import Start, begin, hushed_libraries, prepare_folder, prepare_whole, said_once
+from training.scoring import choose
+from training.settings import Run
+from training.stages import Stage, chosen, folder_of, say_finished, stages_of
+from training.targets import check_targets
+from training.wandb_session import close_wandb
+
+log = logging.getLogger("train")
+
+
+def run_stages(asked: Run) -> Results | None:
+    """Train what ``asked`` says on all processes that were started, or go on with what was begun.
+
+    Returns:
+        The contents of ``results.json``; None on other ranks than the first, and while stages are left.
+
+    Raises:
+        InputError: something that was asked for is wrong.
+        NotWritten, TrainingFailed: there is no room, or the training failed.
+        KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
+    """
+    said = said_once("training.lengths", "training.scoring", "encoders.layers", "datamodules.mixture")
+    with hushed_libraries(), said:
+        status = 1
+        try:
+            stages = stages_of(asked)
+            folder = folder_of(asked, stages)
+            status = _run(replace(asked, output_dir=str(folder)), stages)
+        finally:
+            close_wandb(status)
+    if status == TERMINATED:
+        raise SystemExit(TERMINATED)
+    if status:
+        raise KeyboardInterrupt
+    path = folder / "results.json"
+    return read_results(path) if find_ranks().rank == 0 and path.exists() else None
+
+
+def _run(whole: Run, stages: list[Stage]) -> int:
+    selected = chosen(stages, whole.only_stage)
+    check_writable(Path(str(whole.output_dir)))
+    leave_group_at_exit()
+    for stage in selected:
+        with stage.named_in_errors():
+            check_targets(stage.run)
+            check_model_and_data(stage.run)
+            check_values(stage.run)
+            check_lengths(stage.run)
+            check_device(stage.run)
+    companions = Companions()
+    with companions.named():  # between two stages, too
+        return _one_by_one(whole, stages, selected, companions) if whole.stages else run_stage(stages[0], companions)
+
+
+def _one_by_one(whole: Run, stages: list[Stage], selected: list[Stage], companions: Companions) -> int:
+    """Train those selected, each from the best weights of the one before it; what is finished is passed over."""
+    folder = Path(str(whole.output_dir))
+    from_rank_zero(lambda writer: [writer and synthesise_domain(whole, selected)])
+    start = Start(*from_rank_zero(lambda writer: prepare_whole(whole, stages, selected, writer)))
+    if start.finished:
+        say_finished(folder)
+        return 0
+    for stage in selected[1:]:
+        with stage.named_in_errors():
+            rehearse(stage, start.backbone)
+    for stage in selected:
+        with stage.named_in_errors():
+            begun, before = begin(stages, stage, start.backbone)
+            status = run_stage(begun, companions, before)
+        close_wandb(status)
+        free_memory()
+        if status:
+            return status
+    from_rank_zero(lambda writer: [writer and finish_stages(whole, stages)])
+    return 0
+
+
+def rehearse(stage: Stage, backbone: str | None) -> None:
+    """Build a later stage as far as it can be now: what is wrong with it should not show after those before it."""
+    if stage.is_finished:
+        return
+    run = replace(stage.run, backbone=backbone)
+    data: Any = make_data(run, num_workers=0)
+    model = make_model(run)
+    data.prepare_data()
+    settle_lengths(run, model, data)
+    choose(run, model, data)
+    data.trainer = make_trainer(run, logger=False)
+    data.setup()
+    check_samples(model, data)
+    data.train_dataloader()
+
+
+def run_stage(stage: Stage, companions: Companions, before: Path | None = None) -> int:
+    """Exit status of one stage: train or continue, score, export. ``before`` is the folder that it begins from."""
+    folder = stage.folder
+    loggers = make_loggers(stage.run)  # a missing login shows here
+    start = Start(*from_rank_zero(lambda writer: prepare_folder(stage, writer)))
+    if start.finished:
+        say_finished(folder)
+        return 0
+    if works_for_another():
+        work_for(folder / LOCK)
+    run = replace(stage.run, backbone=start.backbone)
+    data = make_data(run)
+    model = make_model(run)  # what is wrong with it shows before texts are read
+    data.prepare_data()
+    settle_lengths(run, model, data)
+    check_room(folder, model)
+    if start.checkpoint:
+        check_checkpoint(start.checkpoint, model)
+    elif before:
+        take_weights(model, before)
+    for logger in loggers:
+        logger.log_hyperparams(recipe_of(stage.run))
+    fitted, status = fit(run, model, data, start.checkpoint, loggers, str(stage.run.backbone), companions)
+    if status == 0 and fitted.trainer.is_global_zero:
+        finish(replace(fitted.run, backbone=stage.run.backbone), model, data, fitted, stage.name)
+    return status
