@@ -10,18 +10,14 @@ sorted into chunks alike but kept for the backward pass. Wanted: at most 1.2 tim
 
 import argparse
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from benchmarks import materials, texts
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report, resident
+from benchmarks.padding import to_the_longest
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, in_a_process, median_ratio, report, resident
 from contracts import Ragged
-from encoders.kernels.chunks import Chunk, padded
 from encoders.loading.backbones import load_masked_lm, load_tokenizer
 from encoders.sentence_encoder import SentenceEncoder
 from losses.contrastive import nt_xent
@@ -44,22 +40,15 @@ def padded_tokens(sequences: Ragged) -> int:
     return len(sequences.lengths) * int(sequences.lengths.max())
 
 
-def encode_plain(encoder: SentenceEncoder, sequences: Ragged) -> Tensor:
-    """All sentences at once, padded to the longest."""
-    whole = [Chunk(np.arange(len(sequences.lengths)), int(sequences.lengths.max()))]
-    ((ids, mask),) = padded(sequences.ids, sequences.lengths, whole, encoder.tokenizer.pad_token_id)
-    return encoder.encode_chunk(ids, mask, None)[0]
-
-
 def make_step(number: int, budget: int | None) -> Callable[[], None]:
-    """A training step on ``number`` pairs under a token budget; without one, as `encode_plain`."""
+    """A training step on ``number`` pairs under a token budget; without one, all at once, padded to the longest."""
     encoder = load()
     encoder.token_budget = budget or WITHOUT_LIMIT
     sequences = pairs(encoder, number)
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-6)
 
     def step() -> None:
-        rows = encoder.encode(sequences).vectors if budget else encode_plain(encoder, sequences)
+        rows = encoder.encode(sequences).vectors if budget else to_the_longest(encoder, sequences, None)[0]
         optimizer.zero_grad()
         nt_xent(rows[:number], rows[number:], temperature=0.05).loss.backward()
         optimizer.step()
@@ -68,17 +57,15 @@ def make_step(number: int, budget: int | None) -> Callable[[], None]:
 
 
 def peak_bytes(number: int, budget: int | None) -> int:
-    """Of a new process that trains two steps."""
-    child = [sys.executable, "-m", "benchmarks.chunk_memory", "--grow", str(number), str(budget or 0)]
-    done = subprocess.run(child, check=True, capture_output=True, text=True, cwd=texts.ROOT)
-    return int(done.stdout.split()[-1])
+    """Return the peak memory of a new process that trains two steps."""
+    return int(in_a_process("benchmarks.chunk_memory", "--grow", number, budget or 0)[-1])
 
 
 def grow(number: int, budget: int) -> None:
     step = make_step(number, budget or None)
     step()
     step()
-    sys.stdout.write(f"{resident('VmHWM')}\n")
+    print(resident("VmHWM"))
 
 
 def race(sizes: tuple[int, int, int], budget: int, rounds: int, clock: Callable[[], float]) -> list[Line]:
@@ -113,9 +100,7 @@ def race(sizes: tuple[int, int, int], budget: int, rounds: int, clock: Callable[
 
 
 def parse() -> argparse.Namespace:
-    parser = arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser = arguments(__doc__, rounds=5, clock=True)
     parser.add_argument("--grow", type=int, nargs=2, metavar=("PAIRS", "BUDGET"), help=argparse.SUPPRESS)
     return parser.parse_args()
 

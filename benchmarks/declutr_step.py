@@ -8,7 +8,6 @@ end at the same. Wanted: 0.95 of the bare loop's documents/s.
 """
 
 import argparse
-import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from benchmarks import bare_loop, materials
 from benchmarks.materials import objective
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, rates, report
 from datamodules.documents import DocumentSpans
 from training.callbacks.checkpoints import RunCheckpoints
 from training.callbacks.reseed import Reseed
@@ -54,14 +53,14 @@ class Marks(pl.Callback):
 
 
 class NothingSaved(RunCheckpoints):
-    """All its work at every step but the files."""
+    """Checkpoints that do all their work at every step but write no files."""
 
     def _save(self, trainer: pl.Trainer, last: bool, best: bool) -> None:
         return
 
 
 def trainer_of_a_run(folder: Path, steps: int, bf16: bool, *more: pl.Callback, device: str = "cpu") -> pl.Trainer:
-    """What train.py makes of its defaults, without scores and files."""
+    """Return the trainer that train.py makes of its defaults, without scores and files."""
     saving = NothingSaved(folder, every_n_steps=None, every_n_minutes=None, monitor=None, mode="max", patience=None)
     return pl.Trainer(
         accelerator="cpu" if device == "cpu" else "gpu",
@@ -89,7 +88,7 @@ def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
 
 
 def bare(work: Work) -> tuple[float, dict[str, Tensor]]:
-    """The same, and nothing else."""
+    """Return the same of the bare loop."""
     work.data.trainer = None  # or the loader would go on where the trainer stopped
     times, weights = bare_loop.train(
         work.backbone,
@@ -107,9 +106,9 @@ def bare(work: Work) -> tuple[float, dict[str, Tensor]]:
 def compare(work: Work, rounds: int) -> Line:
     drift = largest_difference(ours(work)[1], bare(work)[1])
     seconds = alternate({"ours": lambda: ours(work)[0], "bare": lambda: bare(work)[0]}, rounds)
-    own, theirs = (work.steps * work.data.batch_size / statistics.median(values) for values in seconds.values())
     case = f"{work.backbone.name} {work.precision}, {work.data.batch_size} documents, weights within {drift:.0e}"
-    return Line("P2", case, "documents/s", own, theirs, median_ratio(seconds["bare"], seconds["ours"]), ">= 0.95x")
+    documents = work.steps * work.data.batch_size
+    return rates("P2", case, "documents/s", documents, list(seconds.values()), ">= 0.95x")
 
 
 def largest_difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
@@ -119,14 +118,11 @@ def largest_difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> flo
 
 
 def parse() -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, rounds=5, clock=True, precisions=True)
     parser.add_argument("--models", nargs="+", choices=["tiny", "minilm"], default=["tiny", "minilm"])
-    parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--spans", type=int, nargs=2, default=(8, 64), metavar=("MIN", "MAX"))
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8, help="timed steps of a round")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args()
     if options.quick:
         options.models, options.batch_size, options.rounds, options.steps = options.models[:1], 4, 1, 2

@@ -71,15 +71,15 @@ JOBS = {
 
 
 class Refused(Exception):
-    """The command line is wrong, or there is no such device: one sentence."""
+    """The command line is wrong, or the device is missing; the message is a sentence."""
 
 
 class OutOfTime(BaseException):
-    """No Exception: what is measured may catch those."""
+    """No Exception, as a benchmark may catch those."""
 
 
 class Record:
-    """``gpu.json`` and ``gpu.md`` in a folder: what was measured on one machine."""
+    """``gpu.json`` and ``gpu.md`` in a folder: the figures of a machine."""
 
     def __init__(self, folder: Path, machine: dict[str, str]) -> None:
         self.folder, self.path = folder, folder / "gpu.json"

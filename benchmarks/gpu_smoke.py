@@ -48,7 +48,7 @@ VECTORS = 1e-4  # of unit length: float32 of a GPU in another order
 
 
 def write_data(kind: str, folder: Path) -> Path:
-    """Texts from which there is something to learn: what belongs together shares its words."""
+    """Write texts from which a model can learn: texts that belong together share words."""
     path = folder / f"{kind}.{'txt' if kind == 'text' else 'jsonl'}"
     if kind == "text":
         path.write_text("".join(f"{texts.invented(number, 400)}\n" for number in range(64)), encoding="utf-8")
@@ -98,7 +98,7 @@ def run(name: str, folder: Path, steps: int, on_gpu: bool) -> list[Line]:
 
 
 def exported(folder: Path, on_gpu: bool) -> float:
-    """Of unit vectors: the checkpoint on the device, the export by sentence-transformers on the CPU."""
+    """Return the largest difference of unit vectors: the checkpoint on the device, its export on the CPU."""
     from sentence_transformers import SentenceTransformer
 
     sentences = texts.sentences(64)
@@ -110,7 +110,7 @@ def exported(folder: Path, on_gpu: bool) -> float:
 
 
 def tests_of_a_gpu(on_gpu: bool) -> list[Line]:
-    """How many of them passed; an error where one did not."""
+    """Run the tests marked gpu, and return how many passed; an error where a test failed."""
     files = [str(path) for path in (texts.ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text("utf-8")]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "--no-header", "-p", "no:cacheprovider", *files]
     command += [] if on_gpu else ["--collect-only"]
@@ -125,10 +125,9 @@ def tests_of_a_gpu(on_gpu: bool) -> list[Line]:
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, device="cuda")
     parser.add_argument("--runs", nargs="*", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--tests", action="store_true", help="also the tests that are marked gpu")
-    parser.add_argument("--device", default="cuda")
     return parser.parse_args(words)
 
 

@@ -156,12 +156,11 @@ def given(words: Sequence[str]) -> dict[str, Any]:
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, device="cuda")
     parser.add_argument("--backbone", choices=["roberta", "smollm2"], default="roberta")
     parser.add_argument("--recompute", choices=["on", "off"], nargs="+", default=["on", "off"])
     parser.add_argument("--keys", nargs="*", default=[], metavar="model.KEY=VALUE")
     parser.add_argument("--profile", type=Path, metavar="FILE")
-    parser.add_argument("--device", default="cuda")
     parser.add_argument("--documents", type=int, nargs="+", default=[16, 64])
     parser.add_argument("--token-budgets", type=int, nargs="+", default=[16_384, 65_536])
     parser.add_argument("--steps", type=int, default=20)
@@ -202,7 +201,7 @@ def _measured(options: argparse.Namespace, folder: Path) -> list[Line]:
 
 
 class NotThere(Exception):
-    """What was to be measured is not built."""
+    """The thing to be measured does not exist."""
 
 
 def main() -> None:

@@ -12,24 +12,21 @@ Memory is ours against ours: the peak of a process that trains, above that of on
 adapters and with all weights, under ``token_budget=2048 recompute=on``; wanted: at most 0.6. Beside it the sizes of
 both checkpoints; wanted: an adapter and its optimiser under 70 MB. Ours is measured with frozen weights in 32 bits and
 in 16 (``model.frozen_weights=bf16``); ``--frozen fp32`` or ``bf16`` names one of them.
+``--rounds 0`` measures memory and checkpoints alone.
 """
 
 import argparse
-import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from benchmarks import materials, texts
+from benchmarks import materials
 from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
 from benchmarks.pair_training import OPTIMIZER, TEMPERATURE, Work, by_the_library, prepare
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report, resident
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, in_a_process, on_the_cpu, rates, report, resident
 from encoders.lora import is_adapter
 from encoders.objective import Objective
 
@@ -90,7 +87,7 @@ def theirs(work: Work) -> Trained:
 
 
 def their_model(backbone: Path) -> Any:
-    """With an adapter of peft's in all linear layers, whose first weights are ours."""
+    """Return their model with an adapter of peft's in all linear layers, which begins with our weights."""
     from peft import LoraConfig
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
@@ -127,16 +124,14 @@ def compare(work: Work, rounds: int, frozen: Sequence[str]) -> list[Line]:
     agreed = f"{'adapters' if work.precision == 'fp32' else 'losses'} within {found:.0e}"
     sides = {held: lambda held=held: ours(work, held).seconds for held in frozen}
     seconds = alternate(sides | {"theirs": lambda: theirs(work).seconds}, rounds)
-    rate = {name: work.steps * BATCH / statistics.median(values) for name, values in seconds.items()}
     about = {"fp32": agreed, "bf16": "frozen weights in bf16"}
     return [
-        Line(
+        rates(
             "P14",
             f"contrastive {work.precision}, {BATCH} pairs, {about[side]}",
             "pairs/s",
-            rate[side],
-            rate["theirs"],
-            median_ratio(seconds["theirs"], seconds[side]),
+            work.steps * BATCH,
+            (seconds[side], seconds["theirs"]),
             ">= 1.5x",
         )
         for side in sides
@@ -147,21 +142,14 @@ def compare(work: Work, rounds: int, frozen: Sequence[str]) -> list[Line]:
 
 
 def grown(folder: Path, what: str, precision: str) -> tuple[int, int]:
-    """(bytes, bytes) of a new process that trains: its peak above what importing takes, and its checkpoint."""
-    words = ["--grow", str(folder), what, "--precisions", precision]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.lora_training", *words],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=texts.ROOT,
-    )
-    peak, size = done.stdout.split()[-2:]
+    """Return the bytes of a new process that trains: its peak above that of importing, and its checkpoint."""
+    words = ["--grow", folder, what, "--precisions", precision]
+    peak, size = in_a_process("benchmarks.lora_training", *words)[-2:]
     return int(peak), int(size)
 
 
 def grow(folder: Path, what: str, precision: str) -> None:
-    """What that process does. ``what``: full, or how frozen weights are held."""
+    """Train in that process, and print its peak and checkpoint. ``what``: full, or how frozen weights are held."""
     data, _ = prepare("contrastive", folder / "backbone", folder, 4_096, LONGEST)
     idle = resident("VmRSS")
     keys = {} if what == "full" else {"lora": LORA, "frozen_weights": what}
@@ -191,12 +179,9 @@ def memory(folder: Path, precisions: Sequence[str], frozen: Sequence[str]) -> li
 
 
 def parse() -> argparse.Namespace:
-    parser = arguments(__doc__)
-    parser.add_argument("--precisions", nargs="+", choices=list(SAME), default=list(SAME))
-    parser.add_argument("--rounds", type=int, default=3, help="0: memory and checkpoints alone")
+    parser = arguments(__doc__, rounds=3, clock=True, precisions=True)
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a round")
     parser.add_argument("--frozen", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--grow", nargs=2, metavar=("FOLDER", "WHAT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -212,8 +197,7 @@ def main() -> None:
     if options.grow:
         grow(Path(options.grow[0]), options.grow[1], options.precisions[0])
         return
-    if torch.cuda.is_available():
-        raise SystemExit("This compares on the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=.")
+    on_the_cpu()
     lines = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

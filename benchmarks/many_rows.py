@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.materials import data_module
+from benchmarks.sides import in_a_process
 from benchmarks.texts import ROOT
 from datamodules.store.token_store import StoreWriter
 from datamodules.text_rows import Triplets
@@ -82,7 +83,7 @@ def triplets(folder: Path) -> Triplets:
 
 
 def write_many(few: Path, folder: Path, rows: int) -> None:
-    """A copy whose store holds so many rows in the place of its own; the file of texts stays what names the store."""
+    """Copy the data, with so many rows in the store; the file of texts, by which a store is found, stays."""
     shutil.copytree(few, folder, ignore=shutil.ignore_patterns("cache"))
     triplets(folder).prepare_data()
     (store,) = (path for path in (folder / "cache").glob("tokens-*") if path.is_dir())
@@ -122,8 +123,7 @@ def measured(folder: Path) -> dict[str, Any]:
 def report(folder: Path) -> None:
     alone = {}
     for name in ("few", "many"):
-        command = [sys.executable, "-m", "benchmarks.many_rows", "--measure", str(folder / name)]
-        alone[name] = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+        alone[name] = json.loads(" ".join(in_a_process("benchmarks.many_rows", "--measure", folder / name)))
         one = alone[name]
         print(
             f"{one['rows']:,} rows, data module: first batch after {one['first_batch_s']:.2f} s, resumed in the middle "

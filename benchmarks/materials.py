@@ -136,7 +136,7 @@ def tiny(folder: Path, vocab_size: int = 8192) -> Path:
 
 
 def byte_level_bpe(corpus: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Of GPT-2's kind, trained on a corpus."""
+    """Train a tokenizer of GPT-2's kind on a corpus."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -165,17 +165,17 @@ def span_data(
 
 
 def objective(name: str, backbone: str | Path, **keys: Any) -> Any:
-    """What ``model=NAME`` of the command line makes on this backbone, with these keys."""
+    """Return the objective that ``model=NAME`` makes on this backbone, with these keys."""
     return _made("model", name, backbone=backbone, **keys)
 
 
 def data_module(name: str, **keys: Any) -> Any:
-    """What ``data=NAME`` of the command line makes, with these keys."""
+    """Return the data module that ``data=NAME`` makes, with these keys."""
     return _made("data", name, quiet=True, **keys)
 
 
 def keys_of(name: str) -> set[str]:
-    """Those of ``model=NAME``."""
+    """Return the keys of ``model=NAME``."""
     return {one.name for one in settings_keys(MODELS[name])}
 
 

@@ -9,19 +9,15 @@ as train.py runs them. Wanted: 1.4 times the documents/s.
 """
 
 import argparse
-import statistics
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from benchmarks import materials
-from benchmarks.declutr_step import Marks, trainer_of_a_run
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
-from datamodules.documents import DocumentSpans
+from benchmarks.declutr_step import Marks, Work, trainer_of_a_run
+from benchmarks.sides import CLOCKS, alternate, arguments, on_the_cpu, rates, report
 
 SETTINGS: dict[str, Any] = {
     "attention": "bidirectional",
@@ -34,17 +30,8 @@ ONE_RUN = {"contrastive_weight": 1.0, "mlm_weight": 1.0}
 FIRST, SECOND = ({"contrastive_weight": 0.0, "mlm_weight": 1.0}, {"contrastive_weight": 1.0, "mlm_weight": 0.0})
 
 
-class Work(NamedTuple):
-    backbone: Path
-    data: DocumentSpans
-    precision: str
-    steps: int  # timed ones; one more comes before them
-    clock: Callable[[], float]
-    folder: Path
-
-
 def seconds(work: Work, weights: dict[str, Tensor], loss: dict[str, float]) -> tuple[float, dict[str, Tensor]]:
-    """Of the timed steps of a run that starts from the weights, and those it led to."""
+    """Return the seconds of the timed steps of a run that starts from the weights, and its final weights."""
     marks = Marks(work.clock)
     model = materials.objective("declutr", work.backbone, **SETTINGS, **loss)
     model.encoder.trunk.load_state_dict(weights or model.encoder.trunk.state_dict())
@@ -64,13 +51,10 @@ def in_turn(work: Work) -> float:
 
 
 def parse() -> argparse.Namespace:
-    parser = arguments(__doc__)
-    parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    parser = arguments(__doc__, rounds=3, clock=True, precisions=True)
     parser.add_argument("--batch-size", type=int, default=8, help="documents")
     parser.add_argument("--spans", type=int, nargs=2, default=(32, 128), metavar=("MIN", "MAX"))
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a round")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args()
     if options.quick:
         options.precisions, options.batch_size, options.rounds, options.steps = ["fp32"], 2, 1, 1
@@ -79,8 +63,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
-    if torch.cuda.is_available():
-        raise SystemExit("This compares on the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=.")
+    on_the_cpu()
     materials.hush()
     lines = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -91,12 +74,10 @@ def main() -> None:
         for precision in options.precisions:
             work = Work(backbone, data, precision, options.steps, CLOCKS[options.clock], folder / "run")
             sides = {"together": lambda work=work: together(work), "in turn": lambda work=work: in_turn(work)}
-            found = alternate(sides, options.rounds)
+            taken = alternate(sides, options.rounds)
             documents = work.steps * options.batch_size
-            own, theirs = (documents / statistics.median(found[side]) for side in sides)
-            ratio = median_ratio(found["in turn"], found["together"])
             case = f"SmolLM2 {precision}, {options.batch_size} documents a step"
-            lines.append(Line("P15", case, "documents/s", own, theirs, ratio, ">= 1.4x"))
+            lines.append(rates("P15", case, "documents/s", documents, list(taken.values()), ">= 1.4x"))
     report(f"MNTP and contrast in one run, or in two, {options.clock} time", lines, options.output)
 
 

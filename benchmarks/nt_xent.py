@@ -9,16 +9,13 @@ resident size of a process of its own that already holds the embeddings. Wanted:
 
 import argparse
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from benchmarks import texts
-from benchmarks.sides import Line, arguments, report, resident
+from benchmarks.sides import Line, arguments, in_a_process, report, resident
 from losses.contrastive import nt_xent
 from losses.metric_learning import metric_loss
 
@@ -69,13 +66,11 @@ def main() -> None:
     parser.add_argument("--grow", type=int, metavar="PAIRS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.grow:
-        sys.stdout.write("{} {}\n".format(*grow(options.grow)))
+        print(*grow(options.grow))
         return
     pairs, rounds, large = (64, 3, 1024) if options.quick else (256, 5, 8192)
     own, their = race(pairs, rounds)
-    child = [sys.executable, "-m", "benchmarks.nt_xent", "--grow", str(large)]
-    done = subprocess.run(child, check=True, capture_output=True, text=True, cwd=texts.ROOT)
-    growth, took = (float(word) for word in done.stdout.split())
+    growth, took = map(float, in_a_process("benchmarks.nt_xent", "--grow", large))
     lines = [
         Line("P3", f"{pairs} pairs", "ms", own * 1e3, their * 1e3, their / own, ">= 100x at 256 pairs"),
         Line("P3", f"{large} pairs, memory over the embeddings", "MiB", growth / 2**20, None, None, "<= 1 GB at 8,192"),

@@ -7,7 +7,6 @@ forward, both losses, backward, AdamW. Wanted: 1.4 times the real tokens/s.
 """
 
 import copy
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import materials
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, median_ratio, report
+from benchmarks.sides import CLOCKS, Line, alternate, arguments, rates, report
 from contracts import IGNORED_LABEL, Ragged, SpanBatch
 from encoders.kernels.chunks import Chunk, concatenate, padded
 from encoders.kernels.host_layout import places_in_chunks
@@ -33,9 +32,12 @@ def in_chunks(encoder: SentenceEncoder, sequences: Ragged, labels: Tensor) -> tu
     return vectors, mlm_sum
 
 
-def to_the_longest(encoder: SentenceEncoder, sequences: Ragged, labels: Tensor) -> tuple[Tensor, Tensor]:
+def to_the_longest(encoder: SentenceEncoder, sequences: Ragged, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    """All sequences at once, padded to the longest."""
     whole = [Chunk(np.arange(len(sequences.lengths)), int(sequences.lengths.max()))]
     ((ids, mask),) = padded(sequences.ids, sequences.lengths, whole, encoder.tokenizer.pad_token_id)
+    if labels is None:
+        return encoder.encode_chunk(ids, mask, None)
     predicted = np.flatnonzero(labels != IGNORED_LABEL)
     (places,) = places_in_chunks(predicted, sequences.lengths, whole, labels.device)
     return encoder.encode_chunk(ids, mask, (places, labels[places.flat_M]))
@@ -83,16 +85,13 @@ def compare(backbone: Path, batches: Sequence[SpanBatch], rounds: int, clock: Ca
     ours, theirs = (torch.tensor(side.losses) for side in sides.values())
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=0)  # the same training, or the race means nothing
     tokens = sum(int(part.lengths.sum()) for batch in batches for part in (batch.anchors, batch.positives))
-    own, other = (tokens / statistics.median(values) for values in seconds.values())
     case = f"{backbone.name} fp32, {tokens / len(batches):.0f} tokens a step"
-    return Line("P5", case, "real tokens/s", own, other, median_ratio(seconds["padded"], seconds["ours"]), ">= 1.4x")
+    return rates("P5", case, "real tokens/s", tokens, list(seconds.values()), ">= 1.4x")
 
 
 def main() -> None:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, rounds=3, clock=True)
     parser.add_argument("--models", nargs="+", choices=list(materials.BACKBONES), default=["tiny", "minilm"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args()
     models, rounds, number, documents = options.models, options.rounds, 2, 16
     if options.quick:

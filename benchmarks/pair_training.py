@@ -22,6 +22,7 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from torch import Tensor
 
 from benchmarks import materials, texts
 from benchmarks.declutr_step import Marks, largest_difference, trainer_of_a_run
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, clock_on, median_ratio, report
+from benchmarks.sides import Line, alternate, arguments, clock_on, rates, report
 from datamodules.text_rows import TextRows
 from encoders.objective import Objective
 from evaluation.statistics import spearman
@@ -68,7 +69,7 @@ def write_dino_file(tables: Path, path: Path) -> Path:
 
 
 def contrastive_file(path: Path, count: int) -> Path:
-    """Premises with what follows from them."""
+    """Write premises with the hypotheses that follow from them."""
     shared = texts.shared_data()
     with path.open("w", encoding="utf-8") as file:
         for left, right in _invented_pairs(count) if shared is None else _nli_pairs(shared, count):
@@ -138,7 +139,7 @@ def ours(work: Work) -> tuple[float, dict[str, Tensor]]:
 
 
 def theirs(work: Work) -> tuple[float, dict[str, Tensor]]:
-    """The same, by SentenceTransformerTrainer."""
+    """Return the same of SentenceTransformerTrainer."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
 
@@ -179,7 +180,7 @@ def by_the_library(work: Work, model: Any, loss: Any, logging_steps: int = 50) -
         adam_epsilon=EPS,
         max_grad_norm=1.0,
         lr_scheduler_type="constant",
-        seed=work.data.seed,
+        seed=work.data.settings.seed,
         bf16=work.precision == "bf16",
         use_cpu=work.device == "cpu",
         batch_sampler=in_order,
@@ -231,9 +232,8 @@ def drift(work: Work) -> float:
 def compare(work: Work, rounds: int, apart: float) -> Line:
     seconds = alternate({"ours": lambda: ours(work)[0], "theirs": lambda: theirs(work)[0]}, rounds)
     batch = BATCH[work.objective]
-    own, other = (work.steps * batch / statistics.median(values) for values in seconds.values())
     case = f"{work.objective} {work.precision}, {batch} pairs, weights within {apart:.0e}"
-    return Line("P1", case, "pairs/s", own, other, median_ratio(seconds["theirs"], seconds["ours"]), ">= 2x")
+    return rates("P1", case, "pairs/s", work.steps * batch, list(seconds.values()), ">= 2x")
 
 
 def score(work: Work, weights: dict[str, Tensor], tables: Path) -> float:
@@ -249,10 +249,10 @@ def score(work: Work, weights: dict[str, Tensor], tables: Path) -> float:
 
 
 def seeds_line(work: Work, seeds: int, steps: int, tables: Path) -> Line:
-    """Means of both sides; the spread of one side over seeds says what their difference is worth."""
+    """Return the means of both sides; compare their difference with the spread over seeds."""
     scores: dict[str, list[float]] = {"ours": [], "theirs": []}
     for seed in range(1, seeds + 1):
-        work.data.seed = seed
+        work.data.settings = replace(work.data.settings, seed=seed)
         for name, side in (("ours", ours), ("theirs", theirs)):
             scores[name].append(score(work, side(work._replace(steps=steps - 1))[1], tables))
     own, other = (statistics.mean(found) for found in scores.values())
@@ -262,15 +262,11 @@ def seeds_line(work: Work, seeds: int, steps: int, tables: Path) -> Line:
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, rounds=5, clock=True, precisions=True, device="cpu")
     parser.add_argument("--objectives", nargs="+", choices=list(BATCH), default=list(BATCH))
-    parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20, help="timed steps of a round")
     parser.add_argument("--seeds", type=int, default=0, help="also score both sides trained from so many (2 or more)")
     parser.add_argument("--seed-steps", type=int, default=100)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args(words)
     if options.quick:
         options.objectives, options.rounds, options.steps = options.objectives[:1], 1, 2

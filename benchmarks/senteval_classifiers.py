@@ -58,7 +58,7 @@ def vectors(task: Classification, folder: Path) -> Pool:
 
 
 def reference(task: Classification, pool: Pool, outer: int) -> Result:
-    """One classifier at a time; ``outer`` of the outer folds."""
+    """Train one classifier at a time, those of ``outer`` of the outer folds."""
     parts = []
     for part in task.parts.values():
         sides = [[text or "." for text in side] for side in part.sides]
@@ -86,11 +86,10 @@ def race(task: Classification, pool: Pool, outer: int, clock: Callable[[], float
 
 
 def main() -> None:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, clock=True)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, metavar="TASK")
     parser.add_argument("--folds", type=int, metavar="K", help="outer folds that the other side trains; 0: only ours")
     parser.add_argument("--vectors", type=Path, metavar="FOLDER", help="where encoded texts are kept")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     options = parser.parse_args()
     hush()
     outer = options.folds if options.folds is not None else 1 if options.quick else FOLDS

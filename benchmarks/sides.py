@@ -8,11 +8,14 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from benchmarks.texts import ROOT
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
@@ -36,7 +39,7 @@ def resident(name: str) -> int:
 
 
 class Line(NamedTuple):
-    """One row of the table: ``ours`` and ``theirs`` are medians of one unit, the ratio is what the target is about."""
+    """A row of the table: ``ours`` and ``theirs`` are medians in ``unit``, ``target`` is about their ratio."""
 
     figure: str  # P2, P5 ...
     case: str
@@ -47,16 +50,43 @@ class Line(NamedTuple):
     target: str  # e.g. ">= 0.95x"
 
 
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """What every benchmark understands."""
+def arguments(
+    description: str | None,
+    *,
+    rounds: int | None = None,
+    clock: bool = False,
+    precisions: bool = False,
+    device: str | None = None,
+) -> argparse.ArgumentParser:
+    """The options of every benchmark, and those of the others that this benchmark wants; numbers are defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it runs")
     parser.add_argument("--output", type=Path, metavar="FILE", help="append the table as one line of JSON")
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds)
+    if clock:
+        parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    if precisions:
+        parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    if device is not None:
+        parser.add_argument("--device", default=device)
     return parser
 
 
+def on_the_cpu() -> None:
+    """End the program where there is a GPU, which Lightning or the other side would take."""
+    if sys.modules["torch"].cuda.is_available():
+        raise SystemExit("This compares on the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=.")
+
+
+def in_a_process(module: str, *words: object) -> list[str]:
+    """The words that a benchmark prints in a process of its own, whose memory nothing else has touched."""
+    command = [sys.executable, "-m", module, *map(str, words)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout.split()
+
+
 def alternate(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """What each side returned in each round; the sides take turns."""
+    """Return the results of each side in each round; the sides take turns."""
     measured: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
@@ -65,8 +95,15 @@ def alternate(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str
 
 
 def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    """Of the rounds' ratios: a slow moment of the machine that both sides of a round share cancels."""
+    """Return the median of the rounds' ratios: a slow moment of the machine that both sides share cancels."""
     return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+
+def rates(figure: str, case: str, unit: str, amount: float, seconds: Sequence[Sequence[float]], target: str) -> Line:
+    """The row of two sides, ours first, that did the same amount of work in so many seconds in each round."""
+    ours, theirs = seconds
+    own, other = (amount / statistics.median(side) for side in seconds)
+    return Line(figure, case, unit, own, other, median_ratio(theirs, ours), target)
 
 
 def report(title: str, lines: Sequence[Line], output: Path | None) -> None:
@@ -85,7 +122,7 @@ def report(title: str, lines: Sequence[Line], output: Path | None) -> None:
 
 
 def _machine() -> str:
-    """What the figures depend on, as far as this process used torch at all."""
+    """Describe the machine; torch only where this process has used it."""
     torch = sys.modules.get("torch")
     cores = f"{os.cpu_count()} cores"
     return f"{cores}, torch {torch.__version__}, {torch.get_num_threads()} threads" if torch else cores

@@ -74,7 +74,7 @@ def same_documents(data: DocumentSpans, tokenizer: Any, options: argparse.Namesp
         text for text in data.texts() if len(tokenizer(text, verbose=False)["input_ids"]) - 2 >= rule.tokens_needed
     )
     fresh = OnTheFly(list(islice(long_enough, count)), tokenizer)
-    keys: dict[str, Any] = {"seed": 1, "max_length": data.max_length, "mlm_probability": data.mlm_probability}
+    keys: dict[str, Any] = {"seed": 1, "max_length": data.max_length, "mlm_probability": data.settings.mlm_probability}
     return SpanBatches(data.store, specials, rule, **keys), SpanBatches(fresh, specials, rule, **keys)
 
 

@@ -71,8 +71,7 @@ def write_corpus(path: Path) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = arguments(__doc__, rounds=5)
     options = parser.parse_args()
     rounds = 1 if options.quick else options.rounds
     sides = {

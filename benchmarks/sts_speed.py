@@ -1,6 +1,7 @@
 """P7: the sentences of STS12-16, STS-B and SICK-R as vectors, against sentence-transformers' `encode`.
 
-    python -m benchmarks.sts_speed [--quick] [--rounds 3] [--precision fp32 bf16] [--device cpu|cuda] [--clock wall|cpu]
+    python -m benchmarks.sts_speed [--quick] [--rounds 3] [--precisions fp32 bf16] [--device cpu|cuda]
+                                   [--clock wall|cpu]
 
 The same weights (all-MiniLM-L6-v2). Ours encodes all tasks as one pool; theirs goes task by task, left and
 right sentences with batches of 32, its defaults. Both score every task; loading is not counted. Wanted: 1.9 times as
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import materials, texts
-from benchmarks.sides import CLOCKS, Line, alternate, arguments, clock_on, median_ratio, report
+from benchmarks.sides import Line, alternate, arguments, clock_on, median_ratio, report
 from contracts import Embedder, PairTask
 from encoders import load_encoder
 from evaluation.statistics import spearman
@@ -65,12 +66,8 @@ def timed(run: Callable[[], dict[str, float]], scores: dict[str, float], clock: 
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--precision", nargs="+", choices=list(WANTED), default=list(WANTED))
+    parser = arguments(__doc__, rounds=3, clock=True, precisions=True, device="cpu")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
-    parser.add_argument("--device", default="cpu")
     return parser.parse_args(words)
 
 
@@ -81,7 +78,7 @@ def measured(options: argparse.Namespace) -> list[Line]:
     clock = clock_on(options.device, options.clock)
     sides: dict[str, Callable[[], dict[str, float]]] = {
         precision: partial(ours, load_encoder(folder, precision=precision, device=options.device), tasks)
-        for precision in options.precision
+        for precision in options.precisions
     }
     sides["theirs"] = partial(theirs, SentenceTransformer(folder, device=options.device), tasks)
     scores: dict[str, dict[str, float]] = {name: {} for name in sides}
@@ -90,7 +87,7 @@ def measured(options: argparse.Namespace) -> list[Line]:
         1 if options.quick else options.rounds,
     )
     lines = []
-    for precision in options.precision:
+    for precision in options.precisions:
         speed, nearness = WANTED[precision]
         speed = ">= 4x" if options.device != "cpu" else speed
         own, other = (float(np.median(seconds[name])) for name in (precision, "theirs"))

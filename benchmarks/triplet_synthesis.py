@@ -1,30 +1,21 @@
 """P10: sentences from an encoder-decoder, against transformers' ``generate`` on batches in the order of the input.
 
-    python -m benchmarks.triplet_synthesis [--quick] [--sentences 96] [--rounds 1] [--batch 32] [--part P10]
-    python -m benchmarks.triplet_synthesis --part filter [--rows 10000000]
-    python -m benchmarks.triplet_synthesis --part sentences [--rows 1000000]
+    python -m benchmarks.triplet_synthesis [--quick] [--sentences 96] [--rounds 1] [--batch 32]
 
 A model shaped like T5-small with random weights, the same on both sides; real premises; one entailment and one
 contradiction per sentence, top-k 50 and top-p 0.9, 63 new tokens at most. A random model never ends by itself: on both
 sides texts end at lengths drawn from those of real hypotheses, the same ones. The other side is what the published
 script does: batches of both prompts as they come, padded to the longest, until the last text of the batch has ended.
 Also with the discriminator's pass over what was written, in batches as they come on the other side.
-
-``filter`` times recipe=gense_filter over scored rows; ``sentences`` the reading, cleaning and de-duplication of input.
 """
 
 import argparse
 import gzip
 import json
-import os
 import random
-import resource
-import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from statistics import mean, median
 
 import torch
@@ -40,26 +31,10 @@ from synthesis.decoding.continuations import Continuation, Decoding, Prompt, Sta
 from synthesis.decoding.discriminator import Discriminator
 from synthesis.decoding.encoder_decoder import EncoderDecoder
 from synthesis.decoding.loop import Sample, StopCriteria, decode
-from synthesis.rules.triplet_rules import Rules
-from synthesis.rules.triplets import filter_shards
-from synthesis.sentences.inputs import open_inputs
-from synthesis.sentences.preparation import Preparation, prepare
-from synthesis.shards.store import ShardStore, shard_name
 
 STEPS = 63
 TOP_K, TOP_P = 50, 0.9
 PROMPTS = texts.ROOT / "configs/prompts/gense.yaml"
-SHARD = 1000
-DIFFERENT = 200  # shards
-
-
-def published_rules() -> Rules:
-    return Rules(
-        agree=True, threshold=0.9, min_premise_words=8, min_hypothesis_words=5, drop_near_copies=True, drop_cut=False
-    )
-
-
-# ------------------------------------------------------------------------------------------------- generation
 
 
 class Work:
@@ -132,7 +107,7 @@ def ours(work: Work, statistics: Statistics, judged: bool, rows: int | None) -> 
             sample.limit = work.lengths[sample.prompt.key]  # type: ignore[index]
             return super().of(sample)
 
-    decoding.Endings = AtLength  # type: ignore[misc]
+    decoding.StopCriteria = AtLength  # type: ignore[misc]
     how = Decoding(
         max_new_tokens=STEPS, top_p=TOP_P, top_k=TOP_K, temperature=1.0, seed=42, rows=rows, token_budget=32_768
     )
@@ -207,96 +182,14 @@ def generation(options: argparse.Namespace) -> list[Line]:
     return lines
 
 
-# ---------------------------------------------------------------------------------------- filter and sentences
-
-
-def scored_rows(folder: Path, rows: int) -> int:
-    """Write shards of 1,000 rows and return their number; beyond the first 200 they are links to those before."""
-    draw = random.Random(0)
-    words = "the of man woman plays guitar near big house while dog sits under table and reads old book in park".split()
-
-    def text(least: int, most: int) -> str:
-        return " ".join(draw.choices(words, k=draw.randint(least, most)))
-
-    def row() -> dict[str, object]:
-        def one(p: float) -> list[dict[str, object]]:
-            return [{"text": text(4, 14), "p_true": round(p, 6), "closed": True}]
-
-        return {
-            "premise": text(8, 30),
-            "entailment": one(1 - draw.random() ** 3),
-            "contradiction": one(draw.random() ** 3),
-        }
-
-    store, shards = ShardStore(folder), max(1, rows // SHARD)
-    for number in range(shards):
-        if number < DIFFERENT:
-            store.write(number, (row() for _ in range(SHARD)), {"first": number * SHARD})
-        else:
-            os.link(folder / shard_name(number % DIFFERENT), folder / shard_name(number))
-    return shards
-
-
-def filtering(rows: int, workers: int | None) -> list[Line]:
-    with tempfile.TemporaryDirectory() as place:
-        source, target = Path(place) / "scored", Path(place) / "triplets"
-        shards = scored_rows(source, rows)
-        start, spent = time.perf_counter(), _cpu_seconds()
-        filter_shards(source, target, published_rules(), range(shards), workers)
-        seconds, spent = time.perf_counter() - start, _cpu_seconds() - spent
-        kept = sum(record["entries"] for record in ShardStore(target).records(shards))
-    case = f"{rows:,} scored rows, {kept:,} kept"
-    return [
-        Line("P10", case, "s", seconds, None, None, "<= 120 for 10,000,000 on 2 cores"),
-        Line("P10", f"{case}: of all processes", "CPU s", spent, None, None, "<= 240 for 10,000,000"),
-    ]
-
-
-def _cpu_seconds() -> float:
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
-
-
-def reading(rows: int) -> list[Line]:
-    draw = random.Random(0)
-    corpus = texts.sentences(20_000)
-    lines = []
-    for number in (rows // 10, rows):
-        with tempfile.TemporaryDirectory() as place:
-            path = Path(place) / "in.txt"
-            with path.open("w", encoding="utf-8") as file:
-                file.writelines(f"{draw.choice(corpus)} {draw.randrange(10**7)}\n" for _ in range(number))
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            start = time.perf_counter()
-            found = prepare(open_inputs(str(path)), Preparation(min_words=1), Path(place) / "out")
-            seconds = time.perf_counter() - start
-            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-            case = f"{number:,} sentences prepared, {found.number:,} kept"
-            lines.append(Line("P10", case, "sentences/s", number / seconds, None, None, ""))
-            lines.append(Line("P10", f"{case}: peak memory grew by", "MB", grown, None, None, "constant"))
-    return lines
-
-
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--part", choices=["P10", "filter", "sentences"], default="P10")
+    parser = arguments(__doc__, rounds=1, clock=True)
     parser.add_argument("--sentences", type=int, default=96)
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--batch", type=int, default=32, help="of the other side, in prompts")
-    parser.add_argument("--rows", type=int, help="P10: of our batches; filter, sentences: of the data")
-    parser.add_argument("--workers", type=int, help="of filter; one per core where it is not said")
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall", help="of P10")
+    parser.add_argument("--rows", type=int, help="of our batches")
     options = parser.parse_args()
     materials.hush()
-    if options.part == "P10":
-        lines = generation(options)
-    elif options.part == "filter":
-        lines = filtering(2_000 if options.quick else options.rows or 10_000_000, options.workers)
-    else:
-        lines = reading(2_000 if options.quick else options.rows or 1_000_000)
-    report("Triplet synthesis", lines, options.output)
+    report("Triplet synthesis", generation(options), options.output)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("comparison")
 
-WIDE = 110  # columns of a terminal that has room for all
-
 
 class Keys(TypedDict):
     runs: str | Sequence[str] | None
@@ -43,8 +41,6 @@ class Keys(TypedDict):
     strict: bool
     sentences: int
     sentences_from: str | None
-    neighbours_of: int
-    projection: Literal["pca", "umap"]
     data_root: str | None
     device: str
     wandb: bool
@@ -123,17 +119,15 @@ def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str
     headline = choose_headline(arms, cfg.headline)
     if cfg.get("race") is not None and cfg.tfidf and all(arm.label != TFIDF for arm in arms):
         arms += [arm] if (arm := tfidf_arm(arms, headline)) else []
-    found = compare(
-        arms, headline, left_out, probes_of(cfg, arms, headline), projection=cfg.projection, spent_alike=spent_alike
-    )
+    found = compare(arms, headline, left_out, probes_of(cfg, arms, headline), spent_alike=spent_alike)
     command = f"python -m comparison {shlex.join(sys.argv[1:])}"
-    written = write_report(found, output, cfg.neighbours_of, command)
+    written = write_report(found, output, command)
     if cfg.wandb:
         from comparison.upload import upload
 
         upload(
             found,
-            sections(found, output, cfg.neighbours_of),
+            sections(found, output),
             written,
             cfg.project,
             cfg.name or output.name,
@@ -154,7 +148,7 @@ def probes_of(cfg: DictConfig, arms: "list[Arm]", headline: "Headline") -> "list
     if len(sentences) < 2:  # no map, and no neighbours
         return []
     asked = [(arm, embed(cfg, arm, sentences)) for arm in best(arms, headline)]
-    return [probe(arm, sentences, vectors, cfg.projection) for arm, vectors in asked if vectors is not None]
+    return [probe(arm, sentences, vectors) for arm, vectors in asked if vectors is not None]
 
 
 def sentences_of(cfg: DictConfig, arms: "list[Arm]") -> list[str]:
@@ -212,9 +206,7 @@ def show(found: "Comparison", output: Path) -> None:
 
     console = Console()
     board = tables.leaderboard(found.arms, found.headline, found.standings, output)
-    left_away = {"runs", "peak MiB", "steps"} | (
-        {"examples", "real tokens", "seeds"} if console.width < WIDE else set()
-    )
+    left_away = {"runs", "peak MiB", "steps", "examples", "real tokens", "seeds"}
     kept = [place for place, column in enumerate(board.columns) if column.heading not in left_away]
     narrow = board._replace(
         columns=[board.columns[place] for place in kept],

@@ -69,7 +69,7 @@ def label_of(run: Run) -> str | None:
 
 
 def recipe_key(run: Run) -> str:
-    """The same for runs that differ in their seed, and in what does not change the result."""
+    """Return a key that is equal for runs which differ only in their seed, or in keys that change no result."""
     return json.dumps([label_of(run), run.results["objective"], settings_of(run)], sort_keys=True, default=str)
 
 
@@ -93,15 +93,15 @@ def differing(arms: Sequence[Arm]) -> list[str]:
     return [key for key in keys if len({json.dumps(arm.settings.get(key), default=str) for arm in arms}) > 1]
 
 
-def own_settings(arms: Sequence[Arm]) -> list[str]:
-    """The same without those that follow from another by interpolation (``data.batch_size`` from ``batch_size``)."""
-    chosen, seen = list[str](), list[list[Any]]()
+def own_settings(arms: Sequence[Arm], *, by_name: bool = False) -> list[str]:
+    """Return the differing settings without those that follow from another by interpolation (``data.batch_size`` from
+    ``batch_size``); with ``by_name`` only where both have the same name.
+    """
+    chosen = dict[tuple[str, str], str]()
     for key in sorted(differing(arms), key=lambda key: (key.count("."), key)):
-        values = [arm.settings.get(key) for arm in arms]
-        if values not in seen:
-            chosen.append(key)
-            seen.append(values)
-    return chosen
+        values = json.dumps([arm.settings.get(key) for arm in arms], default=str)
+        chosen.setdefault((short(key) if by_name else "", values), key)
+    return list(chosen.values())
 
 
 def _labels(arms: Sequence[Arm]) -> list[str]:
@@ -122,12 +122,7 @@ def _labels(arms: Sequence[Arm]) -> list[str]:
 
 def _all_said(rivals: Sequence[Arm], arm: Arm) -> list[str]:
     """Each setting in which the rivals differ; one that another brings with it (``data.batch_size``) is said once."""
-    chosen, seen = list[str](), set[tuple[str, str]]()
-    for key in sorted(differing(rivals), key=lambda key: (key.count("."), key)):
-        values = (short(key), json.dumps([other.settings.get(key) for other in rivals], default=str))
-        if values not in seen and key not in NOT_IN_A_LABEL:
-            chosen.append(key)
-            seen.add(values)
+    chosen = [key for key in own_settings(rivals, by_name=True) if key not in NOT_IN_A_LABEL]
     names = [short(key) for key in chosen]
     return [_said(key, arm, key if names.count(name) > 1 else name) for key, name in zip(chosen, names, strict=True)]
 

@@ -36,14 +36,14 @@ class Run(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """What was named as a run and is none, and why."""
+    """A path that was named as a run and is none, and why."""
 
     path: Path
     reason: str
 
 
 def collect(patterns: Sequence[str]) -> tuple[list[Run], list[LeftOut]]:
-    """All runs that the patterns name: folders, FILE.json, globs, folders of run folders.
+    """Read all runs that the patterns name: folders, FILE.json, globs, folders of run folders.
 
     Raises:
         InputError: a pattern matches nothing, or no run can be read.
@@ -76,11 +76,6 @@ def read_run(path: Path) -> Run:
     if path.is_dir() and not (path / "results.json").exists():
         if (path / STOPPED).exists():
             raise InputError(f"{path}: its sweep has stopped it early: {_read_json(path / STOPPED).get('reason')}.")
-        if any(path.glob("run-*.wandb")):
-            raise InputError(
-                f"{path}: folders of W&B are no longer read. Name the output folder of the run, which has its "
-                "results.json and metrics.csv."
-            )
         raise InputError(
             f"{path}: the run is not finished. Start its command again; it continues."
             if _has_begun(path)
@@ -88,7 +83,6 @@ def read_run(path: Path) -> Run:
         )
     file = path / "results.json" if path.is_dir() else path
     results = read_results(file)
-    _check_scores(file, results)
     rows = list[Row]()
     is_a_run = file.name == "results.json"  # an evaluation may have written its file beside the rows of a run
     steps = seconds = 0.0
@@ -104,32 +98,10 @@ def read_run(path: Path) -> Run:
 
 
 def in_turn(results: Results) -> list[tuple[str, Spent]]:
-    """Each stage and what it cost; of a run without stages its own cost, without a name."""
+    """Return each stage and its cost; of a run without stages its own cost, under an empty name."""
     stages = results.get("stages", {})
     names = sorted(stages, key=lambda name: stages[name]["place"])
     return [(name, stages[name]["spent"]) for name in names] or [("", results["spent"])]
-
-
-def _check_scores(file: Path, results: Results) -> None:
-    """The types of what is read here; ``read_results`` has checked names, numbers of scores and the version."""
-
-    def want(right: bool, kind: str, key: str) -> None:
-        if not right:
-            raise InputError(f"{file}: wanted {kind} under {key!r}. The file is damaged; run it again.")
-
-    for key, kind in (("intervals", dict), ("recipe", dict), ("seeds", list), ("overlap", dict), ("objective", str)):
-        want(isinstance(results[key], kind), kind.__name__, key)  # type: ignore[literal-required]
-    want(all(isinstance(seed, int) for seed in results["seeds"]), "whole numbers", "seeds")
-    want(all(isinstance(value, int | float) for value in results["spent"].values()), "numbers", "spent")
-    parts = [results, *results.get("stages", {}).values()]
-    want(all(isinstance(part.get("best_step"), int) for part in parts), "a whole number", "best_step")
-    want(all(isinstance(part.get("scores"), dict) for part in parts), "dict", "scores")
-    found = results["overlap"].values()
-    counted = all(isinstance(one, dict) and {"found", "checked"} <= one.keys() for one in found)
-    want(counted, "found and checked of each task", "overlap")
-    averages = results.get("averages", {})
-    listed = isinstance(averages, dict) and all(isinstance(held, list) for held in averages.values())
-    want(listed, "the scores of each average", "averages")
 
 
 def _read_rows(folder: Path) -> list[Row]:
@@ -158,7 +130,7 @@ def _matches(pattern: str) -> Iterator[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "results.json").exists() or _has_begun(path) or any(path.glob("run-*.wandb"))
+    return (path / "results.json").exists() or _has_begun(path)
 
 
 def _has_begun(path: Path) -> bool:

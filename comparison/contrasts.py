@@ -123,7 +123,7 @@ def replicates_of(arm: Arm, headline: Headline, score: str) -> np.ndarray | None
 
 
 def contrasts(arms: Sequence[Arm], headline: Headline) -> list[Contrast]:
-    """Of the headline first, then of each task; Holm's families are the two of them."""
+    """Compare all pairs of arms by the headline, then by each task; Holm's correction is over each of the two."""
     pairs = list(combinations(range(len(arms)), 2))
     if not pairs:
         return []
@@ -211,9 +211,7 @@ def _swap_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
         first_SN, second_SN = (np.tile(ranks[arm], (seeds // len(kept[arm]), 1)) for arm in (a, b))
         sides.append((first_SN, second_SN))
     found = swap_test(sides, gold, f"swaps of {task}")
-    observed, null = np.full(len(pairs), np.nan), np.full((len(found.null), len(pairs)), np.nan)
-    observed[tested], null[:, tested] = found.observed, found.null
-    return SwapTest(observed, null)
+    return _of_all(found, tested, len(pairs))
 
 
 def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str) -> SwapTest | None:
@@ -231,13 +229,18 @@ def _sign_test(arms: Sequence[Arm], pairs: Sequence[tuple[int, int]], score: str
     tested = [place for place in tested if sizes[pairs[place][0]] == {size}]
     means = {arm: np.mean(kept[arm], axis=0) for place in tested for arm in pairs[place]}
     found = sign_test(np.stack([means[a] - means[b] for a, b in (pairs[place] for place in tested)], 1), score)
-    observed, null = np.full(len(pairs), np.nan), np.full((len(found.null), len(pairs)), np.nan)
+    return _of_all(found, tested, len(pairs))
+
+
+def _of_all(found: SwapTest, tested: Sequence[int], pairs: int) -> SwapTest:
+    """The test of all pairs: NaN for those that were not tested."""
+    observed, null = np.full(pairs, np.nan), np.full((len(found.null), pairs), np.nan)
     observed[tested], null[:, tested] = found.observed, found.null
     return SwapTest(observed, null)
 
 
 def ranking(arms: Sequence[Arm], headline: Headline, found: Sequence[Contrast]) -> list[Standing]:
-    """By the mean over seeds; arms that cannot be told apart share a range of ranks."""
+    """Rank the arms by the mean over seeds; arms that cannot be told apart share a range of ranks."""
     means = [spread(values_of(arm, headline, headline.name)).mean for arm in arms]
     better, worse = [0] * len(arms), [0] * len(arms)
     for one in found:

@@ -6,16 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from comparison.arms import Arm
-from contracts import InputError
 from reports.tables import Cell, Table, beginning, columns
 
-NEAREST = 3  # of a table
+ASKED, NEAREST = 5, 3  # sentences of a table, and neighbours of each
 LISTED = 6  # of a page
 MOST_SENTENCES = 1000  # of a page
 
 
 class Probe(NamedTuple):
-    """Of one run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
+    """Vectors of sentences under a run. ``places`` (sentences, 2) are a projection of ``units`` (sentences, width)."""
 
     arm: Arm
     sentences: list[str]
@@ -25,14 +24,14 @@ class Probe(NamedTuple):
     alignment: float | None  # of pairs rated above 4, where similarities were kept
 
 
-def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray, how: str) -> Probe:
+def probe(arm: Arm, sentences: Sequence[str], vectors: np.ndarray) -> Probe:
     import torch
 
     from losses.diagnostics import uniformity
 
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     spread = float(uniformity(torch.from_numpy(units)))
-    return Probe(arm, list(sentences), units, project(vectors, how), spread, alignment(arm))
+    return Probe(arm, list(sentences), units, project(vectors), spread, alignment(arm))
 
 
 def alignment(arm: Arm) -> float | None:
@@ -44,14 +43,8 @@ def alignment(arm: Arm) -> float | None:
     return None
 
 
-def project(vectors: np.ndarray, how: str) -> np.ndarray:
-    """(N, 2) by ``pca`` or ``umap``."""
-    if how == "umap":
-        try:
-            from umap import UMAP
-        except ImportError as error:
-            raise InputError(f"projection=umap: {error}. pip install umap-learn, or say projection=pca.") from error
-        return np.asarray(UMAP(random_state=1, n_jobs=1, metric="cosine").fit_transform(vectors))
+def project(vectors: np.ndarray) -> np.ndarray:
+    """(N, 2) by PCA."""
     from sklearn.decomposition import PCA
 
     return PCA(2, random_state=1).fit_transform(vectors)
@@ -79,7 +72,7 @@ def shown_of(probes: Sequence[Probe]) -> list[int]:
 
 
 def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
-    """What a page's script needs: sentences, and for each arm the nearest of each among them, with cosines x 100."""
+    """Return the data of the page's script: sentences, and for each arm their nearest neighbours with cosines x 100."""
     arms = list[dict[str, Any]]()
     for probe in probes:
         cosines = probe.units[shown] @ probe.units[shown].T
@@ -90,12 +83,12 @@ def explorer(probes: Sequence[Probe], shown: Sequence[int]) -> dict[str, Any]:
     return {"sentences": [beginning(probes[0].sentences[row]) for row in shown] if probes else [], "arms": arms}
 
 
-def neighbours(probes: Sequence[Probe], wanted: int) -> Table | None:
-    """Of sentences taken evenly from the list."""
-    if not probes or not wanted or len(probes[0].sentences) < 2:
+def neighbours(probes: Sequence[Probe]) -> Table | None:
+    """Return the table of nearest neighbours of some sentences, taken evenly from the list."""
+    if not probes or len(probes[0].sentences) < 2:
         return None
     sentences, rows = probes[0].sentences, list[list[Cell | str | None]]()
-    for asked in np.linspace(0, len(sentences) - 1, min(wanted, len(sentences))).round().astype(int):
+    for asked in np.linspace(0, len(sentences) - 1, min(ASKED, len(sentences))).round().astype(int):
         for one in probes:
             cosines = one.units @ one.units[asked]
             order = np.argsort(-cosines, kind="stable")

@@ -141,7 +141,7 @@ def train_all(
 
 
 def _remove_checkpoints(folder: Path) -> None:
-    """Of a finished run and its stages, whose encoder and scores stay."""
+    """Remove the checkpoints of a finished run and its stages; encoder and scores stay."""
     for path in folder.rglob("checkpoints/*.ckpt"):
         try:
             remove(path)

@@ -8,7 +8,7 @@ from comparison.arms import Arm
 from comparison.contrasts import Contrast, Headline, Standing, replicates_of, same_items, values_of
 from comparison.statistics import interval, spread
 from comparison.tables import p_value, rank
-from reports.figure import Control, Figure, coloured, faded, shaped
+from reports.figure import Control, Figure, coloured, faded, quantity, shaped, tooltip
 
 MOST_CELLS = 5_000  # of the matrix, over all scores; beyond, of the headline alone
 WRAPPED = 18  # letters of a line of a name on a narrow page
@@ -38,68 +38,44 @@ def dots(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing])
             for run, value in zip(arm.runs, values, strict=True)
         ]
     order = [row["arm"] for row in rows]
-    y = {
-        "field": "arm",
-        "type": "nominal",
-        "sort": order,
-        "title": None,
-        "axis": {"domain": False, "ticks": False, "labelExpr": NAMED},
-    }
-    colour, opacity = coloured(key) | {"legend": None}, faded
-    tooltip = [
-        {"field": name, "title": title}
-        for name, title in (
-            ("arm", "arm"),
-            ("rank", "rank"),
-            ("mean", headline.name),
-            ("items", "95 % over test items"),
-            ("sd", "sd over seeds"),
-            ("seeds", "seeds"),
-        )
-    ]
-    tooltip[2]["format"] = ".2f"
+    axis = {"domain": False, "ticks": False, "labelExpr": NAMED}
+    y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": axis}
+    colour = coloured(key) | {"legend": None}
+    said = tooltip(
+        ("arm", "arm"),
+        ("rank", "rank"),
+        ("mean", headline.name, ".2f"),
+        ("items", "95 % over test items"),
+        ("sd", "sd over seeds"),
+        ("seeds", "seeds"),
+    )
 
     def x(field: str) -> dict[str, Any]:
-        return {"field": field, "type": "quantitative", "scale": {"zero": False, "nice": True}, "title": headline.name}
+        return quantity(field, scale={"zero": False, "nice": True}, title=headline.name)
 
+    def span(low: str, high: str, opacity: dict[str, Any]) -> dict[str, Any]:
+        return {"y": y, "x": x(low), "x2": {"field": high}, "color": colour, "opacity": opacity}
+
+    shape = shaped(key) | {"legend": None}
     layers = [
         {
             "mark": {"type": "rule", "strokeWidth": 9, "strokeCap": "round"},
             "transform": [{"filter": "isValid(datum.low)"}],
-            "encoding": {
-                "y": y,
-                "x": x("low"),
-                "x2": {"field": "high"},
-                "color": colour,
-                "opacity": opacity(0.28, 0.05),
-            },
+            "encoding": span("low", "high", faded(0.28, 0.05)),
         },
         {
             "mark": {"type": "rule", "strokeWidth": 2},
             "transform": [{"filter": "isValid(datum.below)"}],
-            "encoding": {
-                "y": y,
-                "x": x("below"),
-                "x2": {"field": "above"},
-                "color": colour,
-                "opacity": opacity(1, 0.1),
-            },
+            "encoding": span("below", "above", faded(1, 0.1)),
         },
         {
             "mark": {"type": "tick", "thickness": 1.5, "height": 13, "color": "@ink"},
             "data": {"values": seeds},
-            "encoding": {"y": y, "x": x("value"), "opacity": opacity(0.75, 0.08)},
+            "encoding": {"y": y, "x": x("value"), "opacity": faded(0.75, 0.08)},
         },
         {
             "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-            "encoding": {
-                "y": y,
-                "x": x("mean"),
-                "color": colour,
-                "shape": shaped(key) | {"legend": None},
-                "opacity": opacity(),
-                "tooltip": tooltip,
-            },
+            "encoding": {"y": y, "x": x("mean"), "color": colour, "shape": shape, "opacity": faded(), "tooltip": said},
         },
     ]
     caption = (
@@ -161,71 +137,45 @@ def differences(
 
 
 def _matrix(arms: int, cells: list[dict[str, Any]], *, few: bool) -> dict[str, Any]:
-    numbers = list(range(1, arms + 1))
-    names = {"field": "row", "type": "ordinal", "scale": {"domain": numbers}, "title": None}
-    y = names | {
-        "axis": {
-            "labelExpr": NARROW.format("names[datum.value - 1]", "wrapped[datum.value - 1]"),
-            "domain": False,
-            "ticks": False,
-        }
-    }
-    x = names | {
-        "field": "column",
-        "axis": {"orient": "top", "labelAngle": 0, "domain": False, "ticks": False, "labelOverlap": "parity"},
-    }
-    tooltip = [
-        {"field": "arm", "title": "arm"},
-        {"field": "minus", "title": "minus"},
-        {"field": "score", "title": "score"},
-        {"field": "value", "title": "difference", "format": "+.2f"},
-        {"field": "items", "title": "95 % over test items"},
-        {"field": "p", "title": "p, Holm"},
-        {"field": "says", "title": "for these seeds"},
-    ]
+    names = {"type": "ordinal", "scale": {"domain": list(range(1, arms + 1))}, "title": None}
+    plain = {"domain": False, "ticks": False}
+    in_row = NARROW.format("names[datum.value - 1]", "wrapped[datum.value - 1]")
+    y = {"field": "row", **names, "axis": {"labelExpr": in_row, **plain}}
+    x = {"field": "column", **names, "axis": {"orient": "top", "labelAngle": 0, "labelOverlap": "parity", **plain}}
+    said = tooltip(
+        ("arm", "arm"),
+        ("minus", "minus"),
+        ("score", "score"),
+        ("value", "difference", "+.2f"),
+        ("items", "95 % over test items"),
+        ("p", "p, Holm"),
+        ("says", "for these seeds"),
+    )
+    sides = {"domain": ["above", "below"], "range": ["@c1", "@c2"]}
+    strength = quantity("size", legend=None, scale={"domainMin": 0, "range": [0.04, 0.75]})
+    dot = {"type": "point", "filled": True, "color": "@ink", "opacity": 1, "tooltip": None}
     layers: list[dict[str, Any]] = [
         {
             "mark": {"type": "rect", "cornerRadius": 3 if few else 0, "stroke": "@line"},
             "encoding": {
-                "color": {
-                    "field": "sign",
-                    "type": "nominal",
-                    "legend": None,
-                    "scale": {"domain": ["above", "below"], "range": ["@c1", "@c2"]},
-                },
-                "fillOpacity": {
-                    "field": "size",
-                    "type": "quantitative",
-                    "legend": None,
-                    "scale": {"domainMin": 0, "range": [0.04, 0.75]},
-                },
-                "tooltip": tooltip,
+                "color": {"field": "sign", "type": "nominal", "legend": None, "scale": sides},
+                "fillOpacity": strength,
+                "tooltip": said,
             },
         },
         {
             "transform": [{"filter": "datum.told"}],
-            "mark": {
-                "type": "point",
-                "filled": True,
-                "color": "@ink",
-                "opacity": 1,
-                "size": 22 if few else 14,
-                "yOffset": 13 if few else 0,
-                "tooltip": None,
-            },
+            "mark": {**dot, "size": 22 if few else 14, "yOffset": 13 if few else 0},
             "encoding": {},
         },
     ]
     if few:
-        layers.append(
-            {
-                "mark": {"type": "text", "dy": -2, "tooltip": None},
-                "encoding": {"text": {"field": "value", "type": "quantitative", "format": "+.1f"}},
-            }
-        )
+        text = {"type": "text", "dy": -2, "tooltip": None}
+        layers.append({"mark": text, "encoding": {"text": quantity("value", format="+.1f")}})
+    step = max(11, min(20, 1000 // arms))
     return {
-        "width": {"step": 62 if few else max(11, min(20, 1000 // arms))},
-        "height": {"step": 44 if few else max(11, min(20, 1000 // arms))},
+        "width": {"step": 62 if few else step},
+        "height": {"step": 44 if few else step},
         "data": {"values": cells},
         "transform": [{"filter": "datum.score == score"}],
         "encoding": {"x": x, "y": y},

@@ -26,7 +26,6 @@ from storage.atomic import write_whole
 
 TITLE = "Objectives head to head"
 HERE = Path(__file__).parent
-MOST_ROWS = 500  # of a table on a page; the numbers have all
 
 
 class Comparison(NamedTuple):
@@ -36,7 +35,6 @@ class Comparison(NamedTuple):
     standings: list[Standing]
     left_out: list[LeftOut]
     probes: list[Probe]  # of the best arms that have an encoder; empty where none was wanted
-    projection: str = "pca"
     spent_alike: str = ""  # what a race says of its budget
 
 
@@ -47,7 +45,7 @@ def compare(
     return Comparison(list(arms), headline, found, ranking(arms, headline, found), list(left_out), list(probes), **more)
 
 
-def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Section]:
+def sections(one: Comparison, output: Path) -> list[Section]:
     arms, headline, standings, found = one.arms, one.headline, one.standings, one.contrasts
     probes = turned(one.probes)
     answers = tables.answer(arms, headline, standings, found)
@@ -76,7 +74,7 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
                 tables.before_and_after(arms),
             ],
         ),
-        ("tasks", "Tasks", [tables.task_scores(arms, headline, standings), tables.subsets(arms, headline)]),
+        ("tasks", "Tasks", [tables.task_scores(arms, headline, standings)]),
         ("sweep", "Settings", [*settings_figures(arms, headline)]),
         ("training", "Training", [*training(arms)]),
         (
@@ -85,9 +83,9 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
             [
                 space.plane(arms, headline, probes),
                 space.similarities(arms, headline),
-                space.sentence_map(probes, one.projection, shown),
+                space.sentence_map(probes, shown),
                 Markup('<div id="explorer"></div>') if shown else None,
-                neighbours(probes, neighbours_of),
+                neighbours(probes),
             ],
         ),
         ("leaks", "Leaks", [tables.leaks(arms)]),
@@ -97,10 +95,10 @@ def sections(one: Comparison, output: Path, neighbours_of: int = 5) -> list[Sect
     return [section for section in whole if section.parts]
 
 
-def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command: str = "") -> dict[str, Path]:
-    """report.html, report.md, table.tex, table.csv, comparison.json and pictures/; what was written, by its name."""
+def write_report(one: Comparison, output: Path, command: str = "") -> dict[str, Path]:
+    """Write report.html, report.md, table.tex, table.csv, comparison.json and pictures/; return the files by name."""
     pictures = output / "pictures"
-    whole = sections(one, output, neighbours_of)
+    whole = sections(one, output)
     figures = [figure for section in whole for figure in section.figures]
     drawn = draw(figures, pdf=True)
     written = dict[str, Path]()
@@ -112,7 +110,7 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command:
     when = f"Written {datetime.now():%Y-%m-%d %H:%M}."
     html = page.page(
         TITLE,
-        [_of_page(section) for section in whole],
+        whole,
         [*lead(one), when],
         drawn=drawn,
         style=(HERE / "explore.css").read_text(encoding="utf-8"),
@@ -132,7 +130,7 @@ def write_report(one: Comparison, output: Path, neighbours_of: int = 5, command:
 
 
 def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
-    """What answers more than a hover, and its data."""
+    """Return the scripts of a page, and their data."""
     scripts, data = list[str](), dict[str, Any]()
     if "training-score" in figures:
         scripts.append(curves.script())
@@ -143,20 +141,8 @@ def _scripts(one: Comparison, figures: Collection[str]) -> dict[str, Any]:
     return {"scripts": scripts, "data": data}
 
 
-def _of_page(section: Section) -> Section:
-    """Of very long tables the beginning."""
-
-    def cut(part: Any) -> Any:
-        if not isinstance(part, Table) or len(part.rows) <= MOST_ROWS:
-            return part
-        note = f"The first {MOST_ROWS} of {len(part.rows)} rows; {NUMBERS} has all. {part.note}"
-        return part._replace(rows=part.rows[:MOST_ROWS], note=note)
-
-    return section._replace(parts=[cut(part) for part in section.parts])
-
-
 def _of_markdown(section: Section) -> Section:
-    """Of the configs only what differs."""
+    """Return the section without the settings that all arms share."""
     kept = [part for part in section.parts if not (isinstance(part, Table) and part.name == "configs-shared")]
     return section._replace(parts=kept)
 

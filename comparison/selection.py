@@ -7,7 +7,7 @@ from comparison.collect import LeftOut, Run
 
 
 def select(runs: Sequence[Run], headline: str | None) -> tuple[list[Run], list[LeftOut]]:
-    """Those that take part, in their order, and the others with the reason.
+    """Return the runs that take part, in their order, and the others with the reason.
 
     A copy of a run would pass for another seed. Where nobody has the headline all stay, and choosing it says so.
     """

@@ -9,13 +9,12 @@ from comparison.arms import Arm, own_settings, short
 from comparison.contrasts import Headline, values_of
 from comparison.statistics import spread
 from comparison.tables import NUMBER
-from reports.figure import COLOURS, Control, Figure
+from reports.figure import COLOURS, Control, Figure, quantity, tooltip
 from reports.tables import Column, Table, columns
 
 ANCHORS, POSITIVES, TEMPERATURE = "data.anchors_per_document", "data.positives_per_anchor", "model.temperature"
 LABELS = 8  # of an axis, at most
 ALL = "all"
-SCORE_COLOUR = {"scheme": "blues"}
 
 
 def settings_figures(arms: Sequence[Arm], headline: Headline) -> list[Figure]:
@@ -80,35 +79,25 @@ def _heat_map(
     ]
     scores = [float(np.mean(values)) for values in means.values()]
     middle = min(scores) + 0.55 * (max(scores) - min(scores))
-    x = {
-        "field": "column",
-        "type": "ordinal",
-        "sort": [_shown(one) for one in wide],
-        "title": short(across),
-        "axis": {"labelAngle": 0, "domain": False, "ticks": False},
-    }
-    y = {
-        "field": "row",
-        "type": "ordinal",
-        "sort": list(names.values()),
-        "title": None,
-        "axis": {"domain": False, "ticks": False},
-    }
-    tooltip = (
-        [{"field": "row", "title": "setting"}, {"field": "column", "title": short(across)}]
-        + [
-            {"field": one, "title": title, "format": ".2f"}
-            for one, title in (("score", headline.name), ("lowest", "lowest run"), ("highest", "highest run"))
-        ]
-        + [{"field": "runs", "title": "runs"}]
+    plain = {"domain": False, "ticks": False}
+    columns_of = {"sort": [_shown(one) for one in wide], "title": short(across)}
+    x = {"field": "column", "type": "ordinal", **columns_of, "axis": {"labelAngle": 0, **plain}}
+    y = {"field": "row", "type": "ordinal", "sort": list(names.values()), "title": None, "axis": plain}
+    said = tooltip(
+        ("row", "setting"),
+        ("column", short(across)),
+        ("score", headline.name, ".2f"),
+        ("lowest", "lowest run", ".2f"),
+        ("highest", "highest run", ".2f"),
+        ("runs", "runs"),
     )
-    colour = {"field": "score", "type": "quantitative", "scale": SCORE_COLOUR | {"zero": False}, "legend": None}
+    colour = quantity("score", scale={"scheme": "blues", "zero": False}, legend=None)
     ink = {"condition": {"test": f"datum.score > {middle}", "value": "#ffffff"}, "value": "#16181d"}
     layers = [
-        {"mark": {"type": "rect", "cornerRadius": 3}, "encoding": {"color": colour, "tooltip": tooltip}},
+        {"mark": {"type": "rect", "cornerRadius": 3}, "encoding": {"color": colour, "tooltip": said}},
         {
             "mark": {"type": "text", "tooltip": None},
-            "encoding": {"text": {"field": "score", "type": "quantitative", "format": ".2f"}, "color": ink},
+            "encoding": {"text": quantity("score", format=".2f"), "color": ink},
         },
     ]
     panel = {
@@ -144,24 +133,15 @@ def _points(arms: Sequence[Arm], headline: Headline, across: str, by: str) -> Fi
     ]
     known = [float(arm.settings[across]) for arm in arms]
     log = min(known) > 0 and max(known) > 10 * min(known)
+    scale = {"type": "log" if log else "linear", "zero": False}
     encoding: dict[str, Any] = {
-        "x": {
-            "field": "x",
-            "type": "quantitative",
-            "title": short(across),
-            "scale": {"type": "log" if log else "linear", "zero": False},
-        },
-        "y": {"field": "score", "type": "quantitative", "title": headline.name, "scale": {"zero": False}},
-        "tooltip": [{"field": "arm", "title": "arm"}, {"field": "score", "title": headline.name, "format": ".2f"}],
+        "x": quantity("x", title=short(across), scale=scale),
+        "y": quantity("score", title=headline.name, scale={"zero": False}),
+        "tooltip": tooltip(("arm", "arm"), ("score", headline.name, ".2f")),
     }
     if len(values) <= len(COLOURS):
-        appearance = {
-            "field": "by",
-            "type": "nominal",
-            "title": None,
-            "legend": {"orient": "top"},
-            "sort": [f"{short(by)} {_shown(value)}" for value in values],
-        }
+        order = [f"{short(by)} {_shown(value)}" for value in values]
+        appearance = {"field": "by", "type": "nominal", "title": None, "legend": {"orient": "top"}, "sort": order}
         encoding |= {"color": appearance, "shape": appearance}
     mark = {"type": "point", "filled": True, "size": 70, "opacity": 1}
     panel = {"height": 320, "data": {"values": rows}, "mark": mark, "encoding": encoding}
@@ -216,38 +196,23 @@ def _lines(
     rows: list[dict[str, Any]], labels: list[dict[str, Any]], axes: Sequence[str], headline: Headline, settings: int
 ) -> dict[str, Any]:
     kept = " && ".join(f"(only{place} == '{ALL}' || only{place} == datum.value{place})" for place in range(settings))
-    x = {
-        "field": "axis",
-        "type": "ordinal",
-        "scale": {"domain": list(axes), "padding": 0.3},
-        "title": None,
-        "axis": {"labelAngle": 0, "orient": "top", "grid": True, "domain": False, "ticks": False},
-    }
-    y = {"field": "height", "type": "quantitative", "axis": None}
-    tooltip = [{"field": "arm", "title": "setting"}, {"field": "score", "title": headline.name, "format": ".2f"}]
-    followed = {
-        "name": "followed",
-        "select": {"type": "point", "fields": ["arm"], "on": "pointerover", "clear": "pointerout"},
-    }
-    strength = {
-        "field": "score",
-        "type": "quantitative",
-        "scale": {"range": [0.12, 0.95], "zero": False},
-        "legend": None,
-    }
-    width = {"condition": {"param": "followed", "empty": False, "value": 6}, "value": 2.2}
+    of_axes = {"labelAngle": 0, "orient": "top", "grid": True, "domain": False, "ticks": False}
+    scale = {"domain": list(axes), "padding": 0.3}
+    x = {"field": "axis", "type": "ordinal", "scale": scale, "title": None, "axis": of_axes}
+    y = quantity("height", axis=None)
+    select = {"type": "point", "fields": ["arm"], "on": "pointerover", "clear": "pointerout"}
     layers: list[dict[str, Any]] = [
         {
-            "params": [followed],
+            "params": [{"name": "followed", "select": select}],
             "transform": [{"filter": kept}],
             "mark": {"type": "line", "strokeCap": "round", "color": "@c1"},
             "encoding": {
                 "x": x,
                 "y": y,
-                "opacity": strength,
+                "opacity": quantity("score", scale={"range": [0.12, 0.95], "zero": False}, legend=None),
                 "detail": {"field": "arm"},
-                "strokeWidth": width,
-                "tooltip": tooltip,
+                "strokeWidth": {"condition": {"param": "followed", "empty": False, "value": 6}, "value": 2.2},
+                "tooltip": tooltip(("arm", "setting"), ("score", headline.name, ".2f")),
             },
         },
     ]
@@ -271,7 +236,7 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Of a list or a mapping its words."""
+    """Return the value, or the text of a list or mapping."""
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 

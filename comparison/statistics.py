@@ -28,7 +28,7 @@ class Spread(NamedTuple):
 
 
 class SwapTest(NamedTuple):
-    """``observed`` (P,) and what it would be with the arms of each test pair swapped at random, ``null`` (R, P)."""
+    """``observed`` (P,) differences, and ``null`` (R, P) those with the arms of each test pair swapped at random."""
 
     observed: np.ndarray
     null: np.ndarray
@@ -119,7 +119,7 @@ def sign_test(differences_NP: np.ndarray, key: str, swaps: int = SWAPS) -> SwapT
 
 
 def _moments(ranks_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """(3, N, C), whose sums over N make C correlations with the centred gold."""
+    """Return (3, N, C); its sums over N give C correlations with the centred gold ranks."""
     return np.stack([ranks_NC, ranks_NC**2, ranks_NC * gold_N[:, None]])
 
 
@@ -163,5 +163,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def generator(key: str) -> np.random.Generator:
-    """The same for the same words, on any machine."""
+    """Return a generator that is the same for the same words, on any machine."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))

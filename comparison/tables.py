@@ -1,12 +1,11 @@
 """Tables of a comparison, shared by HTML, Markdown, terminal and W&B."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from comparison.arms import Arm, differing
 from comparison.collect import LeftOut
@@ -43,8 +42,7 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
         arm = arms[standing.arm]
         seeds = spread(values_of(arm, headline, headline.name))
         kept = replicates_of(arm, headline, headline.name) if same_items(arms, headline.tasks) else None
-        spent = [run.results["spent"] for run in arm.runs]
-        mean = {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}  # type: ignore[literal-required]
+        mean = mean_cost(arm)
         rows.append(
             [
                 arm.label,
@@ -78,6 +76,12 @@ def leaderboard(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
     return Table(heads, rows, "Leaderboard: every number and run", note, "leaderboard", folded=True)
 
 
+def mean_cost(arm: Arm) -> dict[str, float]:
+    """Return each measure of ``Spent``, its mean over the runs."""
+    spent: list[Mapping[str, Any]] = [run.results["spent"] for run in arm.runs]
+    return {key: float(np.mean([one[key] for one in spent])) for key in spent[0]}
+
+
 def task_scores(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing]) -> Table:
     """A heat map; ``headline`` first where it is an average."""
     scores = [*([headline.name] if headline.tasks != [headline.name] else []), *headline.tasks]
@@ -102,43 +106,6 @@ def task_scores(arms: Sequence[Arm], headline: Headline, standings: Sequence[Sta
 def shade(value: float, column: Sequence[float]) -> float:
     low, high = min(column), max(column)
     return (value - low) / (high - low) if high > low else 0.0
-
-
-def subsets(arms: Sequence[Arm], headline: Headline) -> Table | None:
-    """Spearman's correlation of each subset of each STS task, mean over seeds; of tasks that have several."""
-    tasks = [score.split("/")[0] for score in headline.tasks]
-    columns_of = [_subsets_of(arm, tasks) for arm in arms]
-    names = list(columns_of[0])
-    if len(names) <= len(tasks) or any(list(found) != names for found in columns_of):
-        return None
-    rows = []
-    for name in names:
-        means = [float(np.mean(found[name])) for found in columns_of]
-        rows.append(
-            [
-                name,
-                *(
-                    Cell(f"{mean:.1f}", mean, "best" if mean == max(means) else "", shade=shade(mean, means))
-                    for mean in means
-                ),
-            ]
-        )
-    heads = [Column("subset"), *columns(*(arm.label for arm in arms), right=True)]
-    note = "Spearman x 100 of each subset, mean over seeds; the darker, the higher in its row."
-    return Table(heads, rows, "Subset by subset", note, "subsets", folded=True)
-
-
-def _subsets_of(arm: Arm, tasks: Sequence[str]) -> dict[str, list[float]]:
-    found = dict[str, list[float]]()
-    for run in arm.runs:
-        for task in tasks:
-            if run.items and task in run.items.cosines:
-                for subset in dict.fromkeys(run.items.subsets[task].tolist()):
-                    rows_N = run.items.subsets[task] == subset
-                    rho = stats.spearmanr(run.items.cosines[task][rows_N], run.items.gold[task][rows_N]).statistic
-                    label = task if subset == task else f"{task} {subset}"
-                    found.setdefault(label, []).append(100 * float(np.nan_to_num(rho)))
-    return found
 
 
 def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
@@ -173,7 +140,7 @@ def all_contrasts(arms: Sequence[Arm], found: Sequence[Contrast]) -> Table:
 
 
 def before_and_after(arms: Sequence[Arm]) -> Table | None:
-    """What each run has said of the encoder that it began from; of runs that were scored before training."""
+    """Return the table of the verdicts of runs that were scored before training."""
     judged = [(arm, run, run.results["verdict"]) for arm in arms for run in arm.runs if "verdict" in run.results]
     if not judged:
         return None
@@ -209,7 +176,7 @@ def before_and_after(arms: Sequence[Arm]) -> Table | None:
 def conclusions(
     arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]
 ) -> list[str]:
-    """A sentence for each arm, in the order of the ranking: how far from the best, and who cannot be told from it."""
+    """Return a sentence for each arm in the order of the ranking: its distance from the best, and the arms like it."""
     if len(standings) == 1:
         return ["the only arm."]
     most = 3 if len(arms) <= 8 else 0
@@ -235,7 +202,7 @@ def conclusions(
 
 
 def _facts(arms: Sequence[Arm], headline: Headline, one: Contrast, upper: int, lower: int) -> str:
-    """What is behind a difference: its interval, p, and what seeds have to say."""
+    """Return the evidence for a difference: its interval, p values, and the spread over seeds."""
     sign = 1 if one.first == upper else -1
     bounds = one.over_items and sorted(sign * bound for bound in one.over_items)
     facts = [f"{bounds[0]:z.2f} to {bounds[1]:z.2f}"] if bounds else []
@@ -263,15 +230,13 @@ def seeds_said(arms: Sequence[Arm]) -> list[str]:
 
 
 def answer(arms: Sequence[Arm], headline: Headline, standings: Sequence[Standing], found: Sequence[Contrast]) -> Table:
-    """The ranking in words, and what it cost."""
+    """Return the ranking in words, with its cost."""
     rows = []
     for standing, sentence in zip(standings, conclusions(arms, headline, standings, found), strict=True):
         arm = arms[standing.arm]
         seeds = spread(values_of(arm, headline, headline.name))
-        spent = [run.results["spent"] for run in arm.runs]
-        tokens, seconds, memory = (
-            float(np.mean([one[key] for one in spent])) for key in ("real_tokens", "wall_seconds", "peak_memory_bytes")
-        )
+        mean = mean_cost(arm)
+        tokens, seconds, memory = (mean[key] for key in ("real_tokens", "wall_seconds", "peak_memory_bytes"))
         score = f"{seeds.mean:.2f}" + ("" if seeds.deviation is None else f" ± {seeds.deviation:.2f}")
         rows.append(
             [

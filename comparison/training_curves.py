@@ -14,7 +14,7 @@ NO_SCORES = ("train/", "throughput/")
 
 
 def curves_of(arms: Sequence[Arm]) -> list[Curves]:
-    """Of every run that logged something."""
+    """Return the curves of every run that logged something."""
     found = list[Curves]()
     for arm in arms:
         finals = [_finals(run) for run in arm.runs]
@@ -25,7 +25,7 @@ def curves_of(arms: Sequence[Arm]) -> list[Curves]:
 
 
 def _finals(run: Run) -> list[tuple[float, Mapping[str, float]]]:
-    """What each stage was scored at its end, and the step of those weights."""
+    """Return the final scores of each stage, and the step of those weights."""
     begins, found = 0, list[tuple[float, Mapping[str, float]]]()
     for name, spent in in_turn(run.results):
         of = run.results["stages"][name] if name else run.results
@@ -48,7 +48,7 @@ def _curves(name: str, run: Run, finals: Sequence[tuple[float, Mapping[str, floa
 
 
 def training(arms: Sequence[Arm]) -> list[Figure]:
-    """All that was logged, the monitored score first; of the loss a picture besides."""
+    """Return the figure of all that was logged, the monitored score first, and a picture of the loss."""
     runs, key = curves_of(arms), [arm.label for arm in arms]
     logged = {name for run in runs for name in run.lines}
     monitored = [str(run.results["recipe"].get("monitor")) for arm in arms for run in arm.runs]

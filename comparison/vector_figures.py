@@ -11,7 +11,7 @@ from comparison.contrasts import Headline, values_of
 from comparison.probe_sentences import Probe
 from comparison.statistics import spread
 from comparison.tables import NUMBER
-from reports.figure import Figure, coloured, faded, shaped
+from reports.figure import Figure, coloured, faded, quantity, shaped, tooltip
 from reports.tables import Column, Table, columns
 
 BANDS = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5.01))  # of ratings from 0 to 5
@@ -63,24 +63,22 @@ def _boxes(label: str, task: str, cosines: np.ndarray, gold: np.ndarray) -> dict
     x = {"field": "rating", "type": "ordinal", "title": f"rating in {task}", "axis": {"labelAngle": 0, "grid": False}}
 
     def y(field: str) -> dict[str, Any]:
-        return {
-            "field": field,
-            "type": "quantitative",
-            "title": "cosine",
-            "scale": {"zero": False},
-            "axis": {"tickCount": 5},
-        }
+        return quantity(field, title="cosine", scale={"zero": False}, axis={"tickCount": 5})
 
-    tooltip = [
-        {"field": one, "title": title, "format": ".2f"}
-        for one, title in (("high", "95 %"), ("upper", "75 %"), ("median", "median"), ("lower", "25 %"), ("low", "5 %"))
-    ]
-    tooltip = [{"field": "rating", "title": "rating"}, {"field": "pairs", "title": "pairs"}, *tooltip]
+    said = tooltip(
+        ("rating", "rating"),
+        ("pairs", "pairs"),
+        ("high", "95 %", ".2f"),
+        ("upper", "75 %", ".2f"),
+        ("median", "median", ".2f"),
+        ("lower", "25 %", ".2f"),
+        ("low", "5 %", ".2f"),
+    )
     layers = [
         {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, "y": y("low"), "y2": {"field": "high"}}},
         {
             "mark": {"type": "bar", "size": 22, "color": "@c1", "cornerRadius": 3},
-            "encoding": {"x": x, "y": y("lower"), "y2": {"field": "upper"}, "tooltip": tooltip},
+            "encoding": {"x": x, "y": y("lower"), "y2": {"field": "upper"}, "tooltip": said},
         },
         {
             "mark": {"type": "tick", "color": "@paper", "thickness": 2.5, "size": 22, "tooltip": None},
@@ -108,48 +106,37 @@ def plane(arms: Sequence[Arm], headline: Headline, probes: Sequence[Probe]) -> F
 
     def axis(field: str, says: str) -> dict[str, Any]:
         scale = {"zero": False, "nice": True, "padding": 24}
-        return {"field": field, "type": "quantitative", "scale": scale, "title": f"{field} (lower: {says})"}
+        return quantity(field, scale=scale, title=f"{field} (lower: {says})")
 
-    tooltip = [
-        {"field": "arm", "title": "arm"},
-        {"field": "score", "title": headline.name, "format": ".2f"},
-        {"field": "alignment", "format": ".3f"},
-        {"field": "uniformity", "format": ".3f"},
-    ]
-    x, y = axis("uniformity", "spread out"), axis("alignment", "pairs close")
+    at = {"x": axis("uniformity", "spread out"), "y": axis("alignment", "pairs close"), "opacity": faded()}
+    said = tooltip(
+        ("arm", "arm"),
+        ("score", headline.name, ".2f"),
+        ("alignment", "alignment", ".3f"),
+        ("uniformity", "uniformity", ".3f"),
+    )
     layers: list[dict[str, Any]] = [
         {
             "mark": {"type": "point", "filled": True, "size": 130, "opacity": 1},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": coloured(key),
-                "shape": shaped(key),
-                "opacity": faded(),
-                "tooltip": tooltip,
-            },
+            "encoding": {**at, "color": coloured(key), "shape": shaped(key), "tooltip": said},
         }
     ]
     if len(known) <= NAMED:
-        layers.append(
-            {
-                "mark": {"type": "text", "dy": -14, "limit": 220, "tooltip": None},
-                "encoding": {"x": x, "y": y, "text": {"field": "arm"}, "opacity": faded()},
-            }
-        )
+        text = {"type": "text", "dy": -14, "limit": 220, "tooltip": None}
+        layers.append({"mark": text, "encoding": {**at, "text": {"field": "arm"}}})
     caption = "Wang and Isola's plane, of each arm's first run: towards the lower left is better."
     panel: dict[str, Any] = {"height": 340, "data": {"values": values}, "layer": layers}
     return Figure("plane", "Alignment and uniformity", caption, [panel], table, width=560)
 
 
-def sentence_map(probes: Sequence[Probe], how: str, shown: Sequence[int]) -> Figure | None:
+def sentence_map(probes: Sequence[Probe], shown: Sequence[int]) -> Figure | None:
     """The sentences in two dimensions under each arm's first encoder, in the colours of the first map."""
     if not probes or not shown:
         return None
     shades = stats.rankdata(probes[0].places[shown, 0]) / len(shown)
     panels = [_map(place, probe, shown, shades) for place, probe in enumerate(probes)]
     caption = (
-        f"{len(shown):,} sentences by {how}, first run of each arm, every map turned and scaled to fit the first. A "
+        f"{len(shown):,} sentences by PCA, first run of each arm, every map turned and scaled to fit the first. A "
         "colour is a place in the first map: where colours stay together, neighbourhoods do. A click lights up a "
         "sentence in all maps, with its neighbours under each arm."
     )
@@ -164,11 +151,10 @@ def _map(place: int, probe: Probe, shown: Sequence[int], shades: np.ndarray) -> 
     lit = f"datum.sentence === chosen || (near[{place}] && indexof(near[{place}], datum.sentence) >= 0)"
 
     def axis(field: str) -> dict[str, Any]:
-        return {"field": field, "type": "quantitative", "axis": None, "scale": {"zero": False, "padding": 8}}
+        return quantity(field, axis=None, scale={"zero": False, "padding": 8})
 
-    shade = {"field": "shade", "type": "quantitative", "scale": {"range": PLACES}, "legend": None}
-    tooltip = {"field": "sentence", "title": "sentence"}
-    at = {"x": axis("x"), "y": axis("y"), "color": shade, "tooltip": tooltip}
+    shade = quantity("shade", scale={"range": PLACES}, legend=None)
+    at = {"x": axis("x"), "y": axis("y"), "color": shade, "tooltip": {"field": "sentence", "title": "sentence"}}
     size = {"condition": {"test": "datum.sentence === chosen", "value": 190}, "value": 80}
     layers = [
         {

@@ -133,16 +133,16 @@ class DocumentSpans(TextData):
             )
 
     def _length_rule(self) -> SpanRule:
-        """By which documents are long enough: runs that are equalised to each other draw from the same ones."""
+        """Return the rule for long enough documents: runs that are equalised to each other draw from the same ones."""
         return self.rule._replace(anchors=self.most_anchors)
 
     def _min_tokens(self) -> int:
-        """What a document must have beyond the rule of the store."""
+        """Return the tokens that a document must have beyond the rule of the store."""
         shortest = self.settings.min_document_length if self.settings.length_unit == "tokens" else None
         return max(shortest or 0, self._length_rule().tokens_needed)
 
     def _report(self, read: int, kept: int, longest: int) -> None:
-        """What was dropped, and which spans are cut; InputError where nothing is left."""
+        """Log the dropped documents and the spans that are cut; InputError where nothing is left."""
         advice = (
             f"Documents need {self._min_tokens()} tokens for {self.most_anchors} anchors of up to "
             f"{self.rule.max_span}; for a corpus of shorter ones set data.max_span=auto, or data.max_span smaller."
@@ -221,7 +221,7 @@ class TextDocuments(DocumentSpans, DocumentFiles):
 
 
 class PydocsDocuments(DocumentSpans):
-    """Of the installed Python packages."""
+    """Spans of the docstrings of the installed Python packages."""
 
     settings: ModuleData
 

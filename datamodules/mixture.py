@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class PartCounts(NamedTuple):
-    """Of each part, in batches or, where these hold rows of all parts, in rows."""
+    """Counts for each part, in batches or, where these hold rows of all parts, in rows."""
 
     shares: dict[str, float]
     there: dict[str, int]  # in a pass over the part
@@ -112,7 +112,7 @@ class Mixture(pl.LightningDataModule):
                 log.info("%s", self._described(drawn))
 
     def _rows(self, part: TextData) -> int:
-        """What a pass over a part draws for batches of all."""
+        """Return the rows that a pass over a part draws for batches of all parts."""
         if part.passes > 1:
             raise InputError("data.equalise_spans_to is for batches of one part each: set data.homogeneous=true.")
         rows = part.num_examples
@@ -156,7 +156,7 @@ class Mixture(pl.LightningDataModule):
 
     @property
     def num_examples(self) -> int:
-        """Of all parts."""
+        """The number of examples of all parts."""
         return sum(part.num_examples for part in self.parts.values())
 
     def mixed_batches(self, rank: int = 0, world: int = 1) -> MixedBatches:
@@ -182,7 +182,7 @@ class Mixture(pl.LightningDataModule):
                 yield from (batch._replace(part=name) for batch in part.samples())
 
     def texts(self) -> Iterator[str]:
-        """One of each part in turn: a vocabulary is made of the first texts, and should be of all parts."""
+        """Yield a text of each part in turn: a vocabulary is made of the first texts, and should be of all parts."""
         rows = itertools.zip_longest(*(self._texts_of(name) for name in self.parts))
         return (text for row in rows for text in row if text is not None)
 
@@ -209,7 +209,7 @@ class Mixture(pl.LightningDataModule):
         }
 
     def held_out(self) -> Sequence[Any]:
-        """Of all parts; tasks that are called alike are told apart by the names of the parts."""
+        """Return the tasks of all parts; those with the same name get the name of the part besides."""
         found = [(name, task) for name, part in self.parts.items() for task in part.held_out()]
         names = [task.name for _, task in found]
         return [
@@ -217,11 +217,11 @@ class Mixture(pl.LightningDataModule):
         ]
 
     def count_overlap(self, sentences: Sequence[str]) -> dict[str, int]:
-        """Of sentences that stand in any part."""
+        """Count the sentences that stand in any part."""
         return together([part.overlap(sentences) for part in self.parts.values()]).counts()
 
     def dev_batches(self, part: str, size: int, rank: int = 0, world: int = 1) -> Iterator[Any]:
-        """Of texts to write, the held-out ones of all parts; this rank's batches of them."""
+        """Yield this rank's batches of the held-out texts of all parts, for models that write."""
         parts: Sequence[Any] = list(self.parts.values())
         return itertools.islice(
             itertools.chain.from_iterable(one.dev_batches(part, size) for one in parts), rank, None, world

@@ -64,7 +64,7 @@ class PromptedRows:
             yield from records if self.prompts is None else self._written(records, self.prompts)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What names the content without reading it; JSON types only."""
+        """Return what identifies the content without reading it; JSON types only."""
         found: dict[str, Any] = {"records": self.records.fingerprint(), "share": self.share and list(self.share)}
         if self.joined and self.prompts:
             found["joined"] = [self.prompts.prompts.to_json(), self.source_length]
@@ -164,7 +164,9 @@ class NLIGeneration(StoredRows):
         return self.templates.batch(self.store, self.subset[examples // len(KINDS)], examples % len(KINDS))
 
     def cuts(self) -> list[Truncation]:
-        """Of sentences that were joined with their prompts before they were stored nobody has counted what was cut."""
+        """Return where texts are cut; unknown for sentences that were joined with their prompts before they were
+        stored.
+        """
         before = self.store.width - len(SENTENCES)  # columns of whole prompts
         read = [] if before else [("sentences", self.settings.source_length, self.settings.source_length, SENTENCES)]
         written = "texts to write", self.settings.target_length, self.templates.room, [before + 1, before + 2]
@@ -174,7 +176,7 @@ class NLIGeneration(StoredRows):
         ]
 
     def texts(self) -> Iterator[str]:
-        """Of the rows that are trained on; now and then with the prompts, whose words a vocabulary must have."""
+        """Yield the texts of the training rows, now and then with the prompts, whose words a vocabulary must have."""
         _, share = self._held_out_from()
         words = [piece for part in self.parsed[:3] for piece in part]
         for number, record in enumerate(self.records):

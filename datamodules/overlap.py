@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contracts import InputError
 from datamodules.store.token_store import TokenStore
 from datamodules.store.tokenisation import Reading
 
@@ -25,7 +24,7 @@ class Overlap(NamedTuple):
 
 
 def together(several: Sequence[Overlap]) -> Overlap:
-    """Of the same sentences with several data sets."""
+    """Unite the overlaps of the same sentences with several data sets."""
     return Overlap(*(set.union(*places) for places in zip(*several, strict=True)))
 
 
@@ -35,8 +34,6 @@ def find_overlap(store: TokenStore, reading: Reading, sentences: Sequence[str], 
     "Contains" means the same ids in a row, the sentence read as the texts are: a document with a space in front and in
     the case of the store, so that one glued to a quotation mark may be missed; in a row with and without a space.
     """
-    if min_tokens < 1:
-        raise InputError(f"min_tokens: wanted at least 1, got {min_tokens}")
     forms = [_split(*reading.encode(spelled)) for spelled in reading.spellings(sentences)]
     checked = [place for place, ids in enumerate(forms[0]) if len(ids) >= min_tokens]
     needles = [(place, form[place]) for form in forms for place in checked if len(form[place]) >= min_tokens]
@@ -68,7 +65,7 @@ def contained(store: TokenStore, needles: Sequence[np.ndarray], min_tokens: int)
 
 
 def _meetings(ids: np.ndarray, hashes: np.ndarray, window: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(index into the sorted hashes, positions in the text whose window has that hash), block by block."""
+    """Yield an index into the sorted hashes and the positions of the windows with that hash, block by block."""
     shift = np.uint64(64 - SIEVE_BITS)
     sieve = np.zeros(1 << SIEVE_BITS, dtype=bool)
     sieve[hashes >> shift] = True

@@ -17,9 +17,8 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
 
@@ -29,7 +28,6 @@ from cli.hydra_main import log_to_terminal
 from cli.key_docs import filled
 from cli.names import as_used
 from contracts import InputError, check_local_output
-from contracts.settings import nearest
 from datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from datamodules.sources.pydocs import PydocsSource
 from readers.archives import BadArchive, Members
@@ -46,7 +44,7 @@ OUTPUT_KIND = "corpora"  # of output
 
 
 class UnusableFile(ValueError):
-    """A file that is there, and not what it should be."""
+    """A file that has the wrong content."""
 
 
 class PrepareOptions(NamedTuple):
@@ -67,20 +65,14 @@ def read_words(arguments: Sequence[str]) -> PrepareOptions:
     if unknown := [key for key in given if key not in KEYS]:
         raise InputError(f"there is no key {unknown[0]!r}; there are {', '.join(KEYS)}.")
     for name in names:
-        if name == "mine":
-            raise InputError("mine is a command of its own: python -m datamodules.mine --help.")
         if name not in CORPORA:
-            near = nearest(name, CORPORA, cutoff=0.4)
-            hint = f" Did you mean {near}?" if near else ""
-            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.{hint}")
+            raise InputError(f"no corpus is named {name!r}; there are {', '.join(CORPORA)}.")
     if not names:
         raise InputError(f"wanted the name of a corpus, got none; there are {', '.join(CORPORA)}.")
     given = KEYS | given
     for key, choices in CHOICES.items():
         if given[key].lower() not in choices:
             raise InputError(f"{key}={given[key]}: wanted {' or '.join(choices)}.")
-    if not given["output"]:
-        raise InputError("output= is empty: wanted the folder for the corpora, for instance output=corpora.")
     check_local_output("output", given["output"])
     output = Path(given["output"]).expanduser()
     any_rows, quiet = given["rows"].lower() == "any", given["quiet"].lower() == "true"
@@ -96,7 +88,7 @@ def prepare(asked: PrepareOptions) -> int:
 
 
 def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) -> bool:
-    """Whether all of its files are there now; what is wrong is told."""
+    """Get all files of a corpus; log the failures, and return whether there were none."""
     folder, wrong = asked.output / name, list[str]()
     if not corpus.pieces:
         log.info("%s: %s", name, write_docstrings(folder, asked.output / FOLDER))
@@ -117,7 +109,7 @@ def get(name: str, corpus: Corpus, downloads: Downloads, asked: PrepareOptions) 
 
 
 def write_docstrings(folder: Path, cache: Path) -> str:
-    """Write the pairs of ``data=pydocs_pairs`` and the table of its task, and say what they are.
+    """Write the pairs of ``data=pydocs_pairs`` and the table of its task; return a description.
 
     Raises:
         InputError: no installed package has docstrings enough.
@@ -134,7 +126,7 @@ def write_docstrings(folder: Path, cache: Path) -> str:
 
 
 def made(piece: CorpusFile, folder: Path, downloads: Downloads, *, any_rows: bool) -> str:
-    """Get a piece, and say what it is.
+    """Get a piece, and return a description.
 
     Raises:
         NotGot: it cannot be had.
@@ -184,15 +176,11 @@ def _got(piece: CorpusFile, folder: Path, downloads: Downloads) -> Iterator[tupl
 
 def _addresses(path: Path) -> list[str]:
     try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise UnusableFile(f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it")
-    for address in found:
-        if not PurePosixPath(urlsplit(address).path).name.endswith(".parquet"):
-            raise UnusableFile(f"{path}: wanted addresses of Parquet files, got {address!r}; delete it")
-    return found
+        return [str(address) for address in json.loads(path.read_bytes())]
+    except (ValueError, TypeError):
+        raise UnusableFile(
+            f"{path}: wanted a JSON list of addresses, got {path.read_bytes()[:60]!r}; delete it"
+        ) from None
 
 
 def _rows(path: Path) -> int:

@@ -34,7 +34,7 @@ class RowsOfPairs:
 
 
 class PydocsPairs(TripletRows):
-    """Of the installed Python packages, without those whose pairs make the task of retrieval."""
+    """Pairs of the installed Python packages, without the pairs that make the retrieval task."""
 
     settings: DocstringPairData
     kind = QA

@@ -154,7 +154,7 @@ class PreparedPairs:
         return {**self.report, "rows": self.report["train"]}
 
     def announce(self) -> None:
-        """Whether the pairs were post-processed, and what each step dropped or added."""
+        """Log whether the pairs were post-processed, and how many pairs each step dropped or added."""
         found = self.report
         elsewhere = {name: rows for name, rows in found["source"]["other_splits"].items() if name != VALID}
         unused = left_out({**found["source"], "other_splits": elsewhere})

@@ -30,7 +30,7 @@ class Truncation(NamedTuple):
 
 
 class TextData(pl.LightningDataModule, ABC):
-    """A subclass says what is read and how it becomes ids, which rows are drawn from, and what is made of them.
+    """A subclass defines the rows that are read, how they become ids, which of them are drawn, and the batches.
 
     A module is made from its settings, whose class it declares as the type of ``settings``.
     """
@@ -51,7 +51,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def source(self) -> RowSource:
-        """What is tokenised."""
+        """Return the rows to tokenise."""
 
     @abstractmethod
     def reading(self, tokenizer: Any) -> Reading:
@@ -66,7 +66,7 @@ class TextData(pl.LightningDataModule, ABC):
         """(N,) numbers of examples -> what the class ``yields``."""
 
     def cuts(self) -> list[Truncation]:
-        """Where texts end, and what of them lies behind that; once it is set up."""
+        """Return where texts are cut, and the share that is lost; once it is set up."""
         return []
 
     @abstractmethod
@@ -102,7 +102,7 @@ class TextData(pl.LightningDataModule, ABC):
 
     @property
     def num_examples(self) -> int:
-        """Those that are drawn from."""
+        """The number of examples to draw from."""
         return len(self.subset)
 
     @property
@@ -137,7 +137,7 @@ class TextData(pl.LightningDataModule, ABC):
         yield self.batch(0, np.arange(min(2, self.num_examples)))
 
     def manifest(self) -> dict[str, Any]:
-        """The store's account of the source, and what of it is drawn from."""
+        """Return the store's account of the source, and the part of it that is drawn from."""
         found = {**self.store.account, "used": self.num_examples, "fraction": self.settings.fraction}
         return found | {"cuts": [cut._asdict() for cut in self.cuts()]}
 

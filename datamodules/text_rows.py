@@ -94,7 +94,7 @@ class TextRows(TextData):
         return of_columns(self.settings.prompts, self.kind, getattr(self.settings, "columns", None), width)
 
     def prompted(self, source: RowSource) -> RowSource:
-        """The same rows, their texts behind their prompts."""
+        """Return the same rows with the prompts before their texts."""
         prompts = self.prompts_of(source.width)
         return PromptedSource(source, prompts) if any(prompts) else source
 
@@ -180,7 +180,7 @@ class TripletRows(TextRows):
 
 
 class Triplets(TripletRows, StoredRows):
-    """Of files. A share of the rows can be kept from training and scored."""
+    """Triplets of files. A share of the rows can be kept from training and scored."""
 
     settings: TripletData
     kind = TRIPLETS

@@ -6,7 +6,6 @@ if __name__ == "__main__":
     heed_signals()  # before what takes a moment to import
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -108,7 +107,7 @@ def own_of(cfg: DictConfig) -> "list[Own]":
 
 
 def check_mteb(action: str, suites: Sequence[str]) -> None:
-    """It is alone, on one process, and keeps its own data."""
+    """Check that suite=mteb stands alone, in one process, and only scores."""
     if len(suites) > 1:
         others = ",".join(map(str, suites))
         raise InputError(f"suite=[{others}]: mteb stands alone. Say suite=mteb in a command of its own.")
@@ -122,7 +121,7 @@ def check_mteb(action: str, suites: Sequence[str]) -> None:
 
 
 def score_by_mteb(cfg: DictConfig) -> int:
-    """The same with the official library's tasks; one process, no intervals."""
+    """Score the mteb library's tasks, in one process and without intervals."""
     from encoders.loading.sentence_transformers_folder import named_prompts
     from evaluation.catalogue import Chosen
     from evaluation.mteb_suite import check_data, choose_tasks, run_tasks
@@ -135,12 +134,7 @@ def score_by_mteb(cfg: DictConfig) -> int:
     details = Path(cfg.output).with_suffix(".mteb") if cfg.output else None
     if details is not None:
         check_output(Path(cfg.output))
-        if details.exists() and not (details.is_dir() and os.access(details, os.W_OK)):
-            reason = "no permission" if details.is_dir() else "it is a file"
-            raise InputError(
-                f"output={cfg.output}: what mteb leaves goes to the folder {details} beside it, which cannot be "
-                f"written ({reason}). Name another file, or move that away."
-            )
+        check_output_folder("output", details)
     prompts = named_prompts(cfg.encoder) if cfg.prompt is None else None
     scores = run_tasks(encoder, tasks, prompts=prompts, results=details)
     found = Scores(scores, {}, {})

@@ -239,7 +239,7 @@ def _same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor
 
 
 def _as_tensors(items: ItemScores) -> dict[str, Any]:
-    """What a verdict wants of them, in types that a checkpoint may hold."""
+    """Return the items that a verdict needs, in types that a checkpoint may hold."""
     kept = {"replicates": items.replicates, "values": items.values}
     arrays = {kind: {name: torch.from_numpy(one) for name, one in of.items()} for kind, of in kept.items()}
     return {"digests": items.digests, **arrays}

@@ -3,22 +3,23 @@
 GenSE's checkpoints were selected by accuracy - 10 x perplexity, the accuracy in percent.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import Changes, HeldOutTexts, ItemScores, Writer
+from contracts import HeldOutTexts, Writer
+from evaluation.scorer import Scorer
 from evaluation.statistics import Estimate, Scores, mean, ratio_of_sums
 from evaluation.suite import items_of
 
 PERPLEXITY_WEIGHT = 10.0
 
 
-class GeneratorDev:
-    """The `Scorer` of a model that has no vectors, with one task."""
+class GeneratorDev(Scorer):
+    """The scorer of a model without vectors. Its one task is of texts held out from the training data already."""
 
     name = "generator-dev"
 
@@ -32,26 +33,13 @@ class GeneratorDev:
         return 1
 
     def score(self, module: Writer, *, intervals: bool, **_: Any) -> Scores:
-        """Of a `Writer`; the very same scores on every rank, all of which must call it."""
+        """Score a `Writer`. All ranks must call this, and get the very same scores."""
         found = estimates(module.held_out_texts(), self.name if intervals else None)
         scores = dict(zip(self.score_names(), found, strict=True))
         return Scores.of(scores, items=items_of([], {}, scores) if intervals else None)
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/{metric}" for metric in ("accuracy", "perplexity", "selection")]
-
-    def sentences(self) -> dict[str, list[str]]:
-        """Its texts are held out from the training data already."""
-        return {}
-
-    def baselines(self) -> dict[str, float]:
-        return {}
-
-    def with_baselines(self, items: ItemScores) -> ItemScores:
-        return items
-
-    def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        return {}
 
 
 def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate, Estimate]:
@@ -68,7 +56,7 @@ def estimates(found: HeldOutTexts, key: str | None) -> tuple[Estimate, Estimate,
 
 
 def _combined(function: Callable[..., Tensor], *parts: Estimate) -> Estimate:
-    """Of values, and of their replicates, which are of independent resamples."""
+    """Apply the function to the values and to their replicates, which are independent resamples."""
     values = [torch.tensor(one.value, dtype=torch.float64) for one in parts]
     replicates = [one.replicates_R for one in parts if one.replicates_R is not None]
     return Estimate(float(function(*values)), function(*replicates) if len(replicates) == len(parts) else None)

@@ -65,7 +65,7 @@ def _downstream(split: str, title: str) -> Paper:
 
 
 def _accuracies(name: str, headers: Sequence[str], tasks: Sequence[str], title: str) -> tuple[Paper, Paper]:
-    """Of the test and, not shown, of the development sets."""
+    """Return the table of the test sets and, for its average alone, that of the development sets."""
     score = "{protocol}/accuracy"
     return (
         Paper(_headed(headers, tasks, f"/{score}"), f"{name}/{score}", title),
@@ -128,7 +128,7 @@ class Averaged(NamedTuple):
 
 
 def averages(found: Mapping[str, Estimate]) -> Iterator[Averaged]:
-    """Every average whose scores are there; one with {n} in its name also where at least half of them are."""
+    """Yield every average whose scores are known; one with {n} in its name needs at least half of them."""
     for paper in AVERAGES:
         for protocol, ending in _rows(paper, found):
             groups = [[_named(one, protocol, ending) for one in member] for member in paper.averaged()]
@@ -162,7 +162,7 @@ def tables(scores: Mapping[str, float]) -> Iterator[Table]:
 
 
 def turned(table: Table) -> Table:
-    """Its columns as rows where there are more than a terminal has room for."""
+    """Return the table with columns as rows, where a terminal has no room for so many columns."""
     if len(table.columns) <= MOST_COLUMNS:
         return table
     headings, *rows = zip([column.heading for column in table.columns], *table.rows, strict=True)
@@ -180,14 +180,14 @@ def all_scores(results: Results, heading: str, title: str) -> Table:
 
 
 def terminal(results: Results) -> Iterator[Table | str]:
-    """What the command prints: the papers' tables, all scores, what an average holds, what was left out."""
+    """Yield the parts that the command prints: the papers' tables, all scores, members of averages, tasks left out."""
     yield from map(turned, tables(results["scores"]))
     yield all_scores(results, "", "All scores, with 95 % intervals")
     yield from _remarks(results)
 
 
 def markdown(results: Results) -> str:
-    """The same as a page; the encoder and how it was scored on top."""
+    """Return the same as Markdown, below the encoder and how it was scored."""
     encoder = results["recipe"].get("encoder_description", {})
     about = ", ".join(f"{name}: {value}" for name, value in encoder.items())
     shown = [*tables(results["scores"]), all_scores(results, "score", "All scores")]
@@ -197,7 +197,7 @@ def markdown(results: Results) -> str:
 
 
 def _shown(name: str, value: float) -> str:
-    """Two decimals of 0..100; four of what is in units of its own."""
+    """Format a score of 0..100 with two decimals, one in units of its own with four."""
     return f"{value:.4f}" if "/geometry/" in name or name.endswith("/mse") else f"{value:.2f}"
 
 

@@ -19,7 +19,9 @@ class Named(Protocol):
 
 
 class Scorer(Protocol):
-    """Iterating over it gives its tasks; all that a run asks of what scores its model."""
+    """Iterating over it gives its tasks; all that a run asks of what scores its model. A class that has no texts to
+    look for, no baselines and no changes to tell inherits from it.
+    """
 
     not_as_published: dict[str, str]  # table with other rows than the published one -> how many
 
@@ -47,19 +49,19 @@ class Scorer(Protocol):
 
     def sentences(self) -> dict[str, list[str]]:
         """Task -> its distinct texts, to look for in the training text."""
-        ...
+        return {}
 
     def baselines(self) -> dict[str, float]:
         """Scores that need no model."""
-        ...
+        return {}
 
     def with_baselines(self, items: ItemScores) -> ItemScores:
         """The items with those of the baselines."""
-        ...
+        return items
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """What training has changed in the tasks of which ``Scores.found`` says what was found first."""
-        ...
+        """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""
+        return {}
 
 
 class InTraining(NamedTuple):

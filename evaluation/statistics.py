@@ -172,7 +172,7 @@ def best_f1(predicted_N: Tensor, gold_N: Tensor, key: str | None = None) -> Esti
 
 
 class _Above:
-    """Of each of K distinct values, the items at or above it: how many, and how many of them have ``gold`` 1."""
+    """The number of items at or above each of K distinct values, and the number of those with ``gold`` 1."""
 
     def __init__(self, predicted_N: Tensor, gold_N: Tensor) -> None:
         self.order_N = torch.argsort(predicted_N, descending=True, stable=True)
@@ -207,7 +207,7 @@ def _entropies(group_N: Tensor, w_NR: Tensor) -> Tensor:
 
 
 def _estimate(value: float, key: str | None, items: int, of: Callable[[Tensor], Tensor]) -> Estimate:
-    """The value, and where there is a key the statistic ``of`` each resample's weights, which takes many at a time."""
+    """Return the value with, where there is a key, the statistic ``of`` the weights of many resamples at a time."""
     return Estimate(value, torch.cat([of(w_NR) for w_NR in _weights(key, items)]) if key else None)
 
 
@@ -216,7 +216,7 @@ def _no_correlation(key: str | None) -> Estimate:
 
 
 def mean_of_queries(values_N: Tensor, key: str | None = None) -> Estimate:
-    """`mean`, with what each query scores beside the replicates."""
+    """Return the `mean` with the score of each query beside the replicates."""
     return mean(values_N, key)._replace(values_N=100 * values_N.double().cpu() if key else None)
 
 

@@ -96,7 +96,7 @@ class Suite:
         return self.run(InTraining(module.encoder, autocast, progress), intervals=intervals, store=store)
 
     def score_names(self) -> list[str]:
-        """What ``run`` will compute, known without vectors."""
+        """Return the names of the scores that ``run`` computes."""
         names = [name for task in self.tasks for name in task.score_names()]
         names += [one.name for one in averages(dict.fromkeys(names, Estimate(0.0)))]
         return [at_size(name, size) for size in self.sizes for name in names]
@@ -116,7 +116,7 @@ class Suite:
         return {name: estimate for task in tasks for name, estimate in task.tfidf().items()}
 
     def changes(self, before: Mapping[str, list[int]], after: Mapping[str, list[int]]) -> dict[str, Changes]:
-        """What training has changed in the retrieval tasks, from what was found first (``Scores.found``)."""
+        """Compare, of retrieval tasks, the first document of each query before and after (``Scores.found``)."""
         tasks = [task for task in self.tasks if isinstance(task, Retrieval) and task.name in before]
         return {task.name: task.changes(before[task.name], after[task.name]) for task in tasks}
 
@@ -188,7 +188,7 @@ def _score_dealt(
 
 
 def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: Mapping[str, Estimate]) -> ItemScores:
-    """What single test items came to: comparisons of encoders are made of it, item by item."""
+    """Return the scores of single test items, by which encoders are compared."""
     pairs = {task.name: task.pairs for task in tasks if isinstance(task, Similarity)}
     replicates, values = _of_items(scores)
     retrieval = {task.name: task.texts_to_match for task in tasks if isinstance(task, Retrieval)}
@@ -196,13 +196,13 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
     for task in tasks:
         if task.name not in pairs.keys() | retrieval.keys():
             names = {name.split("/")[0] for name in task.score_names() if name in values}
-            several |= dict.fromkeys(names, _digest_of_texts(task)) if names else {}
+            several |= dict.fromkeys(names, _digest(_texts_of(task))) if names else {}
     return ItemScores(
         cosines={name: values_N.numpy() for name, values_N in similarities.items()},
         gold={name: np.asarray(task.gold, np.float64) for name, task in pairs.items()},
         subsets={name: np.array(task.subsets) for name, task in pairs.items()},
-        digests={name: _digest(task) for name, task in pairs.items()}
-        | {name: _digest_of_retrieval(task) for name, task in retrieval.items()}
+        digests={name: _digest(_parts_of_pairs(task)) for name, task in pairs.items()}
+        | {name: _digest(_parts_of_retrieval(task)) for name, task in retrieval.items()}
         | several,
         replicates=replicates,
         values=values,
@@ -210,33 +210,35 @@ def items_of(tasks: Sequence[Task], similarities: Mapping[str, Tensor], scores: 
 
 
 def _of_items(scores: Mapping[str, Estimate]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Replicates, and what each query came to, of the scores that have them."""
+    """Return the replicates and the values of single queries, of the scores that have them."""
     return (
         {name: one.replicates_R.float().numpy() for name, one in scores.items() if one.replicates_R is not None},
         {name: one.values_N.numpy() for name, one in scores.items() if one.values_N is not None},
     )
 
 
-def _digest_of_retrieval(task: RetrievalTask) -> str:
-    """Sixteen hex digits of the queries, the documents, and which belong to which."""
-    found = hashlib.sha256()
-    relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
-    for part in (*task.queries, "", *task.documents, "", repr(relevant)):
-        found.update(f"{part}\0".encode("utf-8", "surrogatepass"))
-    return found.hexdigest()[:16]
-
-
-def _digest_of_texts(task: Task) -> str:
-    """Sixteen hex digits of all texts, side by side."""
-    found = hashlib.sha256()
+def _texts_of(task: Task) -> Iterator[str]:
+    """Yield all texts of a task, with an empty one behind each side."""
     for texts in task.texts():
-        found.update("\0".join([*texts, "\0"]).encode("utf-8", "surrogatepass"))
-    return found.hexdigest()[:16]
+        yield from texts
+        yield ""
 
 
-def _digest(task: PairTask) -> str:
-    """Sixteen hex digits of the pairs, their order and their ratings."""
-    found = hashlib.sha256()
+def _parts_of_pairs(task: PairTask) -> Iterator[str]:
+    """The pairs in their order, with their ratings."""
     for left, right, gold in zip(task.left, task.right, task.gold, strict=True):
-        found.update(f"{left}\0{right}\0{float(gold)!r}\0".encode())
+        yield from (left, right, repr(float(gold)))
+
+
+def _parts_of_retrieval(task: RetrievalTask) -> Iterator[str]:
+    """The queries, the documents, and which belong to which."""
+    relevant = None if task.relevant is None else [sorted(one.items()) for one in task.relevant]
+    yield from (*task.queries, "", *task.documents, "", repr(relevant))
+
+
+def _digest(parts: Iterable[str]) -> str:
+    """Sixteen hex digits by which texts are told from others."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(f"{part}\0".encode("utf-8", "surrogatepass"))
     return found.hexdigest()[:16]

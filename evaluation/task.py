@@ -41,7 +41,7 @@ class Task(Protocol):
 
 
 class Options(NamedTuple):
-    """What the published protocols leave open, or differ in."""
+    """Choices that the published protocols leave open, or differ in."""
 
     protocol: str  # of SentEval's classifiers: default, fast or sklearn
     nhid: int  # their hidden units; 0: linear

@@ -4,29 +4,24 @@ Shape letters: U distinct texts, N texts, B rows that one rank sends at a time, 
 """
 
 import hashlib
-import itertools
 import logging
-import zlib
+import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from contracts import Embedder, InputError
-from storage.atomic import whole_file
 
 log = logging.getLogger(__name__)
 
 ROWS_PER_MESSAGE = 8192  # bounds what a gather holds on the device: world x 8192 x width
 KEY_BYTES = 16  # of a text in a store
 WITH_PROMPT = "\0prompt\0"  # before a text that has its prompt, in a pool
-SUM = "crc32"  # in the metadata of a file of a store: over its keys and vectors
 # Cosines of float64 rows are rounded to this many digits: equal texts must tie, whatever the order of summation.
 DIGITS = 12
 
@@ -58,7 +53,7 @@ class Pool(NamedTuple):
 
 
 def _behind_prompt(texts: Sequence[str]) -> Sequence[str]:
-    """What stands for each text in a pool."""
+    """Return the key of each text in a pool."""
     if not isinstance(texts, Prompted) or texts.prompt is None:
         return texts
     return [f"{WITH_PROMPT}{texts.prompt}{text}" for text in texts]
@@ -79,68 +74,35 @@ def unit_rows(vectors_ND: Tensor, name: str = "", what: str = "vectors are not f
 
 
 class VectorStore:
-    """A folder per encoder of numbered files, each with the keys and the vectors of texts that were new at the time.
-
-    Only the keys stay in memory. One process writes; a file appears whole or not at all. One that is not what was
-    written counts for nothing, and is replaced.
-    """
+    """A database for each encoder with the vectors of texts, by the hash of each text."""
 
     def __init__(self, folder: str | Path, fingerprint: str) -> None:
-        self.folder = Path(folder) / fingerprint[:32]
-        self.place_of: dict[bytes, tuple[Path, int]] = {}
-        self.damaged = set[Path]()
+        path = Path(folder) / f"{fingerprint[:32]}.sqlite"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"cache_dir={folder}: cannot be written ({error.strerror}); name another folder."
-            ) from None
-        for path in sorted(self.folder.glob("*.safetensors")):
-            self._know(path)
-
-    def __len__(self) -> int:
-        return len(self.place_of)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.base = sqlite3.connect(path)
+            self.base.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB)")
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(f"cache_dir={folder}: cannot be used ({error}); name another folder.") from None
 
     def knows(self, texts: Sequence[str]) -> list[bool]:
-        return [_key(text) in self.place_of for text in texts]
+        found = (self.base.execute("SELECT 1 FROM vectors WHERE key = ?", (_key(text),)) for text in texts)
+        return [one.fetchone() is not None for one in found]
 
     def read(self, texts: Sequence[str]) -> Tensor:
         """(N, D) float32 of texts that are all known."""
-        places = [self.place_of[_key(text)] for text in texts]
-        rows_of: dict[Path, list[int]] = {}
-        for index, (path, _) in enumerate(places):
-            rows_of.setdefault(path, []).append(index)
-        found = torch.empty(0, 0)
-        for path, indices in rows_of.items():
-            with safe_open(path, "pt") as file:
-                vectors = file.get_tensor("vectors")
-            found = found if len(found) else torch.empty(len(places), vectors.shape[1])
-            found[torch.tensor(indices)] = vectors[torch.tensor([places[index][1] for index in indices])]
-        return found
+        return torch.stack([self._vector(text) for text in texts])
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
-        names = (self.folder / f"{number:05d}.safetensors" for number in itertools.count())
-        path = next(path for path in names if path in self.damaged or not path.exists())
-        keys = torch.frombuffer(bytearray(b"".join(_key(text) for text in texts)), dtype=torch.uint8)
-        entries = {"keys": keys.view(len(texts), KEY_BYTES), "vectors": vectors_ND.contiguous()}
-        with whole_file(path) as part:
-            save_file(entries, part, metadata={SUM: _sum(entries)})
-        self.damaged.discard(path)
-        self._know(path)
+        rows = zip(texts, vectors_ND.numpy(), strict=True)
+        with self.base:  # a transaction
+            self.base.executemany(
+                "INSERT INTO vectors VALUES (?, ?)", ((_key(text), row.tobytes()) for text, row in rows)
+            )
 
-    def _know(self, path: Path) -> None:
-        try:
-            with safe_open(path, "pt") as file:
-                entries = {name: file.get_tensor(name) for name in ("keys", "vectors")}
-                written = (file.metadata() or {}).get(SUM)
-            if written != _sum(entries):
-                raise ValueError("it has changed since it was written")
-        except (SafetensorError, OSError, ValueError) as error:
-            log.warning("%s is damaged (%s). Its vectors are computed again.", path, error)
-            self.damaged.add(path)
-            return
-        for row, key in enumerate(entries["keys"].numpy()):
-            self.place_of[key.tobytes()] = (path, row)
+    def _vector(self, text: str) -> Tensor:
+        ((vector,),) = self.base.execute("SELECT vector FROM vectors WHERE key = ?", (_key(text),))
+        return torch.frombuffer(bytearray(vector), dtype=torch.float32)
 
 
 class LastVectors:
@@ -161,13 +123,6 @@ class LastVectors:
 
     def add(self, texts: Sequence[str], vectors_ND: Tensor) -> None:
         self.pools.append((list(texts), vectors_ND))
-
-
-def _sum(entries: dict[str, Tensor]) -> str:
-    found = 0
-    for entry in entries.values():
-        found = zlib.crc32(entry.numpy().data, zlib.crc32(str(tuple(entry.shape)).encode(), found))
-    return str(found)
 
 
 def embed_pool(

@@ -51,7 +51,7 @@ def choose_headline(
     monitor: str | None = None,
     monitor_is_less: bool = False,
 ) -> Headline | None:
-    """What is monitored; else nDCG@10 of the retrieval tasks, else Spearman's correlation, else what there is.
+    """Choose the monitored score; else nDCG@10 of the retrieval tasks, else Spearman's correlation, else any score.
 
     Of tasks for development, whose best step is the one that was kept, and of prefixes of vectors, only where there are
     no others. None: nothing was scored both before and after, or only measures that have no better or worse.
@@ -78,7 +78,7 @@ def choose_headline(
 
 
 def _is_plain(score: str) -> bool:
-    """Of a test, and of whole vectors."""
+    """Whether a score is of a test set and of whole vectors."""
     task = score.split("/")[0]
     return "-dev" not in task and not OF_PREFIXES.search(task)
 
@@ -200,7 +200,7 @@ def _paired(
 
 
 def _count(headline: Headline, items: ItemScores) -> tuple[int | None, str]:
-    """How many queries, or pairs of texts, the scores are of."""
+    """Return the number of queries, or of pairs of texts, behind the scores."""
     if all(name in items.values for name in headline.scores):
         return sum(len(items.values[name]) for name in headline.scores), "queries"
     tasks = [name.split("/")[0] for name in headline.scores]

@@ -113,7 +113,7 @@ def write(cfg: DictConfig, source: "Source", output: Path) -> None:
 
 
 def card(source: "Source", use: str | None = None, library: str = "sentence-transformers") -> str:
-    """Of the run where it is one; else what lay beside the encoder, as far as it is about this format."""
+    """Return the card of a run; else the README beside the encoder where it fits the format, or a card made anew."""
     from export.model_card import card_of_folder, model_card
     from storage.results import read_results
 

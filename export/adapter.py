@@ -53,7 +53,7 @@ class Adapter(NamedTuple):
 
 
 def read_adapter(run: str, encoder: SentenceEncoder) -> Adapter:
-    """That of a run's best checkpoint, or of a checkpoint.
+    """Read the adapter of a run's best checkpoint, or of a checkpoint.
 
     Raises:
         InputError: there is no checkpoint, all weights were trained, or the encoder needs a config of its own, which

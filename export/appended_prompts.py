@@ -7,15 +7,12 @@ classifier's head is zeros, and nothing uses it.
 """
 
 import copy
-import logging
 from typing import Any
 
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from encoders.loading.sentence_transformers_folder import DECODER_STATES, DECODER_TASK
-
-log = logging.getLogger(__name__)
 
 
 def transformer_options(*, decodes: bool) -> dict[str, Any]:
@@ -26,16 +23,6 @@ def transformer_options(*, decodes: bool) -> dict[str, Any]:
         "modality_config": {"text": text, "message": {**text, "format": "flat"}},
         "module_output_name": "token_embeddings",
     }
-
-
-def warn_of_digits(tokenizer: Any) -> None:
-    """The library finds the template's end by rendering "0" and "1 2 3 4", which must not end alike."""
-    one, other = (tokenizer(text, add_special_tokens=False)["input_ids"][-1:] for text in ("0", "1 2 3 4"))
-    if one == other:
-        log.warning(
-            "This tokenizer does not tell digits apart, so sentence-transformers takes some of the end of a text that "
-            "is too long for its prompt's: the vectors of such texts will differ from ours."
-        )
 
 
 def as_classifier(transformer: PreTrainedModel) -> PreTrainedModel:

@@ -61,7 +61,7 @@ def hub_sets(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def is_hub_id(name: str) -> bool:
-    """``tiny`` means random weights; what exists as a folder was read from there."""
+    """Whether a name is an id of the hub: ``tiny`` means random weights, and an existing folder comes first."""
     return name != "tiny" and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
 
 

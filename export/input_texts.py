@@ -20,7 +20,7 @@ class Texts(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells these files from others."""
+        """A description that tells these files from others."""
         stats = [(path.name, path.stat()) for path in self.files]
         return "; ".join(f"{name}, {stat.st_size} bytes of {stat.st_mtime_ns}" for name, stat in stats)
 

@@ -108,7 +108,7 @@ def model_card(results: Results, *, use: str | None = None, library: str = "sent
 def card_of_folder(
     name: str, description: Mapping[str, str], *, use: str | None = None, library: str = "sentence-transformers"
 ) -> str:
-    """Of an encoder whose training is not known here."""
+    """Return the card of an encoder whose training is unknown."""
     known = [(key, value) for key, value in description.items() if key not in ("kind", "backbone") and value]
     sections = [
         front_matter(library, base_model=name),
@@ -122,7 +122,7 @@ def card_of_folder(
 
 
 def _vectors(vectors: Vectors | None) -> Iterator[str]:
-    """How long they are, and what an index may compare them by."""
+    """Yield the length of the vectors, and the measure by which an index may compare them."""
     if vectors is None:
         return
     told = f"A vector has {vectors['width']} numbers, of the pooling {code(vectors['pooling'])}"
@@ -136,7 +136,7 @@ def _vectors(vectors: Vectors | None) -> Iterator[str]:
 
 
 def _prefixes(recipe: Mapping[str, Any], vectors: Vectors | None) -> Iterator[str]:
-    """Of vectors that were trained to be cut."""
+    """Yield the paragraph about vectors that were trained to be cut."""
     if sizes := (recipe.get("model") or {}).get("matryoshka"):
         yield (
             f"The first {' or '.join(map(str, sizes))} numbers of a vector may be used alone: the loss was summed over "
@@ -146,7 +146,7 @@ def _prefixes(recipe: Mapping[str, Any], vectors: Vectors | None) -> Iterator[st
 
 
 def _prompts(learnt: Mapping[str, str]) -> Iterator[str]:
-    """Of texts that were trained behind prompts."""
+    """Yield the paragraph about prompts before the training texts."""
     if learnt:
         called = " and ".join(f"`encode_{name}`" for name in learnt)
         yield (
@@ -213,7 +213,7 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _folded(summary: str, content: str) -> str:
-    """Markdown that a page shows once somebody asks for it."""
+    """Return Markdown that a page shows after a click."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
@@ -258,7 +258,7 @@ def _limits(results: Results) -> str:
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested keys joined by dots; a long list becomes its length, a path its last part, or what it is in a package."""
+    """Yield nested keys joined by dots; a long list becomes its length, a path its last part or place in a package."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:

@@ -51,10 +51,9 @@ def export_onnx(folder: Path, encoder: SentenceEncoder, *, int8: bool = True, ca
     float32; B and T are free.
 
     Raises:
-        InputError: the extra is missing, or the tokenizer is none that runs without transformers.
+        InputError: the tokenizer is none that runs without transformers.
         RuntimeError: onnxruntime does not give the vectors of the encoder.
     """
-    check_onnx()
     if getattr(encoder.tokenizer, "backend_tokenizer", None) is None:
         raise InputError("format=onnx: this tokenizer has no tokenizer.json, which is needed outside of transformers.")
     with export_folder(Path(folder)) as unfinished:
@@ -95,7 +94,7 @@ print(vectors @ vectors.T)
 
 
 def _ids_in_python(encoder: SentenceEncoder) -> tuple[str, str]:
-    """Lines that make ``ids`` and ``mask``, and what the tokenizer does by itself."""
+    """Return the lines that make ``ids`` and ``mask``, and a comment about the tokenizer."""
     text = f"{encoder.prompt!r} + text" if encoder.prompt else "text"
     appended = encoder.appended
     if appended is None:

@@ -16,7 +16,7 @@ HUB = "https://huggingface.co"
 
 
 def check_push(name: str) -> None:
-    """What can be known before anything is written.
+    """Check all that can be checked before anything is written.
 
     Raises:
         InputError: it is no ORG/NAME, the hub is switched off, or there is no token.
@@ -33,7 +33,7 @@ def check_push(name: str) -> None:
 
 
 def push(folder: Path, name: str, *, private: bool) -> str:
-    """Make the repository where there is none, and commit the files of ``folder``; the address of the commit.
+    """Make the repository if needed, and commit the files of ``folder``; return the address of the commit.
 
     An existing repository stays as visible as it is.
 

@@ -97,15 +97,9 @@ def search(
     these are ordered anew.
 
     Raises:
-        InputError: the two are not of the same vectors, ranges are missing, or nothing is asked for.
+        InputError: the two are not of the same vectors, or ranges are missing.
     """
     queries_QD = np.asarray(queries_QD, dtype=np.float32)
-    if queries_QD.ndim != 2 or not len(queries_QD):
-        raise InputError(
-            f"queries: wanted rows of vectors, got the shape {queries_QD.shape}; of one it is query[None]."
-        )
-    if k < 1 or rescore_multiplier < 1:
-        raise InputError(f"k={k} rescore_multiplier={rescore_multiplier}: wanted 1 or more of each.")
     if rescored_by is not None and rescored_by.shape != (len(corpus_NW), queries_QD.shape[1]):
         raise InputError(
             f"rescored_by has the shape {rescored_by.shape}; wanted {(len(corpus_NW), queries_QD.shape[1])}: a float "

@@ -25,7 +25,7 @@ from encoders.lora import merged
 from encoders.pooling import LAST_LAYER, POOLERS, Pooler, cls, last, maximum, mean, weighted_mean
 from encoders.sentence_encoder import SentenceEncoder
 from export.adapter import Adapter
-from export.appended_prompts import as_classifier, transformer_options, warn_of_digits
+from export.appended_prompts import as_classifier, transformer_options
 from export.folder import export_folder
 
 PARTS = ("tokenizer", "pooling", "max_length", "head", "normalize", "prompt_suffix", "truncate")  # of an encoder
@@ -94,7 +94,6 @@ def export_encoder(
     appended = None
     if prompt_suffix or decodes:
         appended = AppendedPrompt(tokenizer, prompt_suffix, max_length, escape_end=decodes)
-        warn_of_digits(tokenizer)
     top_level = _top_level(prompts or {}, similarity, transformer.config)
     if truncate is not None and not normalize:
         top_level["truncate_dim"] = truncate

@@ -50,7 +50,7 @@ def open_source(name: str, *, prompt: str | None, **settings: Any) -> Source:
 
 
 def _prompts(found: Mapping) -> dict[str, str]:
-    """What is the default is called so, whatever its name was."""
+    """Return the prompts, the default one under the name ``default``."""
     prompts = dict(found.get("prompts") or {})
     chosen = found.get("default_prompt_name")
     return {"default": prompts[chosen], **prompts} if chosen in prompts else prompts

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reports.figure import COLOURS, Control, Figure, coloured, faded
+from reports.figure import COLOURS, Control, Figure, coloured, faded, quantity, tooltip
 
 STEP = "optimizer step"
 POINTS = 200  # of a curve on a page, at most; beyond, means of neighbours
@@ -16,7 +16,7 @@ Line = tuple[Sequence[float], Sequence[float]]  # steps, and values at them
 
 
 class Curves(NamedTuple):
-    """Of one run. ``others`` are measures of what was spent, by the step: tokens, seconds."""
+    """The curves of a run. ``others`` are measures of what was spent, by the step: tokens, seconds."""
 
     name: str  # what its colour stands for; runs of one name make a band
     run: str
@@ -25,12 +25,12 @@ class Curves(NamedTuple):
 
 
 def script() -> str:
-    """What a page with such a figure has besides: it takes its lines from ``data_of``, as ``report.data.curves``."""
+    """Return the script of a page with such a figure; its lines are those of ``data_of`` in ``report.data.curves``."""
     return Path(__file__).with_name("curves.js").read_text(encoding="utf-8")
 
 
 def lines_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Line]:
-    """Of the rows of a ``metrics.csv``."""
+    """Return the lines of the rows of a ``metrics.csv``."""
     names = dict.fromkeys(name for row in rows for name in row if not name.startswith(LEFT_OUT))
     found = {name: [row for row in rows if name in row and np.isfinite(row[name])] for name in names}
     return {name: ([row["step"] for row in held], [row[name] for row in held]) for name, held in found.items() if held}
@@ -48,7 +48,7 @@ def completed(lines: Mapping[str, Line], step: float, scores: Mapping[str, float
 
 
 def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
-    """What the page's script draws: every line, thinned; steps that many lines have stand there once."""
+    """Return the data of the page's script: every line, thinned; steps that several lines share are written once."""
     most = max(30, min(POINTS, 6000 // max(1, len(runs))))
     written = list[dict[str, Any]]()
     for run in runs:
@@ -65,7 +65,7 @@ def data_of(runs: Sequence[Curves]) -> dict[str, Any]:
 
 
 def figure(runs: Sequence[Curves], metric: str, key: Sequence[str], name: str, title: str, caption: str) -> Figure:
-    """All lines, to choose from; ``metric`` is shown first. ``key``: the names of the page's."""
+    """Return a figure of all lines to choose from, ``metric`` first. ``key``: the names in the key of the page."""
     over, metrics = _over(runs), sorted({one for run in runs for one in run.lines} - {metric})
     controls = [
         Control("metric", "Show", [metric, *metrics]),
@@ -79,7 +79,7 @@ def figure(runs: Sequence[Curves], metric: str, key: Sequence[str], name: str, t
 
 
 def picture(runs: Sequence[Curves], metric: str, key: Sequence[str], name: str, caption: str) -> Figure:
-    """One metric over each of what was spent; for papers, and not on a page."""
+    """Return a picture of a metric over steps, tokens and seconds, for papers and not for a page."""
     panels = [_panel(_points(runs, metric, one), key, f"{metric} over {one}", hover=False) for one in _over(runs)]
     return Figure(name, metric, caption, [], on_paper=panels, width=300)
 
@@ -89,33 +89,22 @@ def _over(runs: Sequence[Curves]) -> list[str]:
 
 
 def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hover: bool) -> dict[str, Any]:
-    x: dict[str, Any] = {"field": "x", "type": "quantitative", "title": None, "axis": {"tickCount": 6, "grid": False}}
-    y: dict[str, Any] = {"field": "y", "type": "quantitative", "title": None, "scale": {"zero": False}}
+    x = quantity("x", title=None, axis={"tickCount": 6, "grid": False})
+    y = quantity("y", title=None, scale={"zero": False})
+    summaries = (("mean", "x", "x"), ("mean", "y", "y"), ("min", "y", "low"), ("max", "y", "high"))
     together = {
-        "aggregate": [
-            {"op": op, "field": field, "as": into}
-            for op, field, into in (("mean", "x", "x"), ("mean", "y", "y"), ("min", "y", "low"), ("max", "y", "high"))
-        ],
+        "aggregate": [dict(zip(("op", "field", "as"), one, strict=True)) for one in summaries],
         "groupby": ["arm", "step"],
     }
     colour = coloured(key)
-    tooltip = [
-        {"field": "arm", "title": "arm"},
-        {"field": "step", "title": STEP, "format": ",.0f"},
-        {"field": "y", "title": "mean", "format": ".4~r"},
-        {"field": "low", "title": "lowest run", "format": ".4~r"},
-        {"field": "high", "title": "highest run", "format": ".4~r"},
-    ]
-    nearest = {
-        "name": "nearest",
-        "select": {
-            "type": "point",
-            "fields": ["arm", "step"],
-            "nearest": True,
-            "on": "pointerover",
-            "clear": "pointerout",
-        },
-    }
+    said = tooltip(
+        ("arm", "arm"),
+        ("step", STEP, ",.0f"),
+        ("y", "mean", ".4~r"),
+        ("low", "lowest run", ".4~r"),
+        ("high", "highest run", ".4~r"),
+    )
+    select = {"type": "point", "fields": ["arm", "step"], "nearest": True, "on": "pointerover", "clear": "pointerout"}
     shown = {"condition": {"param": "nearest", "empty": False, "value": 1}, "value": 0}
     layers: list[dict[str, Any]] = [
         {
@@ -143,9 +132,9 @@ def _panel(points: list[dict[str, Any]], key: Sequence[str], title: Any, *, hove
         layers.append(
             {
                 "transform": [together],
-                "params": [nearest],
+                "params": [{"name": "nearest", "select": select}],
                 "mark": {"type": "point", "filled": True, "size": 90},
-                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip, "opacity": shown},
+                "encoding": {"x": x, "y": y, "color": colour, "tooltip": said, "opacity": shown},
             }
         )
     return {

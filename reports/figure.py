@@ -44,7 +44,7 @@ class NotDrawn(NotWritten):
 
 
 class Control(NamedTuple):
-    """What a page lets choose: a variable of the figure's panels, one of ``options`` or a number up to ``most``."""
+    """A choice on a page: a variable of the figure's panels, one of ``options`` or a number up to ``most``."""
 
     signal: str
     label: str
@@ -83,7 +83,7 @@ class Drawn(NamedTuple):
 
 
 def draw(figures: Sequence[Figure], *, pictures: bool = True, pdf: bool = False) -> dict[str, Drawn]:
-    """Every figure by its name; without ``pictures`` only what a page needs, with ``pdf`` also for a paper.
+    """Draw every figure; without ``pictures`` only for a page, with ``pdf`` also for a paper. Return them by name.
 
     Raises:
         NotDrawn: of none there is a picture then.
@@ -111,14 +111,24 @@ def library() -> str:
 
 
 def coloured(names: Sequence[str], field: str = "arm") -> dict[str, Any]:
-    """Encoding of what is told apart by colour, by the place of its name in the page's key."""
+    """Encoding by colour, by the place of the name in the page's key."""
     return {"field": field, "type": "nominal", "scale": {"domain": list(names)}, "legend": KEY}
 
 
 def shaped(names: Sequence[str], field: str = "arm") -> dict[str, Any]:
-    """The same by shape, as nothing is told by colour alone: the ninth name has another than the first."""
+    """Encoding by shape besides, as nothing is told by colour alone; the ninth name has a shape of its own."""
     shapes = [shape_of(place) for place in range(len(names))]
     return {"field": field, "type": "nominal", "scale": {"domain": list(names), "range": shapes}, "legend": KEY}
+
+
+def quantity(field: str, **more: Any) -> dict[str, Any]:
+    """Encoding of a number; ``more`` are properties of Vega-Lite, such as ``title``, ``axis`` and ``scale``."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def tooltip(*shown: tuple[str, ...]) -> list[dict[str, str]]:
+    """Encoding of the text of a hover: for each field its name, its title and, for a number, its format."""
+    return [dict(zip(("field", "title", "format"), one, strict=False)) for one in shown]
 
 
 def shape_of(place: int) -> str:
@@ -126,7 +136,7 @@ def shape_of(place: int) -> str:
 
 
 def faded(strong: float = 1.0, weak: float = 0.08, field: str = "arm") -> dict[str, Any]:
-    """Encoding of opacity: what the page's key has not singled out steps back."""
+    """Encoding of opacity: names that are not chosen in the page's key fade."""
     test = f"!length(highlit) || indexof(highlit, datum[{json.dumps(field)}]) >= 0"
     return {"condition": {"test": test, "value": strong}, "value": weak}
 

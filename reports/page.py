@@ -103,7 +103,7 @@ def environment(folder: Path) -> Any:
 
 
 def in_markdown(title: str, sections: Sequence[Section], lead: Sequence[str] = ()) -> str:
-    """The same report; figures are linked, as ``pictures/NAME.png``."""
+    """Return the report as Markdown; figures are linked, as ``pictures/NAME.png``."""
     blocks = [f"# {escaped(title)}", *map(escaped, lead)]
     for section in sections:
         blocks.append(f"## {escaped(section.title)}")

@@ -20,7 +20,7 @@ def clock(seconds: float) -> str:
 
 
 class Progress:
-    """Counts ``unit`` up to ``total`` (None: nobody knows), of which ``before`` were there; a context manager."""
+    """Counts ``unit`` from ``before`` up to ``total`` (None: unknown); a context manager."""
 
     def __init__(self, name: str, unit: str, total: int | None = None, *, before: int = 0, quiet: bool = False) -> None:
         self.name, self.unit, self.total, self.before, self.quiet = name, unit, total, before, quiet
@@ -32,7 +32,7 @@ class Progress:
         )
 
     def to(self, done: int, more: str = "") -> None:
-        """So many are done; ``more`` says what else there is to say."""
+        """Show that so many are done; ``more`` is further text."""
         self.done = done
         if not self.bar.disable:
             self.bar.set_postfix_str(more, refresh=False)

@@ -33,7 +33,7 @@ log = logging.getLogger("synthesis")
 
 
 class Keys(TypedDict):
-    """What is asked of a data set that is there; a recipe's keys are told by its class."""
+    """Keys about a data set that exists already; the keys of a recipe are the fields of its class."""
 
     output: str | None
     overwrite: bool
@@ -77,13 +77,12 @@ def kind_of(cfg: DictConfig) -> "type[Recipe]":
     from synthesis.recipe import Recipe
 
     target = cfg.recipe.get("_target_") if isinstance(cfg.get("recipe"), DictConfig) else None
-    if not isinstance(target, str) or not target.startswith("synthesis.recipes."):
-        raise InputError(
-            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME."
-        )
-    found = found_at(target)
+    found = found_at(target) if isinstance(target, str) and target.startswith("synthesis.recipes.") else None
     if not (isinstance(found, type) and issubclass(found, Recipe)):
-        raise InputError(f"recipe._target_={target}: wanted a recipe of this project. Say recipe=NAME.")
+        raise InputError(
+            f"recipe={target or cfg.get('recipe')}: wanted one of {', '.join(choices('recipe'))}. Say recipe=NAME; one "
+            "of your own begins as configs/recipe/dino_x1.yaml does."
+        )
     return found
 
 
@@ -99,11 +98,6 @@ def check_prompts(cfg: DictConfig) -> None:
 
 def write(cfg: DictConfig, afterwards: Afterwards) -> int:
     """Call the recipe's verbs."""
-    if "_target_" not in cfg.recipe:
-        raise InputError(
-            f"recipe={cfg.recipe.name}: its file names no class of recipes. One of your own begins as "
-            "configs/recipe/dino_x1.yaml does; or give its task as spec=FILE."
-        )
     kind = kind_of(cfg)
     check_prompts(cfg)
     recipe = settings(kind, cfg, besides=Afterwards._fields)
@@ -119,12 +113,12 @@ def write(cfg: DictConfig, afterwards: Afterwards) -> int:
         )
     recipe.plan()
     afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
-    with nothing_left_of_a_claim(recipe.folder), recipe.claimed(alone=ranks.world == 1) as ended:
+    with nothing_left_of_a_claim(recipe.folder):
         if from_rank_zero(lambda writer: [claim(recipe, writer)])[0]:
             log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
             return 0
         if recipe.processes > 1 and ranks.world == 1:
-            return ended(run_ranks("synthesis", recipe.processes, once=("overwrite", *Afterwards._fields)))
+            return run_ranks("synthesis", recipe.processes, once=("overwrite", *Afterwards._fields))
         if works_for_another():
             work_for(recipe.folder / LOCK)
         with Heartbeat(recipe.home, *ranks) as heart:

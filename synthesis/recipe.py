@@ -9,7 +9,6 @@ import logging
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,6 +16,8 @@ from typing import Any, ClassVar, Literal
 from cli.devices import check_devices, device_of
 from cli.process_group import Ranks
 from contracts import InputError
+from contracts.settings import key
+from synthesis.bounds import Bounded
 from synthesis.decoding.generator import Generator, load_generator
 from synthesis.decoding.loop import decode
 from synthesis.server.clients import ask
@@ -33,8 +34,8 @@ InputType = Literal["auto", "text", "jsonl", "csv", "tsv", "stsb", "parquet"]
 
 
 @dataclass(kw_only=True)
-class Recipe(ABC):
-    """What every recipe has."""
+class Recipe(Bounded, ABC):
+    """The base class of all recipes."""
 
     has_labels: ClassVar[bool] = False  # which a person can give, too
     recipe: dict[str, Any]  # its name, and what is written by which instructions
@@ -50,7 +51,7 @@ class Recipe(ABC):
 
     @property
     def processes(self) -> int:
-        """How many are to be started."""
+        """The number of processes to start."""
         return 1
 
     @property
@@ -73,31 +74,24 @@ class Recipe(ABC):
 
     @abstractmethod
     def claim(self, writer: bool) -> bool:
-        """Whether all is there already. One process is the ``writer``, which may change the folder.
+        """Return whether the data set is finished. One process is the ``writer``, which may change the folder.
 
         Raises:
             InputError: the folder is another data set's.
         """
 
-    def claimed(self, *, alone: bool) -> AbstractContextManager[Callable[[int], int]]:
-        """Around all that follows; it is told by which exit status the processes ended that were started in there."""
-        return nullcontext(lambda status: status)
+    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
+        """Write this process's part of the missing shards. ``watch`` raises when another process, which it waits for,
+        is lost.
+        """
 
-    def write(self, ranks: Ranks, watch: WaitCallback) -> None:  # noqa: B027  a recipe may write no shards
-        """Write what is missing, as this process among all. ``watch`` raises when one that is waited for is lost."""
-
-    def finish(self) -> None:  # noqa: B027
-        """Do what is left, if all shards are there."""
+    def finish(self) -> None:
+        """Do the remaining work, if all shards are written."""
 
     def require(self, key: str, why: str) -> None:
         """InputError where the key is not set."""
         if getattr(self, key) is None:
             raise InputError(f"{key} is not set: {why}")
-
-    def require_at_least(self, **least: int) -> None:
-        for name, number in least.items():
-            if getattr(self, name) < number:
-                raise InputError(f"{name}={getattr(self, name)}: wanted at least {number}.")
 
 
 @dataclass(kw_only=True)
@@ -111,8 +105,8 @@ class ModelRecipe(Recipe):
     revision: str | None
     precision: Precision
     device: str
-    devices: int
-    shard_size: int
+    devices: int = key(least=1)
+    shard_size: int = key(least=1)
 
     @property
     def processes(self) -> int:
@@ -125,7 +119,6 @@ class ModelRecipe(Recipe):
 
     def check_engine(self) -> None:
         """InputError for devices that are not there, and for keys of a server without one, or the other way about."""
-        self.require_at_least(devices=1)
         if not self.served:
             if self.base_url is not None:
                 raise InputError(f"base_url={self.base_url} goes with engine=openai. Say both, or neither.")
@@ -141,7 +134,9 @@ class ModelRecipe(Recipe):
             )
 
     def identify_model(self) -> dict[str, Any]:
-        """What tells the model from others: its files, or the name by which a server has it, wherever that stands."""
+        """Return what identifies the model: its files, or the name under which a server has it, whatever the server's
+        address.
+        """
         if not self.served:
             return identify_generator(str(self.generator), self.revision)
         body = {"body": self.requests.body} if self.requests.body else {}

@@ -6,24 +6,25 @@ with ``instruction`` and ``counter_labels``. A label may have its own ``decay`` 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from contracts import InputError
+from contracts.settings import build
+from contracts.settings import key as bounded
 from readers.listing import local
 
 X1 = "<X1>"
 STOP = '"'
 TASK_NAME = re.compile(r"[A-Za-z0-9\-_.]+")
-OF_A_LABEL = ("instruction", "counter_labels", "decay", "epsilon")
-OF_A_SPEC = ("task_name", "labels")
 
 
 class Label(NamedTuple):
-    """One label and how texts for it are written."""
+    """A label and how texts for it are written."""
 
     name: str
     instruction: str  # ends in the quotation mark that opens the text
@@ -57,7 +58,7 @@ class TaskSpec(NamedTuple):
         return tuple(self.prompt(self.label(name), x1) for name in label.counters)
 
     def to_json(self) -> dict[str, Any]:
-        """The published schema, with what was added to it where it is used."""
+        """Return the published schema, with our additions where they are used."""
         labels = {}
         for label in self.labels:
             entry: dict[str, Any] = {"instruction": label.instruction, "counter_labels": list(label.counters)}
@@ -67,7 +68,7 @@ class TaskSpec(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """What is written: first sentences, second ones, or both."""
+    """The tasks: first sentences, second ones, or both."""
 
     x1: TaskSpec | None
     x2: TaskSpec | None
@@ -116,7 +117,7 @@ def _tasks(found: Mapping[str, Any], where: str) -> Tasks:
 
 
 def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
-    """What a YAML or JSON file holds, which ``key`` names.
+    """Return the content of the YAML or JSON file that ``key`` names.
 
     Raises:
         InputError: no such file, not UTF-8, or neither YAML nor JSON of a mapping.
@@ -124,19 +125,32 @@ def read_spec_file(path: str | Path, key: str = "spec") -> dict[str, Any]:
     path = local(path, key)
     try:
         text = path.read_text(encoding="utf-8")
-        found = (
-            json.loads(text, object_pairs_hook=_no_doubles)
-            if path.suffix == ".json"
-            else yaml.load(text, Loader=_NoDoubles)
-        )
+        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
         raise InputError(f"{key}={path}: there is no such file. Name one in YAML or JSON.") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{key}={path}: wanted YAML or JSON, got: {error}. Correct the file.") from None
     if not isinstance(found, dict):
-        wanted = f" with {' and '.join(OF_A_SPEC)}" if key == "spec" else ""
-        raise InputError(f"{key}={path}: wanted a mapping{wanted}, got {type(found).__name__}.")
+        raise InputError(f"{key}={path}: wanted a mapping, got {type(found).__name__}.")
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecKeys:
+    """The keys of a spec in a file."""
+
+    task_name: str
+    labels: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelKeys:
+    """The keys of a label in a file."""
+
+    instruction: str
+    counter_labels: Sequence[Any] | None = None
+    decay: float | None = bounded(None, least=0)
+    epsilon: float | None = bounded(None, least=0, most=1)
 
 
 def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
@@ -145,72 +159,38 @@ def parse_spec(found: Mapping[Any, Any], where: str) -> TaskSpec:
     Raises:
         InputError: anything in it is missing, unknown, or cannot be used.
     """
-    _no_others(found, OF_A_SPEC, where)
-    name = found.get("task_name")
-    if not isinstance(name, str) or not TASK_NAME.fullmatch(name):
-        raise InputError(f"{where}: task_name is {name!r}; wanted letters, digits and -_. only, for instance sts-x2.")
-    labels = found.get("labels")
-    if not isinstance(labels, Mapping) or not labels:
-        raise InputError(f"{where}: wanted labels, each with an instruction, got {labels!r}. Give at least one label.")
-    parsed = tuple(_label(_name(key, where), value, f"{where}: label {str(key)!r}") for key, value in labels.items())
-    names = [label.name for label in parsed]
-    if len(set(names)) < len(names):
-        raise InputError(f"{where}: the labels {', '.join(names)} are not all different. Name each once.")
-    for label in parsed:
+    keys = build(SpecKeys, found, f"{where}: ")
+    if not TASK_NAME.fullmatch(keys.task_name):
+        raise InputError(
+            f"{where}: task_name is {keys.task_name!r}; wanted letters, digits and -_. only, for instance sts-x2."
+        )
+    labels = tuple(_label(str(key), value, f"{where}: labels.{key}") for key, value in keys.labels.items())
+    names = [label.name for label in labels]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"{where}: wanted labels, each of another name, got {', '.join(names) or 'none'}.")
+    for label in labels:
         if unknown := [counter for counter in label.counters if counter not in names]:
             raise InputError(
                 f"{where}: label {label.name!r} has the counter label {unknown[0]!r}, which is none of the labels "
                 f"{', '.join(names)}. Name one of them."
             )
-    _check_placeholders(parsed, where)
-    return TaskSpec(name, parsed)
+    _check_placeholders(labels, where)
+    return TaskSpec(keys.task_name, labels)
 
 
 def _label(name: str, value: Any, where: str) -> Label:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where}: wanted a mapping with instruction and counter_labels, got {value!r}.")
-    _no_others(value, OF_A_LABEL, where)
-    instruction, counters = value.get("instruction"), value.get("counter_labels") or []
-    if not isinstance(instruction, str) or not instruction:
-        raise InputError(f"{where}: instruction is {instruction!r}; wanted the text that the model continues.")
-    if not instruction.endswith(STOP):
+    keys = build(LabelKeys, value, f"{where}.")
+    if not keys.instruction.endswith(STOP):
         raise InputError(
-            f"{where}: the instruction ends in {instruction[-12:]!r}. It must end in a straight quotation mark {STOP}, "
-            "without a blank behind it: the text that is written runs to the next one."
+            f"{where}: the instruction ends in {keys.instruction[-12:]!r}. It must end in a straight quotation mark "
+            f"{STOP}, without a blank behind it: the text that is written runs to the next one."
         )
-    if isinstance(counters, str) or not isinstance(counters, list | tuple):
-        raise InputError(f"{where}: counter_labels is {counters!r}; wanted a list of labels.")
-    decay, epsilon = _number(value, "decay", where), _number(value, "epsilon", where)
-    if epsilon is not None and epsilon > 1:
-        raise InputError(f"{where}: epsilon is {epsilon}; wanted 0 to 1.")
-    return Label(name, instruction, tuple(_name(counter, where) for counter in counters), decay, epsilon)
-
-
-def _name(key: Any, where: str) -> str:
-    if key is None or isinstance(key, bool):
-        raise InputError(
-            f"{where}: {key!r} is no name of a label. YAML reads yes, no, on, off, true, false and null so: put it in "
-            "quotation marks."
-        )
-    return str(key)
-
-
-def _number(value: Mapping[Any, Any], key: str, where: str) -> float | None:
-    number = value.get(key)
-    if number is None:
-        return None
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
-        raise InputError(f"{where}: {key} is {number!r}; wanted a number, 0 or more.")
-    return float(number)
-
-
-def _no_others(found: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
-    if unknown := [str(key) for key in found if key not in known]:
-        raise InputError(f"{where}: there is no key {unknown[0]!r}; wanted {', '.join(known)}.")
+    counters = tuple(map(str, keys.counter_labels or ()))
+    return Label(name, keys.instruction, counters, keys.decay, keys.epsilon)
 
 
 def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
-    """All instructions hold ``<X1>`` once, or none does."""
+    """Check that all instructions hold ``<X1>`` once, or none does."""
     counts = {label.name: label.instruction.count(X1) for label in labels}
     wanted = 1 if any(counts.values()) else 0
     for name, count in counts.items():
@@ -219,24 +199,3 @@ def _check_placeholders(labels: tuple[Label, ...], where: str) -> None:
                 f"{where}: label {name!r}: the instruction holds {X1} {count} times. Wanted once in every label, for "
                 "tasks that take a text, or in none, for tasks that write it."
             )
-
-
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON in which naming a key twice is an error, as the last would silently win."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands there twice")
-    return found
-
-
-class _NoDoubles(yaml.SafeLoader):
-    """The same for YAML."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        if doubled := [key for place, key in enumerate(keys) if key in keys[:place]]:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {doubled[0]!r} stands there twice", node.start_mark
-            )
-        return super().construct_mapping(node, deep)

@@ -9,8 +9,7 @@ import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
@@ -21,6 +20,7 @@ from cli.child_processes import check_number
 from cli.devices import device_of
 from cli.process_group import Ranks
 from contracts import InputError
+from contracts.settings import key
 from prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
 from synthesis.decoding.discriminator import (
     SENTENCES_PER_BATCH,
@@ -31,8 +31,8 @@ from synthesis.decoding.discriminator import (
 )
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, write_shards
-from synthesis.report.cards import method_of
-from synthesis.report.gense_report import write_triplet_report
+from synthesis.report.cards import method_of, write_triplet_card
+from synthesis.report.report import write_report
 from synthesis.rules.triplet_rules import Rules
 from synthesis.rules.triplets import SCORED, filter_identity, filter_manifest, filter_shards
 from synthesis.sentences.inputs import Inputs, open_inputs
@@ -51,13 +51,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class TripletRecipe(ModelRecipe):
-    """GenSE's generator judges, or an instruct model that was trained for nothing of it, where there is one."""
+    """Candidates are judged by GenSE's generator or by an instruct model, where ``generator`` names either."""
 
     rules: Rules
     workers: int | None
     prompts: Mapping[str, Any]
     prompt_assembly: Assembly | None
-    max_pair_tokens: int
+    max_pair_tokens: int = key(least=1)
     judge: NamedGenerator | None = field(init=False, default=None)
     identity: dict[str, Any] = field(init=False)  # of the scored rows
     scored: DataSet = field(init=False)
@@ -68,11 +68,10 @@ class TripletRecipe(ModelRecipe):
         return self.folder / SCORED
 
     def plan(self) -> None:
-        self.require_at_least(shard_size=1, max_pair_tokens=1)
         self.check_engine()
         check_number("workers", self.workers or 1)
-        for key, what in self.required.items():
-            self.require(key, what)
+        for name, what in self.required.items():
+            self.require(name, what)
         self.prompts = prompts_of(self.prompts)
         self.judge = self._name_judge() if self.generator is not None else None
         check_judged(self.judge, self.rules)
@@ -84,13 +83,10 @@ class TripletRecipe(ModelRecipe):
 
     @abstractmethod
     def identify(self) -> dict[str, Any]:
-        """What decides the scored rows."""
+        """Return the identity of the scored rows."""
 
     def claim(self, writer: bool) -> bool:
         return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite, writer=writer)
-
-    def claimed(self, *, alone: bool) -> AbstractContextManager[Callable[[int], int]]:
-        return free_again(self.folder, overwrite=self.overwrite, alone=alone)
 
     @property
     def judged(self) -> bool:
@@ -112,7 +108,7 @@ class TripletRecipe(ModelRecipe):
         return self.judge.load(precision=self.precision, device=device, revision=self.revision, **chat)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
-        """What the manifest says besides; ``counts`` are of the sentences."""
+        """Return further entries of the manifest; ``counts`` are of the sentences."""
         judge = self.judge
         return {
             "generator": {"name": judge.name if judge and self.judged else None, "weights": judge and judge.weights},
@@ -150,7 +146,7 @@ class FromSentences(TripletRecipe):
 
 
 def prompts_of(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those of the config, or of the file that ``prompts=FILE`` names; it is named along with them.
+    """Return the prompts of the config, or those of ``prompts=FILE`` along with the name of the file.
 
     Raises:
         InputError: the file cannot be read, or holds no mapping.
@@ -190,7 +186,9 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         filter_shards(source, folder, rules, range(shards), workers)
         os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
         manifest = filter_manifest(folder, header, shards, complete=True)
-        store.write_manifest({**manifest, **write_triplet_report(folder, manifest)})
+        measures = write_report(folder, manifest)
+        write_triplet_card(folder, manifest)
+        store.write_manifest({**manifest, **measures})
     counts, rows = manifest["counts"], method_of(manifest).rows
     log.info(
         "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",
@@ -208,7 +206,7 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
 
 
 class SentenceCandidates(NamedTuple):
-    """What there is for a sentence."""
+    """The candidates for a sentence."""
 
     premise: str
     texts: dict[Direction, list[tuple[str, bool]]]  # text, whether it is whole; of a direction that is absent nothing
@@ -222,7 +220,7 @@ class CandidateSource(Protocol):
 
 
 class OpenedSource(NamedTuple):
-    """What is needed to work."""
+    """A loaded source, and the number of its sentences."""
 
     number: int
     counts: dict[str, Any]  # of the sentences
@@ -235,7 +233,7 @@ class Baseline(TripletRecipe):
 
     @abstractmethod
     def method(self) -> dict[str, Any]:
-        """What decides the candidates."""
+        """Return the identity of the candidates."""
 
     @abstractmethod
     def open(self) -> OpenedSource:
@@ -318,18 +316,15 @@ class JudgedCandidates(DataSet):
 
 
 def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
-    """All are kept; the rules choose later."""
+    """Count all candidates as accepted; the rules choose later."""
     numbers = {direction: sum(len(row.get(direction, ())) for row in rows) for direction in DIRECTIONS}
     return {
         direction: LabelCounts(samples=number, accepted=number, rejected={}) for direction, number in numbers.items()
     }
 
 
-FAILURE_STATUSES = (1, 2)  # exit statuses of what was wrong, and not interrupted
-
-
 def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool, writer: bool) -> bool:
-    """Whether all is there already, what the triplets were taken from too, unless that was thrown away.
+    """Return whether triplets and scored rows are finished; the latter only where they were not thrown away.
 
     Raises:
         InputError: the folder is another data set's.
@@ -348,26 +343,3 @@ def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, ove
     if writer and not finished:  # cut short now, the folder says already what it will be
         store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
     return finished
-
-
-@contextlib.contextmanager
-def free_again(folder: Path, *, overwrite: bool, alone: bool) -> Iterator[Callable[[int], int]]:
-    """Inside, a folder that was nobody's is claimed. Where wrong input ends that before the first shard, it is nobody's
-    again: the corrected command, whose identity is another, need not throw anything away.
-
-    Processes that were started in there say how they ended: it is given the exit status, and gives it back. ``alone``:
-    no others are at work there.
-    """
-    free = alone and (overwrite or not (folder / MANIFEST).is_file())
-
-    def ended(status: int) -> int:
-        if free and status in FAILURE_STATUSES and folder.is_dir() and not any((folder / SCORED).glob("shard-*")):
-            for place in (folder / SCORED, folder):  # what was prepared stays: it knows what it was prepared from
-                (place / MANIFEST).unlink(missing_ok=True)
-        return status
-
-    try:
-        yield ended
-    except InputError:
-        ended(2)
-        raise

@@ -27,7 +27,7 @@ def write_alone(recipe: "Recipe") -> None:
         raise InputError(f"devices={recipe.processes}: one process writes here. Leave it out.")
     recipe.plan()
     try:
-        with nothing_left_of_a_claim(recipe.folder), recipe.claimed(alone=True):
+        with nothing_left_of_a_claim(recipe.folder):
             if claim(recipe, writer=True):
                 return
             with Heartbeat(recipe.home, *(alone := Ranks(0, 1))) as heart:

@@ -27,7 +27,6 @@ IMPORT_NAMES = {
     "markdown-it-py": "markdown_it",
     "pyyaml": "yaml",
     "scikit-learn": "sklearn",
-    "umap-learn": "umap",
     "vl-convert-python": "vl_convert",
 }
 NEEDED_BY = {
@@ -44,7 +43,6 @@ OPTIONAL = (
     "retrieval",
     "server",
     "sweep",
-    "umap",
 )  # extras whose import fails with advice
 COMES_WITH = {  # two packages in one distribution; what wandb itself cannot do without
     "lightning_fabric": "pytorch_lightning",

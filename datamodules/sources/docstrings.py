@@ -69,7 +69,7 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def _promising(source: bytes, min_words: int) -> bool:
-    """Cheap and generous: whether what stands between triple quotes is long enough, and enough of the file."""
+    """Whether the text between triple quotes is long enough, and enough of the file; a cheap and generous test."""
     if len(source) < 4 * min_words:
         return False
     quoted = [first or second for first, second in QUOTED.findall(source)]

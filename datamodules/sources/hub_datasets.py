@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class HubKeys(NamedTuple):
-    """What is asked of a data set besides its name and its split; keys of ``data``."""
+    """Keys of ``data`` about a data set besides its name and split."""
 
     name: str | None = None
     revision: str | None = None
@@ -57,7 +57,7 @@ class HubSet:
         return f"{self.id}[{self.split}]"
 
     def rows(self, columns: Sequence[str] = ()) -> Iterator[Row]:
-        """All rows in order; of the columns those that are wanted and there, all where the first is not."""
+        """Yield all rows in order with the wanted columns; with all where the first wanted one is missing."""
         wanted = top_level(columns, self.columns)
         dataset = self.dataset.select_columns(wanted) if wanted else self.dataset
         words = {name: known for name in wanted or self.columns if (known := self._relations(name))}
@@ -78,7 +78,7 @@ class HubSet:
 
     @cached_property
     def bytes(self) -> int:
-        """What the files of the split weigh."""
+        """The size of the files of the split."""
         import fsspec
 
         files = (self._builder.config.data_files or {}).get(self.split.partition("[")[0], [])
@@ -142,7 +142,7 @@ class HubSet:
         return dict(enumerate(names)) if names and set(names) <= set(RELATIONS) else {}
 
     def identity(self) -> dict[str, Any]:
-        """What names the content without reading it; JSON types only."""
+        """Return what identifies the content without reading it; JSON types only."""
         return {**self.asked, "commit": None if self._is_folder else self._builder.hash, "files": self._files()}
 
     def _files(self) -> list[list[str | int]]:
@@ -155,39 +155,13 @@ class HubSet:
         return {**self.asked, **size}
 
     def _refused(self, error: Exception) -> InputError:
-        where, said = f"data.path={self.id}", " ".join(str(error).split())
-        if type(error).__name__ == "DatasetNotFoundError":
-            return InputError(
-                f"{where}: no file or folder of this name is here (seen from {Path.cwd()}), and the hub shows no such "
-                "data set. Check the name; where the set is private, say who you are: `hf auth login`, or HF_TOKEN."
-            )
-        if not self._is_folder and not hub_answers("datasets", self.id, self.asked["revision"]):
-            return InputError(
-                f"{where}: no file or folder of this name is here (seen from {Path.cwd()}), and the hub cannot be "
-                "reached for a data set of which no copy is here. Check the network, or copy its files to this disk: "
-                "data.path=FOLDER."
-            )
-        if "script" in said:
-            return InputError(
-                f"{where}: this data set is a script, and no code of others is run. The hub may have made files of it: "
-                "data.revision=refs/convert/parquet."
-            )
-        if isinstance(error, ValueError) and (configs := self._configs()) and self.asked["name"] not in configs:
-            name = self.asked["name"]
-            wrong = "it has several configs" if name is None else f"data.name={name}: it has no such config"
-            return InputError(f"{where}: {wrong}. Say data.name=NAME with one of {', '.join(configs)}.")
+        said = " ".join(str(error).split()).rstrip(".")
+        seen = "" if self._is_folder else f"no file or folder of this name is here (seen from {Path.cwd()}), and "
         return InputError(
-            f"{where}: it cannot be read ({type(error).__name__}: {said.rstrip('.')}). Copy its files to this "
-            "machine and name them: data.path=FILE_OR_FOLDER."
+            f"data.path={self.id}: {seen}it cannot be read as a data set ({type(error).__name__}: {said}). Check the "
+            "name and the network. Where it has several configs, say data.name=CONFIG; where it is private, say who "
+            "you are: `hf auth login`, or HF_TOKEN; else copy its files to this machine: data.path=FILE_OR_FOLDER."
         )
-
-    def _configs(self) -> list[str]:
-        import datasets
-
-        try:
-            return list(datasets.get_dataset_config_names(self.id, revision=self.asked["revision"]))
-        except (OSError, ValueError, RuntimeError):
-            return []
 
 
 def _of_slice(split: str) -> str:
@@ -236,7 +210,7 @@ def rows_in(where: Rows, columns: Sequence[str] = ()) -> Iterator[Row | BadRow]:
 
 
 def identity_of(where: Rows) -> Any:
-    """The change time besides: rsync and tar set the modification time back, to what an older content may have had."""
+    """Identify a file also by its change time: rsync and tar set the modification time back to that of older ones."""
     if isinstance(where, HubSet):
         return where.identity()
     path, stat = where.resolve(), where.stat()
@@ -244,7 +218,7 @@ def identity_of(where: Rows) -> Any:
 
 
 def what_was_read(several: Sequence[Rows]) -> dict[str, Any]:
-    """The entries of a manifest that say what was read; reads all files."""
+    """Return the entries of a manifest about the files that were read; reads all of them."""
     files = [one for one in several if isinstance(one, Path)]
     sets = [one for one in several if isinstance(one, HubSet)]
     found = describe_files(files) if files or not sets else {}

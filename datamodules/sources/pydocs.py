@@ -11,7 +11,7 @@ from typing import Any
 from contracts import InputError, RetrievalTask
 from datamodules.mining.near_duplicates import NearCopies, words_of
 from datamodules.sources.docstrings import Module, documented_modules, installed
-from datamodules.sources.raw_documents import Document
+from datamodules.sources.raw_documents import Document, DocumentSource
 from storage.atomic import build_once
 
 VERSION = 5  # part of the key: raise it when the same packages would give other documents
@@ -28,7 +28,7 @@ RULER = re.compile(r"([*=~^#-])\1{3}")  # of a heading
 SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
-class PydocsSource:
+class PydocsSource(DocumentSource):
     """One document per module with at least ``min_words`` words of docstrings. See `sources.DocumentSource`.
 
     Read once per set of installed packages into ``cache_dir``. One module in ``held_out_every`` (0: none) is held out,
@@ -64,9 +64,6 @@ class PydocsSource:
         with (self.directory / "pairs.jsonl").open(encoding="utf-8") as file:
             for line in file:
                 yield tuple(json.loads(line))
-
-    def texts(self) -> Iterator[str]:
-        return (document.text for document in self.documents())
 
     def fingerprint(self) -> dict[str, Any]:
         return {

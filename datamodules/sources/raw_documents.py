@@ -3,9 +3,10 @@
 A source is read by `token_store.build_or_open` once; later starts ask it only for its fingerprint.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from contracts import InputError, RetrievalTask
 from datamodules.sources.hub_datasets import (
@@ -27,7 +28,7 @@ MOST_LISTED = 20  # skipped rows whose place is listed; all are counted
 
 
 class Document(NamedTuple):
-    """One raw document and where it stands, to name it in a message."""
+    """A raw document, and its place for messages."""
 
     text: str
     where: str  # "file:line"
@@ -40,36 +41,34 @@ class Document(NamedTuple):
         return [one._replace(headings=(self.title, *one.headings)) for one in found] if self.title else found
 
 
-class DocumentSource(Protocol):
-    """What the token store asks of a source."""
+class DocumentSource(ABC):
+    """A source of documents for the token store."""
 
+    @abstractmethod
     def documents(self) -> Iterator[Document]:
         """The documents in a fixed order; blank ones are left out and counted."""
-        ...
 
     def texts(self) -> Iterator[str]:
         """The texts alone, e.g. to train a tokenizer."""
-        ...
+        return (document.text for document in self.documents())
 
+    @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """What names the content without reading it: paths, sizes, times; JSON types only."""
-        ...
+        """Return what identifies the content without reading it: paths, sizes, times; JSON types only."""
 
+    @abstractmethod
     def manifest(self) -> dict[str, Any]:
         """Provenance with sha256, counts of the last reading; may read the files: call once, after `documents`."""
-        ...
 
     def held_out(self) -> list[RetrievalTask]:
-        """Tasks made of documents that `documents` never yields; mostly empty."""
-        ...
+        """Tasks made of documents that `documents` never yields."""
+        return []
 
 
 class RowFilter:
     """Passes on the rows of a reading that may be examples, and keeps count of the others."""
 
     def __init__(self, split: str | None, on_error: Literal["fail", "skip"]) -> None:
-        if on_error not in ("fail", "skip"):
-            raise InputError(f"data.on_error: wanted fail or skip, got {on_error!r}")
         self.split = split  # None: all of them
         self.on_error = on_error
         self.kept = 0
@@ -135,7 +134,7 @@ class RowFilter:
         return {"other_splits": self.other_splits, "skipped": self.skipped, "skipped_where": self.skipped_where}
 
 
-class TextSource:
+class TextSource(DocumentSource):
     """Documents in files of every kind, in folders of them, in data sets of the hub, or in several of these.
 
     They stand under the name ``column``. A .txt file is a document per line, in a folder a document per file;
@@ -153,8 +152,6 @@ class TextSource:
         column: str = "text",
         hub: HubKeys = DEFAULT_HUB_KEYS,
     ) -> None:
-        if document not in (None, "line", "file"):
-            raise InputError(f"data.document: wanted line or file, got {document!r}")
         self.files = find_rows(path, split, hub, documents="all")
         self.passed_over = passed_over(path, [file for file in self.files if not isinstance(file, HubSet)])
         self.document, self.column = document, column
@@ -176,9 +173,6 @@ class TextSource:
 
     def places(self) -> list[Path | HubSet]:
         return [file if isinstance(file, HubSet) else file.path for file in self.files]
-
-    def texts(self) -> Iterator[str]:
-        return (document.text for document in self.documents())
 
     def fingerprint(self) -> dict[str, Any]:
         return {
@@ -204,9 +198,6 @@ class TextSource:
             "blank": self.tally.left_out.get("blank", 0),
             **self.tally.counts(),
         }
-
-    def held_out(self) -> list[RetrievalTask]:
-        return []
 
 
 def _as_one(lines: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:

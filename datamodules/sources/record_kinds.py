@@ -15,14 +15,16 @@ class NoExample(NamedTuple):
 
 
 class Label(NamedTuple):
-    """How the label of a row is read; ``read`` raises ValueError with what was wanted."""
+    """The label of a row; ``read`` raises ValueError that says which values are wanted."""
 
     columns: tuple[str, ...]  # names that it goes by
     read: Callable[[object], float | NoExample]
 
 
 class RowKind(NamedTuple):
-    """What a row is made of. Of ``columns``, sets of names that mean the same, the first that a file has is taken."""
+    """The columns of a kind of row. ``columns`` are sets of names with the same meaning, of which the first that a file
+    has is taken.
+    """
 
     name: str
     columns: tuple[tuple[str, ...], ...]
@@ -104,7 +106,7 @@ def own_columns(columns: Sequence[str], kind: RowKind) -> tuple[str, ...]:
 
 
 def numbered_columns(kind: RowKind, present: Collection[str]) -> tuple[str, ...] | None:
-    """Those of a row with ``NAME_1``, ``NAME_2`` and so on; None where there is not even the first."""
+    """Return the columns of a row with ``NAME_1``, ``NAME_2`` and so on; None where the first is missing."""
     *first, stem = kind.numbered or ("",)
     many = list(itertools.takewhile(present.__contains__, (f"{stem}{number}" for number in itertools.count(1))))
     return (*first, *many) if many and set(first) <= set(present) else None

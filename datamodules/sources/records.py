@@ -25,7 +25,7 @@ from storage.manifest import Damaged, read_record
 
 
 class Record(NamedTuple):
-    """One example."""
+    """An example."""
 
     texts: tuple[str, ...]
     label: float | None  # None where the kind has none
@@ -66,7 +66,7 @@ class RecordSource:
         self.width = self._agreed_width()
 
     def __iter__(self) -> Iterator[Record]:
-        """The examples in a fixed order; InputError at a row that cannot be one, and where there is none."""
+        """Yield the examples in a fixed order; InputError at a row that is no example, and where there is none."""
         self.tally = self.tally.anew()
         for file in self.files:
             for row in self.tally.rows(self._rows(file), str(file)):
@@ -92,7 +92,7 @@ class RecordSource:
         return (text for record in self for text in record.texts)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What names the content without reading it; JSON types only."""
+        """Return what identifies the content without reading it; JSON types only."""
         return {
             "kind": self.kind.name,
             "columns": [list(names) for names in self.kind.columns],
@@ -170,18 +170,16 @@ class RecordSource:
         label = next((name for name in labels if name in first.values), None)
         if names is None or (labels and label is None):
             wanted = self.kind.columns[0]
-            some = ",".join(first.values) if len(first.values) == len(wanted) else "..."
+            some = (
+                ",".join(name[:LONGEST_QUOTE] for name in first.values) if len(first.values) == len(wanted) else "..."
+            )
             order = "" if self.own_columns else f", in the order of {', '.join(wanted)}"
-            mend = f"Name those of the texts{order}: data.columns=[{some}]"
-            inside = any(isinstance(value, dict | list) for value in first.values.values())
-            nested = "; what stands inside of another is OUTER.INNER" if inside else ""
+            mend = f"Name those of the texts{order}: data.columns=[{some}]; inside of another: OUTER.INNER"
             if names is not None:
                 mend = f"Give the column of the label one of the names {', '.join(labels)}"
-            elif isinstance(file, Path) and form_of(file) in (".csv", ".tsv"):
-                mend = _of_a_table(list(present), wanted, mend)
             raise InputError(
                 f"{file}:{first.line}: wanted {described(self.kind)}; the columns are "
-                f"{', '.join(repr(name[:LONGEST_QUOTE]) for name in present)}. {mend}{nested}."
+                f"{', '.join(repr(name[:LONGEST_QUOTE]) for name in present)}. {mend}."
             )
         return names, label
 
@@ -201,18 +199,6 @@ class RecordSource:
                 "after the other, or give them the same columns."
             )
         return next(iter(widths), len(self.kind.columns[0]))
-
-
-def _of_a_table(header: Sequence[str], wanted: Sequence[str], mend: str) -> str:
-    """What else may be wrong with a table of lines than the names of its columns."""
-    if len(header) == 1 < len(wanted):
-        return (
-            f"This is one column alone. Put commas, semicolons, tabs or bars between the columns, the first line "
-            f"included, which names them: {','.join(wanted)}"
-        )
-    if any(len(name) > LONGEST_QUOTE for name in header):
-        return f"The first line is no header. Put one above it: {','.join(wanted)}"
-    return mend
 
 
 def _synthesis(manifest: Path) -> dict[str, Any]:

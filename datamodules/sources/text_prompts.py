@@ -39,12 +39,10 @@ def of_columns(given: Prompts, kind: RowKind, own: Sequence[str] | None, width: 
     the columns.
 
     Raises:
-        InputError: there is no such column, or a prompt is no text.
+        InputError: there is no such column, or there are more or fewer prompts than columns.
     """
     if given is None or isinstance(given, str):
         return [given or ""] * width
-    if not isinstance(given, Mapping | Sequence):
-        raise InputError(f"data.prompts={given}: wanted texts, such as 'query: ' with its blank.")
     places = {name: place for names in [*kind.columns, own or ()] for place, name in enumerate(names)}
     names = [name for name, place in places.items() if place < width]
     if isinstance(given, Mapping):
@@ -57,6 +55,4 @@ def of_columns(given: Prompts, kind: RowKind, own: Sequence[str] | None, width: 
         found = [given[min(place, len(given) - 1)] for place in range(width)]
     else:
         raise InputError(f"data.prompts={list(given)}: wanted {width} of them, one for each text of a row.")
-    if any(not isinstance(prompt, str) for prompt in found):
-        raise InputError(f"data.prompts={given}: wanted texts, such as 'query: ' with its blank.")
     return found

@@ -30,7 +30,7 @@ class TextLengths:
             self.longer[column] += own[is_longer].sum()
 
     def tokens(self, columns: Sequence[int] | None = None) -> int:
-        """Of all texts of these columns; None: of every column."""
+        """Return the tokens of all texts of these columns; None: of every column."""
         chosen = self._chosen(columns)
         return int(self.counts[chosen, :-1].sum(0) @ np.arange(LONGEST_COUNTED + 1) + self.longer[chosen].sum())
 
@@ -42,7 +42,7 @@ class TextLengths:
         return int(self.counts[chosen, :-1].sum(0) @ lost + max(beyond, 0))
 
     def share_behind(self, room: int, columns: Sequence[int] | None = None) -> float:
-        """The same of all tokens, 0..1."""
+        """Return the same as a share of all tokens, 0..1."""
         return self.behind(room, columns) / max(1, self.tokens(columns))
 
     def covering(self, share: float) -> int:
@@ -54,7 +54,7 @@ class TextLengths:
         return list(range(len(self.counts)) if columns is None else columns)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Of each column the lengths that there are, with their numbers."""
+        """Return the counts of the lengths of each column."""
         return [
             {"texts": {str(length): int(own[length]) for length in np.flatnonzero(own)}, "longer": int(longer)}
             for own, longer in zip(self.counts, self.longer, strict=True)

@@ -75,8 +75,6 @@ class TokenStore:
 
     def text(self, row: int, column: int = 0) -> np.ndarray:
         """(tokens,) uint16 or uint32 ids: a read-only slice of the map."""
-        if not (0 <= row < self.rows and 0 <= column < self.width):
-            raise IndexError(f"text {column} of row {row}; there are {self.rows} rows of {self.width} texts")
         place = row * self.width + column
         return self.ids[self.offsets[place] : self.offsets[place + 1]]
 
@@ -116,16 +114,12 @@ class StoreWriter:
 
     def write(self, ids: np.ndarray, lengths: np.ndarray, labels: np.ndarray | None = None) -> None:
         """(tokens,) ids of whole rows, (rows * texts_per_row,) lengths, and (rows,) labels where there are any."""
-        rows, rest = divmod(len(lengths), self.texts_per_row)
-        labels_wanted, labels_found = rows if self.labelled else None, None if labels is None else len(labels)
-        if rest or int(lengths.sum()) != len(ids) or labels_found != labels_wanted:
-            raise ValueError("ids, lengths and labels are not of the same whole rows")
         self._put(0, ids.astype(self.dtype, copy=False))
         self._put(1, (self.tokens + np.cumsum(lengths)).astype(OFFSET))
         self._lengths.add(lengths)
         if labels is not None:
             self._put(2, labels.astype(LABEL))
-        self.kept += rows
+        self.kept += len(lengths) // self.texts_per_row
         self.tokens += len(ids)
 
     def _put(self, file: int, values: np.ndarray) -> None:
@@ -134,7 +128,7 @@ class StoreWriter:
         self._hashes[file].update(data)
 
     def totals(self) -> dict[str, Any]:
-        """What `TokenStore` needs to know, and sums of the content."""
+        """Return the entries that `TokenStore` needs, and checksums of the content."""
         together = hashlib.sha256(b"".join(one.digest() for one in self._hashes))
         return {
             "kept": self.kept,
@@ -158,14 +152,14 @@ class StoreWriter:
 
 
 class RowSource(Protocol):
-    """What the store asks of where rows come from."""
+    """A source of rows for the store."""
 
     width: int  # texts per row
 
     def __iter__(self) -> Iterator[Record]: ...
 
     def fingerprint(self) -> dict[str, Any]:
-        """What names the content without reading it; JSON types only."""
+        """Return what identifies the content without reading it; JSON types only."""
         ...
 
     def manifest(self) -> dict[str, Any]:
@@ -227,7 +221,7 @@ def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _opened(directory: Path, verify: bool) -> list[TokenStore]:
-    """The store that is there, if it is whole."""
+    """Return the existing store, if it is whole."""
     if not directory.exists():
         return []
     try:

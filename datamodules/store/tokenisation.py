@@ -18,7 +18,7 @@ from datamodules.store.tokenizer import tokenizer_sha256
 
 
 class TokenisedRows(NamedTuple):
-    """Those of some rows that are kept, as ids."""
+    """The ids of the rows that are kept."""
 
     ids: np.ndarray  # (tokens,) int64, all texts one behind the other
     lengths: np.ndarray  # (rows kept * texts of a row,) int64
@@ -26,7 +26,7 @@ class TokenisedRows(NamedTuple):
 
 
 class Reading(ABC):
-    """How the texts of rows become ids. Made anew for each store, because it counts what it leaves out."""
+    """Turns the texts of rows into ids. Made anew for each store, because it counts the rows it leaves out."""
 
     unit: str  # what a row is called
     counts: dict[str, int]
@@ -40,7 +40,7 @@ class Reading(ABC):
 
     @cached_property
     def backend(self) -> Tokenizer:
-        """A copy, whose truncation is not the user's; made for texts only: a store that is there is opened without."""
+        """A copy without the user's truncation, made when first needed: an existing store is opened without it."""
         backend = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         backend.no_truncation()
         backend.no_padding()
@@ -62,11 +62,11 @@ class Reading(ABC):
         """The forms in which these sentences may stand in a text; how long they are is told by the first."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the ids depend on besides the source."""
+        """Return what the ids depend on besides the source."""
         return {"tokenizer": self.sha256}
 
     def account(self) -> dict[str, Any]:
-        """What became of the rows; goes into the manifest of the store."""
+        """Return the counts of the rows for the manifest of the store."""
         return dict(self.counts)
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Reading(ABC):
 
     @abstractmethod
     def nothing_kept(self, source: dict[str, Any]) -> str:
-        """Why no row was kept, and what to do about it."""
+        """Return why no row was kept, and a remedy."""
 
 
 class WholeRows(Reading):
@@ -215,12 +215,14 @@ class LongDocuments(Reading):
 
 
 def normalised(text: str, lowercase: bool) -> str:
-    """As DeCLUTR's reader: white space collapsed, one space in front, so that the first word is like any other."""
+    """Normalise as DeCLUTR's reader does: white space collapsed, one space in front, so that the first word is like any
+    other.
+    """
     return " " + " ".join((text.lower() if lowercase else text).split())
 
 
 def left_out(manifest: dict[str, Any], without_tokens: int = 0) -> str:
-    """For the log: what of a source is not used, and why."""
+    """Return, for the log, the unused rows of a source and the reasons."""
     counts = {
         **manifest.get("left_out", {}),
         "unreadable": manifest.get("skipped", 0),

@@ -26,7 +26,7 @@ def load_tokenizer(name: str, *, ends: bool = False) -> Any:
 
 
 def load_config(name: str) -> Any:
-    """Of a backbone, by any of its names. Raises InputError where there is none."""
+    """Load the config of a backbone by any of its names; InputError where there is none."""
     return _loaded(AutoConfig, "config", name)
 
 
@@ -44,7 +44,7 @@ def _loaded(factory: Any, what: str, name: str) -> Any:
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:
-    """What a fast tokenizer makes of text; truncation and padding, which its users switch, do not count."""
+    """Return a checksum of what a fast tokenizer makes of text, whatever its truncation and padding."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
             f"{type(tokenizer).__name__}: wanted a fast tokenizer (one with a tokenizer.json), which reads text in "
@@ -56,7 +56,7 @@ def tokenizer_sha256(tokenizer: Any) -> str:
 
 
 class SpecialTokens(NamedTuple):
-    """What a tokenizer puts around a sequence, and what masking has to know of its vocabulary."""
+    """The special tokens around a sequence, and those that masking must know."""
 
     before: np.ndarray  # ids before a sequence, e.g. [CLS] or <s>
     after: np.ndarray  # ids behind it, e.g. [SEP] or </s>

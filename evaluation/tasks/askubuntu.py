@@ -27,7 +27,7 @@ METRICS = ("map", "p@1", "p@5", "mrr")
 
 
 class Candidates(NamedTuple):
-    """One query; at least one of its candidates is relevant."""
+    """A query and its candidates, of which at least one is relevant."""
 
     query: str
     texts: list[str]  # K, in the order of BM25
@@ -72,8 +72,6 @@ TEXTS = {"title": "{title}", "body": "{body}", "title+body": "{title} {body}"}
 
 
 def _read(split: str, root: Path, name: str, options: Options) -> Reranking:
-    if options.askubuntu_text not in TEXTS:
-        raise InputError(f"askubuntu_text={options.askubuntu_text!r}: wanted one of {', '.join(TEXTS)}.")
     path = table(root, f"AskUbuntu/{split}")
     rows = list(_questions(path))
     wanted = {one for _, query, _, candidates in rows for one in (query, *candidates)}
@@ -97,8 +95,6 @@ def _questions(path: Path) -> Iterator[tuple[str, str, set[str], list[str]]]:
     """(where, query, positives, candidates) of the queries that have a positive."""
     for where, (query, positives, candidates) in read_columns(path, ["query_id", "positive_ids", "candidate_ids"]):
         similar, given = set(positives.split()), read_text(where, "candidate_ids", candidates).split()
-        if len(set(given)) != len(given):
-            raise InputError(f"{where}: a candidate is named twice; wanted each id once. Fetch the table again.")
         if similar and similar.isdisjoint(given):
             raise InputError(
                 f"{where}: none of the positive_ids is among the candidate_ids, so there is no average precision; "

@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What is particular to a task, besides its data."""
+    """Peculiarities of a task, besides its data."""
 
     combination: Combination = "sentence"
     f1: bool = False
@@ -61,7 +61,7 @@ class Recipe(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Two accuracies in percent, rounded; items' values whose mean they are; predictions where they are one list."""
+    """Two rounded accuracies in percent, the values of their items, and predictions where they are one list."""
 
     dev: float
     dev_N: Tensor

@@ -123,7 +123,7 @@ def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Traine
     """``changes`` replace settings where a task has its own.
 
     Raises:
-        InputError: an unknown protocol, or one that knows no hidden units.
+        InputError: the protocol knows no hidden units.
     """
     if options.protocol == "sklearn":
         if hidden:
@@ -132,8 +132,6 @@ def trainer(options: Options, hidden: int, changes: Mapping[str, Any]) -> Traine
                 "hidden units. Take protocol=default or fast for them."
             )
         return Sklearn(options.seed)
-    if options.protocol not in SETTINGS:
-        raise InputError(f"classifiers: protocol={options.protocol!r}; wanted one of {', '.join(FOLDS)}.")
     return Own(SETTINGS[options.protocol]._replace(hidden=hidden, seed=options.seed, **changes))
 
 
@@ -151,7 +149,7 @@ def fold_split(rows_N: np.ndarray, fold: tuple[np.ndarray, np.ndarray]) -> Split
 
 
 def fewest_for(folds: int, nested: bool) -> int:
-    """Rows of a class that put it into every fold, and into every fold of what the outer folds leave."""
+    """Return the least rows of a class that stand in every fold; ``nested``: in every inner fold, too."""
     rows = folds
     while nested and rows - -(-rows // folds) < folds:
         rows += 1

@@ -148,9 +148,7 @@ def _read(split: str, ending: str, root: Path, name: str, options: Options) -> F
                 f"{where}: question {query!r} of forum {forum!r} is not in CQADupStack/corpus; "
                 "the corpus is cut short or of another version. Fetch both again."
             )
-        if query in asked.setdefault(forum, {}):
-            raise InputError(f"{where}: query {query} of forum {forum} stands twice; wanted it once. Delete the row.")
-        asked[forum][query] = list(dict.fromkeys(relevant.split()))
+        asked.setdefault(forum, {})[query] = list(dict.fromkeys(relevant.split()))
     if not asked:
         raise InputError(f"{path}: no rows below the header; wanted queries. Fetch it again.")
     if set(asked) != set(FORUMS):
@@ -162,27 +160,15 @@ def _read(split: str, ending: str, root: Path, name: str, options: Options) -> F
 def _corpus(path: Path) -> dict[str, dict[str, str]]:
     """forum -> id -> text"""
     corpus: dict[str, dict[str, str]] = {}
-    for where, (forum, key, text) in read_columns(path, ["forum", "id", "text"]):
-        texts = corpus.setdefault(forum, {})
-        if key in texts:
-            raise InputError(f"{where}: forum {forum} has id {key} twice; wanted each id once. Fetch the table again.")
-        texts[key] = text.strip() or EMPTY
+    for _, (forum, key, text) in read_columns(path, ["forum", "id", "text"]):
+        corpus.setdefault(forum, {})[key] = text.strip() or EMPTY
     return corpus
 
 
 def _forum(name: str, corpus: dict[str, str], queries: dict[str, list[str]]) -> Forum:
     ids = [key for key in corpus if key not in queries]
     row_of = {key: row for row, key in enumerate(ids)}
-    if not ids:
-        raise InputError(f"CQADupStack: every question of forum {name} is a query; wanted documents as well.")
-    duplicates = [key for relevant in queries.values() for key in relevant]
-    unknown = sum(key not in corpus for key in duplicates)
-    if unknown == len(duplicates):
-        raise InputError(
-            f"CQADupStack: none of the relevant_ids of forum {name} is in its corpus; wanted ids between blanks. "
-            "Fetch both tables again."
-        )
-    if unknown:
+    if unknown := sum(key not in corpus for relevant in queries.values() for key in relevant):
         log.warning("CQADupStack: %d duplicates in forum %s are not in the corpus and cannot be found", unknown, name)
     return Forum(
         name,

@@ -16,7 +16,7 @@ Combination = Literal["sentence", "pair", "inference"]
 
 
 class Dense:
-    """All rows on the device."""
+    """Features of all rows, kept on the device."""
 
     def __init__(self, rows_ND: Tensor, device: torch.device | str = "cpu") -> None:
         self.rows_NE = torch.cat([rows_ND, rows_ND.new_ones(len(rows_ND), 1)], dim=1).to(device)
@@ -60,5 +60,5 @@ def features_of(combination: Combination, pool: Pool, sides: Sequence[Sequence[s
 
 
 def _finite(vectors_ND: Tensor) -> Tensor:
-    """One vector that is not finite would spoil every classifier."""
+    """Replace vectors that are not finite by zeros: one would spoil every classifier."""
     return finite_rows(vectors_ND, what="vectors are not finite; they count as zeros")

@@ -27,7 +27,7 @@ from torch import Tensor
 from contracts import InputError, PairTask
 from evaluation.statistics import Estimate, mean
 from evaluation.task import Entry, How, Options
-from evaluation.tasks.sts import LAYOUTS, STSB, Layout, read_rated
+from evaluation.tasks.sts import LAYOUTS, STSB, Layout, read_pairs
 from evaluation.tsv import SENTEVAL
 from evaluation.vectors import Pool, finite_rows, unit_rows
 
@@ -51,8 +51,6 @@ class Geometry:
                 f"task {name}: no pair of {pairs.name} is rated above {threshold:g}; set alignment_above lower."
             )
         self.distinct = list(dict.fromkeys([*pairs.left, *pairs.right]))
-        if len(self.distinct) < 2:
-            raise InputError(f"task {name}: {pairs.name} holds one text only; wanted at least two that differ.")
 
     def texts(self) -> Iterator[Sequence[str]]:
         yield self.distinct
@@ -154,7 +152,7 @@ _SPLITS = {"": LAYOUTS["stsb"].rows, "-dev": LAYOUTS["stsb-dev"].rows, "-all": d
 
 def _read(split: str, root: Path, name: str, options: Options) -> Geometry:
     form = SENTEVAL if name.endswith(SENTEVAL) else ""
-    pairs = read_rated(root, f"stsb{split}{form}", Layout(_SPLITS[split], 0, 5))
+    pairs = read_pairs(root, f"stsb{split}{form}", Layout(_SPLITS[split], 0, 5))
     return Geometry(name, pairs, options.alignment_above)
 
 

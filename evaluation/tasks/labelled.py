@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from contracts import InputError
 from evaluation.task import Entry, Options
 from evaluation.tasks.classification import Classification, Part, Recipe
 from evaluation.tsv import SENTEVAL, read_columns, read_text, table
+
+Known = TypeVar("Known")
 
 
 class Layout(NamedTuple):
@@ -61,8 +63,8 @@ LAYOUTS = {
 }
 
 
-def read_label(where: str, column: str, cell: str, known: Mapping[str, int]) -> int:
-    """The number of a label.
+def read_label(where: str, column: str, cell: str, known: Mapping[str, Known]) -> Known:
+    """The number of a label, or whatever else it stands for.
 
     Raises:
         InputError: it is none of ``known``.
@@ -130,20 +132,18 @@ LINEAR_ONLY = ("wordcontent",)
 
 def _read_probing(recipe: Recipe, root: Path, name: str, options: Options) -> Classification:
     path = table(root, f"PROBING/{name}")
-    found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS}
+    found: dict[str, list[tuple[str, str, str]]] = {split: [] for split in PROBING_SPLITS.values()}
     for where, (split, label, sentence) in read_columns(path, ["split", "label", "sentence"]):
-        if split not in found:
-            raise InputError(f"{where}: split is {split!r}; wanted tr, va or te. Correct it or delete the row.")
-        found[split].append((where, read_text(where, "label", label), read_text(where, "sentence", sentence)))
+        found[read_label(where, "split", split, PROBING_SPLITS)].append(
+            (where, read_text(where, "label", label), read_text(where, "sentence", sentence))
+        )
     # a label that is not in the training rows could never be predicted
-    known = {label: number for number, label in enumerate(sorted({label for _, label, _ in found["tr"]}))}
-    if len(known) < 2:
-        raise InputError(f"{path}: its rows of split tr have {len(known)} labels; wanted at least 2. Fetch it again.")
+    known = {label: number for number, label in enumerate(sorted({label for _, label, _ in found["train"]}))}
     parts = {}
     for split, rows in found.items():
         labels = [read_label(where, "label", label, known) for where, label, _ in rows]
         sentences = [sentence for _, _, sentence in rows]
-        parts[PROBING_SPLITS[split]] = arranged(f"{path}, split {split}", (sentences,), labels, labels, (0,))
+        parts[split] = arranged(f"{path}, split {split}", (sentences,), labels, labels, (0,))
     return Classification(name, recipe, list(known), parts, options)
 
 

@@ -20,9 +20,6 @@ from torch import Tensor
 from evaluation.tasks.features import Features
 from evaluation.tasks.probe_steps import OPTIMIZERS, Binary, Hidden, Softmax, one_thread
 
-# SentEval counts a failure whenever the accuracy does not rise, never sets the counter back when it does, and looks at
-# it before counting: the (tenacity + 1)-th failure of the whole training ends it (classifier.py, fit).
-FAILURES_ARE_FORGOTTEN = False
 # On a CPU as many splits are trained at a time as have batches that stay in its cache from the logits to the gradients,
 # and never so few that calling an operation takes longer than doing it.
 CPU_BATCH_BYTES, FEWEST_SPLITS = 4 * 2**20, 4
@@ -42,7 +39,7 @@ class Settings(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What one classifier is trained on, and what stops it: row numbers of the features."""
+    """Row numbers of the features that train a classifier, and of those that stop it."""
 
     train_N: Tensor
     dev_N: Tensor
@@ -173,7 +170,11 @@ class _Training:
         return [one.view(len(splits_G), steps, batch).transpose(0, 1).contiguous().unbind(0) for one in whole]
 
     def _look(self, splits_G: np.ndarray, members_GR: np.ndarray, weights: Sequence[Tensor]) -> None:
-        """Accuracy on the dev rows; keeps what is better than before, counts what is not."""
+        """Score the dev rows; keep the weights of members that improved, count a failure of the others.
+
+        SentEval counts a failure whenever the accuracy does not rise, never sets the counter back when it does, and
+        looks at it before counting: the (tenacity + 1)-th failure of the whole training ends it (classifier.py, fit).
+        """
         for place, split in enumerate(splits_G):
             dev_N = self.splits[split].dev_N
             predicted_RN = _predict(self.model, [one[place : place + 1] for one in weights], self.features, dev_N)
@@ -187,8 +188,6 @@ class _Training:
                     self.hits[split][member] = hits_RN[slot]
                     for kept, now in zip(self.best, weights, strict=True):
                         kept[split, member] = now[place, slot]
-                    if FAILURES_ARE_FORGOTTEN:
-                        self.failures_FR[split, member] = 0
                 else:
                     self.alive_FR[split, member] = self.failures_FR[split, member] < self.settings.tenacity
                     self.failures_FR[split, member] += 1

@@ -9,17 +9,15 @@ without the pairs on which the annotators could not agree, and Spearman's correl
 """
 
 import logging
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from contracts import InputError, PairTask
+from contracts import PairTask
 from evaluation.statistics import Estimate, average_precision, best_f1, is_constant, spearman
 from evaluation.task import Entry, How, Options
-from evaluation.tasks.sts import Layout, cosines, read_pairs, read_similarity
-from evaluation.tsv import table
+from evaluation.tasks.sts import Layout, RatedPairs, cosines, read_pairs, read_similarity
 from evaluation.vectors import Pool
 
 log = logging.getLogger(__name__)
@@ -27,15 +25,12 @@ log = logging.getLogger(__name__)
 DEBATABLE = 3.0  # more: a paraphrase; fewer: none
 
 
-class Paraphrases:
+class Paraphrases(RatedPairs):
     """``pairs.gold`` holds votes or a rating; above ``debatable`` it is a paraphrase. ``f1``: also the best F1."""
 
     def __init__(self, pairs: PairTask, debatable: float = DEBATABLE, *, f1: bool = False) -> None:
-        self.pairs, self.name, self.debatable, self.f1 = pairs, pairs.name, debatable, f1
-
-    def texts(self) -> Iterator[Sequence[str]]:
-        yield self.pairs.left
-        yield self.pairs.right
+        super().__init__(pairs)
+        self.debatable, self.f1 = debatable, f1
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{metric}" for metric in ("ap", "spearman", *(["f1"] if self.f1 else []))]
@@ -54,15 +49,7 @@ class Paraphrases:
 
 def _read(layout: Layout, column: str, root: Path, name: str, options: Options) -> Paraphrases:
     """``column`` holds votes or a rating, of which 3 is undecided."""
-    pairs = read_pairs(root, name, layout, column)
-    low, high = pairs.gold.min(), pairs.gold.max()
-    if not high > DEBATABLE > low:
-        (path,) = (table(root, one) for one in layout.rows)
-        raise InputError(
-            f"task {name}: {path}: wanted pairs with a {column} above {DEBATABLE:g} and others below, got "
-            f"{low:g} to {high:g} in {len(pairs.gold)} rows. Fetch it again."
-        )
-    return Paraphrases(pairs)
+    return Paraphrases(read_pairs(root, name, layout, column))
 
 
 _BIOSSES = Layout({"BIOSSES/test": 100}, 0, 4)

@@ -19,7 +19,7 @@ RMSPROP_RATE, RMSPROP_ALPHA, RMSPROP_EPS = 1e-2, 0.99, 1e-8  # defaults of torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One of torch's threads on the CPU inside.
+    """Use one of torch's threads on the CPU inside.
 
     A small classifier takes many products of some 10 microseconds, which several threads only slow down: threads that
     wait for each other cost ten times the work when others use the cores (63 s in place of 6 for TREC).
@@ -43,7 +43,7 @@ def initial_layer(width: int, outputs: int, generator: torch.Generator) -> Tenso
 
 
 class Softmax:
-    """One linear layer; weights (G, R, C, E)."""
+    """A linear layer; weights (G, R, C, E)."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -60,7 +60,7 @@ class Softmax:
         return self.logits(weights, x_GBE).argmax(2)
 
     def gradients(self, weights: Sequence[Tensor], x_GBE: Tensor, y_GB: Tensor, share_GB: Tensor) -> list[Tensor]:
-        """Of cross-entropy summed with the weights ``share_GB``: 1 / rows for its mean."""
+        """Return the gradients of cross-entropy summed with the weights ``share_GB``: 1 / rows for its mean."""
         return [_spread(self._error(self.logits(weights, x_GBE), y_GB, share_GB), x_GBE)]
 
     def _error(self, logits_GRCB: Tensor, y_GB: Tensor, share_GB: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def adam(weight: Tensor, gradient: Tensor, moments: Sequence[Tensor], step: int)
 
 
 def rmsprop(weight: Tensor, gradient: Tensor, moments: Sequence[Tensor], step: int) -> None:
-    """As torch.optim.RMSprop, without momentum, not centred; overwrites ``gradient``."""
+    """Update as torch.optim.RMSprop does, without momentum, not centred; overwrites ``gradient``."""
     del step
     (second,) = moments
     second.mul_(RMSPROP_ALPHA).addcmul_(gradient, gradient, value=1 - RMSPROP_ALPHA)

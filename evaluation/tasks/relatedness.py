@@ -179,7 +179,7 @@ class _Trainer:
         self.steps = 0
 
     def epoch(self, order_N: np.ndarray) -> None:
-        """One pass over all pairs in the given order."""
+        """Train one pass over all pairs in the given order."""
         target_5N = self.target_5N[:, order_N]
         start = 0
         for picked_B in torch.from_numpy(order_N).split(BATCH):

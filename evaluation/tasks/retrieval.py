@@ -64,7 +64,7 @@ class Retrieval:
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether document i is what query i must find, and no other."""
+        """Whether query i must find document i, and no other."""
         return self.texts_to_match.relevant is None
 
     def found_first(self, pool: Pool) -> list[int]:
@@ -74,7 +74,7 @@ class Retrieval:
         return [place for block_BN in blocks for place in block_BN.argmax(-1).tolist()]
 
     def changes(self, before: Sequence[int], after: Sequence[int]) -> Changes:
-        """What each query finds first, before training and after; the examples are drawn by their text alone."""
+        """Compare the first document of each query before and after training; the text alone draws examples."""
         queries, documents = self.texts_to_match.queries, self.texts_to_match.documents
         places = range(len(queries))
         gained = [place for place in places if before[place] != place == after[place]]
@@ -97,7 +97,7 @@ class Retrieval:
         )
 
     def tfidf(self) -> dict[str, Estimate]:
-        """What counting words achieves; vocabulary and document frequencies come from the documents alone."""
+        """Score TF-IDF; vocabulary and document frequencies come from the documents alone."""
         from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import, and only needed here
 
         vectorizer = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
@@ -206,7 +206,7 @@ def _within(query_P: Tensor, by_P: Tensor) -> Tensor:
 def _compared(
     query_P: Tensor, document_P: Tensor, documents: int, similarities: Callable[[int, int], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """How many documents are more similar, and how many as similar, itself among them; block by block."""
+    """Count for each pair the documents that are more similar, and those as similar, itself included, in blocks."""
     rows = max(1, min(BLOCK, CELLS // documents))
     for start in range(0, int(query_P[-1]) + 1, rows):
         similarity_BN = similarities(start, start + rows)

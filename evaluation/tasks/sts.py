@@ -28,18 +28,25 @@ log = logging.getLogger(__name__)
 METRICS: dict[str, Callable[[Tensor, Tensor, str | None], Estimate]] = {"spearman": spearman, "pearson": pearson}
 
 
-class Similarity:
-    """An STS set, or any other pairs with a rating."""
+class RatedPairs:
+    """A task of pairs with a rating each."""
 
     def __init__(self, pairs: PairTask) -> None:
         self.pairs, self.name = pairs, pairs.name
-        self.subsets = list(dict.fromkeys(pairs.subsets))
-        # raw text and SentEval's form of it are the same items, and are resampled alike
-        self.key = pairs.name.removesuffix(SENTEVAL)
 
     def texts(self) -> Iterator[Sequence[str]]:
         yield self.pairs.left
         yield self.pairs.right
+
+
+class Similarity(RatedPairs):
+    """An STS set, or any other pairs with a rating."""
+
+    def __init__(self, pairs: PairTask) -> None:
+        super().__init__(pairs)
+        self.subsets = list(dict.fromkeys(pairs.subsets))
+        # raw text and SentEval's form of it are the same items, and are resampled alike
+        self.key = pairs.name.removesuffix(SENTEVAL)
 
     def score_names(self) -> list[str]:
         protocols = ("all", "mean", "wmean", "max") if len(self.subsets) > 1 else ("cosine", "max")
@@ -79,15 +86,12 @@ class Similarity:
         return parts, sizes
 
 
-class Measured:
+class Measured(RatedPairs):
     """Pairs by a function of the user's own: ``NAME/cosine/FUNCTION``, of the cosines and the ratings."""
 
     def __init__(self, pairs: PairTask, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
-        self.pairs, self.name, self.function = pairs, pairs.name, function
-
-    def texts(self) -> Iterator[Sequence[str]]:
-        yield self.pairs.left
-        yield self.pairs.right
+        super().__init__(pairs)
+        self.function = function
 
     def score_names(self) -> list[str]:
         return [f"{self.name}/cosine/{self.function.__name__}"]
@@ -122,7 +126,7 @@ def distances(task: PairTask, pool: Pool) -> dict[str, Tensor]:
 
 
 class Layout(NamedTuple):
-    """Which tables hold a set, and what its ratings may be."""
+    """The tables of a set, and the range of its ratings."""
 
     rows: dict[str, int]  # table -> official rows; read one behind the other
     low: float
@@ -159,20 +163,8 @@ def read_pairs(root: Path, name: str, layout: Layout, rating: str = "score") -> 
     return pairs._replace(gold=np.array(gold))
 
 
-def read_rated(root: Path, name: str, layout: Layout) -> PairTask:
-    """Pairs whose ratings differ, so that something can correlate with them."""
-    pairs = read_pairs(root, name, layout)
-    if len(set(pairs.gold)) < 2:
-        path = [table(root, one, senteval=name.endswith(SENTEVAL)) for one in layout.rows][-1]
-        raise InputError(
-            f"task {name}: {path}: all {len(pairs.gold)} rows have the score {pairs.gold[0]:g}, and nothing correlates "
-            "with a constant; wanted scores that differ. Fetch it again."
-        )
-    return pairs
-
-
 def read_similarity(layout: Layout, root: Path, name: str, options: Options) -> Similarity:
-    return Similarity(read_rated(root, name, layout))
+    return Similarity(read_pairs(root, name, layout))
 
 
 ENTRIES = {

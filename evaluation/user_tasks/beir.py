@@ -27,7 +27,7 @@ USUAL = "test"
 
 
 class Files(NamedTuple):
-    """Of one set."""
+    """The files of a set."""
 
     corpus: list[Path]
     queries: list[Path]
@@ -42,7 +42,7 @@ def is_beir(folder: Path) -> bool:
 
 
 def sets_in(folder: Path | None, split: str | None, given: Mapping[str, list[Path]]) -> dict[str, Files]:
-    """Name of each set -> its files; "" where there is one. ``given`` files take the place of the folder's.
+    """Return the files of each set by its name, "" for a single one. ``given`` files replace those of the folder.
 
     Raises:
         InputError: a part is missing, or the split.

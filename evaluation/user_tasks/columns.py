@@ -61,7 +61,7 @@ def files_of(path: str | Path | Sequence[str | Path], key: str) -> list[Path]:
 
 
 def columns_in(file: Path) -> list[str]:
-    """The names in its first row that holds anything; none where there is no such row."""
+    """Return the names in the first row that is not empty; none where all rows are."""
     return next((list(row.values) for row in (sound(one, file) for one in read_rows(file)) if row.values), [])
 
 

@@ -116,11 +116,8 @@ def _own(name: str, given: Mapping[str, Any], base: Path | str) -> Own:
     keys = {str(key): value for key, value in given.items()}
     for one in PATHS:
         if (value := keys.get(one)) is not None:
-            several = [value] if isinstance(value, str) else value
-            if not isinstance(several, list) or not all(isinstance(path, str) for path in several):
-                raise InputError(f"{one}={value}: wanted the path of a file or folder.")
-            seen = [str(_seen_from(base, path, one)) for path in several]
-            keys[one] = seen[0] if isinstance(value, str) else seen
+            seen = [str(_seen_from(base, str(path), one)) for path in (value if isinstance(value, list) else [value])]
+            keys[one] = seen if isinstance(value, list) else seen[0]
     kind = keys.pop("kind", None)
     if kind is None:
         kind = kind_of(keys["path"]) if keys.get("path") else "retrieval" if keys.get("corpus") else None

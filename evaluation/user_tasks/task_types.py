@@ -13,7 +13,7 @@ from cli.targets import imported, is_allowed
 from contracts import InputError, PairTask, RetrievalTask
 from evaluation.statistics import Estimate, average
 from evaluation.task import How, Options, Task
-from evaluation.tasks.classification import Classification, Part, Recipe
+from evaluation.tasks.classification import Classification, Recipe
 from evaluation.tasks.labelled import arranged, read_label
 from evaluation.tasks.neighbours import SCORES, Neighbours
 from evaluation.tasks.paraphrase import Paraphrases
@@ -66,7 +66,7 @@ class OwnTask:
         """
 
     def files(self) -> list[Path]:
-        """What it is read from."""
+        """Return the files that the task is read from."""
         return files_of(self.path or [], "path")
 
     @classmethod
@@ -188,7 +188,7 @@ class OwnRetrieval(OwnTask):
         return [tasks[0]] if list(found) == [""] else [Together(name, tasks)]
 
     def _sets(self) -> dict[str, Files] | None:
-        """Of a folder, or of files that are named; None: of rows."""
+        """Return the sets of a folder or of named files; None where the data are rows."""
         given = {part: files_of(getattr(self, part), part) for part in PARTS if getattr(self, part)}
         folder = Path(self.path) if isinstance(self.path, str) else None
         return sets_in(folder, self.split, given) if given or (folder and is_beir(folder)) else None
@@ -218,7 +218,7 @@ class OwnLabels(OwnTask):
             raise InputError(f"neighbours: {self.neighbours}; wanted 1 or more.")
 
     def files(self) -> list[Path]:
-        """Of a folder, those that are called like a set, where any is."""
+        """Return the files of a folder that are named after a set; all where there are none."""
         there = Path(self.path) if isinstance(self.path, str) else None
         inside = sorted(there.iterdir()) if there and there.is_dir() else []
         return [one for one in inside if OF_A_SET.fullmatch(one.name) and form_of(one)] or super().files()
@@ -243,7 +243,7 @@ class OwnLabels(OwnTask):
             parts[part] = made._replace(sides=(Prompted(made.sides[0], self.prompt),))
         tasks = list[Task]()
         if CLASSIFIER in self.scores:
-            tasks.append(_classifier(name, list(known), parts, options))
+            tasks.append(Classification(name, Recipe(), list(known), parts, options))
         if set(self.scores) & set(SCORES):
             tasks.append(Neighbours(name, parts, self.scores, self.neighbours, options.seed))
         return tasks
@@ -260,15 +260,10 @@ def _usual_parts(rows: dict[str, list[tuple[Found, str, str]]]) -> dict[str, lis
     return {part: rows[part] for part in ("train", "dev", "test") if part in rows}
 
 
-def _classifier(name: str, classes: list[str], parts: Mapping[str, Part], options: Options) -> Task:
-    try:
-        return Classification(name, Recipe(), classes, parts, options)
-    except InputError as error:
-        raise InputError(f"{error} Without a classifier: scores: [knn, kmeans].") from error
-
-
 def prompts_of(task: OwnTriplets | OwnRetrieval, prompts: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Of queries and of documents: the task's, else what the encoder's folder calls so; None: the encoder's own."""
+    """Return the prompts of queries and documents: the task's, else those of the encoder's folder; None: the encoder's
+    default.
+    """
     named = next((prompts[one] for one in OF_DOCUMENTS if one in prompts), None)
     query = prompts.get("query") if task.query_prompt is None else task.query_prompt
     return query, named if task.document_prompt is None else task.document_prompt

@@ -20,7 +20,7 @@ SLACK = 64  # columns written before the window moves; the copy is spread over s
 
 
 class KeyValues(NamedTuple):
-    """Of one layer."""
+    """Keys and values of one layer."""
 
     keys_RHTD: Tensor
     values_RHTD: Tensor
@@ -100,7 +100,7 @@ class RowCache(Cache):
         return torch.arange(self.time - self.begin + more, device=device) >= starts_R1
 
     def window(self) -> Cache:
-        """What is in use, as it stands."""
+        """Return a cache of the rows and columns in use, without a copy."""
         used = (slice(0, self.rows), slice(None), slice(self.begin, self.time))
         return Cache(layers=[_Layer(self, layer.keys[used], layer.values[used]) for layer in self.layers])
 
@@ -186,7 +186,7 @@ class RowCache(Cache):
 
 
 class CrossAttentionCache(RowCache):
-    """The decoder's rows, and what the encoder read for each."""
+    """The decoder's rows, each with the states of its encoder."""
 
     def __init__(self) -> None:
         super().__init__()

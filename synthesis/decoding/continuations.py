@@ -1,10 +1,10 @@
 """Requests to a decoder, and their results."""
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from contracts import InputError
+from contracts.settings import key
+from synthesis.bounds import Bounded
 
 PromptText = str | tuple[int, ...]  # a text, or the ids of its tokens
 
@@ -21,12 +21,12 @@ class Prompt(NamedTuple):
 
     @property
     def texts(self) -> tuple[PromptText, ...]:
-        """It and its counter prompts."""
+        """Return the prompt and its counter prompts."""
         return (self.text, *self.counters)
 
 
 class Continuation(NamedTuple):
-    """One continuation."""
+    """A text that was sampled behind a prompt."""
 
     prompt: Prompt
     sample: int
@@ -48,43 +48,25 @@ MOST_NEW_TOKENS = 1 << 16  # also of models that set no limit: a sample has a nu
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoding:
+class Decoding(Bounded):
     """How tokens are drawn, and how many rows share a forward pass (which changes no text)."""
 
-    max_new_tokens: int
-    top_p: float | None  # None and 1: off
-    top_k: int | None  # None and 0: off
-    temperature: float
+    max_new_tokens: int = key(least=1, most=MOST_NEW_TOKENS)
+    top_p: float | None = key(above=0, most=1)  # None and 1: off
+    top_k: int | None = key(least=0)  # None and 0: off
+    temperature: float = key(above=0)
     ban_eos: bool = False
     stop: str = ""  # what ends a text; empty: only EOS does
     abandon: str = ""  # where this comes before the stop string the sample is of no use: it ends unclosed, and keeps it
     seed: int
-    rows: int | None  # at most so many rows (samples and their counter rows) per step; None: by the device
-    token_budget: int  # and at most so many columns of the key-value cache over all rows
-
-    def check(self) -> None:
-        """Check the range of every setting.
-
-        Raises:
-            InputError: a setting is out of its range.
-        """
-        wanted = {
-            "max_new_tokens": (1 <= self.max_new_tokens <= MOST_NEW_TOKENS, f"1 to {MOST_NEW_TOKENS:,}"),
-            "top_p": (self.top_p is None or 0 < self.top_p <= 1, "more than 0, up to 1, or null for none"),
-            "top_k": (self.top_k is None or self.top_k >= 0, "a number of tokens, or 0 for all"),
-            "temperature": (0 < self.temperature < math.inf, "more than 0"),
-            "stop": (bool(self.stop) or not self.ban_eos, "the string that ends a sentence"),
-            "rows": (self.rows is None or self.rows >= 1, "at least 1"),
-            "token_budget": (self.token_budget >= 1, "at least 1"),
-        }
-        for name, (right, what) in wanted.items():
-            if not right:
-                raise InputError(f"{name}={getattr(self, name)}: wanted {what}.")
+    # At most so many rows (samples and their counter rows) per step; None: by the device
+    rows: int | None = key(least=1)
+    token_budget: int = key(least=1)  # and at most so many columns of the key-value cache over all rows
 
 
 @dataclass
 class Statistics:
-    """What the decoding cost so far."""
+    """Counts of the work that the decoding has done so far."""
 
     prompts: int = 0
     samples: int = 0

@@ -15,7 +15,7 @@ from encoders.loading.generative import writes_alone
 from prompts import DIRECTIONS, GENERATOR_FILE, Direction, PromptIds, Prompts, parse_prompts, read_generator_prompts
 from synthesis.decoding.continuations import PromptText
 from synthesis.decoding.encoder_decoder import load_encoder_decoder
-from synthesis.decoding.generator import Generator, by_length, load_generator
+from synthesis.decoding.generator import Generator, by_length, load_generator, not_finite
 from synthesis.shards.provenance import identify_generator
 
 SENTENCES_PER_BATCH = 256  # sentences tokenised together, and whose pairs are scored together
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Candidate(TypedDict):
-    """One text that was written."""
+    """A text that was written for a premise."""
 
     text: str
     p_true: float | None  # P("true") of {"true", "false"}, that it follows from the premise; None: it was not judged
@@ -72,7 +72,7 @@ class Discriminator:
             )
 
     def check_room(self, most: int) -> None:
-        """InputError where what is asked for a sentence of ``most`` tokens leaves no room to write."""
+        """InputError where the prompt for a sentence of ``most`` tokens leaves no room for an answer."""
         for direction in DIRECTIONS:
             [empty] = self.ids.generation(direction, [""], most)
             if (longest := len(empty) + most) >= self.generator.context:
@@ -83,12 +83,12 @@ class Discriminator:
                 )
 
     def questions(self, direction: Direction, sentences: Sequence[str], most: int) -> list[PromptText]:
-        """What is asked for a sentence in this direction; ``most`` limits the sentence."""
+        """Return the prompt for each sentence in this direction; a sentence has at most ``most`` tokens."""
         return [tuple(ids) for ids in self.ids.generation(direction, sentences, most)]
 
     @torch.inference_mode()
     def __call__(self, pairs: Sequence[Pair]) -> list[float]:
-        """One per pair; equal pairs are read once, pairs of similar length together."""
+        """Return a probability for each pair; equal pairs are read once, pairs of similar length together."""
         wanted = list(dict.fromkeys(pairs))
         rows = self.ids.discrimination([one for one, _ in wanted], [other for _, other in wanted], self.most)
         ids_of: dict[PromptText, list[int]] = {tuple(ids): ids for ids in rows}
@@ -98,16 +98,13 @@ class Discriminator:
             for text, p in zip(texts, logits_R2.double().softmax(1)[:, 0].tolist(), strict=True):
                 found[text] = p
         if any(p != p for p in found.values()):
-            raise InputError(
-                f"generator={self.generator.name}: its logits are not finite. In fp16 they overflow: take "
-                "precision=bf16 or fp32; otherwise its weights are damaged."
-            )
+            raise not_finite(self.generator.name)
         of = {pair: round(found[tuple(ids)], PROBABILITY_DIGITS) for pair, ids in zip(wanted, rows, strict=True)}
         return [of[pair] for pair in pairs]
 
 
 class NamedGenerator(NamedTuple):
-    """One that is not loaded yet."""
+    """A generator that is not loaded yet."""
 
     source: str  # folder or hub id
     name: str
@@ -120,7 +117,7 @@ class NamedGenerator(NamedTuple):
 
 
 def name_generator(recipe: Any) -> NamedGenerator:
-    """What can be known, and be wrong, before it is loaded; by the keys of a recipe.
+    """Check by the keys of a recipe all that can be wrong before the generator is loaded.
 
     Raises:
         InputError: there is no such model, or it does not write, or its prompts are damaged.
@@ -164,7 +161,8 @@ def find_generator(name: str) -> str:
 def choose_prompts(
     generator: str, published: Mapping[str, Any], assembly: str | None, revision: str | None = None
 ) -> Prompts:
-    """Those that the generator was trained with; where it does not say, the published ones, as pieces.
+    """Return the prompts that the generator was trained with; the published ones, as pieces, where its folder names
+    none.
 
     Raises:
         InputError: ``assembly`` or a file of prompts is given, and is another one than the generator's.
@@ -188,7 +186,7 @@ def choose_prompts(
 
 
 def _folder_of(generator: str, revision: str | None) -> Path | None:
-    """Where its ``generator.json`` may lie; on the hub, where there is one."""
+    """Return the folder of its ``generator.json``; of a model of the hub, that of the cached file, if any."""
     if Path(generator).is_dir():
         return Path(generator)
     found = cached_file(

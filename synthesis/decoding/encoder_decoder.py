@@ -11,14 +11,13 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+from transformers import AutoModelForSeq2SeqLM, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from contracts import InputError
-from encoders.loading.backbones import from_pretrained, load_whole
 from encoders.loading.generative import why_not_t5
 from synthesis.decoding.caches import CrossAttentionCache, CrossAttentionStates, PrefillOutput, RowCache
-from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, PRECISIONS, Generator, left_padded, without_padding
+from synthesis.decoding.generator import AS_LONG_AS_POSSIBLE, Generator, left_padded, load_parts, without_padding
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class EncoderDecoder(Generator):
         return CrossAttentionCache()
 
     def decode(self, before: int, ids: Sequence[int]) -> str:
-        """The text of a decoder's tokens; what stood before belongs to the encoder."""
+        """Return the text of a decoder's tokens, without any before them, as the prompt is the encoder's."""
         plain: dict[str, Any] = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return cast(str, self.tokenizer.decode(list(ids), **plain))
 
@@ -98,17 +97,10 @@ def load_encoder_decoder(
     Raises:
         InputError: there is no such model, or it is no T5-like encoder-decoder with a language-model head.
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision={precision}: wanted one of {', '.join(PRECISIONS)}.")
-    options: dict[str, Any] = {"setting": "generator", **({"revision": revision} if revision else {})}
-    config = from_pretrained(AutoConfig, name, **options)
-    if why := why_not_t5(config):
-        raise _no_writer(name, why)
-    tokenizer = from_pretrained(AutoTokenizer, name, **options)
-    refused = partial(_no_writer, name)
-    model: Any = load_whole(AutoModelForSeq2SeqLM, name, refused, dtype=PRECISIONS[precision], **options)
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return EncoderDecoder(name, model.to(place).eval(), tokenizer)
+    model, tokenizer = load_parts(
+        AutoModelForSeq2SeqLM, name, why_not_t5, partial(_no_writer, name), precision, device, revision
+    )
+    return EncoderDecoder(name, model, tokenizer)
 
 
 def _no_writer(name: str, why: str) -> InputError:

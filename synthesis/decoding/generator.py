@@ -2,7 +2,7 @@
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
@@ -147,7 +147,7 @@ class Generator:
 
 
 def in_chat(tokenizer: Tokenizer, question: str) -> str:
-    """What the user says, up to where the answer begins."""
+    """Return the chat template's text around the user's question, up to the beginning of the answer."""
     messages = [{"role": "user", "content": question}]
     template = TODAY + tokenizer.get_chat_template()
     options: dict[str, Any] = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
@@ -170,7 +170,7 @@ def check_chat(tokenizer: Tokenizer, name: str) -> None:
 
 
 def by_length(ids_of: Mapping[AnyText, list[int]]) -> Iterator[list[AnyText]]:
-    """All texts, in lists for one pass each, the longest first."""
+    """Yield lists of texts that share a forward pass, the longest first."""
     left = sorted(ids_of, key=lambda text: len(ids_of[text]))
     while left:
         texts = left[-max(1, TOKENS_OF_A_PASS // len(ids_of[left[-1]])) :]
@@ -236,19 +236,34 @@ def load_generator(
     Raises:
         InputError: there is no such model, or it is none that continues text with a key-value cache.
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision={precision}: wanted one of {', '.join(PRECISIONS)}.")
-    options = {"setting": "generator", **({"revision": revision} if revision else {})}
-    config = from_pretrained(AutoConfig, name, **options)
-    if why := why_not_causal(config):
-        raise _no_causal_lm(name, why)
-    tokenizer = from_pretrained(AutoTokenizer, name, **options)
+    model, tokenizer = load_parts(
+        AutoModelForCausalLM, name, why_not_causal, partial(_no_causal_lm, name), precision, device, revision
+    )
     if chat_template:
         check_chat(tokenizer, name)
-    refused = partial(_no_causal_lm, name)
-    model: Any = load_whole(AutoModelForCausalLM, name, refused, dtype=PRECISIONS[precision], **options)
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Generator(name, model.to(place).eval(), tokenizer, chat_template)
+    return Generator(name, model, tokenizer, chat_template)
+
+
+def load_parts(
+    factory: Any,
+    name: str,
+    why_not: Callable[[Any], str],
+    refused: Callable[[str], InputError],
+    precision: str,
+    device: str | torch.device | None,
+    revision: str | None,
+) -> tuple[Any, Tokenizer]:
+    """Load model and tokenizer of a generator. ``why_not(config)`` says why a model does not write, if so.
+
+    Raises:
+        InputError: there is no such model, or it is ``refused(why)``.
+    """
+    options: dict[str, Any] = {"setting": "generator", **({"revision": revision} if revision else {})}
+    if why := why_not(from_pretrained(AutoConfig, name, **options)):
+        raise refused(why)
+    tokenizer = from_pretrained(AutoTokenizer, name, **options)
+    model: Any = load_whole(factory, name, refused, dtype=PRECISIONS[precision], **options)
+    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval(), tokenizer
 
 
 def _no_causal_lm(name: str, why: str) -> InputError:
@@ -258,8 +273,15 @@ def _no_causal_lm(name: str, why: str) -> InputError:
     )
 
 
+def not_finite(name: str) -> InputError:
+    return InputError(
+        f"generator={name}: its logits are not finite. In fp16 they overflow: take precision=bf16 or fp32; otherwise "
+        "its weights are damaged."
+    )
+
+
 def _end_of_sequence(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """What the model, its generation settings and its tokenizer name so; instruct models have several."""
+    """Return the ids that model, generation settings and tokenizer call end of sequence; there may be several."""
     named = [tokenizer.eos_token_id, model.config.get_text_config(decoder=True).eos_token_id]
     if model.generation_config is not None:
         named.append(model.generation_config.eos_token_id)

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts import InputError
 from synthesis.decoding.caches import PrefillOutput
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt, PromptText, Statistics
-from synthesis.decoding.generator import Generator, by_length
+from synthesis.decoding.generator import Generator, by_length, not_finite
 from synthesis.decoding.sampling import Candidates, candidates, digest, pick, self_debias, uniforms
 
 # Axes: S samples, R rows, C counter prompts (of the sample that has most), V vocabulary, T columns
@@ -34,7 +33,7 @@ class PrefillRow(NamedTuple):
 
 @dataclass
 class Sample:
-    """One continuation that is being drawn."""
+    """A continuation that is being drawn."""
 
     prompt: Prompt
     number: int
@@ -60,9 +59,8 @@ def decode(
     came); None while nothing is under way ends the decoding.
 
     Raises:
-        InputError: a setting is out of its range, or the model's logits are not finite.
+        InputError: the model's logits are not finite.
     """
-    how.check()
     batch = Batch(generator, how, Statistics() if statistics is None else statistics)
     intake = PromptIntake(prompts, batch)
     endings = StopCriteria(generator, how)
@@ -92,7 +90,7 @@ class PromptIntake:
         self.exhausted = False
 
     def counted(self, came: list[Continuation]) -> Iterator[Continuation]:
-        """Yield what came; whoever takes it may have more prompts then."""
+        """Count and yield the continuations; their consumer may then have more prompts."""
         for one in came:
             self.statistics.samples += 1
             self.statistics.tokens += one.tokens
@@ -186,7 +184,9 @@ class TokenSampler:
         self.banned = torch.tensor(sorted(banned), dtype=torch.long, device=generator.device)
 
     def candidates(self, logits_RV: Tensor, rows_SC: np.ndarray, prompts: Sequence[Prompt]) -> Candidates:
-        """What may follow; ``rows_SC`` are the rows of each prompt and its counter prompts. Changes the logits."""
+        """Return the tokens that may follow; ``rows_SC`` are the rows of each prompt and its counter prompts. Changes
+        the logits.
+        """
         device = logits_RV.device
         if len(self.banned):
             logits_RV[:, self.banned] = -torch.inf
@@ -202,16 +202,13 @@ class TokenSampler:
         uniform_S = torch.tensor([one.uniform[len(one.tokens)] for one in samples], dtype=torch.float64)
         tokens: list[int] = pick(found, uniform_S.to(found.ids_RK.device)).tolist()
         if min(tokens) < 0:
-            raise InputError(
-                f"generator={self.name}: its logits are not finite. In fp16 they overflow: take precision=bf16 or "
-                "fp32; otherwise its weights are damaged."
-            )
+            raise not_finite(self.name)
         for sample, token in zip(samples, tokens, strict=True):
             sample.tokens.append(token)
 
 
 class Batch:
-    """``take`` chooses who may join, ``admit`` gives rows, ``step`` draws a token for each sample."""
+    """``take`` chooses the samples that join, ``admit`` gives rows, ``step`` draws a token for each sample."""
 
     def __init__(self, generator: Generator, how: Decoding, statistics: Statistics) -> None:
         self.generator, self.how, self.statistics = generator, how, statistics
@@ -222,7 +219,7 @@ class Batch:
         self.limit = how.rows or DEFAULT_ROWS.get(generator.device.type, 256)
 
     def take(self, waiting: list[Sample]) -> list[Sample]:
-        """Those of ``waiting`` that there is room for now, taken out of it; at least one where the batch is empty."""
+        """Take the samples out of ``waiting`` for which there is room; at least one where the batch is empty."""
         rows = int((self.rows_SC != NO_ROW).sum())
         columns = max((one.columns for one in self.samples), default=0)
         joining, staying = [], []
@@ -255,7 +252,7 @@ class Batch:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One token more for every sample."""
+        """Draw the next token of every sample."""
         last_R = np.zeros(self.cache.rows, dtype=np.int64)
         held = self.rows_SC != NO_ROW
         owner_SC = np.broadcast_to(np.array([one.tokens[-1] for one in self.samples])[:, None], held.shape)
@@ -308,7 +305,7 @@ class StopCriteria:
         self.eos = set() if how.ban_eos else set(generator.eos)
 
     def of(self, sample: Sample) -> Continuation | None:
-        """What the sample came to, and it is marked as finished; None while it goes on."""
+        """Return the continuation of a sample that has ended, and mark it as finished; None while it goes on."""
         text = ""
         last = sample.tokens[-1]
         ended = last in self.eos

@@ -66,7 +66,7 @@ def pick(found: Candidates, uniform_R: Tensor) -> Tensor:
 
 
 def _in_top_k(ranked_RK: Tensor, top_k: int | None) -> Tensor:
-    """As transformers keeps them: whatever is as likely as the k-th."""
+    """Mark the tokens that are at least as likely as the k-th, as transformers does."""
     if not top_k:
         return torch.ones_like(ranked_RK, dtype=torch.bool)
     return ranked_RK >= ranked_RK[:, min(top_k, ranked_RK.shape[1]) - 1, None]

@@ -7,7 +7,6 @@ shards, processes and the order of answers change nothing.
 
 import hashlib
 import json
-import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,14 +15,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from cli.process_group import Ranks
 from contracts import InputError
+from contracts.settings import key
+from synthesis.bounds import Bounded
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.generator import Generator
 from synthesis.recipe import InputType, ModelRecipe, decode_shards, log
 from synthesis.report.cards import write_label_card
-from synthesis.report.measures import as_json
 from synthesis.report.report import write_report
-from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters, sieve
-from synthesis.sentences.inputs import WithoutNearDuplicates, open_inputs, sample
+from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters
+from synthesis.sentences.inputs import open_inputs, sample
 from synthesis.server.protocol import REFUSALS
 from synthesis.shards.provenance import versions
 from synthesis.shards.stage import Stage, WaitCallback, finish
@@ -35,18 +35,18 @@ PER_LABEL = {"overgenerate": 5, "retry": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How many samples, and which are taken.
+class Plan(Bounded):
+    """The number of samples, and the rules by which they are accepted.
 
     ``overgenerate`` draws ``per_label`` samples at once and takes all that pass; ``retry`` draws until ``per_label``
     different ones have passed, or ``max_tries`` were drawn.
     """
 
     strategy: Literal["overgenerate", "retry"]
-    per_label: int | None  # None: as published for the strategy
+    per_label: int | None = key(least=1)  # None: as published for the strategy
     max_tries: int
-    decay: float
-    epsilon: float
+    decay: float = key(least=0)
+    epsilon: float = key(least=0, most=1)
     filters: Filters
 
     @property
@@ -55,21 +55,15 @@ class Plan:
         return PER_LABEL[self.strategy] if self.per_label is None else self.per_label
 
     def check(self) -> None:
-        """InputError for settings that mean nothing."""
-        if self.wanted < 1:
-            raise InputError(f"per_label={self.wanted}: wanted at least 1 sample per input and label.")
+        super().check()
         if self.strategy == "retry" and self.max_tries < self.wanted:
             raise InputError(
                 f"max_tries={self.max_tries} is less than per_label={self.wanted}: so many can never be accepted. "
                 "Raise max_tries."
             )
-        if not 0 <= self.decay < math.inf:
-            raise InputError(f"decay={self.decay}: wanted 0 (no self-debiasing) or more. Published is 100.")
-        if not 0 <= self.epsilon <= 1:
-            raise InputError(f"epsilon={self.epsilon}: wanted 0 to 1. Published is 0.01.")
 
     def for_first_sentences(self) -> "Plan":
-        """One per unit: what is asked for is how many there are over all labels."""
+        """Return a plan with one sample per unit, as ``num_x1`` counts the sentences of all labels."""
         return replace(self, per_label=1, max_tries=1 if self.strategy == "overgenerate" else max(self.max_tries, 1))
 
     def to_json(self) -> dict[str, Any]:
@@ -101,14 +95,10 @@ class Dino(ModelRecipe):
     def plan(self) -> None:
         self.tasks = choose_tasks(self.recipe, self.spec)
         self.require("generator", "the hub id or folder of a causal language model. Say generator=...")
-        if self.tasks.x1 is not None and self.input is not None:
+        if self.tasks.x1 is not None and (self.input is not None or self.input_sample is not None):
             raise InputError(
-                f"input={self.input}: first sentences are written here, not read. Leave input out, or take "
-                "recipe=dino_x2, which writes second sentences for them."
-            )
-        if self.tasks.x1 is not None and self.input_sample is not None:
-            raise InputError(
-                f"input_sample={self.input_sample}: first sentences are written here, not read; num_x1 says how many."
+                f"input={self.input}, input_sample={self.input_sample}: first sentences are written here, not read; "
+                "num_x1 says how many. Leave both out, or take recipe=dino_x2, which writes second sentences for them."
             )
         if self.tasks.x1 is None:
             self.require(
@@ -116,7 +106,8 @@ class Dino(ModelRecipe):
                 "the instructions hold <X1>, in which the sentences of a file are put. Say input=FILE, or take "
                 "recipe=dino_x1x2, which writes first sentences too.",
             )
-        self.require_at_least(num_x1=len(self.tasks.x1.labels) if self.tasks.x1 else 1, shard_size=1)
+        if self.tasks.x1 is not None and self.num_x1 < len(self.tasks.x1.labels):
+            raise InputError(f"num_x1={self.num_x1}: wanted at least {len(self.tasks.x1.labels)}, one for each label.")
         self.check_engine()
         if self.served and any(spec.debiases(self.samples.decay) for spec in self.tasks if spec):
             raise InputError(
@@ -138,13 +129,10 @@ class Dino(ModelRecipe):
         summary = inputs.summary()
         if summary.blank and not self.quiet:
             log.info("%s: %d blank lines are left out.", self.input, summary.blank)
-        threshold = self.samples.filters.near_duplicate_x1
-        texts = inputs if threshold is None else WithoutNearDuplicates(inputs, threshold)
-        number = summary.texts if threshold is None else sum(1 for _ in texts)
-        identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": number, "blank": summary.blank}
+        identity = {"sha256": summary.sha256, "type": inputs.kind, "texts": summary.texts, "blank": summary.blank}
         if self.input_sample is None:
-            return Given(texts, number, identity)
-        drawn = sample(texts, number, self.input_sample, self.how.seed)
+            return Given(inputs, summary.texts, identity)
+        drawn = sample(inputs, summary.texts, self.input_sample, self.how.seed)
         return Given(drawn, self.input_sample, identity | {"sample": self.input_sample})
 
     def claim(self, writer: bool) -> bool:
@@ -217,7 +205,7 @@ class Dino(ModelRecipe):
 
 
 class Given(NamedTuple):
-    """First sentences, how many, and what identifies them."""
+    """First sentences, their number, and their identity."""
 
     texts: Iterable[str]
     number: int
@@ -259,19 +247,14 @@ class DinoStage(Stage):
     def passes(self, sampled: Continuation) -> bool:
         return not sampled.rejected and not self.plan.filters.rejected(sampled.text, sampled.closed, None)
 
-    def sieve(self) -> None:
-        """Take near-duplicates of earlier first sentences out, where that is asked for."""
-        if self.plan.filters.near_duplicate_x1 is not None and not self.spec.takes_input:
-            sieve(self.store, self.shards, self.plan.filters.near_duplicate_x1)
-
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        measured = write_report(self.folder, manifest)
+        measures = write_report(self.folder, manifest)
         write_label_card(self.folder, manifest)
-        return {"measures": as_json(measured)}
+        return measures
 
 
 class InputTask(NamedTuple):
-    """What one input asks for."""
+    """An input and the labels for which texts are written."""
 
     place: int  # of the input; it decides the random numbers
     x1: str | None  # None: it is what is written
@@ -321,7 +304,7 @@ class OpenShard:
 
 @dataclass
 class SampleGroup:
-    """The samples of one input and label."""
+    """The samples of an input and a label."""
 
     unit: InputTask
     label: Label
@@ -335,7 +318,7 @@ class SampleGroup:
     refused: list[tuple[str, str]] = field(default_factory=list)  # text, why
 
     def next_samples(self) -> range:
-        """What is still to be drawn; empty where the group is done."""
+        """Return the numbers of the samples still to be drawn; empty where the group is done."""
         limit = self.plan.max_tries if self.plan.strategy == "retry" else self.plan.wanted
         return range(self.tried, min(self.tried + self.plan.wanted - len(self.accepted), limit))
 
@@ -355,7 +338,7 @@ class SampleGroup:
         return ("x1" if self.unit.x1 is None else "x2", self.unit.place, self.label.name)
 
     def judge(self) -> bool:
-        """Take or reject what came in this round, in the order of the samples; whether more is to be drawn."""
+        """Accept or reject the texts of this round in the order of the samples; return whether more are to be drawn."""
         filters = self.plan.filters
         only_new = filters.drop_duplicates or self.plan.strategy == "retry"
         hopeless = False

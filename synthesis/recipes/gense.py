@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypedDict
 
 from cli.process_group import Ranks
 from contracts import InputError
+from contracts.settings import key
 from prompts import DIRECTIONS, Direction, Prompts
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
@@ -31,17 +32,13 @@ from synthesis.triplet_recipe import FromSentences, close_scored, count_candidat
 class Gense(FromSentences):
     """``python -m synthesis recipe=gense``."""
 
-    candidates: int  # per direction; published: 1
-    max_source_tokens: int  # of a sentence for which one is written; published: 96
+    candidates: int = key(least=1)  # per direction; published: 1
+    max_source_tokens: int = key(least=1)  # of a sentence for which one is written; published: 96
     how: Decoding
     required: ClassVar[dict[str, str]] = {
         "generator": "the folder or hub id of a GenSE generator. Say generator=...",
         "input": "sentences, or documents with input_kind=documents. Say input=FILE",
     }
-
-    def plan(self) -> None:
-        self.require_at_least(candidates=1, max_source_tokens=1)
-        super().plan()
 
     def identify(self) -> dict[str, Any]:
         assert self.judge is not None
@@ -150,7 +147,7 @@ class OpenShard:
             yield self.rows[place]
 
     def left_out(self) -> Iterator[LeftOut]:
-        """All candidates are kept; the rules leave out later."""
+        """Yield nothing: all candidates are kept, and the rules leave texts out later."""
         yield from ()
 
     def counts(self) -> dict[str, LabelCounts]:

@@ -6,14 +6,16 @@ start tokens of its own.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
 from cli.devices import device_of
 from contracts import InputError
+from contracts.settings import key
 from encoders.loading.backbones import from_pretrained, load_whole
+from synthesis.bounds import Bounded
 from synthesis.decoding.generator import PRECISIONS, by_length
 from synthesis.shards.provenance import identify_generator
 from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, SentenceCandidates
@@ -21,7 +23,7 @@ from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, Sent
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """One direction."""
+    """A direction of translation."""
 
     model: str | None  # folder or hub id
     prefix: str  # before every sentence: "translate English to German: " (T5), ">>fra<< " (some of Marian)
@@ -30,17 +32,13 @@ class Language:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class Search(Bounded):
     """How a translation is looked for, and how long it may be."""
 
-    beams: int
-    max_tokens: int  # of a sentence and of its translation
+    prefix: ClassVar[str] = "search."
 
-    def check(self) -> None:
-        """InputError for settings that mean nothing."""
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise InputError(f"search.{name}={value}: wanted at least 1.")
+    beams: int = key(least=1)
+    max_tokens: int = key(least=1)  # of a sentence and of its translation
 
 
 @dataclass(kw_only=True)
@@ -77,7 +75,7 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """One direction, ready to work.
+    """A loaded translation model of one direction.
 
     Raises:
         InputError: there is no such model, it is no encoder-decoder with a head, or it knows no such language.
@@ -155,7 +153,7 @@ class Translator:
 
 
 class Translated:
-    """One candidate that should follow, and none that contradicts."""
+    """A source with one candidate that should follow, and none that contradicts."""
 
     def __init__(self, sentences: Sequence[str], there: Translator, back: Translator) -> None:
         self.sentences, self.there, self.back = sentences, there, back

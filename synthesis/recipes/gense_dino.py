@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from contracts import InputError
 from prompts import Direction
-from synthesis.shards.store import read_entries, read_manifest
+from synthesis.shards.store import read_entries, read_finished
 from synthesis.triplet_recipe import Baseline, OpenedSource, SentenceCandidates
 
 
@@ -35,11 +35,7 @@ class GenseDino(Baseline):
         return Path(str(self.input))
 
     def method(self) -> dict[str, Any]:
-        if not isinstance(self.input, str) or not self.pairs.is_dir():
-            raise InputError(
-                f"input={self.input}: wanted the output folder of recipe=dino_x2, which writes DINO's pairs."
-            )
-        self.manifest = _read_pairs(self.pairs)
+        self.manifest = read_finished(self.pairs, "x2", "recipe=dino_x2")
         if self.folder.resolve() == self.pairs.resolve():
             raise InputError(f"output={self.folder} holds the pairs themselves. Choose another output.")
         known = list(self.manifest["identity"]["spec"]["labels"])
@@ -60,27 +56,6 @@ class GenseDino(Baseline):
         left_out = {"without any accepted text": inputs - number} if inputs > number else {}
         counts = {"texts": inputs, "sentences": inputs, "kept": number, "left_out": left_out}
         return OpenedSource(number, counts, source)
-
-
-def _read_pairs(folder: Path) -> dict[str, Any]:
-    """The manifest of a finished data set of pairs.
-
-    Raises:
-        InputError: it is none.
-    """
-    try:
-        manifest = read_manifest(folder)
-    except InputError as error:
-        message = str(error).replace("output=", "input=", 1)
-        raise InputError(f"{message} recipe=gense_dino reads what recipe=dino_x2 wrote.") from None
-    kind = manifest["identity"].get("kind")
-    if kind != "x2":
-        raise InputError(
-            f"input={folder}: wanted DINO's pairs (recipe=dino_x2 or dino_x1x2); this is a data set of kind {kind}."
-        )
-    if not manifest["complete"]:
-        raise InputError(f"input={folder}: it is not finished. Finish it first: the command that began it goes on.")
-    return manifest
 
 
 class Pairs:

@@ -24,9 +24,7 @@ class GenseFilter(Recipe):
             raise InputError(f"generator={self.generator}: recipe=gense_filter writes no text. Leave generator out.")
         check_number("workers", self.workers or 1)
         self.require("input", "the output folder of recipe=gense. Say input=FOLDER.")
-        if not isinstance(self.input, str):
-            raise InputError(f"input={self.input}: wanted one output folder of recipe=gense. Say input=FOLDER.")
-        self.source = find_scored(Path(self.input))
+        self.source = find_scored(Path(str(self.input)))
         self.scored = read_manifest(self.source)["identity"]
         check_judged(self.scored["generator"] if self.scored.get("judged", True) else None, self.rules)
         if (self.folder / SCORED).exists() or self.folder.resolve() == self.source.resolve():

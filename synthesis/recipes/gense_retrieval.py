@@ -14,29 +14,27 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 from contracts import InputError
+from contracts.settings import key
 from prompts import DIRECTIONS, Direction
+from synthesis.bounds import Bounded
 from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, SentenceCandidates
 
 WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their weight is small in any language
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bm25:
+class Bm25(Bounded):
     """Settings. k1 and b are Lucene's names for them."""
 
-    top: int  # sentences per sentence
-    k1: float  # how soon a word that comes again counts no more
-    b: float  # how far long sentences are held back
+    prefix: ClassVar[str] = "bm25."
+
+    top: int = key(least=1)  # sentences per sentence
+    k1: float = key(least=0)  # how soon a word that comes again counts no more
+    b: float = key(least=0, most=1)  # how far long sentences are held back
 
     def check(self) -> None:
-        """InputError for settings that mean nothing, or where the library is not installed."""
-        if self.top < 1:
-            raise InputError(f"bm25.top={self.top}: wanted at least 1.")
-        if not self.k1 >= 0:
-            raise InputError(f"bm25.k1={self.k1}: wanted 0 or more.")
-        if not 0 <= self.b <= 1:
-            raise InputError(f"bm25.b={self.b}: wanted 0 to 1.")
-        _library()
+        super().check()
+        _library()  # not after the sentences have been read
 
 
 @dataclass(kw_only=True)
@@ -61,7 +59,7 @@ class Retrieval(Baseline, FromSentences):
 
 
 class Retrieved:
-    """The same neighbours for all directions: the discriminator tells which they belong to."""
+    """A source with the same neighbours for all directions; the discriminator tells to which they belong."""
 
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
         self.neighbours, self.directions = Neighbours(sentences, how), directions

@@ -1,7 +1,7 @@
 """Actions on a finished data set: annotation sheet, its evaluation, and publishing."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ from cli.devices import device_of
 from contracts import InputError
 from storage.atomic import write_whole
 from synthesis.report.annotate import TABLE, Item, agreement_table, read_agreement, write_sheet
-from synthesis.report.gense_report import write_triplet_report
 from synthesis.report.publish import check_target, publish
 from synthesis.report.report import Encoder, write_report
 from synthesis.shards.store import read_manifest
@@ -18,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Afterwards(NamedTuple):
-    """What the command line asks for; nothing where all are None."""
+    """Actions on a finished data set; None for each that was not asked for."""
 
     encoder: str | None  # by which the report says how similar texts are
     annotate: int | None  # texts on the sheet
@@ -26,7 +25,7 @@ class Afterwards(NamedTuple):
     publish: str | None  # folder
 
     def for_labels(self) -> list[str]:
-        """What is asked for along with writing that only texts with labels can be asked for."""
+        """Return the actions asked for that need texts with labels."""
         return [name for name in self.asked() if name != "encoder"]
 
     def asked(self) -> list[str]:
@@ -54,9 +53,9 @@ class Afterwards(NamedTuple):
             load_encoder(self.encoder, device="cpu")
 
     def do(
-        self, folder: Path, *, seed: int, device: str, overwrite: bool, as_trained: Callable[[Path], Iterable[Item]]
+        self, folder: Path, *, seed: int, device: str, overwrite: bool, as_trained: Callable[[Path], Sequence[Item]]
     ) -> str:
-        """What is to be shown; empty where there is nothing. ``as_trained`` reads pairs as training does."""
+        """Perform the actions and return text for the terminal. ``as_trained`` reads pairs as training does."""
         table = ""
         if self.encoder is not None:
             report_anew(folder, self.encoder, device)
@@ -85,8 +84,7 @@ def report_anew(folder: Path, encoder: str, device: str) -> None:
 
     loaded = load_encoder(encoder, device=device_of(device))
     name = Path(encoder).resolve().name if Path(encoder).exists() else encoder
-    write = write_report if kind == "x2" else write_triplet_report
-    write(folder, manifest, Encoder(name, lambda texts: loaded.embed(texts, convert_to_numpy=True)))
+    write_report(folder, manifest, Encoder(name, lambda texts: loaded.embed(texts, convert_to_numpy=True)))
     log.info("%s says how similar texts are under %s.", folder / "report.html", name)
 
 
@@ -98,7 +96,7 @@ def _refuse_unless_pairs(has_pairs: bool, folder: Path, encoder: str) -> None:
         )
 
 
-def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Iterable[Item]]) -> None:
+def hand_out(folder: Path, number: int, seed: int, as_trained: Callable[[Path], Sequence[Item]]) -> None:
     sheet, allowed = write_sheet(folder, number, labels_of(folder), seed, as_trained)
     log.info(
         "%s is written: fill in its column label with one of %s, then say annotations=%s.",

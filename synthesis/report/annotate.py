@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ class Item(NamedTuple):
 
 
 def write_sheet(
-    folder: Path, number: int, labels: Sequence[str], seed: int, as_trained: Callable[[Path], Iterable[Item]]
+    folder: Path, number: int, labels: Sequence[str], seed: int, as_trained: Callable[[Path], Sequence[Item]]
 ) -> tuple[Path, list[str]]:
     """Random items in random order; the key lies in another file. ``as_trained`` reads pairs as training does.
 
@@ -62,26 +62,23 @@ def write_sheet(
 
 
 def _cell(text: str) -> str:
-    """As a spreadsheet shows it and does not run it."""
+    """Return the text in a form that a spreadsheet shows and does not calculate."""
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 
-def draw_items(pool: Iterable[Item], number: int, seed: int) -> list[Item]:
-    """So many of them, each as likely as any other; one pass, in the memory of those."""
-    draw, chosen, seen = random.Random(f"{seed}/annotation"), list[Item](), 0
-    for seen, item in enumerate(pool, start=1):
-        if seen <= number:
-            chosen.append(item)
-        elif (place := draw.randrange(seen)) < number:
-            chosen[place] = item
-    if seen < number:
-        raise InputError(f"annotate={number}: the data set has only {seen} texts to draw from. Ask for fewer.")
-    draw.shuffle(chosen)
-    return chosen
+def draw_items(pool: Sequence[Item], number: int, seed: int) -> list[Item]:
+    """So many of them at random, in random order.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    if len(pool) < number:
+        raise InputError(f"annotate={number}: the data set has only {len(pool)} texts to draw from. Ask for fewer.")
+    return random.Random(f"{seed}/annotation").sample(pool, number)
 
 
-def _as_written(folder: Path) -> Iterator[Item]:
-    return (Item(one["text_a"], one["text_b"] or "", one["label"]) for one in read_entries(folder))
+def _as_written(folder: Path) -> list[Item]:
+    return [Item(one["text_a"], one["text_b"] or "", one["label"]) for one in read_entries(folder)]
 
 
 class Agreement(NamedTuple):
@@ -107,7 +104,6 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
         ) from None
     key, allowed = found["key"], found["labels"]
     counts: dict[tuple[str, str], int] = {}
-    seen: set[str] = set()
     unlabelled = 0
     for line, row in _rows(sheet):
         where = f"annotations={sheet}, row {line}"
@@ -115,9 +111,6 @@ def read_agreement(folder: Path, sheet: Path) -> Agreement:
             raise InputError(
                 f"{where}: there is no item with the id {row['id']!r} in {KEY}. Use the sheet as it was written."
             )
-        if row["id"] in seen:
-            raise InputError(f"{where}: the id {row['id']} stands there twice. Keep one of the rows.")
-        seen.add(row["id"])
         if not (given := row["label"].strip()):
             unlabelled += 1
             continue

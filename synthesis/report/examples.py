@@ -1,9 +1,8 @@
-"""The examples of a report: accepted and rejected texts, with filters and sorting."""
+"""Examples of a report: a wall of accepted and rejected texts with filters and sorting, and a few for Markdown."""
 
 import json
 import random
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +12,8 @@ from markupsafe import Markup
 
 from reports.page import Section
 from reports.tables import beginning
-from synthesis.report.figures import ACCEPTED
-from synthesis.rules.filters import folded, jaccard
-from synthesis.shards.store import Entry, LeftOut, spread
+from synthesis.report.texts import ACCEPTED, ReportText, Texts
+from synthesis.shards.store import spread
 
 TEMPLATES = Path(__file__).parent
 MOST_ACCEPTED, MOST_REFUSED = 2_000, 1_000  # on a page
@@ -23,90 +21,59 @@ MOST_BYTES = 4_000_000  # of texts on a page, as it writes them: 6 a letter of a
 Embed = Callable[[Sequence[str]], np.ndarray]
 
 
-class ReportText(NamedTuple):
-    """A text on the wall."""
+def draw_wall(texts: Texts, seed: int) -> list[ReportText]:
+    """Draw accepted texts, equally many of each label, and texts that were left out, equally many for each reason.
 
-    x1: str | None
-    text: str
-    label: str
-    fate: str  # accepted, or why not
-    p: float | None = None  # of the answer that its label wants, where it was judged
-    cosine: float | None = None  # to x1, under the encoder
-
-    @property
-    def words(self) -> int:
-        return len(self.text.split())
-
-    @property
-    def overlap(self) -> float | None:
-        if self.x1 is None:
-            return None
-        return jaccard(frozenset(folded(self.text).split()), frozenset(folded(self.x1).split()))
-
-
-def accepted_of(entry: Entry) -> ReportText:
-    """As it stands in a shard."""
-    text, x1 = entry["text_b"], entry["text_a"]
-    return (
-        ReportText(None, x1, entry["label"], ACCEPTED)
-        if text is None
-        else ReportText(x1, text, entry["label"], ACCEPTED)
-    )
-
-
-def draw_wall(
-    accepted: Iterable[ReportText], left_out: Iterable[LeftOut], labels: Sequence[str], seed: int
-) -> list[ReportText]:
-    """Accepted texts, of each label as many and each text as likely as another, and of those that the shards' records
-    keep of the others as many of each reason; in random order, and no more than a page has room for."""
+    They are in random order, and no more than a page has room for.
+    """
     draw = random.Random(f"{seed}/wall")
-    most = max(1, MOST_ACCEPTED // max(len(labels), 1))
-    found = _drawn(accepted, lambda one: one.label, most, draw)
-    others = (ReportText(one["x1"], one["text"], one["label"], one["why"], one.get("p")) for one in left_out)
-    refused = _drawn(others, _kind, MOST_REFUSED, draw)
-    draw.shuffle(refused)
-    found += spread(refused, MOST_REFUSED, _kind)
+    accepted = draw.sample(texts.accepted, len(texts.accepted))
+    left_out = draw.sample(texts.left_out, len(texts.left_out))
+    found = spread(accepted, MOST_ACCEPTED, lambda one: one.label)
+    found += spread(left_out, MOST_REFUSED, lambda one: (one.label, one.fate))
     draw.shuffle(found)
     sizes = accumulate(sum(len(json.dumps(beginning(text))) for text in (one.x1 or "", one.text)) for one in found)
     return [one for one, size in zip(found, sizes, strict=True) if size <= MOST_BYTES]
 
 
-def _kind(one: ReportText) -> tuple[str, str]:
-    return one.label, one.fate
+class Example(NamedTuple):
+    """An x1 with one x2 per label, as in the paper's table 4; texts of one label where only x1 is written."""
+
+    x1: str | None
+    texts: dict[str, str]  # label -> text
 
 
-def _drawn(
-    found: Iterable[ReportText], kind: Callable[[ReportText], Hashable], most: int, draw: random.Random
-) -> list[ReportText]:
-    """At most so many of each kind, each one of a kind as likely as another; no more are held at a time."""
-    pools: dict[Hashable, list[ReportText]] = {}
-    seen = Counter[Hashable]()
-    for one in found:
-        seen[kind(one)] += 1
-        number, pool = seen[kind(one)], pools.setdefault(kind(one), [])
-        place = number - 1 if number <= most else draw.randrange(number)
-        if place < most:
-            pool[place : place + 1] = [one]
-    return [one for pool in pools.values() for one in pool]
+def draw_examples(accepted: Sequence[ReportText], number: int, seed: int) -> list[Example]:
+    """Draw at random, each x1 as likely as another, but those that have all labels come first."""
+    draw = random.Random(f"{seed}/examples")
+    groups: dict[str | int, dict[str, list[str]]] = {}
+    for place, one in enumerate(accepted):
+        of_label = groups.setdefault(place if one.x1 is None else one.x1, {})
+        of_label.setdefault(one.label, []).append(one.text)
+    drawn = draw.sample(list(groups), len(groups))
+    drawn.sort(key=lambda x1: -len(groups[x1]))
+    return [
+        Example(x1 if isinstance(x1, str) else None, {label: draw.choice(texts) for label, texts in groups[x1].items()})
+        for x1 in drawn[:number]
+    ]
 
 
 def with_cosines(wall: Sequence[ReportText], embed: Embed) -> list[ReportText]:
-    """The same, and how similar each text is to what it was written for."""
-    texts = {
-        text: place for place, text in enumerate(dict.fromkeys(t for one in wall for t in (one.x1, one.text) if t))
-    }
+    """Return the texts with their cosine to the text that they were written for."""
+    texts = list(dict.fromkeys(text for one in wall for text in (one.x1, one.text) if text))
     if not texts:
         return list(wall)
-    vectors = np.asarray(embed(list(texts)), dtype=np.float32)
+    place_of = {text: place for place, text in enumerate(texts)}
+    vectors = np.asarray(embed(texts), dtype=np.float32)
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return [
-        one._replace(cosine=float(units[texts[one.x1]] @ units[texts[one.text]])) if one.x1 and one.text else one
+        one._replace(cosine=float(units[place_of[one.x1]] @ units[place_of[one.text]])) if one.x1 and one.text else one
         for one in wall
     ]
 
 
 def cosines_of(wall: Sequence[ReportText]) -> dict[str, list[float]]:
-    """Of the accepted texts, by label."""
+    """Return the cosines of the accepted texts, by label."""
     found: dict[str, list[float]] = {}
     for one in wall:
         if one.cosine is not None and one.fate == ACCEPTED:
@@ -115,7 +82,10 @@ def cosines_of(wall: Sequence[ReportText]) -> dict[str, list[float]]:
 
 
 def wall_section(wall: Sequence[ReportText], accepted: int, left_out: int) -> Section:
-    """Its place on the page; the script fills it. ``accepted`` and ``left_out`` are of the whole data set."""
+    """The place of the wall on the page, which the script fills.
+
+    ``accepted`` and ``left_out`` are the numbers of texts in the whole data set.
+    """
     kept = sum(one.fate == ACCEPTED for one in wall)
     said = [f"{kept:,} of {accepted:,} accepted texts are here, drawn at random, as many of each label as there are"]
     refused = len(wall) - kept
@@ -125,25 +95,13 @@ def wall_section(wall: Sequence[ReportText], accepted: int, left_out: int) -> Se
 
 
 def data_of(wall: Sequence[ReportText], labels: Sequence[str]) -> dict[str, Any]:
-    """What the script needs; texts come as data alone."""
+    """Return what the script needs; texts come as data alone."""
     fates = list(dict.fromkeys([ACCEPTED, *sorted(one.fate for one in wall)]))
-
-    def rounded(value: float | None) -> float | None:
-        return None if value is None else round(value, 4)
-
-    items = [
-        [
-            one.x1 and beginning(one.x1),
-            beginning(one.text),
-            labels.index(one.label),
-            fates.index(one.fate),
-            one.words,
-            rounded(one.overlap),
-            rounded(one.cosine),
-            rounded(one.p),
-        ]
-        for one in wall
-    ]
+    items = []
+    for one in wall:
+        numbers = [None if value is None else round(value, 4) for value in (one.overlap, one.cosine, one.p)]
+        texts = one.x1 and beginning(one.x1), beginning(one.text)
+        items.append([*texts, labels.index(one.label), fates.index(one.fate), one.words, *numbers])
     return {"labels": list(labels), "fates": fates, "items": items}
 
 
@@ -153,8 +111,3 @@ def script() -> str:
 
 def style() -> str:
     return (TEMPLATES / "wall.css").read_text(encoding="utf-8")
-
-
-def counted(counts: Mapping[str, Any]) -> int:
-    """Texts that were left out, by a manifest's counts."""
-    return sum(counts["rejected"].values())

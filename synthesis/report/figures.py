@@ -5,28 +5,27 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from reports.figure import Figure, coloured, faded, shaped
+import numpy as np
+
+from reports.figure import Figure, coloured, faded, quantity, shaped, tooltip
 from reports.tables import Column, Table, columns
 from synthesis.report.measures import BINS, LONGEST, Measured
+from synthesis.report.texts import ACCEPTED
 from synthesis.rules.triplet_rules import ANSWER_BINS
 from synthesis.shards.store import LabelCounts, ShardRecord
 
-ACCEPTED = "accepted"
 MOST_POINTS = 120  # of a line over time; with more shards some are one point
 UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0), ("seconds", 1.0))
 FATES = ("@c3", "@c2", "@c4", "@c5", "@c6", "@c7", "@c1", "@c8")
+PERCENT = {"format": "%"}
 
 
 class Curve(NamedTuple):
-    """Counts of the texts of one label over something, which is ``xs``."""
+    """The number of texts of a label at each of ``xs``."""
 
     label: str
     xs: Sequence[float]
     counts: Sequence[int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts)
 
 
 def fates(counts: Mapping[str, Any], labels: Sequence[str]) -> Figure:
@@ -40,34 +39,25 @@ def fates(counts: Mapping[str, Any], labels: Sequence[str]) -> Figure:
         if (number := one["accepted"] if place == 0 else one["rejected"].get(fate, 0))
     ]
     legend = {"orient": "top", "title": None, "columns": 2, "labelLimit": 300}
+    scale = {"domain": reasons, "range": [FATES[place % 8] for place in range(len(reasons))]}
     panel = {
         "height": {"step": 38},
         "data": {"values": parts},
         "mark": {"type": "bar", "cornerRadius": 2},
         "encoding": {
             "y": {"field": "label", "type": "nominal", "title": None, "sort": list(labels)},
-            "x": {"field": "texts", "type": "quantitative", "title": "sampled texts", "axis": {"grid": False}},
-            "order": {"field": "place", "type": "quantitative"},
-            "color": {
-                "field": "fate",
-                "type": "nominal",
-                "legend": legend,
-                "scale": {"domain": reasons, "range": [FATES[place % 8] for place in range(len(reasons))]},
-            },
+            "x": quantity("texts", title="sampled texts", axis={"grid": False}),
+            "order": quantity("place"),
+            "color": {"field": "fate", "type": "nominal", "legend": legend, "scale": scale},
             "opacity": faded(field="label"),
-            "tooltip": [
-                {"field": "label"},
-                {"field": "fate"},
-                {"field": "texts", "format": ","},
-                {"field": "share", "format": ".1%"},
-            ],
+            "tooltip": tooltip(("label",), ("fate",), ("texts", "texts", ","), ("share", "share", ".1%")),
         },
     }
     return Figure("fates", "What became of the sampled texts", "By the first reason that applied.", [panel])
 
 
 def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure | None:
-    """When texts were accepted, and of what was sampled which share; None where all were written at one time."""
+    """Accepted texts and their share of the samples over time; None where all were written at one time."""
     found = sorted(records, key=lambda one: one["written"])
     if len(found) < 2 or found[0]["written"] == found[-1]["written"]:
         return None
@@ -75,7 +65,7 @@ def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure |
     groups = [found[at : at + size] for at in range(0, len(found), size)]
     whole = found[-1]["written"] - found[0]["written"]
     unit, seconds = next((one for one in UNITS if whole >= 2 * one[1]), UNITS[-1])
-    none, points = LabelCounts(samples=0, accepted=0, rejected={}), list[dict[str, Any]]()
+    none, rows = LabelCounts(samples=0, accepted=0, rejected={}), list[list[Any]]()
     so_far = dict.fromkeys(labels, 0)
     for group in groups:
         after = (group[-1]["written"] - found[0]["written"]) / seconds
@@ -83,27 +73,15 @@ def over_time(records: Sequence[ShardRecord], labels: Sequence[str]) -> Figure |
             counts = [one["labels"].get(label, none) for one in group]
             samples, accepted = sum(one["samples"] for one in counts), sum(one["accepted"] for one in counts)
             so_far[label] += accepted
-            points.append(
-                {
-                    "label": label,
-                    "after": after,
-                    "accepted": so_far[label],
-                    "yield": accepted / samples if samples else None,
-                }
-            )
-    rows = [[one["label"], one["after"], one["accepted"], one["yield"]] for one in points]
+            rows.append([label, after, so_far[label], accepted / samples if samples else None])
+    points = [dict(zip(("label", "after", "accepted", "yield"), row, strict=True)) for row in rows]
     caption = f"A point is {size:,} shard{'s' if size > 1 else ''}, at the time when they were written."
-    x = {"field": "after", "type": "quantitative", "title": f"{unit} after the first shard"}
-    share = {"field": "yield", "type": "quantitative", "title": "accepted of what was sampled", "axis": {"format": "%"}}
-    total = {"field": "accepted", "type": "quantitative", "title": "accepted so far"}
-    tooltip = [
-        {"field": "label"},
-        {"field": "after", "title": unit, "format": ".1f"},
-        {"field": "accepted", "format": ","},
-        {"field": "yield", "format": ".1%"},
-    ]
+    x = quantity("after", title=f"{unit} after the first shard")
+    share = quantity("yield", title="accepted of what was sampled", axis=PERCENT)
+    total = quantity("accepted", title="accepted so far")
+    said = tooltip(("label",), ("after", unit, ".1f"), ("accepted", "accepted", ","), ("yield", "yield", ".1%"))
     table = Table([Column("label"), Column(unit, ".1f"), Column("accepted so far", ","), Column("yield", ".1%")], rows)
-    panels = [_lines(points, labels, x, y, tooltip) for y in (share, total)]
+    panels = [_lines(points, labels, x, y, said) for y in (share, total)]
     return Figure("over-time", "Yield over time", caption, panels, table, width=380)
 
 
@@ -126,12 +104,10 @@ def similarities(cosines: Mapping[str, Sequence[float]], encoder: str) -> Figure
     lowest = min((value for found in cosines.values() for value in found), default=0.0)
     begin = min(math.floor(lowest * BINS) / BINS, 0.0)
     bins = round((1 - begin) * BINS)
-    curves = list[Curve]()
-    for label, found in cosines.items():
-        counts = [0] * bins
-        for value in found:
-            counts[min(int((value - begin) * BINS), bins - 1)] += 1
-        curves.append(Curve(label, middles(begin, 1, bins), counts))
+    curves = [
+        Curve(label, middles(begin, 1, bins), np.histogram(np.minimum(found, 1.0), bins, (begin, 1))[0].tolist())
+        for label, found in cosines.items()
+    ]
     caption = f"Cosine of the two texts of a pair under {encoder}; of the accepted pairs that stand on this page."
     return _shares("similarities", "Similarity", caption, "cosine", curves)
 
@@ -147,7 +123,7 @@ def answers(found: Mapping[str, Sequence[int]]) -> Figure:
     rule = {
         "data": {"values": [{"half": 0.5}]},
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@soft"},
-        "encoding": {"x": {"field": "half", "type": "quantitative"}},
+        "encoding": {"x": quantity("half")},
     }
     panel = {**figure.panels[0], "layer": [*figure.panels[0]["layer"], rule]}
     return figure._replace(panels=[panel])
@@ -161,13 +137,9 @@ def thresholds(curve: Mapping[str, int], rows: int) -> Figure:
         "data": {"values": points},
         "mark": {"type": "line", "point": True, "color": "@ink"},
         "encoding": {
-            "x": {"field": "threshold", "type": "quantitative", "scale": {"zero": False}},
-            "y": {"field": "share", "type": "quantitative", "title": "share of the sentences", "axis": {"format": "%"}},
-            "tooltip": [
-                {"field": "threshold"},
-                {"field": "n", "format": ",", "title": "triplets"},
-                {"field": "share", "format": ".1%"},
-            ],
+            "x": quantity("threshold", scale={"zero": False}),
+            "y": quantity("share", title="share of the sentences", axis=PERCENT),
+            "tooltip": tooltip(("threshold",), ("n", "triplets", ","), ("share", "share", ".1%")),
         },
     }
     return Figure("thresholds", "Accepted at other thresholds", "The other rules as they are.", [panel])
@@ -182,17 +154,8 @@ def rules(broken: Mapping[str, int], rows: int) -> Figure:
         "mark": {"type": "bar", "color": "@soft", "cornerRadius": 2},
         "encoding": {
             "y": {"field": "rule", "type": "nominal", "title": None, "sort": None},
-            "x": {
-                "field": "share",
-                "type": "quantitative",
-                "title": "share of the sentences that break it",
-                "axis": {"format": "%"},
-            },
-            "tooltip": [
-                {"field": "rule"},
-                {"field": "n", "format": ",", "title": "sentences"},
-                {"field": "share", "format": ".1%"},
-            ],
+            "x": quantity("share", title="share of the sentences that break it", axis=PERCENT),
+            "tooltip": tooltip(("rule",), ("n", "sentences", ","), ("share", "share", ".1%")),
         },
     }
     return Figure("rules", "Rules", "Each as if it were the only one.", [panel])
@@ -207,21 +170,16 @@ def _shares(name: str, title: str, caption: str, x_title: str, curves: Sequence[
     """A line for each label."""
     labels = [one.label for one in curves]
     points = [
-        {"label": one.label, "x": x, "texts": count, "share": count / max(one.total, 1)}
+        {"label": one.label, "x": x, "texts": count, "share": count / max(sum(one.counts), 1)}
         for one in curves
         for x, count in zip(one.xs, one.counts, strict=True)
     ]
-    x = {"field": "x", "type": "quantitative", "title": x_title, "scale": {"zero": False, "nice": False}}
-    y = {"field": "share", "type": "quantitative", "title": "share of the texts", "axis": {"format": "%"}}
-    tooltip = [
-        {"field": "label"},
-        {"field": "x", "title": x_title, "format": form},
-        {"field": "texts", "format": ","},
-        {"field": "share", "format": ".1%"},
-    ]
+    x = quantity("x", title=x_title, scale={"zero": False, "nice": False})
+    y = quantity("share", title="share of the texts", axis=PERCENT)
+    said = tooltip(("label",), ("x", x_title, form), ("texts", "texts", ","), ("share", "share", ".1%"))
     rows = [[format(x, form), *(one.counts[place] for one in curves)] for place, x in enumerate(curves[0].xs)]
     table = Table([Column(x_title), *columns(*labels, number=",")], rows)
-    return Figure(name, title, caption, [_lines(points, labels, x, y, tooltip)], table)
+    return Figure(name, title, caption, [_lines(points, labels, x, y, said)], table)
 
 
 def _lines(
@@ -229,7 +187,7 @@ def _lines(
     labels: Sequence[str],
     x: Mapping[str, Any],
     y: Mapping[str, Any],
-    tooltip: Sequence[Mapping[str, str]],
+    said: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
     several = len(labels) > 1
     alike = {"color": coloured(labels, "label"), "opacity": faded(field="label")} if several else {}
@@ -242,7 +200,7 @@ def _lines(
             {"mark": {"type": "line", "strokeWidth": 1.6, **drawn}, "encoding": alike},
             {
                 "mark": {"type": "point", "filled": True, "size": 36, **drawn},
-                "encoding": {**alike, "shape": shaped(labels, "label"), "tooltip": list(tooltip)},
+                "encoding": {**alike, "shape": shaped(labels, "label"), "tooltip": list(said)},
             },
         ],
     }

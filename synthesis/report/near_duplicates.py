@@ -1,11 +1,11 @@
-"""Near-duplicates among the texts of a label."""
+"""Near-duplicates among the accepted texts of a data set."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from reports.page import Section
 from reports.tables import Column, Table, beginning
-from synthesis.report.examples import ReportText
+from synthesis.report.texts import ReportText
 from synthesis.rules.filters import NearDuplicates
 
 THRESHOLD = 0.8  # of their words, case and punctuation aside
@@ -14,48 +14,46 @@ LISTED = 30
 
 
 class Repeated(NamedTuple):
-    """A text and how many later ones are like it; ``other`` is the first that is not the same letter by letter."""
+    """A text with the later texts of its label that nearly repeat it."""
 
     label: str
     text: str
-    times: int
-    other: str
+    later: list[str]
+
+    @property
+    def other(self) -> str:
+        """The first of the later texts that differs in a letter; empty where none does."""
+        return next((other for other in self.later if other != self.text), "")
 
 
-def repeated(accepted: Iterable[ReportText]) -> tuple[list[Repeated], dict[str, tuple[int, int]]]:
-    """Those with the most first; and of each label how many texts were looked at, and how many are like an earlier."""
-    seen: dict[str, NearDuplicates] = {}
-    firsts: dict[str, list[str]] = {}
-    alike: dict[tuple[str, int], list[str]] = {}
-    counts: dict[str, tuple[int, int]] = {}
-    for one in accepted:
-        looked, doubled = counts.get(one.label, (0, 0))
-        if looked == MOST_TEXTS:
-            continue
-        place = seen.setdefault(one.label, NearDuplicates(THRESHOLD)).earlier(one.text)
+def repeated(texts: Sequence[ReportText], label: str) -> list[Repeated]:
+    """Return the texts of this label that no earlier text is like."""
+    seen, found = NearDuplicates(THRESHOLD), list[Repeated]()
+    for one in texts:
+        place = seen.earlier(one.text)
         if place is None:
-            firsts.setdefault(one.label, []).append(one.text)
+            found.append(Repeated(label, one.text, []))
         else:
-            alike.setdefault((one.label, place), []).append(one.text)
-        counts[one.label] = looked + 1, doubled + (place is not None)
-    found = [
-        Repeated(label, text, len(later), next((other for other in later if other != text), ""))
-        for (label, place), later in alike.items()
-        for text in [firsts[label][place]]
-    ]
-    return sorted(found, key=lambda one: -one.times), counts
+            found[place].later.append(one.text)
+    return found
 
 
-def doubles_section(accepted: Iterable[ReportText]) -> Section:
-    """How many there are of each label, and the texts that come back most."""
-    found, counts = repeated(accepted)
+def doubles_section(accepted: Sequence[ReportText], labels: Sequence[str]) -> Section:
+    """Count near-duplicates by label, and show the texts that come back most."""
+    rows, again = [], list[Repeated]()
+    for label in labels:
+        texts = [one for one in accepted if one.label == label][:MOST_TEXTS]
+        found = repeated(texts, label)
+        doubles = len(texts) - len(found)
+        rows.append([label, len(texts), doubles, doubles / max(len(texts), 1)])
+        again += [one for one in found if one.later]
+    again.sort(key=lambda one: -len(one.later))
     note = (
         f"A text is one where it shares {THRESHOLD:.0%} of its words with an earlier one of its label, case and "
         f"punctuation aside. The first {MOST_TEXTS:,} texts of each label were looked at."
     )
-    rows = [[label, looked, double, double / looked] for label, (looked, double) in counts.items()]
     heads = [Column("label"), Column("texts", ","), Column("near-duplicates", ","), Column("share", ".1%")]
-    listed = [[beginning(one.text), one.label, one.times, beginning(one.other)] for one in found[:LISTED]]
-    title = "Texts that come back most" if len(found) <= LISTED else f"The {LISTED} texts that come back most"
-    again = Table([Column("text"), Column("label"), Column("again", ","), Column("another wording")], listed, title)
-    return Section("Near-duplicates", [note, Table(heads, rows), *([again] if listed else [])])
+    listed = [[beginning(one.text), one.label, len(one.later), beginning(one.other)] for one in again[:LISTED]]
+    title = "Texts that come back most" if len(again) <= LISTED else f"The {LISTED} texts that come back most"
+    most = Table([Column("text"), Column("label"), Column("again", ","), Column("another wording")], listed, title)
+    return Section("Near-duplicates", [note, Table(heads, rows), *([most] if listed else [])])

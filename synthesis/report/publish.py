@@ -1,14 +1,14 @@
-"""A data set in the format of the hub: Parquet files and a card.
+"""A data set in the format of the hub: a Parquet file and a card.
 
 The folder appears whole or not at all. It holds what ``datasets`` and ``data=dino`` read, the reports and the manifest,
 and nothing that a synthesis goes on from: that stays where it was written.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from contracts import InputError
 from storage.atomic import whole_folder
@@ -17,17 +17,13 @@ from storage.ownership import check_replaceable, write_marker
 from synthesis.report.cards import CARD
 from synthesis.shards.store import MANIFEST, PICTURES, PUBLISHED, X1, read_entries, read_manifest
 
-if TYPE_CHECKING:
-    import pyarrow
-
-ROWS_OF_A_GROUP = 10_000  # in memory at a time
-GROUPS_OF_A_FILE = 50
+ROWS_OF_A_GROUP = 10_000  # of the Parquet file; in memory at a time
 OUTPUT_KIND = "published data set"  # kind of output
 REPORT_FILES = ("report.md", "report.html", "annotation.md", *PICTURES)  # what a person reads
 
 
 def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
-    """Write what ``folder`` holds to ``target``; how many texts.
+    """Write the data set of ``folder`` to ``target``; return the number of texts.
 
     Raises:
         InputError: no data set in ``folder``, shards that are not those of its manifest, or a ``target`` in use.
@@ -43,7 +39,7 @@ def publish(folder: Path, target: Path, *, overwrite: bool) -> int:
 
 
 def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
-    """Raises InputError where there is something that may not be replaced, or will be: ``folder`` itself."""
+    """Raise InputError where ``target`` holds something that may not be replaced, or is ``folder`` itself."""
     ways = target.resolve(), folder.resolve()
     if ways[0].is_relative_to(ways[1]) or ways[1].is_relative_to(ways[0]):
         raise InputError(f"publish={target} and output={folder} are one within the other. Choose a folder beside it.")
@@ -58,8 +54,8 @@ def check_target(target: Path, folder: Path, *, overwrite: bool) -> None:
 def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
     """Parquet, reports and manifest of one data set."""
     target.mkdir(exist_ok=True)
-    files = list(_write_files(folder, target))
-    rows, stated = sum(one["entries"] for one in files), manifest["counts"]["accepted"]
+    path = target / "shard-00000.parquet"
+    rows, stated = _write_rows(folder, path), manifest["counts"]["accepted"]
     if rows == stated == 0:
         raise InputError(f"output={folder} holds no texts: there is nothing to publish.")
     if rows != stated:
@@ -75,38 +71,26 @@ def _write(folder: Path, target: Path, manifest: Mapping[str, Any]) -> int:
             shutil.copyfile(folder / name, target / name)
     card = (folder / CARD).read_text(encoding="utf-8")
     (target / CARD).write_text(card.replace("shard-*.jsonl", "shard-*.parquet"), encoding="utf-8")
-    about = {**manifest, PUBLISHED: "parquet", "shards": files}
-    write_record(target / MANIFEST, about)
+    shards = [{"file": path.name, "entries": rows, "sha256": sha256_of(path)}]
+    write_record(target / MANIFEST, {**manifest, PUBLISHED: "parquet", "shards": shards})
     return rows
 
 
-def _write_files(folder: Path, target: Path) -> Iterator[dict[str, Any]]:
-    """What the manifest says of each file."""
+def _write_rows(folder: Path, path: Path) -> int:
+    """Write the Parquet file; return the number of rows. A column without any value, as text_b of first sentences, has
+    the type of texts.
+    """
     import pyarrow.parquet
 
-    groups = _groups(folder)
-    first = next(groups, None)
-    number = 0
-    while first is not None:
-        path, rows = target / f"shard-{number:05d}.parquet", 0
-        with pyarrow.parquet.ParquetWriter(path, first.schema, compression="zstd") as writer:
-            for group in (first, *islice(groups, GROUPS_OF_A_FILE - 1)):
-                writer.write_table(group)
-                rows += group.num_rows
-        yield {"file": path.name, "entries": rows, "sha256": sha256_of(path)}
-        first, number = next(groups, None), number + 1
-
-
-def _groups(folder: Path) -> "Iterator[pyarrow.Table]":
-    """Tables of one schema. A column that is empty, as text_b of first sentences, is one of texts."""
-    import pyarrow
-
     entries = read_entries(folder)
-    schema: pyarrow.Schema | None = None
-    while rows := list(islice(entries, ROWS_OF_A_GROUP)):
-        if schema is None:
-            found = pyarrow.Table.from_pylist(rows).schema
-            schema = pyarrow.schema(
-                [(field.name, pyarrow.string() if field.type == pyarrow.null() else field.type) for field in found]
-            )
-        yield pyarrow.Table.from_pylist(rows, schema=schema)
+    group = list(islice(entries, ROWS_OF_A_GROUP))
+    found = pyarrow.Table.from_pylist(group).schema
+    texts = pyarrow.string()
+    schema = pyarrow.schema([(one.name, texts if one.type == pyarrow.null() else one.type) for one in found])
+    number = 0
+    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        while group:
+            writer.write_table(pyarrow.Table.from_pylist(group, schema=schema))
+            number += len(group)
+            group = list(islice(entries, ROWS_OF_A_GROUP))
+    return number

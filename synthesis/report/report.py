@@ -11,10 +11,12 @@ from reports.tables import Column, Table, columns
 from storage.atomic import write_whole
 from synthesis.report import examples as wall
 from synthesis.report import figures
-from synthesis.report.examples import Embed, ReportText
-from synthesis.report.measures import Example, Measured, draw_examples, measure
+from synthesis.report.examples import Embed, Example, draw_examples
+from synthesis.report.label_sections import about_labels
+from synthesis.report.measures import MOST_FOR_DISTINCT, Measured, as_json, measure
 from synthesis.report.near_duplicates import doubles_section
-from synthesis.shards.store import ShardStore, read_entries
+from synthesis.report.texts import MOST_ROWS, ReportText, Subject, read_texts
+from synthesis.report.triplet_sections import about_triplets
 
 EXAMPLES = 8
 SEED = 42
@@ -23,63 +25,43 @@ log = logging.getLogger(__name__)
 
 
 class Encoder(NamedTuple):
-    """By which texts are compared."""
+    """An encoder by which texts are compared."""
 
     name: str
     embed: Embed
 
 
-def write_report(folder: Path, manifest: dict[str, Any], encoder: Encoder | None = None) -> dict[str, Measured]:
-    """Write the report about texts that were written for labels; what was measured."""
-    spec, counts = manifest["identity"]["spec"], manifest["counts"]
-    labels, pairs = list(spec["labels"]), manifest["identity"]["kind"] == "x2"
-    measured = measure(read_entries(folder), labels)
-    store, shards = ShardStore(folder), manifest["shards_planned"]
-    records = store.records(shards)
-    shown = wall.draw_wall(map(wall.accepted_of, read_entries(folder)), store.left_out(shards), labels, SEED)
+def write_report(folder: Path, manifest: Mapping[str, Any], encoder: Encoder | None = None) -> dict[str, Any]:
+    """Write report.html, report.md and pictures/. Return the measures of the texts for the manifest."""
+    texts = read_texts(folder, manifest)
+    subject = (about_triplets if manifest["identity"]["kind"] == "triplets" else about_labels)(manifest, texts)
+    measured = measure(texts.accepted, subject.labels)
+    shown = wall.draw_wall(texts, SEED)
     if encoder is not None:
         shown = wall.with_cosines(shown, encoder.embed)
-    lead = (
-        f"{counts['accepted']:,} of {counts['samples']:,} sampled texts were accepted ({counts['yield']:.1%}), for "
-        f"{counts['inputs']:,} inputs, by {manifest['generator']['name']}." + unfinished(manifest)
-    )
+    cosines = wall.cosines_of(shown)
+    drawn = [figures.lengths(measured)]
+    if any(one.x1 is not None for one in texts.accepted):
+        drawn.append(figures.overlaps(measured))
+    if encoder is not None and cosines:
+        drawn.append(figures.similarities({label: cosines.get(label, []) for label in measured}, encoder.name))
     sections = [
-        _yields(counts, labels, [figures.fates(counts, labels), figures.over_time(records, labels)]),
-        _measures(measured, shown, [*distributions(measured, shown, encoder, pairs=pairs)]),
-        doubles_section(map(wall.accepted_of, read_entries(folder))),
-        _reasons(counts, labels),
+        *subject.sections,
+        _texts(measured, cosines, drawn),
+        doubles_section(texts.accepted, subject.labels),
     ]
-    examples = draw_examples(read_entries(folder), labels, EXAMPLES, SEED)
-    title = f"Data set {spec['task_name']}"
-    write_both(folder, title, lead, sections, Wall(shown, labels, counts["accepted"], wall.counted(counts)), examples)
-    return measured
+    some = draw_examples(texts.accepted, EXAMPLES, SEED)
+    _write(folder, manifest, subject, sections, shown, some)
+    return {"measures": as_json(measured)}
 
 
-def unfinished(manifest: dict[str, Any]) -> str:
-    return "" if manifest["complete"] else " It is not finished."
-
-
-def distributions(
-    measured: Mapping[str, Measured], shown: Sequence[ReportText], encoder: Encoder | None, *, pairs: bool
-) -> list[Figure]:
-    """Lengths, and of pairs what both texts share."""
-    found = [figures.lengths(measured), *([figures.overlaps(measured)] if pairs else [])]
-    if encoder is not None and (cosines := wall.cosines_of(shown)):
-        found.append(figures.similarities({label: cosines.get(label, []) for label in measured}, encoder.name))
-    return found
-
-
-class Wall(NamedTuple):
-    """The examples of the page, and how many texts of either kind there are."""
-
-    shown: Sequence[ReportText]
-    labels: Sequence[str]
-    accepted: int
-    left_out: int
-
-
-def write_both(
-    folder: Path, title: str, lead: str, sections: Sequence[Section], on: Wall, examples: Sequence[Example]
+def _write(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    subject: Subject,
+    sections: Sequence[Section],
+    shown: Sequence[ReportText],
+    examples: Sequence[Example],
 ) -> None:
     """Write report.html, report.md, and each figure as PNG and SVG."""
     try:
@@ -94,75 +76,48 @@ def write_both(
     for name, found in drawn.items():
         write_whole(folder / "pictures" / f"{name}.png", found.png, sync=False)
         write_whole(folder / "pictures" / f"{name}.svg", found.svg, sync=False)
-    some = Section(
-        "Examples", ["Drawn at random.", *map(_example, examples)] if examples else ["No text was accepted."]
-    )
-    write_whole(folder / "report.md", in_markdown(title, [*sections, some], [lead]))
-    first = wall.wall_section(on.shown, on.accepted, on.left_out) if on.shown else some
+    lead = [subject.lead + ("" if manifest["complete"] else " It is not finished.")]
+    some = Section("Examples", ["Drawn at random." if examples else "No text was accepted.", *map(_example, examples)])
+    write_whole(folder / "report.md", in_markdown(subject.title, [*sections, some], lead))
+    counts = manifest["counts"]
+    numbers = (subject.texts_per_row * number for number in (counts["accepted"], sum(counts["rejected"].values())))
+    first = wall.wall_section(shown, *numbers) if shown else some
     html = page(
-        title,
+        subject.title,
         [first, *sections],
-        [lead],
+        lead,
         drawn=drawn,
-        key=on.labels,
+        key=subject.labels,
         style=wall.style(),
         scripts=[wall.script()],
-        data={"wall": wall.data_of(on.shown, on.labels)},
+        data={"wall": wall.data_of(shown, subject.labels)},
     )
     write_whole(folder / "report.html", html)
 
 
-def _yields(counts: dict[str, Any], labels: Sequence[str], drawn: Sequence[Figure | None]) -> Section:
-    none = {"samples": 0, "accepted": 0, "yield": 0.0}
-    each = [(label, counts["labels"].get(label, none)) for label in labels] + [("all", counts)]
-    heads = [Column("label"), *columns("sampled", "accepted", number=","), Column("yield", ".1%")]
-    table = Table(heads, [(label, one["samples"], one["accepted"], one["yield"]) for label, one in each])
-    about = "Texts that were sampled, and those that passed the filters."
-    return Section("Yield", [about, table, *(figure for figure in drawn if figure)])
-
-
-def _measures(measured: dict[str, Measured], shown: Sequence[ReportText], drawn: Sequence[Figure]) -> Section:
-    cosines = wall.cosines_of(shown)
-    rows = [
-        (
-            label,
-            one.mean_words,
-            one.distinct_1,
-            one.distinct_2,
-            one.copies,
-            one.folded_copies,
-            one.overlap,
-            *([mean(cosines.get(label, ()))] if cosines else []),
-        )
-        for label, one in measured.items()
-    ]
+def _texts(
+    measured: Mapping[str, Measured], cosines: Mapping[str, Sequence[float]], drawn: Sequence[Figure]
+) -> Section:
+    rows = []
+    for label, one in measured.items():
+        found = cosines.get(label)
+        similarity = [sum(found) / len(found) if found else None] if cosines else []
+        shares = (one.distinct_1, one.distinct_2, one.copies, one.folded_copies, one.overlap)
+        rows.append([label, one.texts, one.mean_words, *shares, *similarity])
     note = (
-        "Of the accepted texts. distinct-n: different n-grams of words over all of them, of the first 20,000 texts. "
-        "Folded copies equal x1 but for case and punctuation, which n-grams and overlap leave out too. "
-        "Overlap: mean Jaccard of the words of x1 and x2."
+        f"Of accepted texts, {MOST_ROWS:,} rows at most. distinct-n: different n-grams of words over all of them, of "
+        f"the first {MOST_FOR_DISTINCT:,} texts. Folded copies equal the text they were written for but for case and "
+        "punctuation, which n-grams and overlap leave out too. Overlap: mean Jaccard of the words of both."
     )
     heads = [
         Column("label"),
+        Column("texts", ","),
         Column("words", ".1f"),
         *columns("distinct-1", "distinct-2", number=".3f"),
         *columns("copies", "folded copies", number=".1%"),
-        Column("overlap", ".3f"),
-        *([Column("similarity", ".3f")] if cosines else []),
+        *columns("overlap", *(["similarity"] if cosines else []), number=".3f"),
     ]
     return Section("Texts", [note, Table(heads, rows), *drawn])
-
-
-def mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _reasons(counts: dict[str, Any], labels: Sequence[str]) -> Section:
-    rows = [
-        (reason, number, *(counts["labels"].get(label, {}).get("rejected", {}).get(reason, 0) for label in labels))
-        for reason, number in sorted(counts["rejected"].items(), key=lambda item: -item[1])
-    ]
-    table = Table([Column("reason"), *columns("all", *labels, number=",")], rows)
-    return Section("Rejected", ["The first reason that applied.", table])
 
 
 def _example(example: Example) -> Table:

@@ -7,45 +7,35 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from contracts import InputError
-from synthesis.shards.store import Entry, LeftOut, ShardStore, read_shard, shard_name, some_left_out
+from contracts.settings import key
+from synthesis.bounds import Bounded
 
 Copies = Literal["keep", "exact", "normalised"]
-UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NEAR_DUPLICATE, NO_ROOM = (
+UNCLOSED, EMPTY, NEWLINE, FEW_WORDS, COPY, DUPLICATE, NO_ROOM = (
     "no quotation mark",
     "empty",
     "newline",
     "too few words",
     "copy of x1",
     "duplicate",
-    "near-duplicate x1",
     "no room in the context",
 )
 NOT_A_WORD = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filters:
+class Filters(Bounded):
     """Published: only texts that are cut or hold a newline are dropped; training drops copies and duplicates later."""
+
+    prefix: ClassVar[str] = "filters."
 
     keep_unclosed: bool  # texts that were cut before a quotation mark came
     allow_newlines: bool
-    min_words: int
+    min_words: int = key(least=0)
     copies: Copies  # of x1: exact, or normalised: whatever the case, punctuation and blanks
     drop_duplicates: bool  # the same text again for the same x1 and label
-    near_duplicate_x1: float | None  # drop an x1 that shares so much of its words (Jaccard) with an earlier one
-
-    def check(self) -> None:
-        """InputError for settings that mean nothing."""
-        if self.min_words < 0:
-            raise InputError(f"filters.min_words={self.min_words}: wanted 0 (no limit) or more.")
-        if self.near_duplicate_x1 is not None and not 0 < self.near_duplicate_x1 <= 1:
-            raise InputError(
-                f"filters.near_duplicate_x1={self.near_duplicate_x1}: wanted a share of common words above 0 and up to "
-                "1, for instance 0.8, or null."
-            )
 
     def rejected(self, text: str, closed: bool, x1: str | None) -> str:
         """Why a text is not taken, the first reason that applies; empty where it is."""
@@ -95,10 +85,6 @@ class NearDuplicates:
         self.kept: list[frozenset[str]] = []
         self.by_word: dict[str, list[int]] = {}
 
-    def is_new(self, text: str) -> bool:
-        """Whether no earlier text is like it; it is remembered then."""
-        return self.earlier(text) is None
-
     def earlier(self, text: str) -> int | None:
         """The first text that is like it, counted among the new ones; None of a new one, which is remembered."""
         words = frozenset(folded(text).split()) or frozenset((text,))
@@ -122,28 +108,3 @@ def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
     """Words that both have over words that either has; 0 where neither has any."""
     union = len(left | right)
     return len(left & right) / union if union else 0.0
-
-
-def sieve(store: ShardStore, shards: int, threshold: float) -> None:
-    """Take near-duplicates of earlier first sentences out of the shards. Doing it again changes nothing."""
-    seen = NearDuplicates(threshold)
-    for number in range(shards):
-        kept: list[Entry] = []
-        dropped: dict[str, int] = {}
-        left_out: list[LeftOut] = []
-        for entry in read_shard(store.folder / shard_name(number)):
-            if seen.is_new(entry["text_a"]):
-                kept.append(entry)
-            else:
-                dropped[entry["label"]] = dropped.get(entry["label"], 0) + 1
-                left_out.append(LeftOut(x1=None, text=entry["text_a"], label=entry["label"], why=NEAR_DUPLICATE))
-        record = store.record(number)
-        if record is None or not dropped:
-            continue
-        for label, count in dropped.items():
-            counts = record["labels"][label]
-            counts["accepted"] -= count
-            counts["rejected"][NEAR_DUPLICATE] = counts["rejected"].get(NEAR_DUPLICATE, 0) + count
-        about: dict[str, Any] = {key: record[key] for key in ("first", "inputs", "tokens", "labels", "written")}
-        about["left_out"] = some_left_out([*record.get("left_out", ()), *left_out])
-        store.write(number, kept, about)

@@ -9,10 +9,11 @@ it, would win.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, ClassVar, NamedTuple, NotRequired, TypedDict
 
-from contracts import InputError
+from contracts.settings import key
 from prompts import Direction
+from synthesis.bounds import Bounded
 from synthesis.shards.store import LeftOut
 
 ABSENT, EMPTY, CUT, AGREE, THRESHOLD, PREMISE, HYPOTHESIS, COPY = (
@@ -43,26 +44,20 @@ class Triplet(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(Bounded):
     """Published (Chen et al. 2022, and their code): the first two with 0.9, words 8 and 5, and near-copies dropped."""
 
+    prefix: ClassVar[str] = "rules."
+
     agree: bool  # the likelier answer is "true" for the entailment and "false" for the contradiction
-    threshold: float | None  # that answer's probability is at least so much; None: off
-    min_premise_words: int  # 0: off
-    min_hypothesis_words: int
+    threshold: float | None = key(least=0, most=1)  # that answer's probability is at least so much; None: off
+    min_premise_words: int = key(least=0)  # 0: off
+    min_hypothesis_words: int = key(least=0)
     drop_near_copies: bool  # a text without its last character stands within the other
     drop_cut: bool  # texts that did not end by themselves (not published)
 
-    def check(self) -> None:
-        """InputError for settings that mean nothing."""
-        if self.threshold is not None and not 0 <= self.threshold <= 1:
-            raise InputError(f"rules.threshold={self.threshold}: wanted a probability from 0 to 1, or null for none.")
-        for name in ("min_premise_words", "min_hypothesis_words"):
-            if getattr(self, name) < 0:
-                raise InputError(f"rules.{name}={getattr(self, name)}: wanted 0 (no limit) or more.")
-
     def broken_by_text(self, premise: str, text: str, closed: bool) -> set[str]:
-        """What a written text breaks, whatever the discriminator says."""
+        """Return the rules that a text breaks, whatever the discriminator says."""
         broken = set()
         if not text or text.isspace():
             broken.add(EMPTY)  # no switch: nothing can be learnt from it, and readers refuse it
@@ -92,7 +87,9 @@ class Rules:
         return self.agree or self.threshold is not None
 
     def broken_by_answer(self, p_true: float | None, wanted: bool) -> set[str]:
-        """What the discriminator's answer breaks. At one half it says "true", as the first of two equal logits wins."""
+        """Return the rules that the discriminator's answer breaks. At one half it says "true", as the first of two
+        equal logits wins.
+        """
         broken = set[str]()
         if self.agree and (p_true is None or (p_true >= DECISION_BOUNDARY) != wanted):
             broken.add(AGREE)
@@ -117,7 +114,7 @@ class JudgedRow(NamedTuple):
 
 
 def judge(row: Mapping[str, Any], rules: Rules) -> JudgedRow:
-    """A scored row -> what it gives, and whether that is taken."""
+    """Return the triplet of a scored row, with the rules that it breaks."""
     premise: str = row["premise"]
     entailment = _choose(premise, row["entailment"], rules, wanted=True)
     broken, sure = entailment.broken, entailment.surety
@@ -170,7 +167,7 @@ def first_reason(broken: set[str]) -> str:
 
 
 def left_out(verdict: JudgedRow) -> Iterator[LeftOut]:
-    """The texts of a row that is not taken, each with what it breaks itself, or that it is left out with the other."""
+    """Yield the texts of a rejected row, each with the first rule that it breaks, or that the other does."""
     premise = verdict.triplet["premise"]
     for direction, choice in verdict.choices.items():
         broken = choice.broken | (verdict.broken & {PREMISE})

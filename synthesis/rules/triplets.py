@@ -13,7 +13,7 @@ from typing import Any
 from cli.child_processes import cores, end_with
 from contracts import InputError
 from synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, left_out
-from synthesis.shards.store import LeftOut, ShardStore, read_manifest, shard_name, some_left_out
+from synthesis.shards.store import LeftOut, ShardStore, read_finished, shard_name, some_left_out
 
 SCORED = "scored"  # within a folder of triplets, what they were taken from
 LABEL = "triplet"
@@ -26,22 +26,8 @@ def find_scored(folder: Path) -> Path:
     Raises:
         InputError: there is none, or it is not finished, or shards are missing.
     """
-    if not folder.is_dir():
-        got = "a file" if folder.exists() else "nothing of that name"
-        raise InputError(f"input={folder}: wanted the output folder of recipe=gense, got {got}. Name that folder.")
     found = folder / SCORED if (folder / SCORED).is_dir() else folder
-    try:
-        manifest = read_manifest(found)
-    except InputError as error:
-        message = str(error).replace("output=", "input=", 1)
-        raise InputError(f"{message} recipe=gense_filter reads what recipe=gense wrote.") from None
-    if manifest["identity"].get("kind") != SCORED:
-        raise InputError(
-            f"input={folder}: wanted the output of recipe=gense, which holds {SCORED}/; this is a data set of kind "
-            f"{manifest['identity'].get('kind')}."
-        )
-    if not manifest["complete"]:
-        raise InputError(f"input={folder}: it is not finished. Finish it first: the command that began it goes on.")
+    manifest = read_finished(found, SCORED, "recipe=gense")
     store, shards = ShardStore(found), range(manifest["shards_planned"])
     if lost := [number for number in shards if not store.is_done(number)]:
         raise InputError(
@@ -52,16 +38,12 @@ def find_scored(folder: Path) -> Path:
 
 
 def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
-    """What decides the triplets: the rules, and what decided the scored rows."""
+    """Return the identity of the triplets: the rules, and the identity of the scored rows."""
     return {"kind": "triplets", "rules": asdict(rules), SCORED: dict(scored)}
 
 
 def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int], workers: int | None = None) -> None:
-    """Write these shards of triplets. ``workers`` processes; None: as many as there are cores.
-
-    Raises:
-        InputError: a line is no scored row.
-    """
+    """Write these shards of triplets. ``workers`` processes; None: as many as there are cores."""
     tasks = [(source, folder, rules, number) for number in shards]
     if workers is None:
         workers = min(cores(), len(tasks) // FEW)
@@ -102,14 +84,8 @@ def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
 
 def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[LeftOut]) -> Iterator[Triplet]:
     with path.open(encoding="utf-8", newline="\n") as file:
-        for line_number, line in enumerate(file, start=1):
-            try:
-                verdict = judge(json.loads(line), rules)
-            except (ValueError, KeyError, TypeError, AttributeError, UnboundLocalError) as error:
-                raise InputError(
-                    f"{path}, line {line_number}: wanted a scored row (premise, and entailment and contradiction as "
-                    f"lists of text, p_true, closed), got {line[:60]!r} ({type(error).__name__}). Write it again."
-                ) from None
+        for line in file:
+            verdict = judge(json.loads(line), rules)
             tally.add(verdict)
             if not verdict.broken:
                 yield verdict.triplet

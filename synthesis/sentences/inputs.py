@@ -15,7 +15,6 @@ from contracts import InputError
 from readers.listing import check_output_apart, form_of, list_files
 from readers.rows import EMPTY, LINE, BadRow, Row, read_rows, sound, text_in
 from storage.manifest import sha256_of, sha256_of_all
-from synthesis.rules.filters import NearDuplicates
 
 FORMS = {  # of each input_type
     "text": (".txt",),
@@ -29,7 +28,7 @@ STSB_NAMES = ("sentence1", "sentence2")
 
 
 class Summary(NamedTuple):
-    """What the files hold."""
+    """Counts and checksum of the input files."""
 
     texts: int
     blank: int  # left out
@@ -88,7 +87,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class InputFile:
-    """One of them."""
+    """One of the input files."""
 
     path: Path
     kind: str  # a key of FORMS
@@ -159,18 +158,6 @@ def _input_file(path: Path, kind: str, column: str) -> InputFile:
         return InputFile(path, kind, column)
     file = InputFile(path, by_name, column)
     return InputFile(path, "stsb", column) if by_name in ("csv", "tsv") and file.is_stsb() else file
-
-
-@dataclass(frozen=True)
-class WithoutNearDuplicates:
-    """Texts without near-duplicates."""
-
-    texts: Iterable[str]
-    threshold: float
-
-    def __iter__(self) -> Iterator[str]:
-        seen = NearDuplicates(self.threshold)
-        yield from (text for text in self.texts if seen.is_new(text))
 
 
 @dataclass(frozen=True)

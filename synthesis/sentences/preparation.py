@@ -10,6 +10,7 @@ import shutil
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -32,9 +33,9 @@ NOT_BARE = re.compile(r"[\W_]+")
 
 
 class Preparation(NamedTuple):
-    """What is a sentence worth writing for. ``without`` is a file of texts, one per line, that are left out: those of a
-    test, for instance. Case, blanks and punctuation do not tell them apart. Where documents are split, so are these:
-    the sentences of one are left out, too.
+    """The rules for sentences that texts are written for. ``without`` is a file of texts, one per line, that are left
+    out: those of a test, for instance. Case, blanks and punctuation do not tell them apart. Where documents are split,
+    so are these: the sentences of one are left out, too.
     """
 
     kind: Literal["sentences", "documents"] = "sentences"
@@ -87,7 +88,7 @@ class Preparation(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A file of sentences, and what was counted on the way to it."""
+    """A file of sentences, and the counts of its preparation."""
 
     path: Path
     counts: dict[str, Any]
@@ -103,12 +104,12 @@ class Prepared:
 
 
 def read_preparation(recipe: Any) -> Preparation:
-    """By the keys of a recipe, checked."""
+    """Return the checked settings by the keys of a recipe."""
     return settings(Preparation, {"kind": recipe.input_kind, **recipe.sentences}, "sentences.")
 
 
 def identify(inputs: Inputs, how: Preparation) -> dict[str, Any]:
-    """What decides the sentences."""
+    """Return the identity of the sentences: the input and the rules."""
     found = {"sha256": inputs.sha256(), "type": inputs.kind, "column": inputs.column, **how._asdict()}
     if how.without is None:
         del found["without"]
@@ -167,19 +168,18 @@ def _write(inputs: Inputs, how: Preparation, place: Path) -> dict[str, Any]:
     work.mkdir()
     counts = Counter[str]()
     left_out = Counter[str]()
-    seen, unwanted = Duplicates(work), how.unwanted()
-    with (work / "all").open("w", encoding="utf-8", newline="\n") as file:
+    unwanted = how.unwanted()
+    with closing(Duplicates(work)) as seen, (work / TEXTS).open("w", encoding="utf-8", newline="\n") as file:
         for sentence in _sentences(inputs.all_texts(), how.kind, counts):
             # Held out first: how many there are is asked, too short ones included
-            if why := "held out" if unwanted and bare(sentence) in unwanted else how.rejected(sentence):
+            why = "held out" if unwanted and bare(sentence) in unwanted else how.rejected(sentence)
+            if not why and how.drop_duplicates and not seen.is_new(sentence):
+                why = "duplicate"
+            if why:
                 left_out[why] += 1
-                continue
-            file.write(sentence + "\n")
-            if how.drop_duplicates:
-                seen.add(sentence)
-    if how.drop_duplicates and (again := _without(work / "all", seen, work / TEXTS)):
-        left_out["duplicate"] = again
-    (work / (TEXTS if how.drop_duplicates else "all")).replace(place / TEXTS)
+            else:
+                file.write(sentence + "\n")
+    (work / TEXTS).replace(place / TEXTS)
     shutil.rmtree(work)
     kept = counts["sentences"] - left_out.total()
     return {"texts": counts["texts"], "sentences": counts["sentences"], "kept": kept, "left_out": dict(left_out)}
@@ -192,19 +192,3 @@ def _sentences(texts: Iterable[str], kind: str, counts: Counter[str]) -> Iterato
         for sentence in split(text) if kind == "documents" else (text,):
             counts["sentences"] += 1
             yield clean(sentence)
-
-
-def _without(source: Path, seen: Duplicates, target: Path) -> int:
-    """Copy all lines but duplicates; how many those were."""
-    marks = seen.mark()
-    with source.open("rb") as lines, target.open("wb") as file:
-        for line, is_duplicate in zip(lines, _blocks(marks), strict=True):
-            if not is_duplicate:
-                file.write(line)
-    return int(marks.sum(dtype=int))
-
-
-def _blocks(marks: Any) -> Iterator[int]:
-    """Element by element, but read as blocks: a memory map is slow to ask for one."""
-    for begin in range(0, len(marks), 1 << 16):
-        yield from marks[begin : begin + (1 << 16)].tolist()

@@ -61,7 +61,7 @@ def _ends(line: str, begin: int, mark: re.Match[str]) -> bool:
 
 
 def clean(sentence: str) -> str:
-    """One line: composed characters (NFC), one blank between words, nothing that cannot be seen."""
+    """Return the sentence as one line: composed characters (NFC), one blank between words, nothing invisible."""
     if not sentence.isascii():
         sentence = unicodedata.normalize("NFC", DROPPED.sub("", sentence))
     return " ".join(CONTROL.sub(" ", sentence).split())

@@ -13,10 +13,12 @@ import time
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from contracts import InputError
+from contracts.settings import key
+from synthesis.bounds import Bounded
 from synthesis.server.journal import Journal, name_of
 from synthesis.server.protocol import (
     LOGPROBS,
@@ -44,21 +46,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Requests:
+class Requests(Bounded):
     """How a server is asked."""
 
-    in_flight: int
-    timeout: float
-    patience: float
-    body: dict[str, Any]
+    prefix: ClassVar[str] = "requests."
 
-    def check(self) -> None:
-        """InputError for settings that mean nothing."""
-        if self.in_flight < 1:
-            raise InputError(f"requests.in_flight={self.in_flight}: wanted at least 1.")
-        for name in ("timeout", "patience"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"requests.{name}={getattr(self, name)}: wanted seconds, more than 0.")
+    in_flight: int = key(least=1)
+    timeout: float = key(above=0)  # seconds
+    patience: float = key(above=0)  # seconds
+    body: dict[str, Any]
 
 
 @dataclass

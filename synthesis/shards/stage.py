@@ -95,9 +95,6 @@ class DataSet(ABC):
     identity: Mapping[str, Any]  # what decides the texts; another one is another data set
     about: Mapping[str, Any]  # what the manifest says besides
 
-    def sieve(self) -> None:  # noqa: B027  most have nothing to do here
-        """What is to be done over all shards before the data set is closed. Doing it again changes nothing."""
-
     @abstractmethod
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Write what tells a person about the data set; what the manifest says about its texts."""
@@ -199,7 +196,6 @@ def close_stage(stage: AnyDataSet, finish: Callable[[AnyDataSet], None], watch: 
         with stage.lock():
             if not (missing := stage.missing()):
                 if not stage.is_complete():
-                    stage.sieve()
                     finish(stage)
                 return
         if watch is None:

@@ -53,11 +53,11 @@ One = TypeVar("One")
 
 
 class SynthesisFailed(Exception):
-    """Writing failed; what was whole before is whole still."""
+    """Writing failed; the finished shards are still whole."""
 
 
 class LabelCounts(TypedDict):
-    """Of one label."""
+    """Counts of a label."""
 
     samples: int  # drawn, those without room in the context too
     accepted: int
@@ -75,7 +75,7 @@ class LeftOut(TypedDict):
 
 
 class ShardRecord(TypedDict):
-    """What is known about one shard."""
+    """The record of a shard."""
 
     file: str
     first: int  # of its inputs, counted from 0
@@ -98,7 +98,7 @@ class Entry(TypedDict):
 
 
 class ShardStore:
-    """One folder, for shards of ``shard_size`` inputs each."""
+    """A folder for shards of ``shard_size`` inputs each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -120,7 +120,7 @@ class ShardStore:
         return False
 
     def is_finished(self, identity: Mapping[str, Any]) -> bool:
-        """Whether all shards are there.
+        """Return whether all shards are written.
 
         Raises:
             InputError: they were made from something else.
@@ -128,11 +128,13 @@ class ShardStore:
         if not (self.folder / MANIFEST).is_file():
             return False
         before = read_manifest(self.folder)
+        if not before["complete"] and not any(self.folder.rglob("shard-*")):
+            return False  # a command that was refused before its first shard leaves the folder to the corrected one
         check_identity("output", self.folder, before["identity"], identity)
         return bool(before["complete"]) and all(self.is_done(number) for number in range(before["shards_planned"]))
 
     def is_done(self, number: int) -> bool:
-        """Whether a shard is there, and byte for byte as it was written."""
+        """Return whether a shard is there, and byte for byte as it was written."""
         record = self.record(number)
         shard = self.folder / shard_name(number)
         if record is None or not shard.is_file():
@@ -148,21 +150,16 @@ class ShardStore:
             return None
 
     def records(self, shards: int) -> list[ShardRecord]:
-        """Of the shards that are done, in order; without their ``left_out``, which of many shards are many texts."""
-        return [cast(ShardRecord, {**record, "left_out": []}) for record in self._records(shards)]
-
-    def left_out(self, shards: int) -> Iterator[LeftOut]:
-        """Some of the texts that were not accepted, of every shard that is done."""
-        for record in self._records(shards):
-            yield from record.get("left_out", ())
-
-    def _records(self, shards: int) -> Iterator[ShardRecord]:
-        return (cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number))
+        """Return the records of the shards that are done, in order; without their ``left_out``, which of many shards
+        are many texts.
+        """
+        done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
+        return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
 
     def write(
         self, number: int, entries: Iterable[Mapping[str, Any]], about: Mapping[str, Any], *, sync: bool = True
     ) -> ShardRecord:
-        """A shard from its entries; ``about`` is what its record says besides.
+        """Write a shard of these entries; ``about`` are further entries of its record.
 
         Without ``sync`` a power cut may take it back: for what is made again in no time.
         """
@@ -186,7 +183,7 @@ class ShardStore:
         return record
 
     def manifest(self, header: Mapping[str, Any], shards: int, *, complete: bool) -> dict[str, Any]:
-        """``header`` and what the records of the shards add up to."""
+        """Return ``header`` with the sums over the records of the shards."""
         records = self.records(shards)
         kept = ("file", "first", "inputs", "entries", "sha256")
         return {
@@ -230,13 +227,13 @@ def shard_name(number: int) -> str:
 
 
 def read_entries(folder: Path) -> Iterator[Entry]:
-    """Of all shards in a folder, in order."""
+    """Yield the entries of all shards in a folder, in order."""
     for path in sorted(folder.glob("shard-*.jsonl")):
         yield from read_shard(path)
 
 
 def read_shard(path: Path) -> Iterator[Entry]:
-    """Nothing where there is no such file: a shard in which nothing was accepted has none.
+    """Yield the entries of a shard; none where it has no file, as nothing in it was accepted.
 
     Raises:
         InputError: a line that is not JSON, as a disk or an editor leaves it.
@@ -281,6 +278,24 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             "it was made from."
         )
     return found
+
+
+def read_finished(folder: Path, kind: str, writer: str) -> dict[str, Any]:
+    """Read the manifest of a finished data set, which another recipe goes on from; ``writer`` is what writes this kind.
+
+    Raises:
+        InputError: it is none, or is not finished.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except InputError as error:
+        message = str(error).replace("output=", "input=", 1)
+        raise InputError(f"{message} This recipe reads what {writer} wrote.") from None
+    if (found := manifest["identity"].get("kind")) != kind:
+        raise InputError(f"input={folder}: wanted the output of {writer}; this is a data set of kind {found}.")
+    if not manifest["complete"]:
+        raise InputError(f"input={folder}: it is not finished. Finish it first: the command that began it goes on.")
+    return manifest
 
 
 def total(records: Sequence[ShardRecord]) -> dict[str, Any]:

@@ -39,7 +39,6 @@ def records(path):
         ("synthesis_memory", "memory", 1),
         ("triplet_synthesis", "P10", 2),
         ("mntp_and_contrast", "P15", 1),
-        ("smaller_vectors", "E4", 0),
         ("improve", "E5", 0),
     ],
 )

@@ -86,7 +86,6 @@ def test_an_arm_without_test_items_leaves_the_others_their_test(run_folder, tmp_
         (["output=o"], "runs is not set"),
         (["runs=[x]"], "output is not set"),
         (["runs=[x]", "output=o", "headlin=a"], "headline"),
-        (["runs=[x]", "output=o", "projection=tsne"], "pca, umap"),
     ],
 )
 def test_wrong_words_get_one_message(words, said, tmp_path):

@@ -100,7 +100,7 @@ def test_maps_lie_on_each_other_and_neighbours_are_the_nearest(many):
     vectors = np.random.default_rng(0).standard_normal((30, 2)) * [3, 1]
     turn = np.array([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]]) @ np.diag([1, -1])
     first, second = (
-        probe(arm, [f"{n}" for n in range(30)], one, "pca")
+        probe(arm, [f"{n}" for n in range(30)], one)
         for arm, one in zip(arms[:2], (vectors, vectors @ turn), strict=True)
     )
     flipped = second._replace(places=second.places @ turn)

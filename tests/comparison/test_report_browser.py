@@ -21,7 +21,7 @@ def report_of(runs, output, sentences=SENTENCES):
     found, left_out = collect([str(runs / "*")])
     arms = arms_of(found)
     rng = np.random.default_rng(0)
-    probes = [probe(arm, sentences, rng.standard_normal((len(sentences), 8)), "pca") for arm in arms[:8]]
+    probes = [probe(arm, sentences, rng.standard_normal((len(sentences), 8))) for arm in arms[:8]]
     return write_report(compare(arms, choose_headline(arms, None), left_out, probes), output)["report.html"]
 
 

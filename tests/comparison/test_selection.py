@@ -11,7 +11,7 @@ from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
 from comparison.selection import select
-from contracts import InputError, Spent
+from contracts import InputError
 from storage.items import read_items
 from storage.manifest import read_record, write_record
 
@@ -69,25 +69,11 @@ def test_who_lacks_the_headline_is_left_out(run_folder, tmp_path):
         choose_headline(arms_of(collect([str(tmp_path / "*")])[0]), None)
 
 
-@pytest.mark.parametrize(
-    ("entry", "value"),
-    [
-        ("overlap", {"sts12": 1}),
-        ("spent", dict.fromkeys(Spent.__annotations__, "many")),
-        ("averages", {"a": 3}),
-        ("averages", [1]),
-        ("seeds", ["x"]),
-        ("objective", None),
-        ("best_step", "12"),
-    ],
-)
-def test_an_entry_of_the_wrong_kind_is_named(run_folder, tmp_path, entry, value):
+def test_scores_of_a_file_beside_a_run_have_no_curve(run_folder, tmp_path):
     folder = run_folder(tmp_path / "a", "one", 1, 0.2)
-    run_folder(tmp_path / "b", "two", 1, 0.2)
-    change(folder, **{entry: value})
-    runs, left_out = collect([str(tmp_path / "*")])
-    assert [run.path.name for run in runs] == ["b"]
-    assert entry in left_out[0].reason
+    write_record(folder / "scored.json", read_record(folder / "results.json") | {"objective": "of another suite"})
+    runs, _ = collect([str(folder), str(folder / "scored.json")])
+    assert [len(run.rows) for run in runs] == [3, 0]
 
 
 def test_test_items_with_any_bytes_changed_are_told(run_folder, tmp_path):

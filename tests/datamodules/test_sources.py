@@ -103,8 +103,8 @@ def test_nothing_to_read_and_settings_that_mean_nothing(tmp_path):
         TextSource(tmp_path / "nowhere.txt")
     with pytest.raises(InputError, match=r"a\.txt: no document in it.*2 blank"):
         texts(write(tmp_path / "a.txt", "\n\n"))
-    with pytest.raises(InputError, match=r"data\.document: wanted line or file, got 'page'"):
-        TextSource(tmp_path / "a.txt", document="page")
+    with pytest.raises(InputError, match="list of paths is empty"):
+        TextSource([])
 
 
 def test_fingerprint_follows_the_file_and_the_manifest_its_content(tmp_path):

@@ -78,9 +78,6 @@ def test_documents_are_the_ids_of_transformers_in_slices_of_one_map(corpus, toke
         assert isinstance(array.base, np.memmap)
         assert not array.flags.writeable
     assert all(np.shares_memory(ids, store.ids) for ids in texts)
-    for place in ((len(LINES), 0), (0, 1)):
-        with pytest.raises(IndexError):
-            store.text(*place)
 
 
 @pytest.mark.parametrize("max_length", [4, 7, 24, 100, 5000])

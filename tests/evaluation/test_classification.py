@@ -207,7 +207,6 @@ def test_nothing_of_the_global_generators_is_used_or_moved():
         ({"train": [40, 9], "test": [5, 5]}, "default", "9 rows have the label 1; wanted at least 10"),
         ({"train": [8, 8], "test": [5, 5]}, "fast", "16 rows; wanted at least 20"),
         ({"train": [8, 8], "dev": [0, 0], "test": [5, 5]}, "fast", "header but no rows"),
-        ({"all": [40, 40]}, "slow", "protocol='slow'; wanted one of default, fast, sklearn"),
     ],
 )
 def test_what_cannot_be_trained_is_one_clear_message(counts, protocol, message):

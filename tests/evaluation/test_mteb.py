@@ -136,9 +136,9 @@ def test_data_that_cannot_be_had(small_word_vectors, tmp_path):
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (["STSBenchmrk", "STS12", "qqqq"], r"'STSBenchmrk' \(did you mean 'STSBenchmark'\?\), 'qqqq'\. `mteb av"),
-        (["STS12", "CIFAR10"], "CIFAR10 is of image"),
-        (["CQADupstackRetrieval"], r"is an average of others. Name those: tasks=\[CQADupstack"),
+        (["STSBenchmrk"], "STSBenchmrk"),
+        (["STS12", "CIFAR10"], "CIFAR10 is an average of others, or not of texts"),
+        (["CQADupstackRetrieval"], "CQADupstackRetrieval is an average of others"),
     ],
 )
 def test_tasks_that_cannot_be_scored(names, expected):

@@ -75,4 +75,4 @@ def brute_force(texts, threshold):
 )
 def test_near_duplicates_are_those_of_a_search_through_all_pairs(texts, threshold):
     seen = NearDuplicates(threshold)
-    assert [text for text in texts if seen.is_new(text)] == list(brute_force(texts, threshold))
+    assert [text for text in texts if seen.earlier(text) is None] == list(brute_force(texts, threshold))

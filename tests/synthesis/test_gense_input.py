@@ -84,8 +84,8 @@ def test_wrong_input_leaves_the_folder_to_the_corrected_command(place, tmp_path)
         (f"sentences.without={latin}", "sentences.without=.*latin.txt:1: wanted UTF-8"),
     ):
         with pytest.raises(InputError, match=says):
-            here(*words_for(place, output, word))
-    here(*words_for(place, output))
+            here(*words_for(place, output, word, "overwrite=true"))
+    here(*words_for(place, output, "overwrite=true"))
     assert len(rows_of(output / "scored")) == 12
     with pytest.raises(InputError, match=r"min_words is 99, there it was 8"):  # now it holds something
         here(*words_for(place, output, "sentences.min_words=99"))

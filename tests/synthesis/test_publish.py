@@ -48,7 +48,6 @@ def pairs(number):
 def source(tmp_path, monkeypatch):
     """Pairs with the first sentences that were written for them; files of two groups of three rows."""
     monkeypatch.setattr(publish_module, "ROWS_OF_A_GROUP", 3)
-    monkeypatch.setattr(publish_module, "GROUPS_OF_A_FILE", 2)
     data_set(tmp_path / "set" / "x1", [{"text_a": "x0", "text_b": None, "label": "1"}], kind="x1")
     return data_set(tmp_path / "set", pairs(14))
 
@@ -62,7 +61,7 @@ def test_datasets_loads_both_configurations(source, tmp_path):
     assert list(first) == [{"text_a": "x0", "text_b": None, "label": "1"}]
     assert first.features["text_b"].dtype == "string"
     found = {str(path.relative_to(tmp_path / "hub")) for path in (tmp_path / "hub").rglob("*") if path.is_file()}
-    parquet = {"shard-00000.parquet", "shard-00001.parquet", "shard-00002.parquet", "x1/shard-00000.parquet"}
+    parquet = {"shard-00000.parquet", "x1/shard-00000.parquet"}
     beside = {"README.md", "manifest.json", "report.md"}
     assert found == parquet | beside | {f"x1/{name}" for name in beside} | {MARKER}
     front = yaml.safe_load((tmp_path / "hub" / "README.md").read_text(encoding="utf-8").split("---\n")[1])
@@ -101,7 +100,7 @@ def test_a_publication_that_was_killed_leaves_nothing_after_the_next(source, tmp
     killed = tmp_path / ".hub.part"
     code = (
         "import os, sys; from pathlib import Path; import synthesis.report.publish as p; "
-        "p._groups = lambda f: os._exit(9);"
+        "p._write_rows = lambda *_: os._exit(9);"
         "p.publish(*map(Path, sys.argv[1:]), overwrite=False)"
     )
     died = subprocess.run([sys.executable, "-c", code, str(source), str(tmp_path / "hub")], cwd=ROOT, check=False)

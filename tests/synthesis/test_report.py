@@ -12,8 +12,10 @@ from contracts import InputError
 from synthesis.__main__ import as_trained
 from synthesis.report.annotate import KEY, Item, draw_items, read_agreement, write_sheet
 from synthesis.report.cards import write_label_card
-from synthesis.report.measures import draw_examples, measure
+from synthesis.report.examples import draw_examples
+from synthesis.report.measures import measure
 from synthesis.report.report import write_report
+from synthesis.report.texts import texts_of
 from synthesis.shards.store import ShardStore
 
 LABELS = ["1", "0.5", "0"]
@@ -27,6 +29,10 @@ PAIRS = [
 
 def entries(pairs):
     return [{"text_a": a, "text_b": b, "label": label} for a, b, label in pairs]
+
+
+def accepted(pairs):
+    return [text for entry in entries(pairs) for text in texts_of(entry)]
 
 
 def data_set(folder, pairs, kind="x2", labels=LABELS):
@@ -60,7 +66,7 @@ def test_labels_of_any_script_and_sign_stand_in_the_pictures(tmp_path):
 
 
 def test_measures_are_those_of_counting_by_hand():
-    found = measure(entries(PAIRS), LABELS)
+    found = measure(accepted(PAIRS), LABELS)
     same, none, other = (found[label] for label in LABELS)
     assert (same.texts, same.mean_words, same.copies, same.folded_copies, same.overlap) == (2, 3, 0.5, 1.0, 1.0)
     assert same.distinct_1 == 3 / 6  # a dog runs a dog runs
@@ -86,10 +92,10 @@ def test_a_report_holds_the_counts_the_texts_and_the_figures(tmp_path):
 
 def test_examples_are_random_and_every_x1_is_as_likely():
     pairs = [(f"x{n}", f"y{n} {label}", label) for n in range(60) for label in LABELS]
-    drawn = Counter(e.x1 for seed in range(300) for e in draw_examples(entries(pairs), LABELS, 2, seed))
+    drawn = Counter(e.x1 for seed in range(300) for e in draw_examples(accepted(pairs), 2, seed))
     assert len(drawn) == 60
     assert max(drawn.values()) < 30, "10 is the mean"
-    example = draw_examples(entries(pairs), LABELS, 1, 0)[0]
+    example = draw_examples(accepted(pairs), 1, 0)[0]
     assert set(example.texts) == set(LABELS)
     assert all(text.startswith(f"y{example.x1[1:]} ") for text in example.texts.values())
 

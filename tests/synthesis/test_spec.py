@@ -88,8 +88,8 @@ def test_a_wrong_spec_is_refused_in_a_sentence(found, words):
     ("name", "text", "word"),
     [
         ("a.yaml", "a: [", "spec="),
-        ("a.yaml", "labels:\n  a: 1\n  a: 2\n", "twice"),
-        ("a.json", '{"labels": {"a": 1, "a": 2}}', "twice"),
+        ("a.yaml", "- 1", "wanted a mapping"),
+        ("a.yaml", "task_name: 2024-13-45", "spec="),
     ],
 )
 def test_a_file_that_is_no_spec(tmp_path, name, text, word):

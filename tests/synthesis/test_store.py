@@ -7,7 +7,6 @@ import pytest
 
 from contracts import InputError
 from storage.ownership import MARKER
-from synthesis.rules.filters import sieve
 from synthesis.shards import store as store_module
 from synthesis.shards.store import ShardStore, read_entries, read_manifest
 from tests.damage import flip
@@ -109,16 +108,3 @@ def test_a_folder_is_claimed_by_one_data_set(tmp_path):
         store.claim({**IDENTITY, "decoding": {"top_p": 0.5}}, overwrite=False)
     (tmp_path / "out" / "shard-00001.jsonl").unlink()
     assert not store.claim(IDENTITY, overwrite=False), "a shard was lost"
-
-
-def test_near_duplicates_leave_the_shards_once(tmp_path):
-    store = ShardStore(tmp_path)
-    write(store, 0, "A dog runs fast.", "A cat.")
-    write(store, 1, "a DOG runs fast", "A house.")
-    write(store, 2, "A cat!")
-    for _ in range(2):  # a second time, as after a kill
-        sieve(store, 3, 0.9)
-        assert [one["text_a"] for one in read_entries(tmp_path)] == ["A dog runs fast.", "A cat.", "A house."]
-        counted = store.manifest({"identity": IDENTITY}, 3, complete=True)["counts"]
-        assert (counted["samples"], counted["accepted"], counted["rejected"]) == (5, 3, {"near-duplicate x1": 2})
-        assert all(store.is_done(number) for number in range(3))

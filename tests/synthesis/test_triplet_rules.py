@@ -1,15 +1,12 @@
 """Which rows become triplets, against the published filter read slowly, line by line."""
 
-import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from contracts import InputError
 from synthesis.rules.triplet_rules import AGREE, COPY, EMPTY, HYPOTHESIS, PREMISE, THRESHOLD, RuleCounts, judge
-from synthesis.rules.triplets import filter_shards
 from tests.synthesis.settings import rules
 
 EIGHT = "one two three four five six seven eight"
@@ -115,13 +112,6 @@ def test_rows_counted_at_a_threshold_are_those_that_it_takes(threshold, agree):
     tally.add(judge(row(p_e=None, p_c=None), rules(agree=agree, threshold=None)))  # not judged: none takes it
     taken = sum(not judge(one, rules(agree=agree, threshold=threshold)).broken for one in rows)
     assert sum(tally.sureties[round(100 * threshold) :]) == taken > 0
-
-
-@pytest.mark.parametrize("line", ["{", "{}", '{"premise": "a", "entailment": [{}], "contradiction": []}'])
-def test_a_line_that_is_no_scored_row_is_named(tmp_path, line):
-    (tmp_path / "shard-00000.jsonl").write_text(json.dumps(row()) + "\n" + line + "\n")
-    with pytest.raises(InputError, match=r"shard-00000.jsonl, line 2: wanted a scored row"):
-        filter_shards(tmp_path, tmp_path / "out", rules(), [0], workers=1)
 
 
 def test_a_candidate_whose_judge_gave_no_answer_is_neither_taken_nor_preferred():
