@@ -111,7 +111,7 @@ def test_another_number_of_rows_is_refused_until_it_is_asked_for(hosted, server,
     ("name", "data", "says"),
     [
         (WIKI, b"", "the file is empty"),
-        ("list.json", b'["https://host/a.pkl"]', "wanted addresses of Parquet files"),
+        ("list.json", b"<html>", "wanted a JSON list of addresses"),
         ("0.parquet", b"PAR1 cut", "gooaq-0.parquet"),
     ],
 )
@@ -135,7 +135,7 @@ def test_an_archive_that_points_outside_is_refused(hosted, server, caplog):
     ("words", "says"),
     [
         ([], "wanted the name of a corpus.*simcse_nli"),
-        (["wiki"], "no corpus is named 'wiki'.*Did you mean wiki1m"),
+        (["wiki"], "no corpus is named 'wiki'.*wiki1m"),
         (["qa", "outptu=x"], "no key 'outptu'"),
         (["qa", "source=/no/such"], "source=/no/such: no such folder"),
         (["qa", "output=/dev/null/x"], "output=/dev/null/x: cannot be written"),

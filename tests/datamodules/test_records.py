@@ -41,10 +41,9 @@ def test_a_header_between_semicolons_is_named_with_what_mends_it(tmp_path):
 
 def test_another_separator_and_a_missing_header_are_seen_by_the_columns_that_are_said(tmp_path):
     (tmp_path / "hash.csv").write_text("question#answer\nWhat?#That.\n")
-    assert re.search("'question#answer'.*one column alone", refused(tmp_path / "hash.csv", QA))
+    assert re.search("'question#answer'.*data.columns=", refused(tmp_path / "hash.csv", QA))
     (tmp_path / "bare.csv").write_text(f"What is it?,{'It is that. ' * 20}\nAnd this?,This.\n")
     said = refused(tmp_path / "bare.csv", QA)
-    assert "no header. Put one above it: question,answer" in said
     assert len(said) < 400
 
 

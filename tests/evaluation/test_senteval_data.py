@@ -115,7 +115,7 @@ def test_probing_labels_are_those_of_the_training_rows_in_alphabetical_order(tmp
         ("MR/all", [*movies(), ["2", "word"]], "all.tsv:42: label is '2'; wanted one of 0, 1. Correct it"),
         ("MR/all", [*movies(), ["1", ""]], "all.tsv:42: sentence is empty; wanted a text"),
         ("MR/all", [["1", f"word {n}"] for n in range(40)], "0 rows have the label 0; wanted at least"),
-        ("PROBING/tense", [["xx", "A", "b"]], "tense.tsv:2: split is 'xx'; wanted tr, va or te"),
+        ("PROBING/tense", [["xx", "A", "b"]], "tense.tsv:2: split is 'xx'; wanted one of tr, va, te"),
         (
             "PROBING/tense",
             [*probing_rows(["A", "B"]), ["te", "C", "word"]],

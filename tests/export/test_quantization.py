@@ -121,6 +121,3 @@ def test_rescored_by_everything_is_the_exact_search():
         search(queries, quantized(corpus, "int8", ranges_of([corpus])), k=4)
     with pytest.raises(InputError, match="rescored_by has the shape"):
         search(queries, bits, k=4, rescored_by=corpus[1:])
-    for wrong in ({"queries_QD": queries[0]}, {"queries_QD": queries[:0]}, {"k": 0}, {"rescore_multiplier": 0}):
-        with pytest.raises(InputError, match=r"wanted rows of vectors|wanted 1 or more"):
-            search(**{"queries_QD": queries, "corpus_NW": bits, "k": 4} | wrong)

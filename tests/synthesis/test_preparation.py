@@ -112,8 +112,7 @@ def test_a_test_text_of_several_sentences_is_found_in_documents(tmp_path):
     assert list(held_out(tmp_path, "What now?\n", "My disk is full. What now?\n", min_words=1)) == ["What now?"]
 
 
-def test_duplicates_are_those_of_a_set_in_little_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("synthesis.sentences.duplicates.BUFFER", 1000)
+def test_duplicates_are_those_of_a_set(tmp_path):
     draw = random.Random(4)
     texts = [f"text {draw.randrange(20_000)}" for _ in range(30_000)]
     with closing(Duplicates(tmp_path)) as duplicates:

@@ -69,13 +69,13 @@ GOOD = {"instruction": 'x "'}
     ("found", "words"),
     [
         (spec_of(a={**GOOD, "counter_labels": ["b"]}), ["'a'", "'b'", "none of the labels"]),
-        (spec_of(a={"instruction": "x"}), ["'a'", "must end in a straight quotation mark"]),
+        (spec_of(a={"instruction": "x"}), ["labels.a", "must end in a straight quotation mark"]),
         (spec_of(a={"instruction": '<X1> <X1> "'}), ["<X1> 2 times"]),
         ({"task_name": "t", "labels": {}}, ["wanted labels"]),
         ({"task_name": "a b", "labels": {"a": GOOD}}, ["task_name", "'a b'"]),
-        (spec_of(a={**GOOD, "counter_label": []}), ["no key 'counter_label'", "counter_labels"]),
-        (spec_of(a={**GOOD, "decay": -1}), ["decay is -1"]),
-        ({"task_name": "t", "labels": {1: GOOD, "1": GOOD}}, ["not all different"]),
+        (spec_of(a={**GOOD, "counter_label": []}), ["labels.a.counter_label:", "counter_labels"]),
+        (spec_of(a={**GOOD, "decay": -1}), ["decay=-1"]),
+        ({"task_name": "t", "labels": {1: GOOD, "1": GOOD}}, ["got 1, 1"]),
     ],
 )
 def test_a_wrong_spec_is_refused_in_a_sentence(found, words):
