@@ -1,4 +1,4 @@
-"""Exit statuses, and one-line messages in the place of tracebacks.
+"""Exit statuses, and one-line messages instead of tracebacks.
 
 0 done; 2 the command line, config or input is wrong; 1 failed while running, or there is no room; 130 and 143
 interrupted (docs/statuses.md). Hydra alone exits with 1 on a typo and leaves a traceback, so it is made to raise and

@@ -1,4 +1,4 @@
-"""Names of the commands, and the name under which the running one was called, for messages and help."""
+"""Names of the commands, and the name that the current command was started by, for messages and help."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Classes of settings as configs that Hydra composes, and values of them from what it has composed.
+"""Register classes of settings with Hydra, and compose configs from them.
 
 A node holds the default of each key. OmegaConf's own types express neither a choice nor a union with a list, so it
 holds plain values, and `contracts.settings.build` compares all of them with the types and bounds of the fields.
@@ -13,6 +13,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+import cli.resolvers  # noqa: F401  it registers the resolvers that configs name
 from cli.config_files import CONFIGS
 from contracts import InputError
 from contracts.settings import keys_of, refuse_unknown

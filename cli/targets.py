@@ -1,4 +1,4 @@
-"""Import of the class that a ``_target_`` in a config names."""
+"""Import the class at the ``_target_`` of a config."""
 
 import importlib
 import os

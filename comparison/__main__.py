@@ -1,4 +1,4 @@
-"""Compare runs: ``python -m comparison runs='[outputs/*]' output=DIR``, or train a race first."""
+"""Compare finished runs, or train several recipes and compare them: ``python -m comparison ...``."""
 
 from cli.signals import heed_signals
 

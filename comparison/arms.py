@@ -1,4 +1,4 @@
-"""Arms of a comparison: runs of one recipe with different seeds."""
+"""Group runs into arms: the runs of an arm have the same settings and differ in the seed alone."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The output folder of a comparison, a race or a sweep."""
+"""Names of the files that a comparison, a race (several recipes trained alike) or a sweep writes."""
 
 PAGE, MARKDOWN, NUMBERS = "report.html", "report.md", "comparison.json"
 LATEX, CSV = "table.tex", "table.csv"

@@ -1,4 +1,4 @@
-"""Vectors of the same sentences under every encoder."""
+"""Compare the vectors that the encoders of a comparison give to the same sentences."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Figures of the ranking: intervals of the arms and their pairwise differences."""
+"""Draw the ranking: confidence intervals of the arms and their pairwise differences."""
 
 import textwrap
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reference arms of a race: the untrained encoder, and TF-IDF on retrieval tasks."""
+"""Baselines of a comparison: the untrained encoder, and TF-IDF on retrieval tasks."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Figures over settings: heat maps and parallel coordinates."""
+"""Draw scores against hyperparameters: heat maps and parallel coordinates."""
 
 from collections.abc import Sequence
 from typing import Any

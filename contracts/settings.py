@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses whose fields hold the type, the default, the bounds and the meaning of each key.
+"""Define settings as frozen dataclasses whose fields hold type, default, bounds and meaning of each key.
 
 A class of settings lies beside its reader, in a module that imports no torch. The keys that Hydra composes, the checks,
 ``--help``, the page of every key and the Python API are all made from its fields.

@@ -1,4 +1,4 @@
-"""Evaluation data in memory: pairs, queries with documents, and scores of single test items."""
+"""Data classes of the evaluation: sentence pairs, queries with documents, and scores per test item."""
 
 from typing import TYPE_CHECKING, NamedTuple
 

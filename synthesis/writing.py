@@ -1,4 +1,4 @@
-"""The folder of a recipe, and a data set that one process writes."""
+"""Claim the output folder of a synthesis, and write a data set in the current process."""
 
 import contextlib
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from cli.config_files import CONFIGS, choices  # it brings what configs leave to be found out
+from cli.config_files import CONFIGS, choices
 from cli.settings import node
 from contracts.settings import build
 from datamodules.settings import KINDS as DATA

@@ -1,4 +1,4 @@
-"""A run from the words of a command line, its stages and the parts of a mixture.
+"""Compose a run, its stages and the parts of a mixture from the arguments of a command line.
 
 The words of the command line are above what an experiment says under ``stages.NAME``, and below
 ``stages.NAME.KEY=VALUE``: who says ``batch_size=8`` means all stages, and ``stages.nli.batch_size=8`` means one.

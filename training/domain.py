@@ -1,4 +1,4 @@
-"""GenSE on in-domain sentences: triplets are synthesised before the stages start.
+"""Write triplets of in-domain sentences before the first stage of a GenSE run.
 
 What is to be scored is left out of the texts: the sentences of the run's tasks go to synthesis as a file, which counts
 those that it meets. Everything lies in ``domain.folder``; the command goes on where it was.

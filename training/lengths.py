@@ -1,4 +1,4 @@
-"""Text lengths: ``data.max_length`` in training, ``model.max_length`` for scores and export.
+"""Choose the longest sequences: ``data.max_length`` for training, ``model.max_length`` for evaluation and export.
 
 Neither follows the other. Where nobody gave the first, it is the objective's published one, or of pairs and triplets
 what covers their texts; and what the backbone reads if that is less.

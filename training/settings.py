@@ -1,4 +1,4 @@
-"""Settings of a run: `Run` with its model, its data, the trainer and the plain keys.
+"""Settings of a training run: `Run` with model, data, trainer and top-level keys.
 
 All classes of settings that ``configs/`` names are made known to Hydra here. This module imports no torch, so
 ``--help`` reads it.

@@ -1,5 +1,6 @@
-"""Hard negatives: of a corpus, the texts that an encoder finds nearest to an anchor, without its positives and without
-what is nearly as near as they are.
+"""Mine hard negatives: the texts of a corpus that are nearest to an anchor, without its positives.
+
+Texts that are nearly as near as the positives are left out by margins.
 
 Ranks are counted among what is left, as sentence-transformers' ``mine_hard_negatives`` counts them; the margins are
 those of NV-Retriever (Moreira et al. 2024).

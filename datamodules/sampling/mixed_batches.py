@@ -1,4 +1,4 @@
-"""Global batches of a mixture: each of one part, or with rows of all parts."""
+"""Draw global batches from a mixture of data sets: each batch from one of them, or from all."""
 
 import contextlib
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""Concurrent requests to a server with retries.
+"""Send concurrent requests to a server of a language model, with retries.
 
 What may pass is waited for (429, 5xx, no connection, silence, nonsense), longer each time. What the server refuses is
 the user's to correct while nothing has been answered yet, and counted where only some prompts are refused.

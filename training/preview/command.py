@@ -1,6 +1,6 @@
-"""Show training batches: ``python -m preview data=text data.path=FILE``, with the keys of train.py.
+"""Show sample training batches: ``python -m preview data=text data.path=FILE``.
 
-Without a model the backbone is ``tiny``, which trains a tokenizer on the texts; no weights are
+It takes the keys of train.py. Without a model the backbone is ``tiny``, which trains a tokenizer on the texts; no weights are
 loaded and nothing is trained. Own keys are in ``configs/preview.yaml``.
 """
 
