@@ -1,7 +1,8 @@
 """Show sample training batches: ``python -m preview data=text data.path=FILE``.
 
-It takes the keys of train.py. Without a model the backbone is ``tiny``, which trains a tokenizer
-on the texts; no weights are loaded and nothing is trained. Own keys are in ``configs/preview.yaml``.
+It takes the keys of train.py. Without a model the backbone is ``tiny``, which trains a
+tokenizer on the texts; no weights are loaded and nothing is trained. Own keys are in
+``configs/preview.yaml``.
 """
 
 import shlex
