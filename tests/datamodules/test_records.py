@@ -44,7 +44,7 @@ def test_another_separator_and_a_missing_header_are_seen_by_the_columns_that_are
     assert re.search("'question#answer'.*data.columns=", refused(tmp_path / "hash.csv", QA))
     (tmp_path / "bare.csv").write_text(f"What is it?,{'It is that. ' * 20}\nAnd this?,This.\n")
     said = refused(tmp_path / "bare.csv", QA)
-    assert len(said) < 400
+    assert len(said) < 600
 
 
 def test_the_files_of_stsb_have_pairs_with_ratings(tmp_path):
