@@ -5,7 +5,7 @@ The words of the command line are above what an experiment says under ``stages.N
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from datamodules.settings import KINDS as DATA
 from encoders.settings import KINDS as MODELS
 from training.settings import Run
 
-STAGE_WORD = re.compile(r"(?P<sign>\+{0,2})stages\.(?P<name>[^.=@/]+)\.(?P<rest>.+)", flags=re.DOTALL)
+STAGE_WORD = re.compile(r"\+{0,2}stages[.=]")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 CHOSEN = ("model", "data", "trainer", "logger")  # groups of which a stage may choose another file
 OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes, which live through all of it
@@ -47,6 +47,16 @@ OF_THE_WHOLE = (  # no stage has its own: where the run lies, and the processes,
     "hydra",
 )
 OURS: Mapping[str, Any] = {kind.target: kind for kind in (*MODELS.values(), *DATA.values())}
+
+
+class _OfStage(NamedTuple):
+    """One key of a stage that was said, and whether the stage is made where there is none."""
+
+    text: str
+    name: str
+    key: str
+    value: Any
+    makes: bool
 
 
 class _Asked(NamedTuple):
@@ -72,19 +82,22 @@ def compose(
     Raises:
         InputError: a key is unknown, or a value is not of its type.
     """
-    for_stages = [match for word in words if (match := STAGE_WORD.fullmatch(word))]
-    asked = _Asked([word for word in words if not STAGE_WORD.fullmatch(word)], chosen or {}, keys or {})
+    words, for_stages = _split(words)
+    for name, value in list((keys or {}).items()):
+        if name.partition(".")[0] == "stages":
+            for_stages += _of_stages(name, value, makes=name == "stages")
+    asked = _Asked(words, chosen or {}, {key: one for key, one in (keys or {}).items() if not _is_of_stages(key, one)})
     whole = composed("train", asked.words, asked.chosen)
     for name, value in asked.keys.items():
         assign(whole, name, value)
     known, stages = [*map(str, whole), *CHOSEN], dict[str, Run]()
     for name, written in _stages(whole, for_stages).items():
-        own = [match for match in for_stages if match["name"] == name]
+        own = {one.key: one.value for one in for_stages if one.name == name}
         try:
-            stages[name] = _stage(name, dotted(written), dict(_said(own)), asked, known)
+            stages[name] = _stage(name, dotted(written), own, asked, known)
         except (HydraException, OmegaConfBaseException) as error:
-            of_stage = [f"{match['sign']}{match['rest']}" for match in own]
-            raise InputError(f"stages.{name}: {explained(error, 'train', [*asked.words, *of_stage])}") from error
+            files = [f"{key}={value}" for key, value in own.items() if key in CHOSEN]
+            raise InputError(f"stages.{name}: {explained(error, 'train', [*asked.words, *files])}") from error
         except InputError as error:
             if str(error).startswith("stages."):
                 raise
@@ -97,13 +110,17 @@ def _stage(name: str, written: Mapping[str, Any], said: Mapping[str, Any], asked
     for key in [*written, *said]:
         _check_key(name, key)
         refuse_unknown([key.partition(".")[0]], known, f"stages.{name}.")
+    for key, value in {**written, **said}.items():
+        if key in CHOSEN and not isinstance(value, str | Mapping):
+            raise InputError(
+                f"stages.{name}.{key}={value}: wanted the name of one of its choices: {', '.join(choices(key))}."
+            )
     files = {key: value for key, value in {**written, **said}.items() if key in CHOSEN and isinstance(value, str)}
     below = {key: value for key, value in written.items() if key not in files}
     words = [word for word in asked.words if word.partition("=")[0] not in files.keys() & said.keys()]
     cfg = composed("train", words, {**asked.chosen, **files}, nested(below))
     for key, value in asked.keys.items():
-        if key.partition(".")[0] != "stages":
-            assign(cfg, key, value)
+        assign(cfg, key, value)
     for key, value in said.items():
         if key not in files:
             OmegaConf.update(cfg, key, value, merge=True, force_add=True)
@@ -119,6 +136,7 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
     """
     check_numbers(cfg)
     check_paths(cfg)
+    _refuse_unread(cfg)
     plain = {one.name: resolved(cfg[one.name]) for one in keys_of(Run) if one.name in cfg and one.name != "stages"}
     allowed = plain.get("allow_targets") or ()
     for name, part in _parts(cfg).items():
@@ -135,10 +153,19 @@ def run_of(cfg: DictConfig, asked: Sequence[str] = ()) -> Run:
     )
 
 
+def _refuse_unread(cfg: DictConfig) -> None:
+    """Refuse a key that no run has and no other key is made of, as +KEY=... and a file of one's own may bring one."""
+    taken = set(re.findall(r"\w+", " ".join(re.findall(r"\$\{[^}]*", str(OmegaConf.to_container(cfg, resolve=False))))))
+    refuse_unknown((key for key in map(str, cfg) if key not in taken), [*(one.name for one in keys_of(Run)), *CHOSEN])
+
+
 def _parts(cfg: DictConfig) -> dict[str, Any]:
     """The parts of a mixture that name their kind, as that kind's config with their own keys."""
-    parts = (cfg.get("data") or {}).get("parts")
-    if not isinstance(parts, DictConfig):
+    data = cfg.get("data") or {}
+    parts = data.get("parts")
+    if "parts" in data and not isinstance(parts, DictConfig):
+        raise InputError(f"data.parts={parts}: wanted the name of each part with its keys: data.parts.NAME.data=qa.")
+    if parts is None:
         return {}
     found: dict[str, Any] = {}
     for name, part in parts.items():
@@ -203,22 +230,27 @@ def _plain(node: DictConfig, kind: Any) -> dict[str, Any]:
     return found
 
 
-def _stages(cfg: DictConfig, for_stages: Sequence[re.Match[str]]) -> dict[str, Mapping[str, Any]]:
+def _stages(cfg: DictConfig, for_stages: Sequence[_OfStage]) -> dict[str, Mapping[str, Any]]:
     """Names of stages in their order, and what the configs say of them."""
-    written: Any = resolved(cfg.stages)
+    written: Any = resolved(cfg.get("stages", {}))
     if not isinstance(written, dict):
         raise InputError(f"stages={written!r}: wanted a mapping, of the name of each stage to its keys.")
     for name, keys in written.items():
-        if not NAME.fullmatch(str(name)) or not isinstance(keys, dict | None):
-            raise InputError(f"stages.{name}={keys!r}: wanted a name of letters, digits, - and _, and its keys.")
+        _check_stage(str(name), keys)
     found = {str(name): keys or {} for name, keys in written.items()}
-    for match in for_stages:
-        if match["sign"] == "+":
-            found.setdefault(match["name"], {})
-    for match in for_stages:
-        if match["name"] not in found:
-            raise InputError(f"{match.group().lstrip('+')}: {no_stage(match['name'], list(found))}")
+    for one in for_stages:
+        if one.makes:
+            _check_stage(one.name, {one.key: one.value})
+            found.setdefault(one.name, {})
+    for one in for_stages:
+        if one.name not in found:
+            raise InputError(f"{one.text}: {no_stage(one.name, list(found))}")
     return found
+
+
+def _check_stage(name: str, keys: Any) -> None:
+    if not NAME.fullmatch(name) or not isinstance(keys, dict | None):
+        raise InputError(f"stages.{name}={keys!r}: wanted a name of letters, digits, - and _, and its keys.")
 
 
 def no_stage(name: str, names: Sequence[str]) -> str:
@@ -230,11 +262,42 @@ def no_stage(name: str, names: Sequence[str]) -> str:
     return f"there is no stage {name!r}; there are {', '.join(names)}.{advice} +stages.{name}.KEY=VALUE makes one."
 
 
-def _said(words: Sequence[re.Match[str]]) -> Iterator[tuple[str, Any]]:
-    parser = OverridesParser.create()
-    for match in words:
-        override = parser.parse_override(match["rest"])
-        yield override.key_or_group, override.value()
+def _split(words: Sequence[str]) -> tuple[list[str], list[_OfStage]]:
+    """The words for all stages, and the keys that others give to one."""
+    parser, for_all, for_one = OverridesParser.create(), list[str](), list[_OfStage]()
+    for word in words:
+        if not STAGE_WORD.match(word):
+            for_all.append(word)
+            continue
+        try:
+            said = parser.parse_override(word)
+        except HydraException:
+            for_all.append(word)  # which Hydra refuses, and says where
+            continue
+        if said.is_sweep_override():
+            raise InputError(f"{word}: wanted one value; several are the arms of a sweep (python -m comparison).")
+        value = said.value()
+        if _is_of_stages(said.key_or_group, value):
+            sign = word[: len(word) - len(word.lstrip("+"))]
+            for_one += _of_stages(said.key_or_group, value, makes=sign == "+" or said.key_or_group == "stages")
+        else:
+            for_all.append(word)
+    return for_all, for_one
+
+
+def _is_of_stages(key: str, value: Any) -> bool:
+    """Whether it says keys of stages: ``stages.nli.max_steps: 3``, or the same as a mapping at ``stages.nli``."""
+    first, *below = key.split(".")
+    return first == "stages" and (len(below) > 1 or (isinstance(value, Mapping) and bool(value)))
+
+
+def _of_stages(key: str, value: Any, makes: bool) -> list[_OfStage]:
+    """Keys of stages that are at a dotted key, ``stages`` or one below it."""
+    _, name, below = [*key.split(".", 2), "", ""][:3]
+    if not name:
+        return [one for stage, keys in value.items() for one in _of_stages(f"{key}.{stage}", keys or {}, makes)]
+    keys = {below: value} if below else dotted(value)
+    return [_OfStage(f"stages.{name}.{one}={entry}", name, one, entry, makes) for one, entry in keys.items()]
 
 
 def _check_key(name: str, key: str) -> None:
@@ -243,5 +306,5 @@ def _check_key(name: str, key: str) -> None:
             f"stages.{name}.backbone: a stage begins from the one before it. Say backbone=... for the first, or for a "
             f"stage that runs alone: only_stage={name} backbone=..."
         )
-    if key in OF_THE_WHOLE or key.partition(".")[0] in ("hydra", "tiny", "domain"):
+    if key in OF_THE_WHOLE or key.partition(".")[0] in ("hydra", "tiny", "domain", "stages"):
         raise InputError(f"stages.{name}.{key}: this is the same for all stages. Say {key}=... instead.")
