@@ -3,8 +3,8 @@
 import importlib
 import sys
 
+from cli.command_names import COMMANDS, CONSOLE, use
 from cli.config_files import ROOT
-from cli.names import COMMANDS, CONSOLE, use
 from cli.signals import heed_signals
 
 

@@ -20,9 +20,9 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from cli.command_names import as_used, name_used
 from cli.config_files import choices
 from cli.keys import GROUPS, choices_with, config_folders, known_keys
-from cli.names import as_used, name_used
 from cli.signals import INTERRUPTED
 from contracts import NO_ROOM, InputError, NotWritten, interruption_behind
 from contracts.settings import nearest

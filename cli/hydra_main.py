@@ -12,11 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from cli.arguments import check_paths, check_words
 from cli.child_processes import begin_process
+from cli.command_names import as_used
 from cli.config_files import CONFIGS, choices
 from cli.exit_status import exit_statuses
 from cli.key_docs import filled
 from cli.keys import check_numbers, check_types, declared
-from cli.names import as_used
 from cli.process_group import find_ranks, local_rank
 
 CHATTY = (

@@ -98,9 +98,9 @@ def run(cfg: DictConfig) -> int:
 
 def compare(cfg: DictConfig, patterns: list[str], output: Path, spent_alike: str = "") -> int:
     from comparison.arms import arms_of
+    from comparison.baselines import TFIDF, tfidf_arm
     from comparison.collect import collect
     from comparison.contrasts import choose_headline
-    from comparison.reference import TFIDF, tfidf_arm
     from comparison.report import compare, sections, write_report
     from comparison.selection import select
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from comparison.baselines import UNTRAINED, untrained_job
 from comparison.collect import CLOCK, in_turn, labels_of, read_run
 from comparison.outputs import COMPARISON, ENTRIES
-from comparison.reference import UNTRAINED, untrained_job
 from comparison.train_processes import Done, Job, run_all
 from contracts import InputError
 from storage.atomic import remove

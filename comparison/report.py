@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from comparison import paper, tables
-from comparison import ranking as ranked
+from comparison import paper, ranking_figures, tables
 from comparison import vector_figures as space
 from comparison.arms import Arm
 from comparison.collect import LeftOut
@@ -57,7 +56,7 @@ def sections(one: Comparison, output: Path) -> list[Section]:
             "ranking",
             "Ranking",
             [
-                ranked.dots(arms, headline, standings),
+                ranking_figures.dots(arms, headline, standings),
                 answers,
                 *tables.seeds_said(arms),
                 one.spent_alike,
@@ -69,7 +68,7 @@ def sections(one: Comparison, output: Path) -> list[Section]:
             "tests",
             "Differences",
             [
-                ranked.differences(arms, headline, standings, found),
+                ranking_figures.differences(arms, headline, standings, found),
                 every if found else None,
                 tables.before_and_after(arms),
             ],

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cli.child_processes import begin_process, check_number
+from cli.command_names import as_used
 from cli.exit_status import exit_statuses
 from cli.hydra_main import log_to_terminal
 from cli.key_docs import filled
 from cli.keys import config_folders
-from cli.names import as_used
 from comparison.sweep_file import Sweep, read_sweep
 from comparison.train_processes import Done, Job, run_all
 from contracts import InputError, check_local_output

@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 from omegaconf import OmegaConf
 
+from cli.command_names import as_used
 from cli.config_files import CONFIGS
 from cli.exit_status import exit_statuses
 from cli.hydra_main import log_to_terminal
 from cli.key_docs import filled
-from cli.names import as_used
 from contracts import InputError, check_local_output
 from datamodules.sources.corpora import CORPORA, Corpus, CorpusFile
 from datamodules.sources.pydocs import PydocsSource

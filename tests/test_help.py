@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.names import COMMANDS, CONSOLE
+from cli.command_names import COMMANDS, CONSOLE
 
 ROOT = Path(__file__).resolve().parent.parent
 CHOICES = {  # command -> groups that it offers

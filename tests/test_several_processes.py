@@ -17,8 +17,8 @@ from cli import child_processes as children
 from cli import exit_status as command_line
 from cli import process_group as processes
 from cli.child_processes import start
+from cli.command_names import COMMANDS
 from cli.exit_status import exit_statuses
-from cli.names import COMMANDS
 from contracts import InputError
 from tests.forks import TRAIN, Started, run_command
 

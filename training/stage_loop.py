@@ -17,11 +17,11 @@ from storage.ownership import LOCK, work_for
 from storage.results import read_results
 from training.callbacks.other_ranks import Companions
 from training.checks import check_checkpoint, check_device, check_model_and_data, check_room, check_values
-from training.domain import synthesise_domain
 from training.finish import finish, finish_stages
 from training.fit import check_samples, fit, free_memory, make_loggers, take_weights
 from training.folder import check_writable
-from training.lengths import check_lengths, settle_lengths
+from training.gense_domain import synthesise_domain
+from training.max_length import check_lengths, settle_lengths
 from training.modules import make_data, make_model, make_trainer, recipe_of
 from training.neighbours import group_neighbours
 from training.prepare import Start, begin, hushed_libraries, prepare_folder, prepare_whole, said_once
@@ -45,7 +45,7 @@ def run_stages(asked: Run) -> Results | None:
         NotWritten, TrainingFailed: there is no room, or the training failed.
         KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the state is saved.
     """
-    said = said_once("training.lengths", "training.scoring", "encoders.layers", "datamodules.mixture")
+    said = said_once("training.max_length", "training.scoring", "encoders.layers", "datamodules.mixture")
     with hushed_libraries(), said:
         status = 1
         try:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from comparison import ranking
+from comparison import ranking_figures
 from comparison.arms import arms_of
 from comparison.collect import collect
 from comparison.contrasts import choose_headline
@@ -38,7 +38,7 @@ def rows_of(panel):
 
 
 def test_the_ranking_shows_means_intervals_and_seeds(three):
-    panel = ranking.dots(three.arms, three.headline, three.standings).panels[0]
+    panel = ranking_figures.dots(three.arms, three.headline, three.standings).panels[0]
     for row, standing in zip(rows_of(panel), three.standings, strict=True):
         runs = three.arms[standing.arm].runs
         scores = [[run.results["scores"][task] for task in three.headline.tasks] for run in runs]
@@ -50,7 +50,7 @@ def test_the_ranking_shows_means_intervals_and_seeds(three):
 
 
 def test_the_matrix_has_each_two_arms_from_both_sides(three):
-    figure = ranking.differences(three.arms, three.headline, three.standings, three.contrasts)
+    figure = ranking_figures.differences(three.arms, three.headline, three.standings, three.contrasts)
     cells = {(one["arm"], one["minus"]): one for one in rows_of(figure.panels[0]) if one["score"] == "mean of 2 tasks"}
     assert len(cells) == 6
     for (arm, minus), cell in cells.items():

@@ -11,10 +11,10 @@ import torch
 from scipy import stats
 
 from comparison.arms import arms_of
+from comparison.baselines import tfidf_arm
 from comparison.collect import collect
 from comparison.contrasts import choose_headline, contrasts, ranking
 from comparison.paper import escaped, in_csv, in_latex
-from comparison.reference import tfidf_arm
 from comparison.statistics import sign_test
 from comparison.sweep import read_words
 from comparison.train_processes import Job, Running

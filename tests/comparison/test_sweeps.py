@@ -25,7 +25,7 @@ from evaluation.papers import AVERAGES
 from storage.ownership import write_marker
 from training.checks import check_model_and_data, check_values
 from training.compose import compose as compose_run
-from training.lengths import check_lengths
+from training.max_length import check_lengths
 from training.stages import stages_of
 
 ROOT = Path(__file__).resolve().parents[2]

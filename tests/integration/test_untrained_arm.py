@@ -2,7 +2,7 @@
 
 import pytest
 
-from comparison.reference import untrained_job
+from comparison.baselines import untrained_job
 from storage.results import read_results
 from tests.integration.conftest import SIZES
 

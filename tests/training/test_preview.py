@@ -126,8 +126,11 @@ def test_triplets_show_hard_and_easy_negatives():
     )
     first = next(examples_of(batch, Letters(), 1))
     assert [(part.role, part.text) for part in first.parts] == [
-        ("anchor", "ab"), ("positive", "e"), ("hard negative", "h"), ("easy negative", "f"),
-    ]  # fmt: skip  # "g" belongs to the same anchor
+        ("anchor", "ab"),
+        ("positive", "e"),
+        ("hard negative", "h"),
+        ("easy negative", "f"),
+    ]
     assert "1 more" in first.name
 
 

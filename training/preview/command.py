@@ -20,11 +20,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from cli.arguments import check_paths, check_words
 from cli.child_processes import begin_process, check_number
+from cli.command_names import as_used
 from cli.config_files import CONFIGS, choices
 from cli.exit_status import exit_statuses
 from cli.hydra_main import log_to_terminal
 from cli.keys import check_types, declared
-from cli.names import as_used
 from contracts import InputError, Seq2SeqBatch, SpanBatch
 from contracts.settings import as_mapping
 from storage.atomic import write_whole
@@ -161,7 +161,7 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
 
     from datamodules.store.tokenizer import load_tokenizer
     from encoders.kernels.chunks import chunk_cost, plan_chunks
-    from training.lengths import settle_without_weights
+    from training.max_length import settle_without_weights
     from training.preview.summary import summaries
 
     data = make_data(asked.run)
@@ -188,7 +188,7 @@ def look(asked: Asked) -> tuple[list[Any], list[tuple[str, str]]]:
 
 def of_a_model(run: Run) -> list[tuple[str, str]]:
     """What a preview without a model cannot know."""
-    from training.lengths import lengths_of_models
+    from training.max_length import lengths_of_models
 
     models: dict[int, list[str]] = {}
     for name, length in sorted(lengths_of_models(run).items()):
