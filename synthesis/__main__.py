@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from cli.child_processes import run_ranks, works_for_another
 from cli.config_files import choices
 from cli.hydra_main import command_line
 from cli.keys import settings
-from cli.process_group import find_ranks, from_rank_zero
+from cli.process_group import launched
 from cli.targets import found_at
 from contracts import InputError
-from storage.ownership import LOCK, work_for
 from synthesis.report.actions import Afterwards
 from synthesis.report.annotate import Item
-from synthesis.shards.heartbeat import Heartbeat
 from synthesis.shards.store import SynthesisFailed
-from synthesis.writing import claim, nothing_left_of_a_claim
+from synthesis.writing import write
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     from synthesis.recipe import Recipe
@@ -45,20 +42,24 @@ class Keys(TypedDict):
     publish: str | None  # folder
 
 
-def run(cfg: DictConfig) -> int:
-    """The exit status."""
+def run(cfg: DictConfig) -> None:
+    """Write a data set, and do what is asked for besides."""
+    if launched():
+        raise InputError(
+            "torchrun and srun start one process for each GPU; here one command starts its own. Say devices=N without "
+            "them."
+        )
     if cfg.output is None:
         raise InputError("output is not set: the folder of the data set. Say output=FOLDER.")
     folder = Path(cfg.output)
     afterwards = Afterwards(cfg.encoder, cfg.annotate, cfg.annotations, cfg.publish)
     afterwards.check(folder, overwrite=cfg.overwrite)
     finished = afterwards.asked() and not any((cfg.generator, cfg.recipe.name, cfg.get("spec")))
-    status = 0 if finished else write(cfg, afterwards)
-    if status == 0:
-        how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto"), "overwrite": cfg.overwrite}
-        shown = afterwards.do(folder, **how, as_trained=as_trained)
-        print(shown, end="\n" if shown else "")
-    return status
+    if not finished:
+        write(planned(cfg, afterwards))
+    how = {"seed": cfg.get("seed", 0), "device": cfg.get("device", "auto"), "overwrite": cfg.overwrite}
+    shown = afterwards.do(folder, **how, as_trained=as_trained)
+    print(shown, end="\n" if shown else "")
 
 
 def as_trained(folder: Path) -> list[Item]:
@@ -96,35 +97,19 @@ def check_prompts(cfg: DictConfig) -> None:
         )
 
 
-def write(cfg: DictConfig, afterwards: Afterwards) -> int:
-    """Call the recipe's verbs."""
+def planned(cfg: DictConfig, afterwards: Afterwards) -> "Recipe":
+    """Return the recipe, all of whose keys are checked."""
     kind = kind_of(cfg)
     check_prompts(cfg)
     recipe = settings(kind, cfg, besides=Afterwards._fields)
-    ranks = find_ranks()
     if (asked := afterwards.for_labels()) and not recipe.has_labels:
         raise InputError(
             f"{asked[0]} does not go with recipe={cfg.recipe.name}. Leave it out; Parquet can be had afterwards: "
             f"python -m synthesis output={recipe.folder} publish=..."
         )
-    if (asked := afterwards.asked()) and ranks.world > 1:
-        raise InputError(
-            f"{asked[0]} is for one process. Say it afterwards: python -m synthesis output={recipe.folder} ..."
-        )
     recipe.plan()
     afterwards.check_encoder(recipe.folder, has_pairs=recipe.has_pairs)
-    with nothing_left_of_a_claim(recipe.folder):
-        if from_rank_zero(lambda writer: [claim(recipe, writer)])[0]:
-            log.info("%s is finished. overwrite=true writes it again.", recipe.folder)
-            return 0
-        if recipe.processes > 1 and ranks.world == 1:
-            return run_ranks("synthesis", recipe.processes, once=("overwrite", *Afterwards._fields))
-        if works_for_another():
-            work_for(recipe.folder / LOCK)
-        with Heartbeat(recipe.home, *ranks) as heart:
-            recipe.write(ranks, heart.watch)
-            recipe.finish()
-    return 0
+    return recipe
 
 
 main = command_line("synthesis", run, Keys, failed=(SynthesisFailed,))

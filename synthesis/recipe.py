@@ -1,31 +1,27 @@
 """Base class of synthesis recipes: the config keys of a recipe, and the steps that it implements.
 
 The keys are the fields of its class; their defaults stand in ``configs/recipe/NAME.yaml``. ``plan`` checks them and
-looks at the input, ``claim`` asks whose the folder is, ``write`` writes the shards that are missing, ``finish`` does
-what is left when all are there.
+looks at the input, ``claim`` asks whose the folder is, ``write`` writes what is missing.
 """
 
 import logging
-import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from cli.devices import check_devices, device_of
-from cli.process_group import Ranks
 from contracts import InputError
 from contracts.settings import key
 from synthesis.bounds import Bounded
 from synthesis.decoding.generator import Generator, load_generator
-from synthesis.decoding.loop import decode
-from synthesis.server.clients import ask
 from synthesis.server.server import Requests, Server, check_url, library
-from synthesis.shards.progress import choose_progress
 from synthesis.shards.provenance import identify_generator
-from synthesis.shards.stage import DataSet, Stage, WaitCallback, close_stage, leave_unfinished, run_stage
 from synthesis.shards.store import RECORDS_FOLDER
+from workers.pool import InProcess, Pool, open_pool
+from workers.serving import Start
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +46,13 @@ class Recipe(Bounded, ABC):
         return Path(self.output)
 
     @property
-    def processes(self) -> int:
-        """The number of processes to start."""
-        return 1
-
-    @property
     def has_pairs(self) -> bool:
         """Whether texts are written for others; known once it is planned."""
         return True
 
     @property
     def home(self) -> Path:
-        """The folder in which processes leave their heartbeats for each other."""
+        """The folder that the model's texts are written into."""
         return self.folder
 
     @abstractmethod
@@ -73,20 +64,20 @@ class Recipe(Bounded, ABC):
         """
 
     @abstractmethod
-    def claim(self, writer: bool) -> bool:
-        """Return whether the data set is finished. One process is the ``writer``, which may change the folder.
+    def claim(self) -> bool:
+        """Mark the folder as that of this data set, and return whether it is finished.
 
         Raises:
             InputError: the folder is another data set's.
         """
 
-    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
-        """Write this process's part of the missing shards. ``watch`` raises when another process, which it waits for,
-        is lost.
-        """
+    @abstractmethod
+    def write(self) -> None:
+        """Write what is missing.
 
-    def finish(self) -> None:
-        """Do the remaining work, if all shards are written."""
+        Raises:
+            SynthesisFailed: the model, its server or its processes failed.
+        """
 
     def require(self, key: str, why: str) -> None:
         """InputError where the key is not set."""
@@ -107,10 +98,6 @@ class ModelRecipe(Recipe):
     device: str
     devices: int = key(least=1)
     shard_size: int = key(least=1)
-
-    @property
-    def processes(self) -> int:
-        return self.devices
 
     @property
     def served(self) -> bool:
@@ -142,57 +129,33 @@ class ModelRecipe(Recipe):
         body = {"body": self.requests.body} if self.requests.body else {}
         return {"engine": self.engine, "model": self.generator, **body}
 
-    def load_writer(self, ranks: Ranks) -> Generator | Server:
-        """A causal language model, or a server."""
+    def open_pool(self, start: Start) -> InProcess | Pool:
+        """Open a pool of ``devices`` workers; ``start`` loads what each needs."""
+        return open_pool(start, self.devices)
+
+    def writer(self) -> Start:
+        """What loads a causal language model, or the client of a server, in a worker."""
         if self.served:
-            return self.server(ranks)
-        return load_generator(
+            return self.server
+        return partial(
+            load_writer,
             str(self.generator),
-            precision=self.precision,
-            device=device_of(self.device),
-            revision=self.revision,
+            self.precision,
+            self.device,
+            self.revision,
             chat_template=self.chat_template,
         )
 
-    def server(self, ranks: Ranks) -> Server:
+    def server(self) -> Server:
         """Not at work yet."""
         folder = self.home / RECORDS_FOLDER
-        return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder, ranks.rank)
+        return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder)
 
 
-def decode_shards(
-    stage: Stage,
-    generator: Generator | Server,
-    ranks: Ranks,
-    close: Callable[[Stage], None],
-    watch: WaitCallback,
-    *,
-    quiet: bool,
-) -> None:
-    """Shards and manifest of texts that a model writes."""
-
-    def run() -> None:
-        decoder: Any = ask if isinstance(generator, Server) else decode
-        with generator.at_work():
-            spent = run_stage(stage, generator, ranks, choose_progress(ranks, quiet=quiet), decoder)
-        if spent.row_steps:
-            log.info("%.1f %% of the rows decoded were finished ones", 100 * spent.wasted_row_steps / spent.row_steps)
-
-    write_shards(stage, run, ranks, close, watch)
-
-
-def write_shards(
-    data_set: DataSet, run: Callable[[], None], ranks: Ranks, close: Callable[[Any], None], watch: WaitCallback
-) -> None:
-    """``run``, then ``close`` when the others have written their parts, too. Cut short, it leaves the shards that are
-    whole, and a manifest that says so."""
-    try:
-        run()
-        close_stage(data_set, close, watch if ranks.world > 1 else None)
-    except (KeyboardInterrupt, SystemExit):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        leave_unfinished(data_set)
-        if ranks.rank == 0:
-            log.info("%s: interrupted. What is whole is there; the same command goes on.", data_set.folder)
-        raise
+def load_writer(
+    name: str, precision: Precision, device: str, revision: str | None, *, chat_template: bool
+) -> Generator:
+    """Load a causal language model in a worker, on the worker's device."""
+    return load_generator(
+        name, precision=precision, device=device_of(device), revision=revision, chat_template=chat_template
+    )

@@ -7,18 +7,15 @@ Recipes differ in their candidates alone: GenSE's generator writes them, and the
 import contextlib
 import logging
 import os
-import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-from filelock import FileLock
-
 from cli.child_processes import check_number
 from cli.devices import device_of
-from cli.process_group import Ranks
 from contracts import InputError
 from contracts.settings import key
 from prompts import DIRECTIONS, Assembly, Direction, Prompts, parse_prompts
@@ -30,7 +27,7 @@ from synthesis.decoding.discriminator import (
     name_generator,
 )
 from synthesis.decoding.generator import Generator
-from synthesis.recipe import InputType, ModelRecipe, write_shards
+from synthesis.recipe import InputType, ModelRecipe, Precision
 from synthesis.report.cards import method_of, write_triplet_card
 from synthesis.report.report import write_report
 from synthesis.rules.triplet_rules import Rules
@@ -39,12 +36,13 @@ from synthesis.sentences.inputs import Inputs, open_inputs
 from synthesis.sentences.preparation import Preparation, Prepared, identify, prepare, read_preparation
 from synthesis.server.clients import ServedDiscriminator
 from synthesis.server.server import Server
+from synthesis.shards.progress import Report
 from synthesis.shards.provenance import versions
-from synthesis.shards.stage import DataSet, WaitCallback
-from synthesis.shards.store import MANIFEST, RECORDS_FOLDER, LabelCounts, ShardStore, read_manifest
+from synthesis.shards.stage import DataSet, ShardInputs, WrittenShard, write_data_set
+from synthesis.shards.store import MANIFEST, LabelCounts, ShardStore, as_lines, read_manifest
 from synthesis.task_spec import read_spec_file
-
-SECONDS_BETWEEN_LINES = 20.0  # seconds between lines of the log
+from workers.serving import Start
+from workers.tasks import Task
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +83,8 @@ class TripletRecipe(ModelRecipe):
     def identify(self) -> dict[str, Any]:
         """Return the identity of the scored rows."""
 
-    def claim(self, writer: bool) -> bool:
-        return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite, writer=writer)
+    def claim(self) -> bool:
+        return claim_triplets(self.folder, self.identity, self.rules, overwrite=self.overwrite)
 
     @property
     def judged(self) -> bool:
@@ -99,13 +97,13 @@ class TripletRecipe(ModelRecipe):
         prompts = parse_prompts(self.prompts, "string", "prompts")
         return NamedGenerator(str(self.generator), str(self.generator), self.identify_model(), prompts, True)
 
-    def load_generator(self, ranks: Ranks) -> Generator | Server:
+    def writer(self) -> Start:
+        """What loads the generator, or the client of a server, in a worker."""
         assert self.judge is not None
         if self.served:
-            return self.server(ranks)
+            return self.server
         chat = {"chat_template": True} if self.chat_template else {}
-        device = device_of(self.device)
-        return self.judge.load(precision=self.precision, device=device, revision=self.revision, **chat)
+        return partial(load_judge, self.judge, self.precision, self.device, revision=self.revision, **chat)
 
     def about(self, counts: dict[str, Any]) -> dict[str, Any]:
         """Return further entries of the manifest; ``counts`` are of the sentences."""
@@ -116,9 +114,18 @@ class TripletRecipe(ModelRecipe):
             "sentences": counts,
         }
 
-    def finish(self) -> None:
-        if self.scored.is_complete():
-            take_triplets(self.home, self.folder, self.rules, self.workers)
+    def write(self) -> None:
+        self.write_scored()
+        take_triplets(self.home, self.folder, self.rules, self.workers)
+
+    @abstractmethod
+    def write_scored(self) -> None:
+        """Write the scored rows that are missing."""
+
+
+def load_judge(judge: NamedGenerator, precision: Precision, device: str, **options: Any) -> Generator:
+    """Load a generator in a worker, on the worker's device."""
+    return judge.load(precision=precision, device=device_of(device), **options)
 
 
 @dataclass(kw_only=True)
@@ -169,7 +176,7 @@ def close_scored(data_set: DataSet) -> None:
 
 
 def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None) -> None:
-    """Shards, report and manifest, where they are not there yet; one process at a time."""
+    """Write shards, report and manifest, where they are not there yet."""
     scored = read_manifest(source)
     shards = int(scored["shards_planned"])
     header = {
@@ -177,18 +184,16 @@ def take_triplets(source: Path, folder: Path, rules: Rules, workers: int | None)
         **{key: scored[key] for key in ("generator", "versions", "sentences")},
     }
     store = ShardStore(folder)
-    (folder / RECORDS_FOLDER).mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / RECORDS_FOLDER / "lock"):
-        there = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
-        if there.get("complete") and all(store.is_done(number) for number in range(shards)):
-            return
-        store.write_manifest(filter_manifest(folder, header, shards, complete=False))
-        filter_shards(source, folder, rules, range(shards), workers)
-        os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
-        manifest = filter_manifest(folder, header, shards, complete=True)
-        measures = write_report(folder, manifest)
-        write_triplet_card(folder, manifest)
-        store.write_manifest({**manifest, **measures})
+    there = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
+    if there.get("complete") and all(store.is_done(number) for number in range(shards)):
+        return
+    store.write_manifest(filter_manifest(folder, header, shards, complete=False))
+    filter_shards(source, folder, rules, range(shards), workers)
+    os.sync()  # once for all: before this nothing is trusted, and all is filtered anew
+    manifest = filter_manifest(folder, header, shards, complete=True)
+    measures = write_report(folder, manifest)
+    write_triplet_card(folder, manifest)
+    store.write_manifest({**manifest, **measures})
     counts, rows = manifest["counts"], method_of(manifest).rows
     log.info(
         "%s: %s %s from %s sentences (%.1f %%); report.html says how good they are.",
@@ -214,17 +219,17 @@ class SentenceCandidates(NamedTuple):
 
 
 class CandidateSource(Protocol):
-    """Called with parts of a range of places, in order; the answer depends on the places alone."""
+    """Says what may follow from inputs, the first of which has the place ``first``; the answer depends on these alone."""
 
-    def __call__(self, first: int, last: int) -> list[SentenceCandidates]: ...
+    def __call__(self, first: int, inputs: Sequence[Any]) -> list[SentenceCandidates]: ...
 
 
-class OpenedSource(NamedTuple):
-    """A loaded source, and the number of its sentences."""
+class Premises(NamedTuple):
+    """The sentences that candidates are found for."""
 
     number: int
     counts: dict[str, Any]  # of the sentences
-    source: CandidateSource
+    inputs: Iterable[Any]
 
 
 @dataclass(kw_only=True)
@@ -236,8 +241,12 @@ class Baseline(TripletRecipe):
         """Return the identity of the candidates."""
 
     @abstractmethod
-    def open(self) -> OpenedSource:
-        """Load what finds them."""
+    def premises(self) -> Premises:
+        """Return what candidates are found for, in order."""
+
+    @abstractmethod
+    def source(self, inputs: Iterable[Any]) -> Callable[[], CandidateSource]:
+        """Return what loads the source of candidates in a worker."""
 
     def identify(self) -> dict[str, Any]:
         return {
@@ -250,17 +259,33 @@ class Baseline(TripletRecipe):
             **self.method(),
         }
 
-    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
-        generator = self.load_generator(ranks) if self.judged else None
-        with generator.at_work() if isinstance(generator, Server) else contextlib.nullcontext():
-            score = None
-            if generator is not None and self.judge is not None:
-                score = discriminator_of(generator, self.judge.prompts, self.max_pair_tokens)
-            number, counts, source = self.open()
-            about, name = self.about(counts), self.recipe["name"]
-            rows = JudgedCandidates(self.home, name, number, self.shard_size, self.identity, about, source, score)
-            self.scored = rows
-            write_shards(rows, lambda: rows.write(ranks), ranks, close_scored, watch)
+    def write_scored(self) -> None:
+        number, counts, inputs = self.premises()
+        prompts = self.judge.prompts if self.judge is not None else None
+        candidates = JudgedCandidates(
+            self.home,
+            self.recipe["name"],
+            number,
+            self.shard_size,
+            self.identity,
+            self.about(counts),
+            inputs,
+            JudgedShards(prompts, self.max_pair_tokens),
+        )
+        start = partial(load_source, self.source(inputs), self.writer() if self.judged else None)
+        with self.open_pool(start) as pool:
+            write_data_set(candidates, pool, close_scored, quiet=self.quiet)
+
+
+class Loaded(NamedTuple):
+    """What a worker has loaded."""
+
+    source: CandidateSource
+    generator: Generator | Server | None  # None: nothing is judged
+
+
+def load_source(source: Callable[[], CandidateSource], writer: Start | None) -> Loaded:
+    return Loaded(source(), writer() if writer is not None else None)
 
 
 def discriminator_of(
@@ -274,45 +299,59 @@ def discriminator_of(
 
 @dataclass
 class JudgedCandidates(DataSet):
-    """A shard is made at once: nothing is under way between two of them."""
+    """Candidates of a source, with the discriminator's answers."""
 
-    source: CandidateSource
-    score: Discriminator | ServedDiscriminator | None  # None: nothing is judged
+    given: Iterable[Any]
+    shards_of: "JudgedShards"
+
+    def inputs(self) -> Iterable[Any]:
+        return self.given
+
+    def work(self) -> "JudgedShards":
+        return self.shards_of
 
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """The triplets beside it have the report."""
         return {}
 
-    def write(self, ranks: Ranks) -> None:
-        """The shards of this process that are missing."""
-        missing = self.missing(ranks)
-        if not missing:
-            return
-        self.store.write_manifest(self.manifest(complete=False))  # a folder that a kill leaves says what it is
-        began = logged = time.monotonic()
-        for done, number in enumerate(missing, start=1):
-            first, last = number * self.shard_size, min((number + 1) * self.shard_size, self.number)
-            rows = [
-                row
-                for begin in range(first, last, SENTENCES_PER_BATCH)
-                for row in self._rows(begin, min(begin + SENTENCES_PER_BATCH, last))
-            ]
-            about = {"first": first, "inputs": last - first, "tokens": 0, "labels": count_candidates(rows)}
-            self.store.write(number, rows, about)
-            if (now := time.monotonic()) - logged > SECONDS_BETWEEN_LINES:
-                logged = now
-                log.info("%s: %d of %d shards, %.1f s each", self.title, done, len(missing), (now - began) / done)
 
-    def _rows(self, first: int, last: int) -> Iterator[dict[str, Any]]:
-        found = self.source(first, last)
-        pairs = [(one.premise, text) for one in found for texts in one.texts.values() for text, _ in texts]
-        p_true = iter(self.score(pairs) if self.score else [None] * len(pairs))
-        for one in found:
-            judged: dict[str, Any] = {
-                direction: [Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts]
-                for direction, texts in one.texts.items()
-            }
-            yield {"premise": one.premise, **one.about, **judged}
+@dataclass(frozen=True)
+class JudgedShards:
+    """What a worker does. A shard is made at once: nothing is under way between two of them."""
+
+    prompts: Prompts | None
+    max_pair_tokens: int
+
+    def __call__(self, loaded: Loaded, tasks: Iterator[Task]) -> Iterator[tuple[int | None, WrittenShard | Report]]:
+        source, generator = loaded
+        with generator.at_work() if isinstance(generator, Server) else contextlib.nullcontext():
+            score = None
+            if generator is not None and self.prompts is not None:
+                score = discriminator_of(generator, self.prompts, self.max_pair_tokens)
+            for task in tasks:
+                payload: ShardInputs = task.payload
+                rows = list[dict[str, Any]]()
+                for begin in range(0, len(payload.inputs), SENTENCES_PER_BATCH):
+                    some = payload.inputs[begin : begin + SENTENCES_PER_BATCH]
+                    rows += _judged(source(payload.first + begin, some), score)
+                    yield None, Report(len(some))
+                yield (
+                    task.number,
+                    WrittenShard(as_lines(rows), {"tokens": 0, "labels": count_candidates(rows), "left_out": []}),
+                )
+
+
+def _judged(
+    found: Sequence[SentenceCandidates], score: Discriminator | ServedDiscriminator | None
+) -> Iterator[dict[str, Any]]:
+    pairs = [(one.premise, text) for one in found for texts in one.texts.values() for text, _ in texts]
+    p_true = iter(score(pairs) if score else [None] * len(pairs))
+    for one in found:
+        judged: dict[str, Any] = {
+            direction: [Candidate(text=text, p_true=next(p_true), closed=whole) for text, whole in texts]
+            for direction, texts in one.texts.items()
+        }
+        yield {"premise": one.premise, **one.about, **judged}
 
 
 def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
@@ -323,7 +362,7 @@ def count_candidates(rows: Sequence[dict[str, Any]]) -> dict[str, LabelCounts]:
     }
 
 
-def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool, writer: bool) -> bool:
+def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, overwrite: bool) -> bool:
     """Return whether triplets and scored rows are finished; the latter only where they were not thrown away.
 
     Raises:
@@ -337,9 +376,9 @@ def claim_triplets(folder: Path, scored: Mapping[str, Any], rules: Rules, *, ove
                 f"output={folder} holds triplets that were taken by other rules. To take them anew, without "
                 f"writing anew: recipe=gense_filter input={folder} output=ANOTHER_FOLDER rules. ..."
             )
-    finished = store.claim(identity, overwrite=overwrite, writer=writer)
+    finished = store.claim(identity, overwrite=overwrite)
     if not overwrite and (folder / SCORED / MANIFEST).is_file():
         finished = ShardStore(folder / SCORED).is_finished(scored) and finished
-    if writer and not finished:  # cut short now, the folder says already what it will be
+    if not finished:  # cut short now, the folder says already what it will be
         store.write_manifest(store.manifest({"identity": identity}, 0, complete=False))
     return finished

@@ -16,11 +16,12 @@ MAY_IMPORT = {  # of ours
     "reports": {"contracts"},
     "cli": {"contracts"},
     "losses": set(),
+    "workers": {"cli"},
     "datamodules": {"contracts", "readers", "reports", "storage", "prompts"},
     "encoders": {"contracts", "readers", "reports", "storage", "losses", "prompts"},
     "evaluation": {"cli", "contracts", "readers", "reports", "storage"},
     "export": {"contracts", "encoders", "readers", "reports", "storage", "prompts"},
-    "synthesis": {"cli", "contracts", "encoders", "readers", "reports", "storage", "prompts"},
+    "synthesis": {"cli", "contracts", "encoders", "readers", "reports", "storage", "prompts", "workers"},
     "comparison": {"cli", "contracts", "reports", "storage", "losses"},
     "preview": {"cli", "training"},
     "training": {

@@ -20,7 +20,7 @@ from readers.listing import list_files
 from synthesis.recipes.gense import Gense
 from synthesis.report.actions import Afterwards
 from synthesis.shards.store import SynthesisFailed
-from synthesis.writing import write_alone
+from synthesis.writing import write
 from training.build import data_of, make_data
 from training.checks import names_of
 from training.failures import TrainingFailed
@@ -63,7 +63,9 @@ def synthesise_domain(run: Run, selected: Sequence[Stage]) -> bool:
     number = write_held_out(run, folder / HELD_OUT)
     log.info("domain: writing triplets for %s; %d sentences of what is scored are left out", domain.path, number)
     try:
-        write_alone(synthesis_of(run, folder))
+        recipe = synthesis_of(run, folder)
+        recipe.plan()
+        write(recipe)
     except InputError as error:
         raise InputError(
             f"domain: {error} (domain.path, domain.generator and domain.folder are input, generator and output of "

@@ -13,22 +13,24 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from cli.process_group import Ranks
 from contracts import InputError
 from contracts.settings import key
 from synthesis.bounds import Bounded
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.generator import Generator
-from synthesis.recipe import InputType, ModelRecipe, decode_shards, log
+from synthesis.recipe import InputType, ModelRecipe, log
 from synthesis.report.cards import write_label_card
 from synthesis.report.report import write_report
 from synthesis.rules.filters import DUPLICATE, NO_ROOM, Filters
 from synthesis.sentences.inputs import open_inputs, sample
 from synthesis.server.protocol import REFUSALS
+from synthesis.server.server import Server
+from synthesis.shards.decoded import DecodedShards
 from synthesis.shards.provenance import versions
-from synthesis.shards.stage import Stage, WaitCallback, finish
+from synthesis.shards.stage import DataSet, ShardInputs, finish, write_data_set
 from synthesis.shards.store import X1, Entry, LabelCounts, LeftOut, read_entries
 from synthesis.task_spec import STOP, Label, Tasks, TaskSpec, choose_tasks
+from workers.tasks import Task
 
 TOP_K = {"x1": 0, "x2": 5}  # published
 PER_LABEL = {"overgenerate": 5, "retry": 2}
@@ -135,30 +137,30 @@ class Dino(ModelRecipe):
         drawn = sample(inputs, summary.texts, self.input_sample, self.how.seed)
         return Given(drawn, self.input_sample, identity | {"sample": self.input_sample})
 
-    def claim(self, writer: bool) -> bool:
+    def claim(self) -> bool:
         first = self.first_stage() if self.tasks.x1 else None
         if self.tasks.x2 is None:
             assert first is not None
-            return first.store.claim(first.identity, overwrite=self.overwrite, writer=writer)
+            return first.store.claim(first.identity, overwrite=self.overwrite)
         if first is not None and not self.overwrite:  # it can name what differs; the pairs know only a hash of it
             first.store.is_finished(first.identity)
         second = self.second_stage(first)
-        finished = second.store.claim(second.identity, overwrite=self.overwrite, writer=writer)
+        finished = second.store.claim(second.identity, overwrite=self.overwrite)
         if first is not None:
             finished = first.store.is_finished(first.identity) and finished
         return finished
 
-    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
-        generator = self.load_writer(ranks)
-        first = None
-        if self.tasks.x1 is not None:
-            first = self.first_stage()
-            if self.has_pairs and ranks.rank == 0:  # cut short now, the folder says already what it will be
-                pairs = self.second_stage(first)
-                pairs.store.write_manifest(pairs.manifest(complete=False))
-            decode_shards(first, generator, ranks, finish, watch, quiet=self.quiet)
-        if self.has_pairs:
-            decode_shards(self.second_stage(first), generator, ranks, finish, watch, quiet=self.quiet)
+    def write(self) -> None:
+        with self.open_pool(self.writer()) as pool:
+            first = None
+            if self.tasks.x1 is not None:
+                first = self.first_stage()
+                if self.has_pairs:  # cut short now, the folder says already what it will be
+                    pairs = self.second_stage(first)
+                    pairs.store.write_manifest(pairs.manifest(complete=False))
+                write_data_set(first, pool, finish, quiet=self.quiet)
+            if self.has_pairs:
+                write_data_set(self.second_stage(first), pool, finish, quiet=self.quiet)
 
     def first_stage(self) -> "DinoStage":
         spec, number = self.tasks.x1, self.num_x1
@@ -230,27 +232,41 @@ def written_by(stage: "DinoStage") -> Given:
 
 
 @dataclass
-class DinoStage(Stage):
+class DinoStage(DataSet):
     """First or second sentences."""
 
+    how: Decoding
     spec: TaskSpec
     plan: Plan
     units: "Callable[[], Iterator[InputTask]]"
 
-    def begin(self, missing: list[int], generator: Generator) -> "DinoShardBuilder":
-        sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
-        return DinoShardBuilder(self.spec, self.plan, self.units(), self.shard_size, sizes)
+    def inputs(self) -> "Iterator[InputTask]":
+        return self.units()
+
+    def work(self) -> "DinoShards":
+        return DinoShards(self.how, self.spec, self.plan)
 
     def groups(self, inputs: int) -> int:
         return inputs * (len(self.spec.labels) if self.spec.takes_input else 1)
-
-    def passes(self, sampled: Continuation) -> bool:
-        return not sampled.rejected and not self.plan.filters.rejected(sampled.text, sampled.closed, None)
 
     def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
         measures = write_report(self.folder, manifest)
         write_label_card(self.folder, manifest)
         return measures
+
+
+@dataclass(frozen=True)
+class DinoShards(DecodedShards):
+    """What a worker does."""
+
+    spec: TaskSpec
+    plan: Plan
+
+    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> "DinoShardBuilder":
+        return DinoShardBuilder(self.spec, self.plan, tasks)
+
+    def passes(self, sampled: Continuation) -> bool:
+        return not sampled.rejected and not self.plan.filters.rejected(sampled.text, sampled.closed, None)
 
 
 class InputTask(NamedTuple):
@@ -277,8 +293,6 @@ class OpenShard:
     """A shard under way."""
 
     number: int
-    first: int
-    units: int
     open: int  # groups that are not done
     tokens: int = 0
     groups: list["SampleGroup"] = field(default_factory=list)
@@ -365,18 +379,13 @@ class SampleGroup:
 
 
 class DinoShardBuilder:
-    """Prompts for shards that are missing (with how many units each has), and shards from the answers.
+    """Prompts for tasks, and shards from the answers. Holds no more than what is under way."""
 
-    Holds no more than what is under way.
-    """
-
-    def __init__(
-        self, spec: TaskSpec, plan: Plan, units: Iterable[InputTask], shard_size: int, missing: Mapping[int, int]
-    ) -> None:
+    def __init__(self, spec: TaskSpec, plan: Plan, tasks: Iterable[Task]) -> None:
         self.spec, self.plan = spec, plan
         self.groups: dict[tuple[int | str, ...], SampleGroup] = {}
         self.again: deque[tuple[SampleGroup, range]] = deque()
-        self.new = self._begin(units, shard_size, missing)
+        self.new = self._begin(tasks)
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt | None]:
@@ -410,19 +419,13 @@ class DinoShardBuilder:
         group.shard.open -= 1
         return None if group.shard.open else group.shard
 
-    def _begin(self, units: Iterable[InputTask], shard_size: int, missing: Mapping[int, int]) -> Iterator[SampleGroup]:
+    def _begin(self, tasks: Iterable[Task]) -> Iterator[SampleGroup]:
         """Groups in order."""
-        last = max(missing, default=-1)
-        shard: OpenShard | None = None
-        for place, unit in enumerate(units):
-            number = place // shard_size
-            if number > last:
-                return
-            if number not in missing:
-                continue
-            if shard is None or shard.number != number:
-                shard = OpenShard(number, place, units=missing[number], open=missing[number] * len(unit.labels))
-            for label in unit.labels:
-                group = SampleGroup(unit, label, shard, self.plan)
-                shard.groups.append(group)
-                yield group
+        for task in tasks:
+            payload: ShardInputs = task.payload
+            shard = OpenShard(task.number, open=sum(len(unit.labels) for unit in payload.inputs))
+            for unit in payload.inputs:
+                for label in unit.labels:
+                    group = SampleGroup(unit, label, shard, self.plan)
+                    shard.groups.append(group)
+                    yield group

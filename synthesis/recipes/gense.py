@@ -6,26 +6,26 @@ likes. A candidate depends on (seed, place of the sentence, direction, candidate
 and the order of answers change nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, TypedDict
 
-from cli.process_group import Ranks
 from contracts import InputError
 from contracts.settings import key
 from prompts import DIRECTIONS, Direction, Prompts
 from synthesis.decoding.continuations import Continuation, Decoding, Prompt
 from synthesis.decoding.discriminator import SENTENCES_PER_BATCH, Candidate, Discriminator, Pair
 from synthesis.decoding.generator import Generator
-from synthesis.recipe import decode_shards
 from synthesis.sentences.preparation import Prepared
 from synthesis.server.clients import ServedDiscriminator
 from synthesis.server.server import Server
-from synthesis.shards.stage import Stage, WaitCallback
+from synthesis.shards.decoded import DecodedShards
+from synthesis.shards.stage import DataSet, ShardInputs, write_data_set
 from synthesis.shards.store import LabelCounts, LeftOut
 from synthesis.task_spec import STOP
 from synthesis.triplet_recipe import FromSentences, close_scored, count_candidates, discriminator_of
+from workers.tasks import Task
 
 
 @dataclass(kw_only=True)
@@ -53,29 +53,19 @@ class Gense(FromSentences):
             "shard_size": self.shard_size,
         }
 
-    def write(self, ranks: Ranks, watch: WaitCallback) -> None:
+    def write_scored(self) -> None:
         assert self.judge is not None
-        generator, sentences = self.load_generator(ranks), self.prepared()
+        sentences = self.prepared()
         how = self.how
         if (self.chat_template or self.served) and (mark := closing_mark(self.judge.prompts)):
             how = replace(how, stop=mark, abandon="\n")
-        stage = GenseStage(
-            self.home,
-            self.recipe["name"],
-            sentences.number,
-            self.shard_size,
-            self.identity,
-            self.about(sentences.counts),
-            how,
-            self.judge.prompts,
-            sentences,
-            self.candidates,
-            self.max_source_tokens,
-            self.max_pair_tokens,
-            self.judged,
+        shards = GenseShards(
+            how, self.judge.prompts, self.candidates, self.max_source_tokens, self.max_pair_tokens, self.judged
         )
-        self.scored = stage
-        decode_shards(stage, generator, ranks, close_scored, watch, quiet=self.quiet)
+        about, name = self.about(sentences.counts), self.recipe["name"]
+        stage = GenseStage(self.home, name, sentences.number, self.shard_size, self.identity, about, sentences, shards)
+        with self.open_pool(self.writer()) as pool:
+            write_data_set(stage, pool, close_scored, quiet=self.quiet)
 
 
 def closing_mark(prompts: Prompts) -> str:
@@ -95,32 +85,44 @@ def closing_mark(prompts: Prompts) -> str:
 
 
 @dataclass
-class GenseStage(Stage):
+class GenseStage(DataSet):
     """Sentences, and all that is written for them with the discriminator's answers."""
 
-    prompts: Prompts
     sentences: Prepared
+    shards_of: "GenseShards"
+
+    def inputs(self) -> Prepared:
+        return self.sentences
+
+    def work(self) -> "GenseShards":
+        return self.shards_of
+
+    def groups(self, inputs: int) -> int:
+        return inputs * len(DIRECTIONS)
+
+    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """The triplets beside it have the report."""
+        return {}
+
+
+@dataclass(frozen=True)
+class GenseShards(DecodedShards):
+    """What a worker does."""
+
+    prompts: Prompts
     candidates: int
     max_source_tokens: int
     max_pair_tokens: int
     judged: bool = True
 
-    def begin(self, missing: list[int], generator: Generator | Server) -> "GenseShardBuilder":
-        sizes = {number: min(self.shard_size, self.number - number * self.shard_size) for number in missing}
+    def begin(self, generator: Generator | Server, tasks: Iterator[Task]) -> "GenseShardBuilder":
         score = discriminator_of(generator, self.prompts, self.max_pair_tokens, judged=self.judged)
         if isinstance(score, Discriminator):  # a server says so itself
             score.check_room(self.max_source_tokens)
-        return GenseShardBuilder(self, score, sizes)
-
-    def groups(self, inputs: int) -> int:
-        return inputs * len(DIRECTIONS)
+        return GenseShardBuilder(self, score, tasks)
 
     def passes(self, sampled: Continuation) -> bool:
         return bool(sampled.text.strip())
-
-    def describe(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """The triplets beside it have the report."""
-        return {}
 
 
 class ScoredRow(TypedDict):
@@ -136,7 +138,6 @@ class OpenShard:
     """A shard under way."""
 
     number: int
-    first: int
     units: int  # sentences
     tokens: int = 0
     unscored: "dict[int, OpenSentence]" = field(default_factory=dict)  # those whose texts have all come
@@ -169,29 +170,24 @@ class OpenSentence:
 
 
 class GenseShardBuilder:
-    """Prompts for shards that are missing (with how many sentences each has), and scored rows from the answers.
+    """Prompts for tasks, and scored rows from the answers. Holds only what is under way."""
 
-    Holds only what is under way.
-    """
-
-    def __init__(
-        self, stage: GenseStage, score: Discriminator | ServedDiscriminator, missing: Mapping[int, int]
-    ) -> None:
-        self.stage, self.score, self.missing = stage, score, missing
+    def __init__(self, shards: GenseShards, score: Discriminator | ServedDiscriminator, tasks: Iterable[Task]) -> None:
+        self.shards, self.score, self.tasks = shards, score, tasks
         self.rows: dict[int, OpenSentence] = {}
         self.groups_done = 0
 
     def prompts(self) -> Iterator[Prompt]:
-        new = self._begin(self.stage.sentences)
+        new = self._begin()
         while rows := list(islice(new, SENTENCES_PER_BATCH)):
             premises = [row.premise for row in rows]
             asked = [
-                self.score.questions(direction, premises, self.stage.max_source_tokens) for direction in DIRECTIONS
+                self.score.questions(direction, premises, self.shards.max_source_tokens) for direction in DIRECTIONS
             ]
             for row, *texts in zip(rows, *asked, strict=True):
                 self.rows[row.place] = row
                 for direction, one in zip(DIRECTIONS, texts, strict=True):
-                    yield Prompt((row.place, direction), one, samples=range(self.stage.candidates))
+                    yield Prompt((row.place, direction), one, samples=range(self.shards.candidates))
 
     def take(self, sampled: Continuation) -> OpenShard | None:
         """Add an answer, and return the shard that it completes, if any; the pairs of a shard are scored together."""
@@ -225,18 +221,13 @@ class GenseShardBuilder:
                     ]
                 shard.rows[row.place] = scored  # type: ignore[assignment]
 
-    def _begin(self, sentences: Iterable[str]) -> Iterator[OpenSentence]:
+    def _begin(self) -> Iterator[OpenSentence]:
         """Rows in order."""
-        size, count = self.stage.shard_size, self.stage.candidates
-        last = max(self.missing, default=-1)
-        shard: OpenShard | None = None
-        for place, sentence in enumerate(sentences):
-            number = place // size
-            if number > last:
-                return
-            if number not in self.missing:
-                continue
-            if shard is None or shard.number != number:
-                shard = OpenShard(number, place, units=self.missing[number])
-            texts: dict[Direction, list[Any]] = {direction: [None] * count for direction in DIRECTIONS}
-            yield OpenSentence(place, sentence, shard, len(DIRECTIONS) * count, texts)
+        for task in self.tasks:
+            payload: ShardInputs = task.payload
+            shard = OpenShard(task.number, units=len(payload.inputs))
+            for place, sentence in enumerate(payload.inputs, start=payload.first):
+                texts: dict[Direction, list[Any]] = {
+                    direction: [None] * self.shards.candidates for direction in DIRECTIONS
+                }
+                yield OpenSentence(place, sentence, shard, len(DIRECTIONS) * self.shards.candidates, texts)

@@ -4,8 +4,9 @@ Models are decoded by transformers' own beam search, as each family (Marian, M2M
 start tokens of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from encoders.loading.backbones import from_pretrained, load_whole
 from synthesis.bounds import Bounded
 from synthesis.decoding.generator import PRECISIONS, by_length
 from synthesis.shards.provenance import identify_generator
-from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, SentenceCandidates
+from synthesis.triplet_recipe import Baseline, CandidateSource, FromSentences, Premises, SentenceCandidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +61,12 @@ class BackTranslation(Baseline, FromSentences):
             identity[where] = {**asdict(language), "model": weights}
         return {**identity, "input": self.given}
 
-    def open(self) -> OpenedSource:
+    def premises(self) -> Premises:
         prepared = self.prepared()
-        models = [
-            Translator(where, language, self.search, precision=self.precision, device=device_of(self.device))
-            for where, language in (("there", self.there), ("back", self.back))
-        ]
-        return OpenedSource(prepared.number, prepared.counts, Translated(list(prepared), *models))
+        return Premises(prepared.number, prepared.counts, prepared)
+
+    def source(self, inputs: Iterable[str]) -> Callable[[], CandidateSource]:
+        return partial(load_translators, self.there, self.back, self.search, self.precision, self.device)
 
 
 class Translation(NamedTuple):
@@ -152,17 +152,25 @@ class Translator:
         return [found[text] for text in texts]
 
 
+def load_translators(there: Language, back: Language, search: Search, precision: str, device: str) -> "Translated":
+    """Load both models in a worker, on the worker's device."""
+    models = [
+        Translator(where, language, search, precision=precision, device=device_of(device))
+        for where, language in (("there", there), ("back", back))
+    ]
+    return Translated(*models)
+
+
 class Translated:
     """A source with one candidate that should follow, and none that contradicts."""
 
-    def __init__(self, sentences: Sequence[str], there: Translator, back: Translator) -> None:
-        self.sentences, self.there, self.back = sentences, there, back
+    def __init__(self, there: Translator, back: Translator) -> None:
+        self.there, self.back = there, back
 
-    def __call__(self, first: int, last: int) -> list[SentenceCandidates]:
-        premises = self.sentences[first:last]
-        pivots = self.there(premises)
+    def __call__(self, first: int, inputs: Sequence[str]) -> list[SentenceCandidates]:
+        pivots = self.there(inputs)
         returned = self.back([one.text for one in pivots])
         return [
             SentenceCandidates(premise, {"entailment": [(one.text, one.whole and pivot.whole)]}, {"pivot": pivot.text})
-            for premise, pivot, one in zip(premises, pivots, returned, strict=True)
+            for premise, pivot, one in zip(inputs, pivots, returned, strict=True)
         ]

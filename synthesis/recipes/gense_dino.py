@@ -1,5 +1,6 @@
 """Triplets from DINO's pairs: one label gives the entailments, another the contradictions."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, ClassVar
 from contracts import InputError
 from prompts import Direction
 from synthesis.shards.store import read_entries, read_finished
-from synthesis.triplet_recipe import Baseline, OpenedSource, SentenceCandidates
+from synthesis.triplet_recipe import Baseline, CandidateSource, Premises, SentenceCandidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,28 +49,34 @@ class GenseDino(Baseline):
         given = {"identity": self.manifest["identity"], "shards": shards}
         return {"input": given, "labels": self.labels.by_direction()}
 
-    def open(self) -> OpenedSource:
-        source = Pairs(self.pairs, self.labels.by_direction())
-        number, inputs = len(source.rows), int(self.manifest["counts"]["inputs"])
+    def premises(self) -> Premises:
+        rows = read_candidates(self.pairs, self.labels.by_direction())
+        number, inputs = len(rows), int(self.manifest["counts"]["inputs"])
         if not number:
             raise InputError(f"input={self.pairs}: it holds no pair. Its report.md says why.")
         left_out = {"without any accepted text": inputs - number} if inputs > number else {}
         counts = {"texts": inputs, "sentences": inputs, "kept": number, "left_out": left_out}
-        return OpenedSource(number, counts, source)
+        return Premises(number, counts, rows)
+
+    def source(self, inputs: Iterable[SentenceCandidates]) -> Callable[[], CandidateSource]:
+        return AsGiven
 
 
-class Pairs:
-    """A finished data set of DINO's pairs as candidates."""
+def read_candidates(folder: Path, labels: dict[Direction, str]) -> list[SentenceCandidates]:
+    """Read a finished data set of DINO's pairs as candidates."""
+    direction_of = {label: direction for direction, label in labels.items()}
+    rows: list[SentenceCandidates] = []
+    for x1, entries in groupby(read_entries(folder), key=lambda entry: entry["text_a"]):
+        row = SentenceCandidates(x1, {direction: [] for direction in labels})
+        for entry in entries:
+            if entry["label"] in direction_of and entry["text_b"] is not None:
+                row.texts[direction_of[entry["label"]]].append((entry["text_b"], True))
+        rows.append(row)
+    return rows
 
-    def __init__(self, folder: Path, labels: dict[Direction, str]) -> None:
-        direction_of = {label: direction for direction, label in labels.items()}
-        self.rows: list[SentenceCandidates] = []
-        for x1, entries in groupby(read_entries(folder), key=lambda entry: entry["text_a"]):
-            row = SentenceCandidates(x1, {direction: [] for direction in labels})
-            for entry in entries:
-                if entry["label"] in direction_of and entry["text_b"] is not None:
-                    row.texts[direction_of[entry["label"]]].append((entry["text_b"], True))
-            self.rows.append(row)
 
-    def __call__(self, first: int, last: int) -> list[SentenceCandidates]:
-        return self.rows[first:last]
+class AsGiven:
+    """A source whose inputs are the candidates themselves."""
+
+    def __call__(self, first: int, inputs: Sequence[SentenceCandidates]) -> list[SentenceCandidates]:
+        return list(inputs)

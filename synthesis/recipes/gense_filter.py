@@ -30,9 +30,9 @@ class GenseFilter(Recipe):
         if (self.folder / SCORED).exists() or self.folder.resolve() == self.source.resolve():
             raise InputError(f"output={self.folder} holds what triplets are taken from. Choose another output.")
 
-    def claim(self, writer: bool) -> bool:
+    def claim(self) -> bool:
         identity = filter_identity(self.scored, self.rules)
-        return ShardStore(self.folder).claim(identity, overwrite=self.overwrite, writer=writer)
+        return ShardStore(self.folder).claim(identity, overwrite=self.overwrite)
 
-    def finish(self) -> None:
+    def write(self) -> None:
         take_triplets(self.source, self.folder, self.rules, self.workers)

@@ -4,20 +4,21 @@ Those that follow are kept, as the paper's baseline has it; those that contradic
 
 BM25 is that of bm25s, an optional extra.
 
-The index and the sentences are held in memory, by every process: about 60 bytes per word. Each sentence is compared
+The index and the sentences are held in memory, by every worker: about 60 bytes per word. Each sentence is compared
 with all others, so the time grows with the square of their number.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from contracts import InputError
 from contracts.settings import key
 from prompts import DIRECTIONS, Direction
 from synthesis.bounds import Bounded
-from synthesis.triplet_recipe import Baseline, FromSentences, OpenedSource, SentenceCandidates
+from synthesis.triplet_recipe import Baseline, CandidateSource, FromSentences, Premises, SentenceCandidates
 
 WORD = r"(?u)\b\w+\b"  # letters and digits, case aside; no stop words: their weight is small in any language
 
@@ -52,10 +53,13 @@ class Retrieval(Baseline, FromSentences):
     def method(self) -> dict[str, Any]:
         return {"bm25": asdict(self.bm25), "input": self.given, "contradictions": self.contradictions}
 
-    def open(self) -> OpenedSource:
+    def premises(self) -> Premises:
         prepared = self.prepared()
+        return Premises(prepared.number, prepared.counts, prepared)
+
+    def source(self, inputs: Iterable[str]) -> Callable[[], CandidateSource]:
         directions = DIRECTIONS if self.contradictions == "retrieved" else DIRECTIONS[:1]
-        return OpenedSource(prepared.number, prepared.counts, Retrieved(list(prepared), self.bm25, directions))
+        return partial(Retrieved, list(inputs), self.bm25, directions)
 
 
 class Retrieved:
@@ -64,8 +68,8 @@ class Retrieved:
     def __init__(self, sentences: Sequence[str], how: Bm25, directions: Sequence[Direction]) -> None:
         self.neighbours, self.directions = Neighbours(sentences, how), directions
 
-    def __call__(self, first: int, last: int) -> list[SentenceCandidates]:
-        places = range(first, last)
+    def __call__(self, first: int, inputs: Sequence[str]) -> list[SentenceCandidates]:
+        places = range(first, first + len(inputs))
         return [
             SentenceCandidates(
                 self.neighbours.sentences[place],

@@ -1,19 +1,18 @@
 """Triplets from scored rows, in parallel and without a model."""
 
 import json
-import multiprocessing
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.child_processes import cores, end_with
+from cli.child_processes import cores
 from contracts import InputError
 from synthesis.rules.triplet_rules import RuleCounts, Rules, Triplet, judge, left_out
-from synthesis.shards.store import LeftOut, ShardStore, read_finished, shard_name, some_left_out
+from synthesis.shards.store import LeftOut, ShardStore, as_lines, read_finished, shard_name, some_left_out
+from workers.pool import open_pool
+from workers.tasks import Task
 
 SCORED = "scored"  # within a folder of triplets, what they were taken from
 LABEL = "triplet"
@@ -44,42 +43,48 @@ def filter_identity(scored: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
 
 def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int], workers: int | None = None) -> None:
     """Write these shards of triplets. ``workers`` processes; None: as many as there are cores."""
-    tasks = [(source, folder, rules, number) for number in shards]
     if workers is None:
-        workers = min(cores(), len(tasks) // FEW)
-    if workers <= 1:
+        workers = max(1, min(cores(), len(shards) // FEW))
+    store = ShardStore(folder)
+    with open_pool(_nothing, workers) as pool:
+        for number, (lines, about) in pool.run(Filter(source, rules), map(Task, shards)):
+            store.write(number, lines, about, sync=False)
+
+
+def _nothing() -> None:
+    """No model is loaded."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a worker does: the lines of a shard of triplets, and its record."""
+
+    source: Path
+    rules: Rules
+
+    def __call__(self, _: None, tasks: Iterator[Task]) -> Iterator[tuple[int, tuple[bytes, dict[str, Any]]]]:
         for task in tasks:
-            _filter_shard(task)
-        return
-    # spawn: a process with threads of torch must not be forked
-    with multiprocessing.get_context("spawn").Pool(workers, _begin_worker, (os.getpid(),)) as pool:
-        for _ in pool.imap_unordered(_filter_shard, tasks, chunksize=4):
-            pass
-
-
-def _begin_worker(parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with(parent)
-
-
-def _filter_shard(task: tuple[Path, Path, Rules, int]) -> None:
-    source, folder, rules, number = task
-    tally, refused = RuleCounts(), list[LeftOut]()
-    kept = list(_triplets(source / shard_name(number), rules, tally, refused))
-    record = ShardStore(source).record(number)
-    counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
-    about = {
-        "first": record["first"] if record else 0,
-        "inputs": tally.rows,
-        "tokens": 0,
-        "labels": {LABEL: counts},
-        "broken": dict(tally.broken),
-        "sureties": tally.sureties,
-        "answers": tally.answers,
-        "left_out": some_left_out(refused),
-        **({"written": record["written"]} if record else {}),  # when the texts were
-    }
-    ShardStore(folder).write(number, kept, about, sync=False)
+            tally, refused = RuleCounts(), list[LeftOut]()
+            lines = as_lines(_triplets(self.source / shard_name(task.number), self.rules, tally, refused))
+            record = ShardStore(self.source).record(task.number)
+            counts = {"samples": tally.rows, "accepted": tally.accepted, "rejected": dict(tally.rejected)}
+            yield (
+                task.number,
+                (
+                    lines,
+                    {
+                        "first": record["first"] if record else 0,
+                        "inputs": tally.rows,
+                        "tokens": 0,
+                        "labels": {LABEL: counts},
+                        "broken": dict(tally.broken),
+                        "sureties": tally.sureties,
+                        "answers": tally.answers,
+                        "left_out": some_left_out(refused),
+                        **({"written": record["written"]} if record else {}),  # when the texts were
+                    },
+                ),
+            )
 
 
 def _triplets(path: Path, rules: Rules, tally: RuleCounts, refused: list[LeftOut]) -> Iterator[Triplet]:

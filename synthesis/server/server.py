@@ -66,7 +66,6 @@ class Server:
     requests: Requests
     chat: bool
     folder: Path  # of the recorded answers
-    rank: int
     context: int = field(init=False, default=10**9)  # the server knows it
     answered: float = field(init=False, default=0.0)  # when the last answer came; 0: none yet
     refused: int = field(init=False, default=0)  # one after the other
@@ -77,7 +76,7 @@ class Server:
         """Inside, requests go out; what is under way at the end is given up."""
         openai = library()
         self.openai, self.key = openai, key_of_environment()
-        self.journal = Journal(self.folder, self.rank)
+        self.journal = Journal(self.folder)
         with contextlib.closing(self.journal), asyncio.Runner() as self.runner:
             self.room, self.gate = asyncio.Semaphore(self.requests.in_flight), asyncio.Lock()
             client = openai.AsyncOpenAI(

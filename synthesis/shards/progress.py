@@ -1,49 +1,54 @@
 """Progress of a synthesis: rates, yield per label and remaining time."""
 
+import logging
 import time
 from collections import Counter
+from types import TracebackType
+from typing import NamedTuple, Self
 
-from cli.process_group import Ranks
 from reports.progress import Progress
-from synthesis.decoding.continuations import Continuation
-from synthesis.shards.stage import ProgressListener, ShardBuilder, Stage
 
-SECONDS_BETWEEN_UPDATES = 0.5
+log = logging.getLogger(__name__)
+
+LEAST_SECONDS = 0.5  # over which a rate is taken
 
 
-class StageProgress(ProgressListener):
-    """Counts. What it calls accepted has passed the filters of single texts."""
+class Report(NamedTuple):
+    """What a worker has done since its last report. An accepted text has passed the filters of single texts."""
 
-    def __init__(self, ranks: Ranks) -> None:
-        self.who = f" (process {ranks.rank} of {ranks.world}: its own part)" if ranks.world > 1 else ""
+    groups: int  # prompts, with all of their samples
+    drawn: Counter[str] = Counter()  # samples by label
+    accepted: Counter[str] = Counter()
+    tokens: int = 0
+    rows: int = 0  # of forward passes
+    wasted_rows: int = 0  # of them, those whose sample was finished already
 
-    def begin(self, stage: Stage, groups: int) -> None:
-        self.progress, self.passes = Progress(f"{stage.title}{self.who}", "prompts", groups), stage.passes
-        self.drawn, self.accepted = Counter[str](), Counter[str]()
-        self.tokens = self.done = 0
-        self.began = self.looked = time.monotonic()
 
-    def took(self, sampled: Continuation, job: ShardBuilder) -> None:
-        label = str(sampled.prompt.key[-1])
-        self.drawn[label] += 1
-        self.accepted[label] += self.passes(sampled)
-        self.tokens += sampled.tokens
-        self.done = job.groups_done
-        if time.monotonic() - self.looked >= SECONDS_BETWEEN_UPDATES:
-            self.looked = time.monotonic()
-            self.progress.to(self.done, self.rates())
+class StageProgress:
+    """Sums the reports of all workers; a context manager."""
+
+    def __init__(self, title: str, groups: int, *, quiet: bool) -> None:
+        self.progress, self.sums = Progress(title, "prompts", groups, quiet=quiet), Report(0)
+        self.began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.bar.close()
+        if self.sums.rows:
+            log.info("%.1f %% of the rows decoded were finished ones", 100 * self.sums.wasted_rows / self.sums.rows)
+
+    def add(self, report: Report) -> None:
+        self.sums = Report(*(before + more for before, more in zip(self.sums, report, strict=True)))  # type: ignore[operator]
+        self.progress.to(self.sums.groups, self.rates())
 
     def rates(self) -> str:
-        seconds = max(time.monotonic() - self.began, SECONDS_BETWEEN_UPDATES)
-        yields = " ".join(f"{label}:{self.accepted[label] / drawn:.0%}" for label, drawn in self.drawn.items())
-        speed = f"{self.accepted.total() / seconds:.1f} accepted/s, {self.tokens / seconds:.0f} tokens/s"
-        return f"{speed}, yield {yields}"
-
-    def end(self) -> None:
-        self.progress.to(self.done, self.rates())  # what came since the last look
-        self.progress.bar.close()
-
-
-def choose_progress(ranks: Ranks, *, quiet: bool) -> ProgressListener:
-    """The first process speaks for all."""
-    return ProgressListener() if quiet or ranks.rank > 0 else StageProgress(ranks)
+        seconds = max(time.monotonic() - self.began, LEAST_SECONDS)
+        yields = " ".join(
+            f"{label}:{self.sums.accepted[label] / drawn:.0%}" for label, drawn in sorted(self.sums.drawn.items())
+        )
+        speed = f"{self.sums.accepted.total() / seconds:.1f} accepted/s, {self.sums.tokens / seconds:.0f} tokens/s"
+        return f"{speed}, yield {yields}" if yields else ""

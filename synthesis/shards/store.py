@@ -103,20 +103,19 @@ class ShardStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def claim(self, identity: Mapping[str, Any], *, overwrite: bool, writer: bool = True) -> bool:
-        """Mark the folder as that of this data set, and return whether it is finished. Only the ``writer`` changes
-        anything; with ``overwrite`` it removes what an earlier command left.
+    def claim(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
+        """Mark the folder as that of this data set, and return whether it is finished. With ``overwrite`` what an
+        earlier command left is removed.
 
         Raises:
             InputError: the folder holds another data set or other files.
         """
         check_owner("output", self.folder, DATA_SET)
-        if writer and overwrite:
+        if overwrite:
             remove_entries(self.folder)
-        if not overwrite and self.is_finished(identity):
+        elif self.is_finished(identity):
             return True
-        if writer:
-            write_marker(self.folder, DATA_SET, OWNED_ENTRIES)
+        write_marker(self.folder, DATA_SET, OWNED_ENTRIES)
         return False
 
     def is_finished(self, identity: Mapping[str, Any]) -> bool:
@@ -156,14 +155,11 @@ class ShardStore:
         done = [cast(ShardRecord, self.record(number)) for number in range(shards) if self.is_done(number)]
         return [cast(ShardRecord, {**record, "left_out": []}) for record in done]
 
-    def write(
-        self, number: int, entries: Iterable[Mapping[str, Any]], about: Mapping[str, Any], *, sync: bool = True
-    ) -> ShardRecord:
-        """Write a shard of these entries; ``about`` are further entries of its record.
+    def write(self, number: int, data: bytes, about: Mapping[str, Any], *, sync: bool = True) -> ShardRecord:
+        """Write a shard of these lines; ``about`` are further entries of its record.
 
         Without ``sync`` a power cut may take it back: for what is made again in no time.
         """
-        data = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
         record = cast(
             ShardRecord,
             {
@@ -199,7 +195,7 @@ class ShardStore:
         write_record(self.folder / MANIFEST, manifest)
 
 
-@functools.lru_cache(maxsize=1 << 16)  # who waits for others asks again and again
+@functools.lru_cache(maxsize=1 << 16)  # a command asks several times
 def _is_sound(shard: Path, sha256: str, changed: int) -> bool:
     if sha256_of(shard) == sha256:
         return True
@@ -220,6 +216,11 @@ def some_left_out(found: Iterable[LeftOut]) -> list[LeftOut]:
     """As many as a record keeps, of every label and reason; of long texts the beginning."""
     kept = spread(found, MOST_LEFT_OUT, lambda one: (one["label"], one["why"]))
     return [{**one, "x1": one["x1"] and beginning(one["x1"]), "text": beginning(one["text"])} for one in kept]
+
+
+def as_lines(entries: Iterable[Mapping[str, Any]]) -> bytes:
+    """The lines of a shard."""
+    return b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
 
 
 def shard_name(number: int) -> str:

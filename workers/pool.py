@@ -1,0 +1,155 @@
+"""Run numbered tasks on several processes: a driver deals them, and a task whose worker ends goes to another.
+
+The driver owns the output and the input. Workers load their model once, know nothing of each other, and read no file
+that belongs to the job, so they may run on other machines. Results come back in the order in which they are finished;
+since a result depends on its task alone, what is made of them is the same for any number of workers.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from workers.serving import Message, More, Over, Raised, Result, Start, Work
+from workers.tasks import Dealer, Task, TasksLost
+
+MOST_IDLE_LOSSES = 3  # workers that end one after the other without a result
+
+log = logging.getLogger(__name__)
+
+
+class WorkersLost(Exception):
+    """Workers end before they have answered anything."""
+
+
+class Worker(Protocol):
+    """A process that loads something and answers tasks."""
+
+    def send(self, answer: Any) -> None: ...
+
+    def receive(self) -> Message | None:
+        """Wait for a message; None if the worker has ended."""
+        ...
+
+    def end(self) -> str:
+        """End it, and return how it had ended by itself, if it had."""
+        ...
+
+
+class InProcess:
+    """One worker, which is this process: nothing is started, and nothing can be lost."""
+
+    def __init__(self, start: Start) -> None:
+        self.start, self.state = start, None
+        self.started = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Iterator[tuple[int | None, Any]]:
+        if not self.started:
+            self.state, self.started = self.start(), True
+        yield from work(self.state, iter(tasks))
+
+
+class Pool:
+    """``size`` workers, which ``hire`` starts by their place, and ``wait`` waits for."""
+
+    def __init__(self, size: int, hire: Callable[[int], Worker], wait: Callable[[Sequence[Any]], list[Any]]) -> None:
+        self.size, self.hire, self.wait = size, hire, wait
+        self.workers: dict[int, Worker] = {}  # by place
+        self.busy = set[int]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self.workers.values():
+            with contextlib.suppress(Exception):
+                worker.end()
+        self.workers.clear()
+
+    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Iterator[tuple[int | None, Any]]:
+        """Yield (number, result) of every task as it comes, and (None, report) in between.
+
+        Args:
+            work: what a worker does with tasks. It is pickled.
+            tasks: pulled as workers ask for them.
+            number: how many there are, where that is known; no more workers are started.
+
+        Raises:
+            TasksLost: tasks whose workers ended three times; all others are answered.
+            WorkersLost: three workers ended, one after the other, without an answer.
+            Exception: what a worker raised.
+        """
+        dealer, idle_losses = Dealer(tasks), 0
+        most = self.size if number is None else min(self.size, number)
+        while self._engage(work, dealer, most):
+            places = {id(self.workers[place]): place for place in self.busy}
+            for worker in self.wait([self.workers[place] for place in sorted(self.busy)]):
+                place = places[id(worker)]
+                match worker.receive():
+                    case More():
+                        worker.send(dealer.next_for(place))
+                    case Result(None, report):
+                        yield None, report
+                    case Result(answered, value):
+                        dealer.done(place, answered)
+                        idle_losses = 0
+                        yield answered, value
+                    case Over():
+                        self.busy.remove(place)
+                    case Raised(error):
+                        raise error
+                    case None:
+                        idle_losses = 0 if self._lose(place, dealer) else idle_losses + 1
+                        if idle_losses == MOST_IDLE_LOSSES:
+                            raise WorkersLost(
+                                f"{idle_losses} workers ended, one after the other, before their first task"
+                            )
+        if dealer.failed:
+            raise TasksLost(sorted(dealer.failed))
+
+    def _engage(self, work: Work, dealer: Dealer, most: int) -> bool:
+        """Give the work to workers that have none, as far as there are tasks; return whether any is at work."""
+        for place in range(most):
+            if not dealer.has_more():
+                break
+            if place not in self.workers:
+                self.workers[place] = self.hire(place)
+            if place not in self.busy:
+                self.busy.add(place)
+                self.workers[place].send(work)
+        return bool(self.busy)
+
+    def _lose(self, place: int, dealer: Dealer) -> list[int]:
+        self.busy.remove(place)
+        how, numbers = self.workers.pop(place).end(), dealer.lost(place)
+        log.warning(
+            "worker %d of %d has ended (%s); its tasks under way: %s",
+            place,
+            self.size,
+            how or "for no known reason",
+            ", ".join(map(str, numbers)) or "none",
+        )
+        return numbers
+
+
+def open_pool(start: Start, workers: int = 1) -> InProcess | Pool:
+    """Open a pool; with one worker it is this process.
+
+    Args:
+        start: loads what the work needs, once in each worker. It is pickled where there are several.
+        workers: the number of processes.
+    """
+    if workers == 1:
+        return InProcess(start)
+    from workers.local import LocalWorker, wait_for_messages
+
+    return Pool(workers, lambda place: LocalWorker(start, place, workers), wait_for_messages)
