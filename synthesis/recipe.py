@@ -138,12 +138,7 @@ class ModelRecipe(Recipe):
         if self.served:
             return self.server
         return partial(
-            load_writer,
-            str(self.generator),
-            self.precision,
-            self.device,
-            self.revision,
-            chat_template=self.chat_template,
+            load_writer, str(self.generator), self.precision, self.device, self.revision, chat=self.chat_template
         )
 
     def server(self) -> Server:
@@ -152,10 +147,6 @@ class ModelRecipe(Recipe):
         return Server(str(self.generator), str(self.base_url), self.requests, self.chat_template, folder)
 
 
-def load_writer(
-    name: str, precision: Precision, device: str, revision: str | None, *, chat_template: bool
-) -> Generator:
+def load_writer(name: str, precision: Precision, device: str, revision: str | None, *, chat: bool) -> Generator:
     """Load a causal language model in a worker, on the worker's device."""
-    return load_generator(
-        name, precision=precision, device=device_of(device), revision=revision, chat_template=chat_template
-    )
+    return load_generator(name, precision=precision, device=device_of(device), revision=revision, chat_template=chat)

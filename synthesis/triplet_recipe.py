@@ -38,7 +38,7 @@ from synthesis.server.clients import ServedDiscriminator
 from synthesis.server.server import Server
 from synthesis.shards.progress import Report
 from synthesis.shards.provenance import versions
-from synthesis.shards.stage import DataSet, ShardInputs, WrittenShard, write_data_set
+from synthesis.shards.stage import DataSet, ShardFacts, ShardInputs, WrittenShard, write_data_set
 from synthesis.shards.store import MANIFEST, LabelCounts, ShardStore, as_lines, read_manifest
 from synthesis.task_spec import read_spec_file
 from workers.serving import Start
@@ -219,7 +219,7 @@ class SentenceCandidates(NamedTuple):
 
 
 class CandidateSource(Protocol):
-    """Says what may follow from inputs, the first of which has the place ``first``; the answer depends on these alone."""
+    """Says what may follow from inputs, the first of which is at the place ``first``, as a function of these."""
 
     def __call__(self, first: int, inputs: Sequence[Any]) -> list[SentenceCandidates]: ...
 
@@ -335,10 +335,8 @@ class JudgedShards:
                     some = payload.inputs[begin : begin + SENTENCES_PER_BATCH]
                     rows += _judged(source(payload.first + begin, some), score)
                     yield None, Report(len(some))
-                yield (
-                    task.number,
-                    WrittenShard(as_lines(rows), {"tokens": 0, "labels": count_candidates(rows), "left_out": []}),
-                )
+                about = ShardFacts(tokens=0, labels=count_candidates(rows), left_out=[])
+                yield task.number, WrittenShard(as_lines(rows), about)
 
 
 def _judged(

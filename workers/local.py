@@ -69,7 +69,7 @@ def _main(connection: Any, parent: int, environment: dict[str, str]) -> None:
     def send(message: Message) -> None:
         try:
             data = pickle.dumps(message)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  pickle raises whatever an object does
             data = pickle.dumps(Raised(RuntimeError(f"cannot be sent to the driver: {message!r:.300} ({error})")))
         connection.send_bytes(data)
 

@@ -7,13 +7,14 @@ since a result depends on its task alone, what is made of them is the same for a
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from workers.serving import Message, More, Over, Raised, Result, Start, Work
 from workers.tasks import Dealer, Task, TasksLost
 
+Answers = Generator[tuple[int | None, Any], None, None]
 MOST_IDLE_LOSSES = 3  # workers that end one after the other without a result
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         return
 
-    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Iterator[tuple[int | None, Any]]:
+    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Answers:
         if not self.started:
             self.state, self.started = self.start(), True
         yield from work(self.state, iter(tasks))
@@ -75,7 +76,7 @@ class Pool:
                 worker.end()
         self.workers.clear()
 
-    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Iterator[tuple[int | None, Any]]:
+    def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Answers:
         """Yield (number, result) of every task as it comes, and (None, report) in between.
 
         Args:

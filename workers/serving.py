@@ -55,6 +55,6 @@ def serve(start: Start, send: Callable[[Message], None], receive: Callable[[], A
             send(Over())
     except (EOFError, BrokenPipeError):  # the driver has ended
         return
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  the driver raises it
         error.add_note(f"In a worker:\n{traceback.format_exc()}")
         send(Raised(error))

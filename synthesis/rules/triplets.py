@@ -47,7 +47,8 @@ def filter_shards(source: Path, folder: Path, rules: Rules, shards: Sequence[int
         workers = max(1, min(cores(), len(shards) // FEW))
     store = ShardStore(folder)
     with open_pool(_nothing, workers) as pool:
-        for number, (lines, about) in pool.run(Filter(source, rules), map(Task, shards)):
+        for number, (lines, about) in pool.run(Filter(source, rules), map(Task, shards), len(shards)):
+            assert number is not None, "nothing is reported in between"
             store.write(number, lines, about, sync=False)
 
 
