@@ -11,6 +11,7 @@ from typing import Any
 
 from cli.child_processes import cores, end_with
 from cli.hydra_main import log_to_terminal
+from cli.signals import exit_on_sigterm
 from workers.serving import Message, Raised, Start, serve
 
 SECONDS_TO_END = 5.0  # for a process that was told to end
@@ -23,7 +24,7 @@ class LocalWorker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // workers)))
-        environment = {"OMP_NUM_THREADS": threads, "LOCAL_RANK": str(place)}  # the latter chooses the GPU
+        environment = {"OMP_NUM_THREADS": threads, "LOCAL_RANK": str(place), "TQDM_DISABLE": "1"}
         self.process = context.Process(target=_main, args=(theirs, os.getpid(), environment), daemon=True)
         self.process.start()
         theirs.close()
@@ -47,7 +48,9 @@ class LocalWorker:
     def end(self) -> str:
         """End the process, and return how it had ended by itself, if it had."""
         status = self.process.exitcode
-        self.process.kill()
+        self.process.terminate()
+        self.process.join(SECONDS_TO_END)
+        self.process.kill()  # it may be within a library that hears no signal
         self.process.join()
         self.connection.close()
         return "" if status is None else f"signal {-status}" if status < 0 else f"exit status {status}"
@@ -60,9 +63,9 @@ def wait_for_messages(workers: Sequence[LocalWorker]) -> list[LocalWorker]:
 
 
 def _main(connection: Any, parent: int, environment: dict[str, str]) -> None:
-    os.environ.update(environment)  # before what starts threads is imported, with the first message
+    os.environ.update(environment)  # before torch is imported, with the first message; LOCAL_RANK chooses the GPU
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the driver decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    exit_on_sigterm()
     end_with(parent)
     log_to_terminal(quiet=environment["LOCAL_RANK"] != "0")
 

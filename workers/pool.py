@@ -5,7 +5,6 @@ that belongs to the job, so they may run on other machines. Results come back in
 since a result depends on its task alone, what is made of them is the same for any number of workers.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
@@ -72,8 +71,7 @@ class Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for worker in self.workers.values():
-            with contextlib.suppress(Exception):
-                worker.end()
+            worker.end()
         self.workers.clear()
 
     def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Answers:
