@@ -42,17 +42,15 @@ class InProcess:
 
     def __init__(self, start: Start) -> None:
         self.start, self.state = start, None
-        self.started = False
 
     def __enter__(self) -> Self:
+        self.state = self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         return
 
     def run(self, work: Work, tasks: Iterable[Task], number: int | None = None) -> Answers:
-        if not self.started:
-            self.state, self.started = self.start(), True
         yield from work(self.state, iter(tasks))
 
 

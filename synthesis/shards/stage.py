@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from contracts import InputError
 from synthesis.shards.progress import Report, StageProgress
-from synthesis.shards.store import LabelCounts, LeftOut, ShardStore, SynthesisFailed, read_manifest
+from synthesis.shards.store import MANIFEST, LabelCounts, LeftOut, ShardStore, SynthesisFailed, read_manifest
 from workers.pool import InProcess, Pool, WorkersLost
 from workers.serving import Work
 from workers.tasks import Task, TasksLost
@@ -139,11 +139,12 @@ def _write_missing(data_set: DataSet, pool: InProcess | Pool, *, quiet: bool) ->
     missing, store = data_set.missing(), data_set.store
     if not missing:
         return
-    store.write_manifest(data_set.manifest(complete=False))  # a folder that a kill leaves says what it is
     groups = data_set.groups(sum(map(data_set.inputs_of, missing)))
     results = pool.run(data_set.work(), data_set.tasks(missing), len(missing))
     with contextlib.closing(results), StageProgress(data_set.title, groups, quiet=quiet) as progress:
         for number, result in results:
+            if not (data_set.folder / MANIFEST).is_file():  # a folder that a kill leaves says what it is
+                store.write_manifest(data_set.manifest(complete=False))
             if isinstance(result, Report):
                 progress.add(result)
             elif number is not None:

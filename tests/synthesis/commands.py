@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import synthesis.__main__ as command
-from tests.forks import Started, run_command
+from tests.forks import Started
 from tests.in_process import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,7 +15,7 @@ def here(*words):
     """In this process, which has imported torch already."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert run_here("synthesis", command.run, command.Keys, words) == 0
+        assert not run_here("synthesis", command.run, command.Keys, words)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -23,13 +23,6 @@ def here(*words):
 
 def start(*words, **variables):
     return Started("synthesis", words, ROOT, **variables)
-
-
-def by_two(*words):
-    """The exit status and what was printed by two processes of one command."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = run_command([*launcher, "-m", "synthesis", *words])
-    return done.returncode, done.stdout + done.stderr
 
 
 def rows_of(folder):

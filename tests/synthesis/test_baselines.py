@@ -24,7 +24,7 @@ from datamodules.sources.record_kinds import TRIPLETS
 from prompts import PromptIds, parse_prompts
 from synthesis.recipes.gense_back_translation import Language, Search, Translator
 from synthesis.recipes.gense_retrieval import Bm25, Neighbours
-from synthesis.shards.store import ShardStore
+from synthesis.shards.store import ShardStore, as_lines
 from tests.data import RecordSource
 from tests.synthesis.commands import ROOT, here, rows_of
 from tests.synthesis.toy_t5 import WORDS, save, tokenizer
@@ -220,7 +220,7 @@ def dino(tmp_path):
     ]
     store = ShardStore(tmp_path / "dino")
     rows = [{"text_a": a, "text_b": b, "label": label} for a, b, label in entries]
-    store.write(0, rows, {"first": 0, "inputs": 2, "tokens": 0, "labels": {}})
+    store.write(0, as_lines(rows), {"first": 0, "inputs": 2, "tokens": 0, "labels": {}})
     identity = {"kind": "x2", "spec": {"task_name": "sts-x2", "labels": {"1": {}, "0.5": {}, "0": {}}}}
     store.write_manifest(store.manifest({"identity": identity, "generator": {"name": "x"}}, 1, complete=True))
     return tmp_path / "dino"

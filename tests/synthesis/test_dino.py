@@ -7,9 +7,11 @@ import pytest
 
 from synthesis.decoding.continuations import Continuation
 from synthesis.recipes.dino import DinoShardBuilder, x1_units, x2_units
+from synthesis.shards.stage import ShardInputs
 from synthesis.task_spec import parse_spec
 from tests.synthesis.settings import plan as plan_of
 from tests.synthesis.settings import retry
+from workers.tasks import Task
 
 SPEC = parse_spec(
     {
@@ -50,15 +52,17 @@ def run(job, *, shuffle=0, at_once=3, closed=0.7):
         shards.append(job.take(under_way.pop(draw.randrange(len(under_way)))))
 
 
-def x2_job(plan, texts=7, shard_size=3, missing=None, spec=SPEC):
+def x2_job(plan, texts=7, shard_size=3, spec=SPEC):
     names = [f"x1 {n}" for n in range(texts)]
-    return DinoShardBuilder(spec, plan, x2_units(spec, names), shard_size, sizes(texts, shard_size, missing))
+    return DinoShardBuilder(spec, plan, tasks(x2_units(spec, names), shard_size))
 
 
-def sizes(units, shard_size, missing=None):
-    """Units of each shard that is missing; of all by default."""
-    numbers = range(-(-units // shard_size)) if missing is None else missing
-    return {number: min(shard_size, units - number * shard_size) for number in numbers}
+def tasks(units, shard_size):
+    units = list(units)
+    return [
+        Task(number, ShardInputs(first, units[first : first + shard_size]))
+        for number, first in enumerate(range(0, len(units), shard_size))
+    ]
 
 
 def test_prompts_are_the_inputs_times_the_labels_with_their_own_decay():
@@ -111,15 +115,13 @@ def test_first_sentences_are_split_evenly_over_the_labels():
     assert Counter(unit.labels[0].name for unit in units) == {"a": 5_000, "b": 5_000, "c": 5_000}
     uneven = Counter(unit.labels[0].name for unit in x1_units(FIRST, 8))
     assert uneven == {"a": 3, "b": 3, "c": 2}
-    job = DinoShardBuilder(FIRST, plan_of(per_label=1, max_tries=1), x1_units(FIRST, 8), 3, sizes(8, 3))
+    job = DinoShardBuilder(FIRST, plan_of(per_label=1, max_tries=1), tasks(x1_units(FIRST, 8), 3))
     shards, _ = run(job, closed=1.0)
     assert sorted(len(list(shard.entries())) for shard in shards) == [2, 3, 3]
     assert all(entry["text_b"] is None for shard in shards for entry in shard.entries())
 
 
 def test_the_same_random_numbers_are_never_used_twice():
-    first = [
-        prompt.key for prompt in DinoShardBuilder(FIRST, plan_of(), x1_units(FIRST, 30), 3, sizes(30, 3)).prompts()
-    ]
-    second = [prompt.key for prompt in x2_job(plan_of(), texts=30, missing=range(10)).prompts()]
+    first = [prompt.key for prompt in DinoShardBuilder(FIRST, plan_of(), tasks(x1_units(FIRST, 30), 3)).prompts()]
+    second = [prompt.key for prompt in x2_job(plan_of(), texts=30).prompts()]
     assert len({*first, *second}) == len(first) + len(second)

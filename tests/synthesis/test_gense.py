@@ -3,22 +3,25 @@
 import itertools
 import json
 import random
+import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
-from cli.process_group import Ranks
 from prompts import DIRECTIONS, parse_prompts
 from synthesis.decoding.discriminator import Discriminator
-from synthesis.recipes.gense import GenseStage
+from synthesis.recipes.gense import GenseShards, GenseStage
 from synthesis.sentences.preparation import Prepared
-from synthesis.shards.stage import ProgressListener, close_stage, run_stage
+from synthesis.shards.stage import write_data_set
+from synthesis.shards.store import ShardStore
 from synthesis.triplet_recipe import close_scored
 from tests.synthesis.commands import rows_of
 from tests.synthesis.settings import decoding
 from tests.synthesis.toy_t5 import FAMILIES, WORDS, generator
+from workers.pool import open_pool
 
 FOUND = yaml.safe_load((Path(__file__).resolve().parents[2] / "configs/prompts/gense.yaml").read_text(encoding="utf-8"))
 PROMPTS = parse_prompts(FOUND, "pieces", "test")
@@ -52,12 +55,13 @@ def stage_of(folder, texts, *, shard_size=4, rows=None, token_budget=32_768, can
     how = decoding(max_new_tokens=12, top_k=20, ban_eos=False, stop="", rows=rows, token_budget=token_budget)
     given = Prepared(folder / "in.txt", {"kept": len(texts)})
     size, identity = len(texts), {"kind": "scored"}
-    return GenseStage(folder, "gense", size, shard_size, identity, {}, how, PROMPTS, given, candidates, 30, 30)
+    shards = GenseShards(how, PROMPTS, candidates, 30, 30)
+    return GenseStage(folder, "gense", size, shard_size, identity, {}, given, shards)
 
 
-def written(stage, model, ranks=Ranks()):  # noqa: B008  a tuple
-    run_stage(stage, model, ranks, ProgressListener())
-    close_stage(stage, close_scored)
+def written(stage, load, workers=1):
+    with open_pool(load, workers) as pool:
+        write_data_set(stage, pool, close_scored, quiet=True)
     return rows_of(stage.folder)
 
 
@@ -66,10 +70,15 @@ def model():
     return generator("t5-v1.1", end=2.0)
 
 
-def test_rows_hold_every_candidate_with_its_probability(tmp_path, model):
+@pytest.fixture
+def load(model):
+    return lambda: model
+
+
+def test_rows_hold_every_candidate_with_its_probability(tmp_path, model, load):
     texts = sentences(10)
     stage = stage_of(tmp_path, texts, candidates=3)
-    rows = written(stage, model)
+    rows = written(stage, load)
     assert [row["premise"] for row in rows] == texts
     score = Discriminator(model, PROMPTS, 30)
     for row in rows:
@@ -85,28 +94,32 @@ def test_rows_hold_every_candidate_with_its_probability(tmp_path, model):
     assert counts["labels"]["entailment"]["samples"] == counts["labels"]["contradiction"]["samples"] == 30
 
 
-def test_neither_batches_nor_shards_nor_processes_change_a_row(tmp_path, model):
+def test_neither_batches_nor_shards_nor_processes_change_a_row(tmp_path, load):
     texts = sentences(30)
-    alone = written(stage_of(tmp_path / "alone", texts, rows=1), model)
-    assert written(stage_of(tmp_path / "many", texts, shard_size=11), model) == alone
-    assert written(stage_of(tmp_path / "budget", texts, shard_size=30, token_budget=150), model) == alone
+    alone = written(stage_of(tmp_path / "alone", texts, rows=1), load)
+    assert written(stage_of(tmp_path / "many", texts, shard_size=11), load) == alone
+    assert written(stage_of(tmp_path / "budget", texts, shard_size=30, token_budget=150), load) == alone
     two = stage_of(tmp_path / "two", texts)
-    for rank in (1, 0):
-        run_stage(two, model, Ranks(rank, 2), ProgressListener())
-        assert two.missing() == ([number for number in range(0, 8, 2)] if rank else [])
-    assert rows_of(two.folder) == alone
+    assert written(two, partial(generator, "t5-v1.1", end=2.0), workers=2) == alone
 
 
-class Killed(ProgressListener):
-    """Ends the process, as it were, when it has written so many shards."""
+@pytest.fixture
+def interrupted_after(monkeypatch):
+    """Ctrl-C when so many shards have been written."""
 
-    def __init__(self, after):
-        self.left = after
+    def interrupt(after):
+        def write(self, number, *args, **options):
+            if len([*self.folder.glob("shard-*")]) >= after:
+                raise KeyboardInterrupt
+            return real(self, number, *args, **options)
 
-    def wrote(self, shard):
-        self.left -= 1
-        if not self.left:
-            raise KeyboardInterrupt
+        monkeypatch.setattr(ShardStore, "write", write)
+
+    real = ShardStore.write
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield interrupt
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def texts_of(path):
@@ -117,22 +130,22 @@ def texts_of(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed):
+def test_float32_shards_of_the_same_texts_are_the_same_bytes(tmp_path, seed, interrupted_after, monkeypatch):
     """Whatever was under way beside a shard: after kills, on two processes, with other rows per step."""
-    model, texts = generator("t5", dtype=torch.float32, end=2.0), sentences(200)
+    load, texts = partial(generator, "t5", dtype=torch.float32, end=2.0), sentences(200)
     random.Random(seed).shuffle(texts)
     whole, cut, two, few = (
         stage_of(tmp_path / name, texts, shard_size=20, rows=rows)
         for name, rows in (("whole", 64), ("cut", 64), ("two", 64), ("few", 5))
     )
-    written(whole, model)
-    for after in (1, 2, 3):
+    written(whole, load)
+    for after in (1, 3, 6):
+        interrupted_after(after)
         with pytest.raises(KeyboardInterrupt):
-            run_stage(cut, model, Ranks(), Killed(after))
-    for rank in (1, 0):
-        run_stage(two, model, Ranks(rank, 2), ProgressListener())
+            written(cut, load)
+    monkeypatch.undo()
     for other in (cut, two, few):
-        written(other, model)
+        written(other, load, workers=2 if other is two else 1)
         same = [
             path
             for path in sorted(whole.folder.glob("shard-*"))

@@ -15,7 +15,7 @@ from synthesis.report import publish as publish_module
 from synthesis.report.actions import Afterwards
 from synthesis.report.cards import write_label_card
 from synthesis.report.publish import publish
-from synthesis.shards.store import ShardStore
+from synthesis.shards.store import ShardStore, as_lines
 from tests.data import RecordSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ def data_set(folder, entries, kind="x2", shard=4):
         part = entries[number * shard : (number + 1) * shard]
         own = {label: sum(entry["label"] == label for entry in part) for label in labels}
         counts = {label: {"samples": n + 1, "accepted": n, "rejected": {"empty": 1}} for label, n in own.items()}
-        store.write(number, part, {"first": 0, "inputs": 1, "tokens": 1, "labels": counts})
+        store.write(number, as_lines(part), {"first": 0, "inputs": 1, "tokens": 1, "labels": counts})
     spec = {"task_name": "t", "labels": {name: {"instruction": 'x "', "counter_labels": []} for name in sorted(labels)}}
     identity = {"kind": kind, "spec": spec, "generator": {}, "precision": "fp32", "decoding": {}, "plan": {}}
     manifest = store.manifest({"identity": identity, "generator": {"name": "toy"}}, number + 1, complete=True)
@@ -122,7 +122,7 @@ def test_triplets_too_but_nobody_labels_them(tmp_path):
     """Rows of other columns, as GenSE writes them."""
     store, rows = ShardStore(tmp_path / "set"), [{"premise": "a", "p_entailment": 0.5}, {"premise": "b"}]
     counts = {"triplets": {"samples": 2, "accepted": 2, "rejected": {}}}
-    store.write(0, rows, {"first": 0, "inputs": 1, "tokens": 1, "labels": counts})
+    store.write(0, as_lines(rows), {"first": 0, "inputs": 1, "tokens": 1, "labels": counts})
     store.write_manifest(store.manifest({"identity": {"kind": "gense"}}, 1, complete=True))
     (tmp_path / "set" / "README.md").write_text("path: shard-*.jsonl")
     assert publish(tmp_path / "set", tmp_path / "hub", overwrite=False) == 2

@@ -16,7 +16,7 @@ from synthesis.report.examples import draw_examples
 from synthesis.report.measures import measure
 from synthesis.report.report import write_report
 from synthesis.report.texts import texts_of
-from synthesis.shards.store import ShardStore
+from synthesis.shards.store import ShardStore, as_lines
 
 LABELS = ["1", "0.5", "0"]
 PAIRS = [
@@ -42,7 +42,7 @@ def data_set(folder, pairs, kind="x2", labels=LABELS):
     counts = {label: {"samples": found[label], "accepted": found[label], "rejected": {}} for label in labels}
     counts[labels[-1]]["samples"] += 2
     counts[labels[-1]]["rejected"] = {"newline": 2}
-    store.write(0, entries(pairs), {"first": 0, "inputs": 2, "tokens": 9, "labels": counts})
+    store.write(0, as_lines(entries(pairs)), {"first": 0, "inputs": 2, "tokens": 9, "labels": counts})
     spec = {"task_name": "sts-x2", "labels": {name: {"instruction": 'x "', "counter_labels": []} for name in labels}}
     identity = {
         "kind": kind,

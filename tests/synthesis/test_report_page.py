@@ -10,7 +10,7 @@ import pytest
 from synthesis.report.examples import ReportText, data_of, draw_wall
 from synthesis.report.report import Encoder, write_report
 from synthesis.report.texts import Texts
-from synthesis.shards.store import ShardStore
+from synthesis.shards.store import ShardStore, as_lines
 from tests.browser import needs_browser, opened
 
 LABELS = ["1", "0.5", "<i>0</i>"]
@@ -47,7 +47,8 @@ def many(tmp_path_factory):
         counts["1"]["rejected"] = {"no quotation mark": 1}
         left_out = [{"x1": "first <b>", "text": f"cut {number}", "label": "1", "why": "no quotation mark"}]
         about = {"first": 0, "inputs": 1, "tokens": 1, "labels": counts, "left_out": left_out, "written": 3600 * number}
-        store.write(number, [{"text_a": a, "text_b": b, "label": label} for a, b, label in some], about)
+        rows = ({"text_a": a, "text_b": b, "label": label} for a, b, label in some)
+        store.write(number, as_lines(rows), about)
     spec = {"task_name": "sts", "labels": {name: {"instruction": "x", "counter_labels": []} for name in LABELS}}
     header = {"identity": {"kind": "x2", "spec": spec}, "generator": {"name": "toy"}}
     write_report(folder, store.manifest(header, 4, complete=True), Encoder("letters", letters))

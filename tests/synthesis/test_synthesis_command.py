@@ -3,8 +3,8 @@
 import json
 import os
 import re
-import shlex
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,12 +13,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from cli import process_group as processes
 from contracts import InputError
-from synthesis.shards import heartbeat
 from tests.forks import run_command
 from tests.guide import GUIDE, commands_of
-from tests.synthesis.commands import by_two, here, rows_of, start
+from tests.synthesis.commands import here, rows_of, start
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -168,59 +166,47 @@ def test_interrupted_it_leaves_what_is_whole(place, tmp_path):
     assert "not finished" in (tmp_path / "out" / "README.md").read_text()
 
 
-def by_srun(rank, *words):
-    """One of two tasks, which meet on this machine."""
-    slurm = {"SLURM_NTASKS": "2", "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_JOB_NAME": "job"}
-    return start(*words, **slurm, SLURM_NODELIST="127.0.0.1", SLURM_JOB_ID=str(os.getpid()))
+def workers_of(command):
+    """Process ids of the workers of a command."""
+    children = Path(f"/proc/{command.process.pid}/task/{command.process.pid}/children").read_text().split()
+    return [int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_whose_partner_was_not_started_says_so_and_hears_signals(
-    rank, number, status, place, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(processes, "SAY_AFTER", 0.2)
-    process = by_srun(rank, *x2(place, tmp_path / "out"))
-    process.wait_for(lambda: f"process {rank} of 2 waits for process {1 - rank}, to meet at 127" in process.said())
-    process.kill(number)
-    left, _, said = process.finish(20)
-    assert left == status
-    assert f"SLURM_PROCID={1 - rank} in front of the same command" in said
-    assert "Traceback" not in said
-
-
-def test_a_process_that_outlives_its_partner_names_the_missing_shards_and_the_command_that_goes_on(
-    place, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(heartbeat, "SECONDS_BETWEEN", 0.2)
-    monkeypatch.setattr(heartbeat, "SECONDS_OF_SILENCE", 2.0)
-    many = place / "to-outlive.txt"
-    many.write_text("".join(f"sentence {n}\n" for n in range(40)))
-    words = x2(place, tmp_path / "out", f"input={many}", "shard_size=2", "max_new_tokens=6", "overwrite=true")
-    survivor, partner = (by_srun(rank, *words) for rank in (0, 1))
-    partner.wait_for(lambda: (tmp_path / "out" / "shard-00003.jsonl").exists())
-    partner.kill(signal.SIGKILL)
-    partner.finish()
-    status, _, said = survivor.finish()
-    assert status == 1, said
-    missing = [number for number in range(20) if not (tmp_path / f"out/shard-{number:05}.jsonl").exists()]
-    assert len(missing) > 2
-    assert all(number % 2 for number in missing)
-    line = said.splitlines()[-1]
-    parts = re.search(r"shards (.*) of process 1 of 2 are missing", line)[1].replace(" in steps of 2", "").split(", ")
-    ends = [[int(end) for end in part.split(" to ")] for part in parts]
-    assert [number for one in ends for number in range(one[0], one[-1] + 1, 2)] == missing
-    command = shlex.split(re.search("this goes on: python -m synthesis (.*)", line)[1])
-    assert command == [word for word in words if word != "overwrite=true"]
-    here(*command)
-    assert manifest(tmp_path / "out")["complete"]
-
-
-def test_two_processes_write_what_one_does(place, straight, tmp_path):
-    status, said = by_two(*x2(place, tmp_path / "two"))
+def test_two_workers_write_what_one_process_does_though_one_is_killed(place, tmp_path):
+    many = place / "for-two.txt"
+    many.write_text("".join(f"sentence {n}\n" for n in range(120)))
+    words = [f"input={many}", "shard_size=4"]
+    process = start(*x2(place, tmp_path / "two", *words, "devices=2"))
+    process.wait_for(lambda: len(shards(tmp_path / "two")) >= 2)
+    os.kill(workers_of(process)[0], signal.SIGKILL)
+    status, _, said = process.finish()
     assert status == 0, said
-    assert shards(tmp_path / "two") == shards(straight)
-    assert manifest(tmp_path / "two") == manifest(straight)
+    assert "of 2 has ended (signal 9)" in said
+    here(*x2(place, tmp_path / "one", *words))
+    assert shards(tmp_path / "two") == shards(tmp_path / "one")
+    assert manifest(tmp_path / "two") == manifest(tmp_path / "one")
+
+
+def test_workers_end_with_a_command_that_is_killed(place, tmp_path):
+    many = place / "for-nobody.txt"
+    many.write_text("".join(f"sentence {n}\n" for n in range(2000)))
+    process = start(*x2(place, tmp_path / "out", f"input={many}", "shard_size=4", "devices=2"))
+    process.wait_for(lambda: len(shards(tmp_path / "out")) >= 2)
+    workers = workers_of(process)
+    process.kill(signal.SIGKILL)
+    process.finish()
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{one}").exists() for one in workers):
+        assert time.monotonic() < end, "they go on for nobody"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("launcher", [{"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "RANK": "0"}])
+def test_it_starts_its_own_processes(place, tmp_path, launcher):
+    status, _, said = start(*x2(place, tmp_path / "out"), **launcher, LOCAL_WORLD_SIZE="2").finish()
+    assert status == 2
+    assert "devices=N" in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_both_sentences_from_nothing(place, tmp_path):
