@@ -8,20 +8,23 @@ if __name__ == "__main__":
 import hashlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from omegaconf import DictConfig
 
-from cli.child_processes import run_ranks, works_for_another
 from cli.devices import check_devices, device_of
 from cli.hydra_main import command_line
-from cli.process_group import find_ranks, from_rank_zero
-from contracts import InputError
+from cli.process_group import launched
+from contracts import InputError, NotWritten
 from readers.listing import check_output_apart
 from reports.progress import Progress
-from storage.ownership import check_output_file, hold_file, let_go, lock_of, work_for
+from storage.ownership import check_output_file, hold_file, let_go
+from workers.pool import WorkersLost, open_pool
+from workers.serving import Start
+from workers.tasks import Task, TasksLost
 
 if TYPE_CHECKING:  # torch takes seconds to import: not before --help has been answered
     import numpy as np
@@ -59,12 +62,11 @@ class Keys(TypedDict):
     quiet: bool
 
 
-def run(cfg: DictConfig) -> int:
-    """Check, load, compute what is missing; the exit status."""
+def run(cfg: DictConfig) -> None:
+    """Check, load, compute what is missing."""
     check_values(cfg)
     from export.input_texts import open_texts
 
-    rank, world = find_ranks()
     check_output_apart(cfg.input, Path(cfg.output), Path(f"{cfg.output}.json"))
     texts = open_texts(cfg.input, cfg.column)
     check_output_file(Path(cfg.output))
@@ -75,33 +77,30 @@ def run(cfg: DictConfig) -> int:
         if rows == 1:
             raise InputError(f"dtype={cfg.dtype}: one text has no ranges. Say ranges=FILE.ranges.npy of other vectors.")
         log.warning("dtype=%s: ranges of %d texts are narrow; ranges=FILE.ranges.npy takes others'.", cfg.dtype, rows)
-    encoder = load(cfg)
-    file, finished = claim(cfg, texts, rows, encoder)
-    if finished:
-        log.info("%s is finished. overwrite=true computes it again.", cfg.output)
-        return 0
-    if cfg.devices > 1 and world == 1:  # once all is checked: each of them would say what is wrong
-        del encoder
-        status = run_ranks("export.embed", cfg.devices, once=("overwrite",))
-        if status == 0:
-            let_go(lock_of(file.output))
-        return status
-    file.open()
+    encoder = load(cfg.encoder, cfg.device, options_of(cfg))
+    file = vector_file(cfg, texts, rows, encoder)
+    output = Path(cfg.output)
+    lock = hold_file(output) if cfg.overwrite or not output.exists() else None
     try:
-        before = file.rows_done()
-        if before:
-            log.info("%d of %d are there already.", before, rows)
-        with Progress("embedding", "texts", rows, before=before, quiet=cfg.quiet or rank > 0) as progress:
-            compute(encoder, texts, file, rank, world, progress)
-        if file.finish(texts):
-            log.info("%s: %d vectors of %d %s numbers", cfg.output, rows, file.width, file.dtype)
-            let_go(lock_of(file.output))
+        if file.claim(overwrite=cfg.overwrite):
+            log.info("%s is finished. overwrite=true computes it again.", output)
+        else:
+            start: Start = partial(already_loaded, encoder)
+            if cfg.devices > 1:
+                start = partial(load, cfg.encoder, cfg.device, options_of(cfg))
+                del encoder  # each process has its own
+            write(cfg, texts, file, start)
     finally:
-        file.close()
-    return 0
+        if lock:
+            let_go(lock)
 
 
 def check_values(cfg: DictConfig) -> None:
+    if launched():
+        raise InputError(
+            "torchrun and srun start one process for each GPU; here one command starts its own. Say devices=N without "
+            "them."
+        )
     for key, what in (("encoder", "whose vectors"), ("input", "a file of texts"), ("output", "FILE.npy or .parquet")):
         if cfg[key] is None:
             raise InputError(f"{key} is not set: {what}; say {key}=...")
@@ -115,11 +114,15 @@ def check_values(cfg: DictConfig) -> None:
         raise InputError(f"output={cfg.output}: wanted a name that ends in .npy or .parquet.")
 
 
-def load(cfg: DictConfig) -> "LoadedEncoder":
+def options_of(cfg: DictConfig) -> dict[str, Any]:
+    return {key: cfg[key] for key in ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")}
+
+
+def load(name: str, device: str, options: Mapping[str, Any]) -> "LoadedEncoder":
+    """Load an encoder on the device of this process."""
     from encoders import load_encoder
 
-    options = {key: cfg[key] for key in ("pooling", "prompt", "max_length", "truncate", "normalize", "precision")}
-    return load_encoder(cfg.encoder, **options, device=device_of(cfg.device))
+    return load_encoder(name, **options, device=device_of(device))
 
 
 def read_ranges(path: str, dtype: str, width: int) -> "np.ndarray":
@@ -144,8 +147,8 @@ def read_ranges(path: str, dtype: str, width: int) -> "np.ndarray":
     return found.astype(np.float32)
 
 
-def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") -> tuple["VectorFile", bool]:
-    """The file, and whether it is finished; where there are several processes the first one decides."""
+def vector_file(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") -> "VectorFile":
+    """The file that is to be written, with all that decides its vectors."""
     from export.vector_file import VectorFile
 
     identity = {
@@ -160,33 +163,43 @@ def claim(cfg: DictConfig, texts: "Texts", rows: int, encoder: "LoadedEncoder") 
     ranges = None if cfg.ranges is None else read_ranges(cfg.ranges, cfg.dtype, identity["width"])
     if ranges is not None:
         identity["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()[:16]
-    file = VectorFile(Path(cfg.output), identity, ranges)
-    lock = lock_of(file.output)
-
-    def decide(writer: bool) -> list[bool]:
-        begins = writer and not works_for_another() and (cfg.overwrite or not file.output.exists())
-        if begins:
-            hold_file(file.output)
-        try:
-            return [file.claim(overwrite=cfg.overwrite)]
-        except BaseException:
-            let_go(lock)
-            raise
-
-    (finished,) = from_rank_zero(decide)
-    if works_for_another():
-        work_for(lock)
-    return file, finished
+    return VectorFile(Path(cfg.output), identity, ranges)
 
 
-def compute(
-    encoder: "LoadedEncoder", texts: "Texts", file: "VectorFile", rank: int, world: int, progress: Progress
-) -> None:
-    """Every ``world``-th window, unless it is there. Which, does not depend on what other processes have done."""
-    done = file.done()
-    for number, block in texts.windows(file.window, lambda number: number % world == rank and not done[number]):
-        file.write(number, encoder.embed(block, progress=False).numpy())
-        progress.to(file.rows_done())
+def write(cfg: DictConfig, texts: "Texts", file: "VectorFile", start: Start) -> None:
+    """Embed the windows that are missing, and give the file its name.
+
+    Raises:
+        NotWritten: the processes of some windows ended each time that these were tried.
+    """
+    with file.opened(), open_pool(start, cfg.devices) as pool:
+        before, done = file.rows_done(), file.done()
+        if before:
+            log.info("%d of %d are there already.", before, file.rows)
+        tasks = (Task(number, block) for number, block in texts.windows(file.window, lambda number: not done[number]))
+        with Progress("embedding", "texts", file.rows, before=before, quiet=cfg.quiet) as progress:
+            try:
+                for number, vectors_ND in pool.run(embed_windows, tasks, int((~done).sum())):
+                    assert number is not None, "nothing is reported in between"
+                    file.write(number, vectors_ND)
+                    progress.to(file.rows_done())
+            except (TasksLost, WorkersLost) as error:
+                raise NotWritten(
+                    f"output={file.output}: {error}: processes ended each time, mostly for want of memory. What is "
+                    "there is kept; with a smaller window or fewer devices, the same command goes on."
+                ) from error
+        file.finish(texts)
+    log.info("%s: %d vectors of %d %s numbers", cfg.output, file.rows, file.width, file.dtype)
+
+
+def already_loaded(encoder: "LoadedEncoder") -> "LoadedEncoder":
+    return encoder
+
+
+def embed_windows(encoder: "LoadedEncoder", tasks: Iterator[Task]) -> Iterator[tuple[int, "np.ndarray"]]:
+    """What a worker does."""
+    for task in tasks:
+        yield task.number, encoder.embed(task.payload, progress=False).numpy()
 
 
 main = command_line("export.embed", run, Keys)

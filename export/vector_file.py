@@ -1,23 +1,22 @@
 """Resumable writing of a vector file: windows of rows at their offsets, with progress marks.
 
 ``OUTPUT.part`` is a whole .npy from the start; ``OUTPUT.progress`` says in its first line what is being computed and
-has a byte per window behind it. A kill leaves both; a window that was under way is computed again. Any number of
-processes may write, each its own windows.
+has a byte per window behind it. A kill leaves both; a window that was under way is computed again. One process writes.
 
 The ranges of 8 bits a number lie beside, ``OUTPUT.ranges.npy``. Where none are given, they are those of all vectors,
 which wait in OUTPUT.part as floats until the last one is there.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
-from filelock import FileLock
 
 from contracts import NO_ROOM, InputError, NotWritten
 from export.input_texts import Texts
@@ -46,11 +45,10 @@ class VectorFile:
         self.part, self.progress, self.about, self.ranges = (
             output.with_name(f"{output.name}{ending}") for ending in (".part", ".progress", ".json", ".ranges.npy")
         )
-        self.lock = output.with_name(f"{output.name}.lock")
         self.windows = -(-self.rows // self.window)
 
     def claim(self, *, overwrite: bool) -> bool:
-        """Make the files, or find those of the same job; whether it is finished. One process does this first.
+        """Make the files, or find those of the same job; whether it is finished.
 
         Raises:
             InputError: they are another job's.
@@ -64,10 +62,9 @@ class VectorFile:
                 path.unlink(missing_ok=True)
         if self.output.exists():
             self._check(self.about, self.about.read_bytes() if self.about.is_file() else b"{}")
-            if self.progress.is_file():  # what a kill leaves of a job that has just finished; the lock is its last
+            if self.progress.is_file():  # what a kill leaves of a job that has just finished
                 self.part.unlink(missing_ok=True)
                 self.progress.unlink()
-            self.lock.unlink(missing_ok=True)
             return True
         if not self.progress.is_file():
             self._refuse_others()
@@ -110,17 +107,23 @@ class VectorFile:
                 "room, choose another output, or say dtype=float16."
             ) from None
 
-    def open(self) -> None:
-        """Before the first of ``write``, in each process."""
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Inside, vectors can be written."""
         with self.part.open("rb") as file:
             np.lib.format.read_magic(file)
             np.lib.format.read_array_header_1_0(file)
             self._first = file.tell()
         self._marks = self.progress.read_bytes().index(b"\n") + 1
         self._vectors, self._record = os.open(self.part, os.O_RDWR), os.open(self.progress, os.O_RDWR)
+        try:
+            yield
+        finally:
+            os.close(self._vectors)
+            os.close(self._record)
 
     def done(self) -> np.ndarray:
-        """(windows,) bool, of all processes."""
+        """(windows,) bool."""
         marks = os.pread(self._record, self.windows, self._marks)
         return np.frombuffer(marks, dtype=np.uint8).astype(bool)
 
@@ -148,33 +151,22 @@ class VectorFile:
             raise InputError(f"dtype={self.dtype}: a vector has a value beyond its range; say dtype=float32.")
         return rows_ND
 
-    def finish(self, texts: Texts) -> bool:
-        """Give the file its name, if all windows are there and no other process has done so; whether it is finished."""
-        with FileLock(self.lock):
-            if self.output.exists():
-                return True
-            if not self.done().all():
-                return False
-            write_whole(self.about, json.dumps(self.identity, indent=1) + "\n")
-            if self.dtype in EIGHT_BITS:
-                if self.ranges_2D is None:
-                    self.ranges_2D = ranges_of(self._read(number) for number in range(self.windows))
-                with whole_file(self.ranges) as part, part.open("wb") as file:
-                    np.save(file, self.ranges_2D)
-            if self.output.name.endswith(".parquet"):
-                self._write_parquet(texts)
-            elif self.waits:
-                self._write_quantized()
-            else:
-                self.part.replace(self.output)
-            self.part.unlink(missing_ok=True)
-            self.progress.unlink()
-            self.lock.unlink(missing_ok=True)
-        return True
-
-    def close(self) -> None:
-        os.close(self._vectors)
-        os.close(self._record)
+    def finish(self, texts: Texts) -> None:
+        """Give the file its name, once all windows are there."""
+        write_whole(self.about, json.dumps(self.identity, indent=1) + "\n")
+        if self.dtype in EIGHT_BITS:
+            if self.ranges_2D is None:
+                self.ranges_2D = ranges_of(self._read(number) for number in range(self.windows))
+            with whole_file(self.ranges) as part, part.open("wb") as file:
+                np.save(file, self.ranges_2D)
+        if self.output.name.endswith(".parquet"):
+            self._write_parquet(texts)
+        elif self.waits:
+            self._write_quantized()
+        else:
+            self.part.replace(self.output)
+        self.part.unlink(missing_ok=True)
+        self.progress.unlink()
 
     def _write_quantized(self) -> None:
         with whole_file(self.output) as part, part.open("wb") as file:

@@ -20,7 +20,7 @@ MAY_IMPORT = {  # of ours
     "datamodules": {"contracts", "readers", "reports", "storage", "prompts"},
     "encoders": {"contracts", "readers", "reports", "storage", "losses", "prompts"},
     "evaluation": {"cli", "contracts", "readers", "reports", "storage"},
-    "export": {"contracts", "encoders", "readers", "reports", "storage", "prompts"},
+    "export": {"contracts", "encoders", "readers", "reports", "storage", "prompts", "workers"},
     "synthesis": {"cli", "contracts", "encoders", "readers", "reports", "storage", "prompts", "workers"},
     "comparison": {"cli", "contracts", "reports", "storage", "losses"},
     "preview": {"cli", "training"},

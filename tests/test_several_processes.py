@@ -118,30 +118,6 @@ def test_a_signal_before_anything_heavy_is_imported_is_its_exit_status(number, c
     assert said_by([sys.executable, *command.split()[1:]], env) == (SIGNALS[number], "")
 
 
-def test_the_first_of_several_processes_that_fails_ends_the_others(tmp_path, monkeypatch, caplog):
-    """Each of these is a script that knows its rank; the second is killed, the first would stay for a minute."""
-    script = tmp_path / "python"
-    script.write_text("#!/bin/sh\n[ $RANK = 1 ] && kill -KILL $$\nexec sleep 60\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(script))
-    began = time.monotonic()
-    assert children.run_ranks("export.embed", 2) == 128 + signal.SIGKILL
-    assert time.monotonic() - began < 20
-    assert "process 1 of 2 was ended by signal 9" in caplog.text
-
-
-def test_one_that_ignores_sigterm_is_killed_when_its_time_is_over(tmp_path, monkeypatch, caplog):
-    script = tmp_path / "python"
-    script.write_text("#!/bin/sh\n[ $RANK = 1 ] && sleep 0.5 && exit 3\ntrap '' TERM\nexec sleep 60\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(script))
-    monkeypatch.setattr(children, "GRACE", 0.5)
-    began = time.monotonic()
-    assert children.run_ranks("export.embed", 2) == 3
-    assert time.monotonic() - began < 20
-    assert "did not end within" in caplog.text
-
-
 def test_more_processes_than_the_machine_can_run_are_refused():
     children.check_number("devices", 4 * children.cores())
     children.check_number("devices", 8, gpus=8)
