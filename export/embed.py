@@ -57,6 +57,9 @@ class Keys(TypedDict):
     ranges: str | None
     device: str
     devices: int
+    cluster: str | None
+    num_cpus: float | None
+    num_gpus: float | None
     window: int
     overwrite: bool
     quiet: bool
@@ -86,7 +89,7 @@ def run(cfg: DictConfig) -> None:
             log.info("%s is finished. overwrite=true computes it again.", output)
         else:
             start: Start = partial(already_loaded, encoder)
-            if cfg.devices > 1:
+            if cfg.devices > 1 or cfg.cluster is not None:
                 start = partial(load, cfg.encoder, cfg.device, options_of(cfg))
                 del encoder  # each process has its own
             write(cfg, texts, file, start)
@@ -107,7 +110,8 @@ def check_values(cfg: DictConfig) -> None:
     for key in ("window", "devices"):
         if cfg[key] < 1:
             raise InputError(f"{key}={cfg[key]}: wanted at least 1.")
-    check_devices(cfg.devices, cfg.device)
+    if cfg.cluster is None:
+        check_devices(cfg.devices, cfg.device)
     if cfg.ranges is not None and not cfg.dtype.endswith("int8"):
         raise InputError(f"ranges={cfg.ranges}: dtype={cfg.dtype} knows none; they are of dtype=int8 and uint8.")
     if not cfg.output.endswith((".npy", ".parquet")):
@@ -172,7 +176,7 @@ def write(cfg: DictConfig, texts: "Texts", file: "VectorFile", start: Start) -> 
     Raises:
         NotWritten: the processes of some windows ended each time that these were tried.
     """
-    with file.opened(), open_pool(start, cfg.devices) as pool:
+    with file.opened(), open_pool(start, cfg.devices, cfg.cluster, cfg.num_cpus, cfg.num_gpus) as pool:
         before, done = file.rows_done(), file.done()
         if before:
             log.info("%d of %d are there already.", before, file.rows)

@@ -97,6 +97,9 @@ class ModelRecipe(Recipe):
     precision: Precision
     device: str
     devices: int = key(least=1)
+    cluster: str | None
+    num_cpus: float | None = key(least=0)
+    num_gpus: float | None = key(least=0)
     shard_size: int = key(least=1)
 
     @property
@@ -109,12 +112,13 @@ class ModelRecipe(Recipe):
         if not self.served:
             if self.base_url is not None:
                 raise InputError(f"base_url={self.base_url} goes with engine=openai. Say both, or neither.")
-            check_devices(self.devices, self.device)
+            if self.cluster is None:
+                check_devices(self.devices, self.device)
             return
         self.base_url = check_url(self.base_url)
         library()
-        if self.devices > 1 or self.revision is not None:
-            key = "devices" if self.devices > 1 else "revision"
+        if self.devices > 1 or self.revision is not None or self.cluster is not None:
+            key = "devices" if self.devices > 1 else "cluster" if self.cluster is not None else "revision"
             raise InputError(
                 f"{key}={getattr(self, key)} goes with weights, and engine=openai loads none; requests.in_flight says "
                 "how much is asked at once. Leave it out."
@@ -131,7 +135,7 @@ class ModelRecipe(Recipe):
 
     def open_pool(self, start: Start) -> InProcess | Pool:
         """Open a pool of ``devices`` workers; ``start`` loads what each needs."""
-        return open_pool(start, self.devices)
+        return open_pool(start, self.devices, self.cluster, self.num_cpus, self.num_gpus)
 
     def writer(self) -> Start:
         """What loads a causal language model, or the client of a server, in a worker."""

@@ -16,7 +16,7 @@ MAY_IMPORT = {  # of ours
     "reports": {"contracts"},
     "cli": {"contracts"},
     "losses": set(),
-    "workers": {"cli"},
+    "workers": {"cli", "contracts"},
     "datamodules": {"contracts", "readers", "reports", "storage", "prompts"},
     "encoders": {"contracts", "readers", "reports", "storage", "losses", "prompts"},
     "evaluation": {"cli", "contracts", "readers", "reports", "storage"},

@@ -138,13 +138,31 @@ class Pool:
         return numbers
 
 
-def open_pool(start: Start, workers: int = 1) -> InProcess | Pool:
-    """Open a pool; with one worker it is this process.
+def open_pool(
+    start: Start,
+    workers: int = 1,
+    cluster: str | None = None,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+) -> InProcess | Pool:
+    """Open a pool; with one worker and no cluster it is this process.
 
     Args:
-        start: loads what the work needs, once in each worker. It is pickled where there are several.
+        start: loads what the work needs, once in each worker. It is pickled where that is another process.
         workers: the number of processes.
+        cluster: ``ray``, ``auto`` or the address of a Ray cluster; None: processes of this machine.
+        num_cpus: CPUs that a worker of a cluster reserves; None: Ray's default.
+        num_gpus: GPUs, likewise.
+
+    Raises:
+        InputError: the cluster cannot be joined, or lacks the resources.
     """
+    if cluster is not None:
+        from workers import ray_cluster
+
+        resources = ray_cluster.Resources(num_cpus, num_gpus)
+        ray_cluster.join_cluster(cluster, resources)
+        return Pool(workers, lambda _: ray_cluster.RayWorker(start, resources), ray_cluster.wait_for_messages)
     if workers == 1:
         return InProcess(start)
     from workers.local import LocalWorker, wait_for_messages

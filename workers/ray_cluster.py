@@ -1,0 +1,129 @@
+"""Workers as actors of a Ray cluster (https://docs.ray.io): on other machines, without a shared disk."""
+
+import logging
+import queue
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cli.config_files import ROOT
+from contracts import InputError
+from workers.serving import Message, Start, serve
+
+SECONDS_TO_ANSWER = 20.0
+START_OR_JOIN = "ray"
+
+
+class Resources(NamedTuple):
+    """What an actor asks for, in Ray's words."""
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+
+    def asked(self) -> dict[str, float]:
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+def join_cluster(cluster: str, resources: Resources) -> None:
+    """Join a cluster, or with ``ray`` start one on this machine where there is none.
+
+    Raises:
+        InputError: Ray is not installed, the cluster does not answer, or has no node with these resources.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise InputError(
+            f"cluster={cluster} wants the package ray, which is not installed. Say pip install "
+            "'contrastive-encoders[cluster]', or leave cluster out."
+        ) from None
+    if not ray.is_initialized():
+        _connect(ray, cluster)
+    wanted = {"CPU" if name == "num_cpus" else "GPU": value for name, value in resources.asked().items()}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(all(node.get(name, 0) >= value for name, value in wanted.items()) for node in nodes):
+        most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in wanted}
+        raise InputError(
+            f"cluster={cluster}: no node has what a worker asks for: "
+            + ", ".join(f"{name} {value:g} (the most there is {most[name]:g})" for name, value in wanted.items())
+            + ". Ask for less: num_cpus=, num_gpus=."
+        )
+
+
+def _connect(ray: Any, cluster: str) -> None:
+    """From the main thread, with which what Ray starts here ends."""
+    host, _, port = cluster.removeprefix("ray://").rpartition(":")
+    environment = {"env_vars": {"PYTHONPATH": str(ROOT), "TQDM_DISABLE": "1"}}
+    try:
+        if host:  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
+        address = None if cluster == START_OR_JOIN else cluster
+        ray.init(address, runtime_env=environment, logging_level=logging.ERROR)
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        raise InputError(
+            f"cluster={cluster}: cannot be joined ({str(error).strip().splitlines()[0]}). Say cluster=auto on a node "
+            "of it, cluster=ray://HOST:PORT from elsewhere, or cluster=ray to start one here. All have the same Python "
+            "and Ray."
+        ) from None
+
+
+class _Served:
+    """An actor. A thread of it works; messages wait until they are taken."""
+
+    def __init__(self) -> None:
+        self.inbox, self.outbox = queue.SimpleQueue[Any](), queue.SimpleQueue[Message]()
+
+    def begin(self, start: Start) -> None:
+        threading.Thread(target=serve, args=(start, self.outbox.put, self.inbox.get), daemon=True).start()
+
+    def put(self, answer: Any) -> None:
+        self.inbox.put(answer)
+
+    def take(self) -> Message:
+        return self.outbox.get()
+
+
+class RayWorker:
+    """An actor with the resources that a worker asks for; Ray waits where they are in use."""
+
+    def __init__(self, start: Start, resources: Resources) -> None:
+        import ray
+
+        self.ray = ray
+        self.actor: Any = ray.remote(_Served).options(max_concurrency=3, **resources.asked()).remote()
+        self.actor.begin.remote(start)
+        self.message = self.actor.take.remote()
+
+    def send(self, answer: Any) -> None:
+        self.actor.put.remote(answer)
+
+    def receive(self) -> Message | None:
+        """Wait for a message; None if the worker has ended."""
+        try:
+            message: Message = self.ray.get(self.message)
+        except self.ray.exceptions.RayActorError:
+            return None
+        self.message = self.actor.take.remote()
+        return message
+
+    def end(self) -> str:
+        """End the actor, and return how it had ended by itself, if it had."""
+        ended = ""
+        try:
+            self.ray.get(self.message, timeout=0)
+        except self.ray.exceptions.RayActorError as error:
+            ended = str(error).strip().splitlines()[0]
+        except self.ray.exceptions.RayError:  # it is at work
+            pass
+        self.ray.kill(self.actor)
+        return ended
+
+
+def wait_for_messages(workers: Sequence[RayWorker]) -> list[RayWorker]:
+    """Wait until there are messages, and return the workers that have sent one or have ended."""
+    import ray
+
+    of = {worker.message: worker for worker in workers}
+    ready, _ = ray.wait(list(of), num_returns=1, fetch_local=False)
+    return [of[message] for message in ready]
