@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from omegaconf import DictConfig
 
+from cli.child_processes import end_with
 from cli.devices import check_devices, device_of
 from cli.hydra_main import command_line
 from contracts import InputError
@@ -234,7 +235,8 @@ def mine(
 ) -> Iterable[Mapping[str, Any]]:
     """Rows of anchor, positive, negative_1 ..., and ``scores`` of the positive and each negative.
 
-    An anchor that stands in the corpus itself is given as a positive of its own, because it must be no negative.
+    An anchor that stands in the corpus itself is given as a positive of its own, because it must be no negative; a
+    margin looks at its score as well.
     """
     from datasets import Dataset
     from sentence_transformers.util import mine_hard_negatives
@@ -252,7 +254,7 @@ def mine(
             output_format="n-tuple",
             output_scores=True,
             faiss_batch_size=max(1, min(ANCHORS_AT_ONCE, COSINES_AT_ONCE // len(corpus))),
-            use_multi_process=processes(cfg),
+            use_multi_process=processes(cfg, encoder.model, cross_encoder),
             cache_folder=vectors_of(cfg, encoder),
             verbose=False,  # its table fails where there are more than 2**24 scores
         )
@@ -276,12 +278,25 @@ def progress_shown(shown: bool) -> Iterator[None]:
         yield
 
 
-def processes(cfg: DictConfig) -> list[str] | bool:
-    """The device of each process; False: this one alone."""
+def processes(cfg: DictConfig, *models: object) -> list[str] | bool:
+    """The device of each process that works with a copy of the models; False: this one alone."""
     if cfg.devices == 1:
         return False
+    for model in models:
+        if model is not None:
+            vars(model)["ends"] = EndsWithParent()
     on_gpus = device_of(cfg.device).startswith("cuda")
     return [f"cuda:{number}" if on_gpus else "cpu" for number in range(cfg.devices)]
+
+
+class EndsWithParent:
+    """Goes with a model to the library's processes, which otherwise outlive a command that is killed."""
+
+    def __init__(self) -> None:
+        self.parent = os.getpid()
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        end_with(state["parent"])
 
 
 def vectors_of(cfg: DictConfig, encoder: "LibraryEncoder") -> str | None:
