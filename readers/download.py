@@ -99,10 +99,10 @@ class Downloads:
             log.info("downloading %s", url)
             try:
                 return download(url, part, None)
-            except requests.HTTPError as error:
-                raise NotGot(f"{url}: HTTP {str(error).partition(' for url')[0]}") from None
+            except (requests.HTTPError, ValueError) as error:  # the latter of an address
+                raise NotGot(f"{url}: {str(error).partition(' for url')[0]}") from None
             except (requests.ConnectionError, requests.Timeout) as error:
-                raise NoAnswer(f"{url}: {_first_cause(error)}") from None
+                raise NoAnswer(f"{urllib.parse.urlsplit(url).netloc} does not answer: {_first_cause(error)}") from None
             except requests.RequestException as error:
                 if not attempts_left:
                     raise NotGot(f"{url}: {_first_cause(error)}") from None
